@@ -1,0 +1,245 @@
+"""What every layer shares: captures, partitions, launches, failures and pool events as plain data.
+
+Nothing here imports torch or CUDA, so that a trace can be read, drawn and tested anywhere.
+Addresses and sizes are bytes; positions (``born``, ``died``) count nodes recorded so far.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Origin(StrEnum):
+    """How the facts of a trace came to be; shown wherever they are shown."""
+
+    LIVE = "live"  # measured on this machine's GPU, in this process
+    SIMULATED = "simulated"  # produced by driver/sim
+    RECORDED = "recorded"  # loaded from a file that a GPU run wrote
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The machine and the versions behind a trace."""
+
+    origin: Origin
+    device: str  # "NVIDIA H200", or "simulated device"
+    driver: str  # CUDA driver version, or "-"
+    torch: str
+    python: str
+    date: str  # ISO date, UTC
+    from_file: bool = False  # set by load, never stored
+
+    def label(self) -> str:
+        """One line that says where the numbers come from, and whether they are a recording."""
+        where = self.device if self.driver == "-" else f"{self.device}, driver {self.driver}"
+        then = " (live when recorded)" if self.origin is Origin.RECORDED else " (loaded from a recording)"
+        return f"{self.origin}: {where}, torch {self.torch}, {self.date}" + (then if self.from_file else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A line of the user's own code."""
+
+    file: str  # path, or "<cell 3>" in a notebook
+    line: int
+    function: str = ""
+    text: str = ""
+
+    def label(self) -> str:
+        """``file:line  text``, the form every message uses."""
+        return f"{self.file}:{self.line}" + (f"  {self.text}" if self.text else "")
+
+
+class NodeKind(StrEnum):
+    """Every node type of a CUDA graph (CUgraphNodeType)."""
+
+    KERNEL = "kernel"
+    MEMCPY = "memcpy"
+    MEMSET = "memset"
+    HOST = "host"
+    CHILD_GRAPH = "child graph"
+    EMPTY = "empty"
+    EVENT_WAIT = "event wait"
+    EVENT_RECORD = "event record"
+    SEMAPHORE_SIGNAL = "semaphore signal"
+    SEMAPHORE_WAIT = "semaphore wait"
+    MEM_ALLOC = "mem alloc"
+    MEM_FREE = "mem free"
+    BATCH_MEM_OP = "batch mem op"
+    CONDITIONAL = "conditional"
+
+
+class WordKind(StrEnum):
+    """What an aligned 8-byte piece of a parameter buffer was found to be."""
+
+    POINTER = "pointer"  # lies in phantom memory in both captures, same allocation and offset
+    SCALAR = "scalar"  # the same bytes in both captures
+    UNKNOWN = "unknown"  # differs, and nothing explains how: the graph is refused
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One aligned 8-byte piece of a node's parameters, its class and the evidence for it."""
+
+    offset: int  # bytes into the packed parameter buffer
+    kind: WordKind
+    allocation: int | None = None  # index into Capture.allocations, for pointers
+    delta: int = 0  # bytes into that allocation
+    value: int | None = None  # the bytes as an integer, for scalars
+    evidence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node of a captured graph, in the order of recording."""
+
+    index: int
+    kind: NodeKind
+    name: str  # kernel name, or the operation for other kinds
+    grid: tuple[int, int, int] = (0, 0, 0)
+    block: tuple[int, int, int] = (0, 0, 0)
+    shared_bytes: int = 0
+    lane: int = 0  # 0 for the capture's own stream, 1.. for branches
+    parameter_bytes: int = 0
+    words: tuple[Word, ...] = ()
+    frame: Frame | None = None
+    lowered_from: NodeKind | None = None  # memset and memcpy nodes become kernels
+
+
+class Role(StrEnum):
+    """Who owns an allocation at launch."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    WORKSPACE = "workspace"
+    STATIC = "static"  # constants and generator state: the same address at every launch
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Memory that the captured nodes address, with its lifetime in node positions."""
+
+    index: int
+    role: Role
+    size: int
+    slot: int | None = None  # which launch-time address supplies it; None if it is never addressed
+    offset: int = 0  # bytes into the slot (non-zero in the workspace)
+    born: int = 0  # first node position that may use it
+    died: int | None = None  # first position at which its bytes are free again; None: still live
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """One captured graph: nodes, edges, words and the memory they address."""
+
+    id: int
+    partition: int
+    nodes: tuple[Node, ...]
+    edges: tuple[tuple[int, int], ...]  # (before, after) node indices
+    allocations: tuple[Allocation, ...]
+    workspace_bytes: int = 0
+    graph_bytes: int = 0  # device memory held by the executable graph
+    patching: str = ""  # "device", "host", "simulated"
+
+    @property
+    def words_patched(self) -> int:
+        """How many words one launch at new addresses writes."""
+        return sum(w.kind is WordKind.POINTER for n in self.nodes for w in n.words)
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why something is not in a graph, at the user's line where one is known."""
+
+    code: str  # stable, kebab-case: "cpu-op", "unbacked-op", "unexplained-word", ...
+    message: str
+    frame: Frame | None = None
+    operation: str = ""
+
+    def label(self) -> str:
+        """``message (operation) at file:line  text``."""
+        text = self.message
+        if self.operation:
+            text += f" ({self.operation})"
+        if self.frame:
+            text += f" at {self.frame.label()}"
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A region of a compiled FX graph: launched as a CUDA graph, or not and why."""
+
+    id: int
+    graph: str  # which compiled graph: "forward 0", "backward 0", "inference 1"
+    graphed: bool
+    operations: tuple[str, ...] = ()  # FX operations, in order
+    kernels: int = 0  # kernels launched from here in one call
+    reasons: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch of an executable graph."""
+
+    capture: int
+    call: int  # 0-based, per executable
+    moved: int  # slots whose address changed since the last launch
+    words_patched: int
+    bytes_copied: int = 0
+    cpu_us: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A capture that failed, with its cause as far as it is known."""
+
+    code: str
+    title: str
+    message: str  # what CUDA or torch said
+    frame: Frame | None = None
+    cause: str = ""
+    fix: str = ""
+
+
+class PoolAction(StrEnum):
+    """What happened in the caching allocator."""
+
+    ALLOC = "alloc"
+    FREE = "free"
+    SEGMENT_ALLOC = "segment alloc"
+    SEGMENT_FREE = "segment free"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolEvent:
+    """One event of the caching allocator; ``pool`` is "default" or a private pool's name."""
+
+    time: int  # monotone counter within the trace
+    pool: str
+    action: PoolAction
+    address: int
+    size: int
+    call: int | None = None  # which call of the workload, where the recorder knows
+
+
+@dataclass(slots=True)
+class Trace:
+    """Everything that was recorded, in order."""
+
+    source: Source
+    title: str = ""
+    partitions: list[Partition] = field(default_factory=list)
+    captures: list[Capture] = field(default_factory=list)
+    launches: list[Launch] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    pool_events: list[PoolEvent] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return (
+            f"Trace({self.title!r}, {self.source.origin}: {len(self.partitions)} partitions, "
+            f"{len(self.captures)} captures, {len(self.launches)} launches, "
+            f"{len(self.failures)} failures, {len(self.pool_events)} pool events)"
+        )
