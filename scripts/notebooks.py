@@ -1,0 +1,156 @@
+"""Keeps the notebooks canonical and true: ``python scripts/notebooks.py check|fix|run|execute [NOTEBOOK ...]``.
+
+check    says what is not canonical, changes nothing (part of `make test`)
+fix      makes it canonical (part of `make format`)
+run      runs each notebook under nbval: every stored output must come out again
+execute  runs each notebook and stores its outputs, canonically: after changing a cell or what it shows
+
+Canonical means: no execution counts, no widget state, fixed metadata, stable cell ids, outputs kept. That keeps
+differences readable and lets a notebook be shown where no kernel runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "notebooks"
+SANITIZE = FOLDER / "nbval_sanitize.cfg"
+MAX_CELLS = 15
+MAX_BYTES = 300_000
+
+METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+# Output types that need a running kernel, and are shown as an error without one.
+LIVE_MIMETYPES = ("application/vnd.jupyter.widget-view+json",)
+
+Json = dict[str, Any]
+
+
+def notebooks() -> list[Path]:
+    """Every committed notebook, in reading order."""
+    return sorted(p for p in FOLDER.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
+
+
+def canonical(notebook: Json) -> Json:
+    """The same notebook without anything that changes from run to run or from editor to editor."""
+    return {
+        "cells": [_cell(index, cell) for index, cell in enumerate(notebook["cells"])],
+        "metadata": METADATA,
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+
+
+def dumps(notebook: Json) -> str:
+    """The text of a notebook file, as Jupyter itself would write it."""
+    return json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def problems(path: Path) -> list[str]:
+    """What is wrong with a notebook file; empty if nothing is."""
+    text = path.read_text(encoding="utf-8")
+    notebook = json.loads(text)
+    cells = notebook["cells"]
+    found = []
+    if dumps(canonical(notebook)) != text:
+        found.append("not canonical: run `make format`")
+    if len(cells) > MAX_CELLS:
+        found.append(f"{len(cells)} cells, at most {MAX_CELLS}: split the lesson")
+    if len(text.encode()) > MAX_BYTES:
+        found.append(f"{len(text.encode()):,} bytes, at most {MAX_BYTES:,}: smaller pictures")
+    if not cells or "source:" not in _first_output(cells):
+        found.append("the first code cell must print the environment with a `source:` line")
+    return found
+
+
+def run(paths: Iterable[Path], *, sanitize: Path = SANITIZE) -> int:
+    """Run notebooks under nbval and return pytest's exit status."""
+    command = [sys.executable, "-m", "pytest", "--nbval", "--nbval-sanitize-with", str(sanitize)]
+    # The marker and warning settings of the project are for its test modules, not for notebook cells.
+    command += ["-o", "addopts=", "-o", "filterwarnings=default", "-q", "-p", "no:cacheprovider"]
+    return subprocess.call([*command, *map(str, paths)], cwd=ROOT)
+
+
+def execute(path: Path) -> None:
+    """Run a notebook from its first cell and store its outputs."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    notebook = nbformat.read(path, as_version=4)
+    client = NotebookClient(notebook, timeout=600, store_widget_state=False, resources={"metadata": {"path": FOLDER}})
+    client.execute()
+    path.write_text(dumps(canonical(json.loads(nbformat.writes(notebook)))), encoding="utf-8")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("verb", choices=["check", "fix", "run", "execute"])
+    parser.add_argument("notebook", nargs="*", type=Path, help="default: all")
+    options = parser.parse_args(arguments)
+    paths = [p.resolve() for p in options.notebook] or notebooks()
+
+    if options.verb == "run":
+        return run(paths)
+    if options.verb == "check":
+        found = [f"{path.name}: {problem}" for path in paths for problem in problems(path)]
+        print("\n".join(found) or f"{len(paths)} notebooks are canonical")
+        return bool(found)
+    for path in paths:
+        if options.verb == "execute":
+            execute(path)
+        else:
+            path.write_text(dumps(canonical(json.loads(path.read_text(encoding="utf-8")))), encoding="utf-8")
+    return 0
+
+
+def _cell(index: int, cell: Json) -> Json:
+    tags = cell["metadata"].get("tags")
+    kept: Json = {
+        "cell_type": cell["cell_type"],
+        "id": f"cell-{index:02d}",
+        "metadata": {"tags": tags} if tags else {},
+        "source": _lines(cell["source"]),
+    }
+    if cell["cell_type"] == "code":
+        kept["execution_count"] = None
+        kept["outputs"] = [_output(output) for output in cell["outputs"]]
+    return kept
+
+
+def _output(output: Json) -> Json:
+    kept = dict(output)
+    if "data" in kept:
+        kept["data"] = {
+            mime: _lines(data) if isinstance(data, str | list) and not mime.endswith("json") else data
+            for mime, data in kept["data"].items()
+            if mime not in LIVE_MIMETYPES
+        }
+        kept["metadata"] = {}
+    if "text" in kept:
+        kept["text"] = _lines(kept["text"])
+    if kept["output_type"] == "execute_result":
+        kept["execution_count"] = None
+    return kept
+
+
+def _lines(text: str | list[str]) -> list[str]:
+    return "".join(text).splitlines(keepends=True)
+
+
+def _first_output(cells: list[Json]) -> str:
+    first: Json = next((cell for cell in cells if cell["cell_type"] == "code"), {"outputs": []})
+    return "".join("".join(output.get("text", "")) for output in first["outputs"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
