@@ -1,0 +1,118 @@
+"""Notebooks are kept in one canonical form, small, and say where they ran."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts import notebooks
+
+ALL = notebooks.notebooks()
+
+
+def small(**changes: Any) -> dict[str, Any]:
+    """A canonical notebook of one code cell."""
+    cell = {
+        "cell_type": "code",
+        "id": "cell-00",
+        "metadata": {},
+        "execution_count": None,
+        "source": ["print('source: x')"],
+        "outputs": [{"output_type": "stream", "name": "stdout", "text": ["source: x\n"]}],
+    }
+    return {"cells": [cell | changes], "metadata": notebooks.METADATA, "nbformat": 4, "nbformat_minor": 5}
+
+
+def write(folder: Path, notebook: dict[str, Any]) -> Path:
+    path = folder / "lesson.ipynb"
+    path.write_text(notebooks.dumps(notebook), encoding="utf-8")
+    return path
+
+
+def test_there_is_a_first_notebook() -> None:
+    assert ALL[0].name.startswith("01_")
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda p: p.name)
+def test_notebook_is_canonical_small_and_says_where_it_ran(path: Path) -> None:
+    assert notebooks.problems(path) == []
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda p: p.name)
+def test_notebook_has_been_executed_without_an_error(path: Path) -> None:
+    # GIVEN the stored outputs
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    outputs = [output for cell in cells if cell["cell_type"] == "code" for output in cell["outputs"]]
+
+    # THEN there are some, and what fails on purpose was caught and its diagnosis printed: nbval checks text,
+    # while a cell that may raise would also pass when it no longer does
+    assert outputs
+    assert not [output for output in outputs if output["output_type"] == "error"]
+    assert not [cell for cell in cells if "raises-exception" in cell["metadata"].get("tags", [])]
+
+
+def test_canonical_form_drops_what_changes_from_run_to_run(tmp_path: Path) -> None:
+    # GIVEN a notebook as JupyterLab saves it
+    messy = small(
+        id="3f2a",
+        execution_count=7,
+        metadata={"tags": ["nbval-ignore-output"], "execution": {"iopub.execute_input": "2026-01-01"}},
+        source="print('source: x')",
+        outputs=[
+            {"output_type": "stream", "name": "stdout", "text": "source: x\n"},
+            {
+                "output_type": "execute_result",
+                "execution_count": 7,
+                "metadata": {"image/png": {"width": 3}},
+                "data": {"text/plain": "3", "application/vnd.jupyter.widget-view+json": {"model_id": "a"}},
+            },
+        ],
+    )
+    messy["metadata"] = {"widgets": {"state": {}}, "kernelspec": {"name": "mine"}}
+    path = write(tmp_path, messy)
+    assert notebooks.problems(path) == ["not canonical: run `make format`"]
+
+    # WHEN
+    assert notebooks.main(["fix", str(path)]) == 0
+
+    # THEN only what is worth keeping is kept, and doing it again changes nothing
+    (cell,) = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    assert cell["id"] == "cell-00"
+    assert cell["metadata"] == {"tags": ["nbval-ignore-output"]}
+    assert cell["execution_count"] is None
+    assert cell["outputs"][1] == {
+        "output_type": "execute_result",
+        "execution_count": None,
+        "metadata": {},
+        "data": {"text/plain": ["3"]},
+    }
+    assert notebooks.problems(path) == []
+
+
+def test_size_limits_are_reported(tmp_path: Path) -> None:
+    # GIVEN a notebook of too many cells, one of them too large
+    notebook = small()
+    notebook["cells"] += [small(source=["x" * 300_000])["cells"][0]] + small()["cells"] * 14
+
+    # WHEN
+    found = notebooks.problems(write(tmp_path, notebooks.canonical(notebook)))
+
+    # THEN
+    assert found[0] == "16 cells, at most 15: split the lesson"
+    assert found[1].endswith("bytes, at most 300,000: smaller pictures")
+
+
+def test_a_first_cell_without_its_source_is_reported(tmp_path: Path) -> None:
+    found = notebooks.problems(write(tmp_path, small(outputs=[])))
+
+    assert found == ["the first code cell must print the environment with a `source:` line"]
+
+
+def test_check_exits_with_an_error_and_names_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path, small(outputs=[]))
+
+    assert notebooks.main(["check", str(path)]) == 1
+    assert capsys.readouterr().out.startswith("lesson.ipynb: the first code cell")
