@@ -1,0 +1,137 @@
+"""The order in which kernels run: as few partitions as the dependencies allow, without holding more memory.
+
+Inductor's two steps (``reorder_for_minimizing_partition`` and ``reorder_for_partition_with_simple_dependency``):
+alternate between all ungraphed and all graphed operations that are ready; take that order only if the peak of live
+memory stays within the budget, else just move loose ends to the front or back.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence, Set
+
+import torch
+import torch.fx
+
+from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.partition.nodes import is_ordered, storage_key, storage_keys, tensors_in, value_of, written
+
+Edges = Mapping[torch.fx.Node, Set[torch.fx.Node]]
+
+
+def dependencies(
+    kernels: Sequence[torch.fx.Node], needs: Mapping[torch.fx.Node, Sequence[torch.fx.Node]]
+) -> dict[torch.fx.Node, set[torch.fx.Node]]:
+    """For each kernel the earlier kernels that it must follow: by value, by memory and by side effect.
+
+    ``needs`` lists the values a kernel takes, seen through views: other kernels, inputs and constants.
+    """
+    members = set(kernels)
+    before: dict[torch.fx.Node, set[torch.fx.Node]] = {}
+    writer: dict[int, torch.fx.Node] = {}
+    readers: dict[int, list[torch.fx.Node]] = {}
+    ordered: torch.fx.Node | None = None
+    for node in kernels:
+        after = {n for n in needs[node] if n in members}
+        writes = {key for target in written(node) for key in storage_keys(target)}
+        reads = {key for source in node.all_input_nodes for key in storage_keys(source)} - writes
+        for key in reads | writes:
+            if key in writer:
+                after.add(writer[key])
+        for key in writes:
+            after.update(readers.pop(key, ()))
+            writer[key] = node
+        for key in reads:
+            readers.setdefault(key, []).append(node)
+        if is_ordered(node):
+            if ordered is not None:
+                after.add(ordered)
+            ordered = node
+        before[node] = after - {node}
+    return before
+
+
+def schedule(
+    kernels: Sequence[torch.fx.Node],
+    before: Edges,
+    ungraphed: Set[torch.fx.Node],
+    kept: Set[torch.fx.Node],
+) -> list[torch.fx.Node]:
+    """Order ``kernels`` for few partitions; ``kept`` are the values that outlive the graph."""
+    fewest = _alternate(kernels, before, ungraphed)
+    budget = getattr(torch_name("config").triton, "cudagraph_partition_memory_budget", 1.1)
+    if _peak(fewest, kept) <= budget * _peak(kernels, kept):
+        return fewest
+    return _loose_ends(kernels, before, ungraphed)
+
+
+def _alternate(kernels: Sequence[torch.fx.Node], before: Edges, ungraphed: Set[torch.fx.Node]) -> list[torch.fx.Node]:
+    place = {node: index for index, node in enumerate(kernels)}
+    missing = {node: len(before[node]) for node in kernels}
+    after: dict[torch.fx.Node, list[torch.fx.Node]] = {node: [] for node in kernels}
+    for node in kernels:
+        for earlier in before[node]:
+            after[earlier].append(node)
+    ready: dict[bool, list[int]] = {True: [], False: []}
+    for node in kernels:
+        if not missing[node]:
+            heapq.heappush(ready[node in ungraphed], place[node])
+    result: list[torch.fx.Node] = []
+    phase = True
+    while ready[True] or ready[False]:
+        while ready[phase]:
+            node = kernels[heapq.heappop(ready[phase])]
+            result.append(node)
+            for later in after[node]:
+                missing[later] -= 1
+                if not missing[later]:
+                    heapq.heappush(ready[later in ungraphed], place[later])
+        phase = not phase
+    return result
+
+
+def _loose_ends(kernels: Sequence[torch.fx.Node], before: Edges, ungraphed: Set[torch.fx.Node]) -> list[torch.fx.Node]:
+    awaited = {earlier for node in kernels for earlier in before[node]}
+    front = [n for n in kernels if n in ungraphed and not before[n]]
+    back = [n for n in kernels if n in ungraphed and before[n] and n not in awaited]
+    moved = {*front, *back}
+    return [*front, *(n for n in kernels if n not in moved), *back]
+
+
+def _peak(kernels: Sequence[torch.fx.Node], kept: Set[torch.fx.Node]) -> int:
+    """The most bytes of intermediate storage alive at once when kernels run in this order."""
+    immortal = {key for node in kept for key in storage_keys(node)}
+    size: dict[int, int] = {}
+    last: dict[int, int] = {}
+    made: list[set[int]] = []
+    for index, node in enumerate(kernels):
+        fresh: set[int] = set()
+        for tensor in tensors_in(value_of(node)):
+            key = storage_key(tensor)
+            if key is not None and key not in size:
+                size[key] = _bytes(tensor)
+                fresh.add(key)
+        made.append(fresh)
+        for source in (node, *node.all_input_nodes):
+            for key in storage_keys(source):
+                last[key] = index
+    live = peak = 0
+    dying: dict[int, list[int]] = {}
+    for key, index in last.items():
+        if key in size and key not in immortal:
+            dying.setdefault(index, []).append(key)
+    for index, fresh in enumerate(made):
+        live += sum(size[key] for key in fresh)
+        peak = max(peak, live)
+        live -= sum(size[key] for key in dying.get(index, ()))
+    return peak
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    """The storage's size; a size that is known only while running counts as nothing."""
+    nbytes = tensor.untyped_storage().nbytes()
+    if isinstance(nbytes, int):
+        return nbytes
+    symbol: torch.SymInt = nbytes
+    hint = symbol.node.hint
+    return int(hint) if hint is not None else 0

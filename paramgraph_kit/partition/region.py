@@ -1,0 +1,120 @@
+"""One region of a split: a GraphModule of its own, and what a launcher must know about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.fx
+from torch.fx.graph import CodeGen
+
+from paramgraph_kit.partition.frames import frame_of
+from paramgraph_kit.partition.nodes import (
+    Kind,
+    is_random,
+    kind_of,
+    launches,
+    operation_of,
+    storage_keys,
+    value_of,
+    written,
+)
+from paramgraph_kit.trace.model import Frame, Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Operations that run together, graphed or not.
+
+    ``run`` takes the list of its ``inputs``' values, empties it, and returns its ``outputs``' values as a tuple.
+    """
+
+    index: int
+    graphed: bool
+    module: torch.fx.GraphModule = field(repr=False, compare=False)
+    run: Callable[[list[Any]], tuple[Any, ...]] = field(repr=False, compare=False)
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    operations: tuple[str, ...]  # in order, views included
+    kernels: int  # operations that make the device work
+    reasons: tuple[Reason, ...] = ()
+    frames: tuple[Frame, ...] = ()  # the user's lines, each once, in order
+    mutated: tuple[int, ...] = ()  # inputs that the region writes
+    aliases: tuple[tuple[int, int], ...] = ()  # (output, input) that share memory
+    shared: tuple[tuple[int, int], ...] = ()  # (output, earlier output) that share memory
+    random: bool = False  # draws random numbers
+
+
+class _Boxed(CodeGen):
+    """Code that takes its arguments in one list and empties it, so that it alone decides how long they live."""
+
+    def gen_fn_def(self, free_vars: list[str], maybe_return_annotation: str, *, expanded_def: bool = False) -> str:
+        names = [v.split(":")[0].split("=")[0].strip() for v in free_vars if v != "self"]
+        unpack = f"\n    {', '.join(names)}, = boxed" if names else ""
+        return f"def {self._func_name}(self, boxed){maybe_return_annotation}:{unpack}\n    boxed.clear()"
+
+
+def build_region(
+    module: torch.fx.GraphModule,
+    index: int,
+    kernels: Sequence[torch.fx.Node],
+    inputs: Sequence[torch.fx.Node],
+    outputs: Sequence[torch.fx.Node],
+    kinds: dict[torch.fx.Node, Kind],
+    graphed: bool,
+    reasons: tuple[Reason, ...],
+    device_type: str,
+) -> Region:
+    """Copy ``kernels``, and the views and sizes that they or ``outputs`` want, into a module of their own."""
+    graph = torch.fx.Graph()
+    own: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in inputs:
+        own[node] = graph.placeholder(node.name)
+        own[node].meta = {**node.meta, "val": value_of(node)}
+    for node in [*kernels, *outputs]:
+        for wanted in _missing(node, own):
+            own[wanted] = graph.node_copy(wanted, own.__getitem__)
+    graph.output(tuple(own[node] for node in outputs))
+    graph.set_codegen(_Boxed())
+    built = torch.fx.GraphModule(module, graph, class_name=f"Region{index}")
+
+    inner = [n for n in graph.nodes if n.op == "call_function"]
+    touched = {key for node in kernels for target in written(node) for key in storage_keys(target)}
+    input_keys = [storage_keys(node) for node in inputs]
+    output_keys = [storage_keys(node) for node in outputs]
+    return Region(
+        index=index,
+        graphed=graphed,
+        module=built,
+        run=built.forward,
+        inputs=tuple(node.name for node in inputs),
+        outputs=tuple(node.name for node in outputs),
+        operations=tuple(operation_of(n) for n in inner if kind_of(n) in (Kind.KERNEL, Kind.VIEW, Kind.CHECK)),
+        kernels=sum(launches(node, device_type) for node in kernels),
+        reasons=reasons,
+        frames=tuple(dict.fromkeys(f for node in kernels if (f := frame_of(node)) is not None)),
+        mutated=tuple(i for i, keys in enumerate(input_keys) if keys & touched),
+        aliases=tuple((o, i) for o, a in enumerate(output_keys) for i, b in enumerate(input_keys) if a & b),
+        shared=tuple((o, e) for o, a in enumerate(output_keys) for e, b in enumerate(output_keys[:o]) if a & b),
+        random=any(is_random(node) for node in kernels),
+    )
+
+
+def _missing(node: torch.fx.Node, own: dict[torch.fx.Node, torch.fx.Node]) -> list[torch.fx.Node]:
+    """``node`` and what it is made of, as far as it is not there yet, in the order of making."""
+    result: list[torch.fx.Node] = []
+    seen: set[torch.fx.Node] = set()
+    stack = [(node, False)]
+    while stack:
+        current, ready = stack.pop()
+        if current in own or (current in seen and not ready):
+            continue
+        if ready:
+            result.append(current)
+            continue
+        seen.add(current)
+        stack.append((current, True))
+        stack.extend((source, False) for source in reversed(current.all_input_nodes))
+    return result

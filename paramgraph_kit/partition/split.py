@@ -1,0 +1,203 @@
+"""Cut a post-AOT FX graph into regions, graphed and not, that together compute exactly what it computes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+
+from paramgraph_kit.partition.nodes import Kind, attribute, kind_of, launches, tensors_in
+from paramgraph_kit.partition.order import dependencies, schedule
+from paramgraph_kit.partition.region import Region, build_region
+from paramgraph_kit.partition.rules import reason, scalars_to_move
+from paramgraph_kit.trace.model import Partition, Reason
+
+NOTHING_TO_LAUNCH = Reason("no-kernels", "only views and sizes: nothing to launch")
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A graph as regions in the order of running, over named values.
+
+    ``inputs`` names the graph's arguments in order, ``constants`` holds values known in advance (tensor attributes
+    and literal outputs), ``outputs`` names the results in order. ``epilogue`` makes the views and sizes that only
+    the caller wants; it launches nothing and is no partition.
+    """
+
+    inputs: tuple[str, ...]
+    constants: dict[str, Any]
+    regions: tuple[Region, ...]
+    epilogue: Region | None
+    outputs: tuple[str, ...]
+
+    def partitions(self, graph: str, first: int = 0) -> tuple[Partition, ...]:
+        """What a trace records of the regions, numbered from ``first``."""
+        return tuple(
+            Partition(first + region.index, graph, region.graphed, region.operations, region.kernels, region.reasons)
+            for region in self.regions
+        )
+
+    def __repr__(self) -> str:
+        graphed = [region for region in self.regions if region.graphed]
+        kernels = sum(region.kernels for region in self.regions)
+        inside = sum(region.kernels for region in graphed)
+        return f"Split({len(self.regions)} regions, {len(graphed)} graphed, {inside} of {kernels} kernels in graphs)"
+
+
+def split(module: torch.fx.GraphModule, device_type: str) -> Split:
+    """Cut ``module`` where ``rules.reason`` says so; ``module`` itself stays as it is.
+
+    Operations keep their order within graphed and within ungraphed ones; reads, writes, random numbers and
+    assertions keep theirs everywhere. Views and sizes are made again in each region that wants them.
+    """
+    module = _normalized(module, device_type)
+    nodes = list(module.graph.nodes)
+    kinds = {node: kind_of(node) for node in nodes}
+    kernels = [node for node in nodes if kinds[node] in (Kind.KERNEL, Kind.CHECK)]
+    reasons = {node: found for node in kernels if (found := reason(node, device_type)) is not None}
+    # Checks run on the host but ask for no partition of their own: they wait for the next ungraphed region.
+    ungraphed = {node for node in kernels if node in reasons or kinds[node] is Kind.CHECK}
+
+    results = _flatten(nodes[-1].args[0])
+    through = _Leaves(kinds)
+    needs = {node: [through.producer(leaf) for leaf in through.leaves(node.all_input_nodes)] for node in kernels}
+    wanted = through.leaves([r for r in results if isinstance(r, torch.fx.Node)])
+    order = schedule(kernels, dependencies(kernels, needs), ungraphed, set(wanted))
+
+    groups = _groups(order, ungraphed, kinds)
+    leaves = [through.leaves(n for node in group for n in node.all_input_nodes) for group in groups]
+    regions = []
+    for index, group in enumerate(groups):
+        later = {leaf for other in leaves[index + 1 :] for leaf in other} | set(wanted)
+        graphed = group[0] not in ungraphed
+        if graphed:
+            graphed = any(launches(node, device_type) for node in group)
+        why = tuple(dict.fromkeys(reasons[node] for node in group if node in reasons))
+        if not graphed and not why:
+            why = (NOTHING_TO_LAUNCH,)
+        inputs = [leaf for leaf in leaves[index] if through.producer(leaf) not in set(group)]
+        outputs = [n for n in nodes if n in later and through.producer(n) in set(group)]
+        regions.append(build_region(module, index, group, inputs, outputs, kinds, graphed, why, device_type))
+
+    constants = {node.name: attribute(node) for node in nodes if kinds[node] is Kind.CONSTANT}
+    names = [r.name if isinstance(r, torch.fx.Node) else f"_literal_{i}" for i, r in enumerate(results)]
+    constants |= {name: r for name, r in zip(names, results, strict=True) if not isinstance(r, torch.fx.Node)}
+    own = list(dict.fromkeys(r for r in results if isinstance(r, torch.fx.Node) and through.is_made_anywhere(r)))
+    epilogue = None
+    if own:
+        epilogue = build_region(
+            module, len(regions), [], through.leaves(own), own, kinds, False, (NOTHING_TO_LAUNCH,), device_type
+        )
+    if epilogue is not None and not regions:
+        regions, epilogue = [epilogue], None
+    inputs_of_graph = tuple(node.name for node in nodes if kinds[node] is Kind.INPUT)
+    return Split(inputs_of_graph, constants, tuple(regions), epilogue, tuple(names))
+
+
+class _Leaves:
+    """Looks through views and sizes to the values that really pass between regions."""
+
+    def __init__(self, kinds: dict[torch.fx.Node, Kind]) -> None:
+        self._kinds = kinds
+        self._index = {node: index for index, node in enumerate(kinds)}
+        self._memo: dict[torch.fx.Node, frozenset[torch.fx.Node]] = {}
+        for node in kinds:  # in graph order, so that no recursion is needed
+            self._memo[node] = self._of(node)
+
+    def leaves(self, nodes: Iterable[torch.fx.Node]) -> list[torch.fx.Node]:
+        """The values that ``nodes`` are made of, in graph order."""
+        return sorted({leaf for node in nodes for leaf in self._memo[node]}, key=self._index.__getitem__)
+
+    def is_made_anywhere(self, node: torch.fx.Node) -> bool:
+        """Whether ``node`` is a view or a size, which any region can make for itself."""
+        return self._memo[node] != frozenset({node})
+
+    def producer(self, leaf: torch.fx.Node) -> torch.fx.Node:
+        """The kernel that makes ``leaf``, one of its results; ``leaf`` itself if it makes itself."""
+        while self._kinds[leaf] is Kind.ITEM:
+            leaf = leaf.all_input_nodes[0]
+        return leaf
+
+    def _of(self, node: torch.fx.Node) -> frozenset[torch.fx.Node]:
+        kind = self._kinds[node]
+        if kind is Kind.MODULE:
+            return frozenset()
+        if kind is Kind.ITEM and self._kinds[self.producer(node)] is Kind.KERNEL:
+            return frozenset({node})
+        if kind in (Kind.VIEW, Kind.SYMBOL, Kind.ITEM):
+            return frozenset(leaf for source in node.all_input_nodes for leaf in self._memo[source])
+        return frozenset({node})
+
+
+def _groups(
+    order: Sequence[torch.fx.Node], ungraphed: set[torch.fx.Node], kinds: dict[torch.fx.Node, Kind]
+) -> list[list[torch.fx.Node]]:
+    groups: list[list[torch.fx.Node]] = []
+    for node in order:
+        if not groups or (groups[-1][0] in ungraphed) != (node in ungraphed):
+            groups.append([])
+        groups[-1].append(node)
+    return groups
+
+
+def _flatten(results: Any) -> list[Any]:
+    return list(results) if isinstance(results, list | tuple) else [results]
+
+
+def _normalized(module: torch.fx.GraphModule, device_type: str) -> torch.fx.GraphModule:
+    """A copy of ``module`` for cutting: only single values pass between kernels, scalars are on the device.
+
+    A scalar on the CPU is copied to the device once, in an operation of its own, as Inductor does.
+    """
+    graph = torch.fx.Graph()
+    renamed: dict[torch.fx.Node, torch.fx.Node] = {}
+    results = graph.graph_copy(module.graph, renamed)
+    old = next(node for node in reversed(module.graph.nodes) if node.op == "output")
+    graph.output(results).meta = dict(old.meta)
+    copied = torch.fx.GraphModule(module, graph)
+    for node in list(graph.nodes):
+        _unpack(node)
+    moved: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in list(graph.nodes):
+        for scalar in scalars_to_move(node, device_type):
+            if scalar not in moved:
+                moved[scalar] = _copy_to_device(scalar, node, device_type)
+            node.replace_input_with(scalar, moved[scalar])
+    return copied
+
+
+def _unpack(node: torch.fx.Node) -> None:
+    """Let users that take the whole tuple of a kernel take its items instead."""
+    whole = [user for user in node.users if user.target is not operator.getitem]
+    values = node.meta.get("val")
+    if not whole or not isinstance(values, list | tuple):
+        return
+    items: list[torch.fx.Node] = []
+    with node.graph.inserting_after(node):
+        for index in reversed(range(len(values))):
+            item = node.graph.call_function(operator.getitem, (node, index))
+            item.meta = {"val": values[index], "stack_trace": node.meta.get("stack_trace")}
+            items.insert(0, item)
+    for user in whole:
+        user.args = tuple(_swap(a, node, items) for a in user.args)
+        user.kwargs = {k: _swap(a, node, items) for k, a in user.kwargs.items()}
+
+
+def _swap(argument: Any, node: torch.fx.Node, items: list[torch.fx.Node]) -> Any:
+    return list(items) if argument is node else argument
+
+
+def _copy_to_device(scalar: torch.fx.Node, user: torch.fx.Node, device_type: str) -> torch.fx.Node:
+    graph = scalar.graph
+    made = next(tensors_in(user.meta["val"]))
+    operation: Callable[..., Any] = torch.ops.aten._to_copy.default
+    with graph.inserting_before(user):
+        node = graph.call_function(operation, (scalar,), {"device": made.device})
+    value = scalar.meta["val"]
+    with value.fake_mode:
+        node.meta = {"val": operation(value, device=made.device), "stack_trace": user.meta.get("stack_trace")}
+    return node

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch._inductor import config
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from paramgraph_kit.driver.torch_names import NAMES, torch_name
+from paramgraph_kit.partition.rules import reason, reasons_for
+
+aten = torch.ops.aten
+
+
+def traced(function: Callable[..., Any], *inputs: tuple[tuple[int, ...], str, torch.dtype]) -> torch.fx.GraphModule:
+    """Trace ``function`` on fake tensors: a GPU is not needed to decide what a GPU may graph."""
+    with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True):
+        return make_fx(function)(*(torch.empty(size, device=device, dtype=kind) for size, device, kind in inputs))
+
+
+GPU = ((4, 4), "cuda", torch.float32)
+HALF = ((4, 4), "cuda", torch.bfloat16)
+WAITS = "the host must wait for a value or a size that the device computes"
+MASK = ((4, 4), "cuda", torch.bool)
+HOST = ((4, 4), "cpu", torch.float32)
+SCALAR = ((), "cpu", torch.float32)
+
+
+def codes(module: torch.fx.GraphModule, device_type: str = "cuda") -> list[tuple[str, str, str]]:
+    return [(r.code, r.operation, r.message) for r in reasons_for(module, device_type)]
+
+
+def test_work_views_and_sizes_on_the_device_have_no_reason() -> None:
+    # GIVEN kernels, views, a creation, an in-place write and arithmetic on sizes, all on the device
+    def f(x: torch.Tensor) -> Any:
+        y = (x @ x.t()).view(-1).narrow(0, 0, x.shape[0] * 2)
+        return aten.copy_.default(y, torch.ones(8, device=y.device)).relu()
+
+    # WHEN the rules are asked THEN nothing stands in the way
+    assert reasons_for(traced(f, GPU), "cuda") == []
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "expected"),
+    [
+        (lambda x: x.cpu(), [GPU], ("device-copy", "aten._to_copy", "a copy from cuda to cpu")),
+        (lambda c: c.to("cuda:0"), [HOST], ("device-copy", "aten._to_copy", "a copy from cpu to cuda")),
+        (lambda x, c: aten.copy_.default(x, c), [GPU, HOST], ("device-copy", "aten.copy_", "a copy from cpu to cuda")),
+        (lambda x: torch.zeros(3), [GPU], ("cpu-op", "aten.zeros", "runs on cpu, not on cuda")),
+        (lambda c: c + c, [HOST], ("cpu-op", "aten.add", "runs on cpu, not on cuda")),
+        (lambda x, s: x * s, [GPU, SCALAR], ("device-copy", "s_1", "a CPU scalar is copied to cuda first")),
+        (lambda x, s: x * s, [HALF, SCALAR], ("cpu-op", "aten.mul", "reads a cpu tensor of shape [] from cuda")),
+        (
+            lambda x: x.sum().item(),
+            [GPU],
+            ("unbacked-op", "aten._local_scalar_dense", WAITS),
+        ),
+        (
+            lambda x, m: aten.index_put.default(x, [m], torch.zeros((), device=x.device)),
+            [GPU, MASK],
+            ("unsafe-op", "aten.index_put", "a mask as index: the host must wait for the number of its true elements"),
+        ),
+    ],
+)
+def test_each_rule_names_its_code_operation_and_message(
+    function: Callable[..., Any], inputs: list[Any], expected: tuple[str, str, str]
+) -> None:
+    # GIVEN a function with one operation that a graph cannot hold
+    module = traced(function, *inputs)
+    # WHEN the reasons are asked for THEN there is exactly that one
+    assert codes(module) == [expected]
+
+
+@pytest.mark.parametrize("function", [torch.nonzero, lambda x: torch.masked_select(x, x > 0)])
+def test_sizes_that_depend_on_data_are_unbacked(function: Callable[..., Any]) -> None:
+    # GIVEN an operation whose result has a size that only its data tells
+    module = traced(function, HOST)
+    # WHEN the CPU is the device that graphs, so that nothing else can be the reason
+    found = codes(module, "cpu")
+    # THEN the size is
+    assert [code for code, _, _ in found] == ["unbacked-op"]
+
+
+def test_an_index_on_the_cpu_is_an_operand_of_its_own_kind() -> None:
+    # GIVEN a device tensor indexed by a CPU tensor
+    module = traced(lambda x, i: aten.index.Tensor(x, [i]), GPU, ((2,), "cpu", torch.int64))
+    # WHEN the reasons are asked for THEN they show the tensor to move
+    assert codes(module) == [("cpu-op", "aten.index", "reads a cpu tensor of shape [2] from cuda")]
+
+
+def test_control_flow_is_told_from_a_body_that_merely_contains_something() -> None:
+    # GIVEN a torch.cond
+    def f(x: torch.Tensor) -> Any:
+        return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
+
+    # WHEN the reasons are asked for
+    found = codes(traced(f, HOST), "cpu")
+    # THEN it is the branch itself
+    assert found == [("control-flow", "cond", "a branch or loop on the value of a tensor")]
+
+
+def test_tagged_and_listed_operations_are_unsafe_or_custom() -> None:
+    # GIVEN an operation tagged as unsafe, and one that the user asks Inductor to leave out
+    with torch.library._scoped_library("pgk_rules", "DEF") as library:
+        library.define("peek(Tensor x) -> Tensor", tags=(torch.Tag.cudagraph_unsafe,))
+        library.impl("peek", torch.clone, "CompositeExplicitAutograd")
+        module = traced(lambda x: torch.ops.pgk_rules.peek(x).relu().sin(), HOST)
+        # WHEN the reasons are asked for with that setting
+        with config.patch(custom_should_partition_ops=["aten::relu"]):
+            found = codes(module, "cpu")
+    # THEN both are found, each under its own code
+    assert found == [
+        ("unsafe-op", "pgk_rules.peek", "torch lists it as unsafe in CUDA graphs"),
+        ("custom-op", "aten.relu", "listed in torch._inductor.config.custom_should_partition_ops"),
+    ]
+
+
+def test_dynamic_shapes_stand_in_the_way_only_when_configured() -> None:
+    # GIVEN a graph with a size that is known only while running
+    module = traced(lambda x: torch.nonzero(x).relu(), HOST)
+    # WHEN the reasons are asked for without and with cudagraph_skip_dynamic_graphs
+    default = codes(module, "cpu")
+    with config.patch({"triton.cudagraph_skip_dynamic_graphs": True}):
+        static_only = codes(module, "cpu")
+    # THEN only the latter holds the size against relu
+    assert [code for code, _, _ in default] == ["unbacked-op"]
+    assert [(code, operation) for code, operation, _ in static_only[1:]] == [("dynamic-shape", "aten.relu")]
+
+
+def test_sizes_from_listed_operations_are_unsafe_to_use() -> None:
+    # GIVEN the same graph and nonzero on the list of operations whose sizes are not to be used
+    module = traced(lambda x: torch.nonzero(x).relu(), HOST)
+    # WHEN the reasons are asked for
+    with config.patch(cudagraph_unsafe_unbacked_ops=["aten::nonzero"]):
+        found = codes(module, "cpu")
+    # THEN relu is out too
+    assert [(code, operation) for code, operation, _ in found] == [
+        ("unbacked-op", "aten.nonzero"),
+        ("unbacked-size", "aten.relu"),
+    ]
+
+
+def test_reasons_carry_the_users_line_and_repeat_only_for_another_line() -> None:
+    # GIVEN three copies to the host, two of them from one line
+    module = traced(lambda x: (x.cpu(), x.cpu(), x.cpu()), GPU)
+    copies = [node for node in module.graph.nodes if node.op == "call_function"]
+    for node, line in zip(copies, (7, 7, 8), strict=True):
+        node.meta["stack_trace"] = f'  File "train.py", line {line}, in step\n    y = x.cpu()'
+    # WHEN all reasons and the first one are asked for
+    found = [r.label() for r in reasons_for(module, "cuda")]
+    first = reason(copies[0], "cuda")
+    # THEN there is one for each line
+    text = "a copy from cuda to cpu (aten._to_copy) at train.py:{}  y = x.cpu()"
+    assert found == [text.format(7), text.format(8)]
+    assert first is not None
+    assert first.label() == text.format(7)
+
+
+def test_a_node_without_metadata_is_left_out() -> None:
+    # GIVEN a graph whose shapes were never recorded
+    module = traced(lambda x: x.sin(), HOST)
+    for node in module.graph.nodes:
+        node.meta.clear()
+    # WHEN the reasons are asked for THEN nothing is guessed
+    assert [code for code, _, _ in codes(module, "cpu")] == ["no-metadata"]
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")  # torch's own, on importing Inductor
+@pytest.mark.parametrize("key", sorted(NAMES))
+def test_private_names_of_torch_resolve(key: str) -> None:
+    # GIVEN a private name that this package relies on
+    entry = NAMES[key]
+    # WHEN this torch is asked for it THEN it has it, and the entry says where it was seen and why it is needed
+    assert torch_name(key) is not None
+    assert entry.seen
+    assert entry.why
