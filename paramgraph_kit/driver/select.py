@@ -1,0 +1,54 @@
+"""Which device and driver this process uses: the GPU where there is one, the simulated machine otherwise."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+
+from paramgraph_kit.driver.api import Driver
+from paramgraph_kit.trace.errors import UnsupportedError
+
+
+def check_torch() -> None:
+    """Raise UnsupportedError where torch is too old for either driver."""
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if version < (2, 11):
+        raise UnsupportedError(f"paramgraph_kit needs torch 2.11 or newer, this is {torch.__version__}: upgrade torch")
+
+
+@cache
+def device() -> torch.device:
+    """``cuda`` where CUDA is available, otherwise the simulated device, which the first call registers.
+
+    Raises:
+        UnsupportedError: torch is too old, or another backend has taken the slot that the simulator needs.
+    """
+    check_torch()
+    if torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    from paramgraph_kit.driver.sim.device import register
+
+    return register()
+
+
+@cache
+def driver() -> Driver:
+    """The driver of ``device()``, made once."""
+    if device().type == "cuda":
+        from paramgraph_kit.driver.cuda.driver import CudaDriver
+
+        return CudaDriver()
+    from paramgraph_kit.driver.sim.driver import SimDriver
+
+    return SimDriver()
+
+
+def twin() -> Any:
+    """``torch.cuda``, or its simulated twin: the module that notebooks call ``cuda``."""
+    if device().type == "cuda":
+        return torch.cuda
+    from paramgraph_kit.driver.sim import cuda_twin
+
+    return cuda_twin

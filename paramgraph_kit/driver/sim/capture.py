@@ -1,0 +1,140 @@
+"""The twin of ``torch.cuda.CUDAGraph``: begin, end, replay, and the state that a failed capture leaves behind."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import warnings
+from collections.abc import Sequence
+
+import torch
+
+from .allocator import PoolId
+from .errors import cuda_error
+from .graph import SimNode
+from .machine import machine
+from .stream import MODES, Capture, current_stream, default_stream, open_captures, set_current
+
+EMPTY_GRAPH = (
+    "The CUDA Graph is empty. This usually means that the graph was attempted to be captured on wrong device or stream."
+)
+OWNS_GRAPH = (
+    "This CUDAGraph instance already owns a captured graph. To capture a new graph, create a new instance."
+)
+DEFAULT_STREAM = (
+    "CUDA graphs must be captured on a non-default stream. (However, after capture, it's ok to replay them on the "
+    "default stream.)"
+)
+
+
+def run_nodes(nodes: Sequence[SimNode], random_offset: int) -> None:
+    """Launch nodes in recorded order, which is a topological one, after refreshing the generator's device state."""
+    m = machine()
+    if random_offset:
+        offset = m.generator.advance(random_offset)
+        m.arena.write(m.random_state, struct.pack("<QQ", m.generator.seed, offset))
+    arena = m.arena
+    with torch._C._DisableTorchDispatch(), torch._C._AutoDispatchBelowAutograd():
+        for node in nodes:
+            node.run(arena)
+
+
+def begin(mode: str, pool: PoolId) -> Capture:
+    """Start a capture on the current stream."""
+    stream = current_stream()
+    if mode not in MODES:
+        raise RuntimeError(f"Unknown capture error mode. Expected `global`, `thread_local`, or `relaxed`, got {mode}")
+    if stream.cuda_stream == default_stream().cuda_stream:
+        raise RuntimeError(DEFAULT_STREAM)
+    if stream.capture is not None:
+        raise stream.capture.fail(900)
+    capture = Capture(mode, stream, pool)
+    stream.capture, stream.tail = capture, ()
+    open_captures().append(capture)
+    machine().allocator.captures_underway += 1
+    return capture
+
+
+def end(capture: Capture) -> None:
+    """End a capture on the current stream; raises 901, 904 or 908, and then leaves behind what torch leaves."""
+    if capture.mode != "relaxed" and capture.thread != threading.get_ident():
+        raise cuda_error(908)
+    if current_stream() != capture.origin:
+        raise RuntimeError("Capture must end on the same stream it began on.")
+    code = 901 if capture.invalid else 904 if capture.unjoined() else 0
+    capture.leave()
+    open_captures().remove(capture)
+    if code:
+        machine().generator.left_in_capture |= bool(capture.random_offset)
+        raise cuda_error(code)
+    machine().allocator.captures_underway -= 1
+
+
+def recover() -> None:
+    """Put the process right after failed captures: streams, generator and allocator are as if they had not been."""
+    for capture in list(open_captures()):
+        capture.leave()
+        open_captures().remove(capture)
+    m = machine()
+    m.allocator.captures_underway = 0
+    m.generator.left_in_capture = False
+    set_current(default_stream())
+
+
+class CUDAGraph:
+    """The twin of ``torch.cuda.CUDAGraph``."""
+
+    def __init__(self, keep_graph: bool = False) -> None:
+        self._capture: Capture | None = None
+        self._ready = False
+        self._pool: PoolId | None = None
+
+    def capture_begin(self, pool: PoolId | None = None, capture_error_mode: str = "global", **kwargs: object) -> None:
+        """Start capturing the current stream; ``pool`` shares another graph's memory."""
+        if self._ready:
+            raise RuntimeError(OWNS_GRAPH)
+        allocator = machine().allocator
+        pool_id = pool if pool is not None else allocator.new_pool_id()
+        self._capture = begin(capture_error_mode, pool_id)
+        self._pool = pool_id
+        allocator.retain(pool_id)
+
+    def capture_end(self) -> None:
+        """Stop capturing; raises 901 if the capture was invalidated, 904 if a forked stream was not joined."""
+        if self._capture is None:
+            raise RuntimeError("capture_end() called before capture_begin().")
+        end(self._capture)
+        self._ready = True
+        if not self._capture.nodes:
+            warnings.warn(EMPTY_GRAPH, UserWarning, stacklevel=2)
+
+    def replay(self) -> None:
+        """Launch the graph on the current stream."""
+        if not self._ready or self._capture is None:
+            raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
+        capture = current_stream().capture
+        if capture is not None:
+            raise capture.fail(900)
+        run_nodes(self._capture.nodes, self._capture.random_offset)
+
+    def reset(self) -> None:
+        """Drop the graph; its pool's unused memory goes back at the next ``empty_cache``."""
+        if self._pool is not None:
+            machine().allocator.release(self._pool)
+        self._capture, self._pool, self._ready = None, None, False
+
+    def pool(self) -> PoolId:
+        """The id of the pool that this graph allocated from."""
+        if not self._ready or self._pool is None:
+            raise RuntimeError("Called CUDAGraph::pool() without a preceding successful capture.")
+        return self._pool
+
+    def nodes(self) -> tuple[SimNode, ...]:
+        """The recorded nodes, in order (the simulator's own addition)."""
+        return tuple(self._capture.nodes) if self._capture is not None else ()
+
+    def __del__(self) -> None:
+        self.reset()
+
+    def __repr__(self) -> str:
+        return f"CUDAGraph(simulated, {len(self.nodes())} nodes)"

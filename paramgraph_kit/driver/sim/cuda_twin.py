@@ -1,0 +1,287 @@
+"""The simulated twin of ``torch.cuda``: the same names, so that one notebook cell runs on both.
+
+It is also the module behind ``torch.sim``. What needs a clock or real hardware is not here.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from paramgraph_kit.trace.model import NodeKind
+
+from .allocator import DEFAULT_POOL, PoolId
+from .capture import CUDAGraph, recover
+from .machine import DEVICE_NAME, machine
+from .stream import Event, Stream, current_stream, default_stream, forbid_device_sync, set_current
+
+__all__ = [
+    "CUDAGraph",
+    "Event",
+    "MemPool",
+    "NodeKind",
+    "Stream",
+    "current_stream",
+    "default_stream",
+    "graph",
+    "recover",
+]
+
+
+class graph:  # noqa: N801 - the name of torch.cuda.graph
+    """The twin of ``torch.cuda.graph``: captures the body of ``with`` on a side stream.
+
+    Like torch's it handles no exception: where the capture was invalidated, ``capture_end`` raises 901 over the real
+    error, and the capture stream stays current.
+    """
+
+    default_capture_stream: Stream | None = None
+
+    def __init__(
+        self,
+        cuda_graph: CUDAGraph,
+        pool: PoolId | None = None,
+        stream: Stream | None = None,
+        capture_error_mode: str = "global",
+        **kwargs: Any,
+    ) -> None:
+        if stream is None and graph.default_capture_stream is None:
+            graph.default_capture_stream = Stream()
+        self.pool = () if pool is None else (pool,)
+        self.capture_stream = stream or graph.default_capture_stream
+        assert self.capture_stream is not None
+        self.stream_ctx = globals()["stream"](self.capture_stream)
+        self.cuda_graph = cuda_graph
+        self.capture_error_mode = capture_error_mode
+
+    def __enter__(self) -> None:
+        synchronize()
+        if torch.compiler.config.force_cudagraph_gc:
+            gc.collect()
+        empty_cache()
+        self.stream_ctx.__enter__()
+        self.cuda_graph.capture_begin(*self.pool, capture_error_mode=self.capture_error_mode)
+
+    def __exit__(self, *args: object) -> None:
+        self.cuda_graph.capture_end()
+        self.stream_ctx.__exit__(*args)
+
+
+class StreamContext:
+    """What ``stream(s)`` returns: makes a stream current for the body of ``with``."""
+
+    def __init__(self, stream: Stream | None) -> None:
+        self.stream = stream
+        self._before: Stream | None = None
+
+    def __enter__(self) -> None:
+        if self.stream is not None:
+            self._before = current_stream()
+            set_current(self.stream)
+
+    def __exit__(self, *args: object) -> None:
+        if self._before is not None:
+            set_current(self._before)
+
+
+def stream(stream: Stream | None) -> StreamContext:
+    """Make ``stream`` current for the body of ``with``."""
+    return StreamContext(stream)
+
+
+def set_stream(stream: Stream) -> None:
+    """Make ``stream`` current on this thread."""
+    set_current(stream)
+
+
+class MemPool:
+    """A private pool that ``use_mem_pool`` allocates from; its memory stays reserved while this object lives."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if args or kwargs:
+            raise NotImplementedError("the simulated MemPool takes no allocator and no options")
+        self._id = machine().allocator.new_pool_id()
+        machine().allocator.retain(self._id)
+
+    @property
+    def id(self) -> PoolId:
+        """The pool's id, as ``graph(pool=)`` takes it."""
+        return self._id
+
+    def __del__(self) -> None:
+        machine().allocator.release(self._id)
+
+
+@contextmanager
+def use_mem_pool(pool: MemPool, device: Any = None) -> Iterator[None]:
+    """Allocate from ``pool`` in the body of ``with``."""
+    pools = machine().user_pools
+    pools.append(pool.id)
+    try:
+        yield
+    finally:
+        pools.pop()
+
+
+def graph_pool_handle() -> PoolId:
+    """A fresh private pool's id, to share between graphs."""
+    return machine().allocator.new_pool_id(mine=True)
+
+
+def is_current_stream_capturing() -> bool:
+    """Whether the current stream is in a capture."""
+    return current_stream().capture is not None
+
+
+def synchronize(device: Any = None) -> None:
+    """Wait for the device; raises 900 in a capture."""
+    forbid_device_sync()
+
+
+# memory
+
+
+def memory_allocated(device: Any = None) -> int:
+    """Bytes in live blocks."""
+    return machine().allocator.stats.allocated
+
+
+def memory_reserved(device: Any = None) -> int:
+    """Bytes in segments of the caching allocator."""
+    return machine().allocator.stats.reserved
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    """Peak of ``memory_allocated``."""
+    return machine().allocator.stats.peak_allocated
+
+
+def max_memory_reserved(device: Any = None) -> int:
+    """Peak of ``memory_reserved``."""
+    return machine().allocator.stats.peak_reserved
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """Start the peaks again from now."""
+    machine().allocator.reset_peaks()
+
+
+def empty_cache() -> None:
+    """Give unused segments back to the device."""
+    machine().allocator.empty_cache()
+
+
+def mem_get_info(device: Any = None) -> tuple[int, int]:
+    """(free, total) bytes of the device."""
+    arena = machine().arena
+    return arena.capacity - arena.mapped, arena.capacity
+
+
+def memory_snapshot() -> list[dict[str, Any]]:
+    """Segments and their blocks, with the keys of ``torch.cuda.memory_snapshot``."""
+    found = []
+    for pool in machine().allocator.pools.values():
+        for segment in pool.segments.values():
+            blocks = [
+                {
+                    "address": block.address,
+                    "size": block.size,
+                    "requested_size": block.requested if block.live else 0,
+                    "state": "active_allocated" if block.live else "inactive",
+                }
+                for block in segment.blocks()
+            ]
+            live = sum(b.size for b in segment.blocks() if b.live)
+            found.append(
+                {
+                    "device": 0,
+                    "address": segment.address,
+                    "total_size": segment.size,
+                    "allocated_size": live,
+                    "active_size": live,
+                    "stream": segment.stream,
+                    "segment_type": "small" if segment.small else "large",
+                    "segment_pool_id": (0, 0) if pool.id == DEFAULT_POOL else pool.id,
+                    "blocks": blocks,
+                }
+            )
+    return sorted(found, key=lambda s: int(s["address"]))
+
+
+# random numbers
+
+
+def manual_seed(seed: int) -> None:
+    """Seed the device's generator."""
+    machine().generator.manual_seed(int(seed))
+
+
+def manual_seed_all(seed: int) -> None:
+    """Seed the generator of every simulated device: there is one."""
+    manual_seed(seed)
+
+
+def initial_seed() -> int:
+    """The seed in use."""
+    return machine().generator.seed
+
+
+def get_rng_state(device: Any = None) -> torch.Tensor:
+    """Seed and offset, 16 bytes in a CPU tensor."""
+    return torch.tensor(list(machine().generator.state()), dtype=torch.uint8, device="cpu")
+
+
+def set_rng_state(new_state: torch.Tensor, device: Any = None) -> None:
+    """Restore what ``get_rng_state`` returned."""
+    machine().generator.set_state(bytes(new_state.tolist()))
+
+
+# the device
+
+
+def get_device_name(device: Any = None) -> str:
+    """How this device is labelled."""
+    return "simulated device"
+
+
+def is_available() -> bool:
+    """True: this module exists only where the device does."""
+    return True
+
+
+def is_initialized() -> bool:
+    """True."""
+    return True
+
+
+def init() -> None:
+    """Nothing to do."""
+
+
+def device_count() -> int:
+    """One."""
+    return 1
+
+
+def current_device() -> int:
+    """Zero."""
+    return 0
+
+
+def set_device(device: Any) -> None:
+    """Accepts the only device there is."""
+    if torch.device(DEVICE_NAME if device is None else device if isinstance(device, (str, torch.device)) else 0).index:
+        raise ValueError(f"there is one simulated device, not {device}")
+
+
+def get_amp_supported_dtype() -> list[torch.dtype]:
+    """What ``torch.autocast`` may use."""
+    return [torch.float16, torch.bfloat16]
+
+
+def _is_in_bad_fork() -> bool:
+    return False

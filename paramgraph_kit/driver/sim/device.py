@@ -1,0 +1,108 @@
+"""Registers the device ``sim`` with torch: lazily, once, and only where the PrivateUse1 slot is free."""
+
+from __future__ import annotations
+
+import types
+import torch.utils.backend_registration
+import warnings
+from typing import Any
+
+import torch
+
+from paramgraph_kit.trace.errors import UnsupportedError
+
+_NEEDED = (
+    "torch._C._acc:create_empty_tensor",
+    "torch._C:_construct_storage_from_data_pointer",
+    "torch.utils.backend_registration:_setup_privateuseone_for_python_backend",
+)
+_library: torch.library.Library | None = None
+
+
+def registered() -> bool:
+    """Whether the simulated device exists in this process."""
+    return _library is not None
+
+
+def _missing() -> list[str]:
+    import importlib
+
+    gone = []
+    for path in _NEEDED:
+        module, _, attribute = path.partition(":")
+        owner: Any = torch._C._acc if module == "torch._C._acc" else None
+        try:
+            owner = owner or (torch._C if module == "torch._C" else importlib.import_module(module))
+        except ImportError:
+            owner = None
+        if not hasattr(owner, attribute):
+            gone.append(path)
+    return gone
+
+
+def register() -> torch.device:
+    """Make the device, once; returns it.
+
+    Raises:
+        UnsupportedError: this torch cannot have a device in Python, or another backend has taken the slot.
+    """
+    global _library
+    if _library is not None:
+        return torch.device("sim", 0)
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if version < (2, 11):
+        raise UnsupportedError(
+            f"the simulated device needs torch 2.11 or newer, this is {torch.__version__}: upgrade torch"
+        )
+    taken = torch._C._get_privateuse1_backend_name()
+    if taken != "privateuseone":
+        raise UnsupportedError(
+            f"the simulated device needs torch's PrivateUse1 slot, which {taken!r} has taken: start a fresh process "
+            "without that backend"
+        )
+    gone = [] if hasattr(torch._C, "_acc") else ["torch._C._acc"]
+    gone = gone or _missing()
+    if gone:
+        raise UnsupportedError(
+            f"torch {torch.__version__} has no {gone[0]}, which the simulated device is built on; "
+            "seen in torch 2.11 and 2.13: install one of these"
+        )
+    from . import cuda_twin
+    from .kernels import Kernel, for_every_cpu_operation
+    from .special import special_kernels
+
+    kernels = for_every_cpu_operation(Kernel)
+    kernels.update(special_kernels())
+    torch.utils.backend_registration._setup_privateuseone_for_python_backend("sim", backend_module=cuda_twin)
+    library = torch.library.Library("aten", "IMPL")
+    for name, kernel in kernels.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns where a composite operation gets a kernel of its own
+            library.impl(name, kernel if isinstance(kernel, types.FunctionType) else kernel.__call__, "PrivateUse1")
+    _library = library
+    _register_serialization()
+    return torch.device("sim", 0)
+
+
+def _register_serialization() -> None:
+    """Storages of the device are copied and loaded by us: torch's own way needs an allocator in C++."""
+    from .machine import machine
+
+    def copied(storage: Any) -> Any:
+        copy = machine().storage(storage.nbytes())
+        copy.copy_(storage)
+        return copy
+
+    def tag(storage: Any) -> str | None:
+        return "sim:0" if storage.device.type == "sim" else None
+
+    def restore(storage: Any, location: str) -> Any:
+        return copied(storage) if location.startswith("sim") else None
+
+    torch.serialization.register_package(5, tag, restore)
+    clone = torch.UntypedStorage.clone
+
+    def clone_anywhere(storage: Any) -> Any:
+        return copied(storage) if storage.device.type == "sim" else clone(storage)
+
+    torch.UntypedStorage.clone = clone_anywhere  # type: ignore[method-assign]

@@ -1,0 +1,222 @@
+"""``SimDriver``: the simulated machine behind the interface that every layer above uses."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from paramgraph_kit.driver.api import Binding, Phantom, RawNode, Recording
+from paramgraph_kit.trace.errors import UnsupportedError
+from paramgraph_kit.trace.model import NodeKind, Origin, Source
+
+from .capture import begin, end, run_nodes
+from .cuda_twin import synchronize
+from .device import register
+from .errors import out_of_memory
+from .graph import SimNode
+from .machine import machine
+from .phantom import SimPhantom
+from .stream import Stream, current_stream, open_captures, set_current, stream_of
+
+LOWERED = (NodeKind.MEMCPY, NodeKind.MEMSET)
+
+
+class SimExecutable:
+    """An instantiated graph: its own copy of every parameter buffer, and which words to rewrite."""
+
+    patching = "simulated"
+
+    def __init__(self, nodes: Sequence[SimNode], bindings: Sequence[Binding], slots: int, random_increment: int) -> None:
+        self._nodes = [node.copy() for node in nodes]
+        self._slots = slots
+        self._random = random_increment
+        self._words: list[tuple[bytearray, int, int, int]] = []
+        for b in bindings:
+            parameters = self._nodes[b.node].parameters
+            if b.offset % 8 or not 0 <= b.offset <= len(parameters) - 8 or not 0 <= b.slot < slots:
+                raise ValueError(f"{b} does not name an aligned word of its node and one of {slots} slots")
+            self._words.append((parameters, b.offset, b.slot, b.delta))
+        self.device_bytes = sum(len(node.parameters) for node in self._nodes)
+        self._pack = struct.Struct("<Q").pack_into
+
+    def patch(self, addresses: Sequence[int]) -> None:
+        """Write one address per slot to every bound word."""
+        if len(addresses) != self._slots:
+            raise ValueError(f"this executable has {self._slots} slots, but {len(addresses)} addresses came")
+        pack = self._pack
+        for parameters, offset, slot, delta in self._words:
+            pack(parameters, offset, addresses[slot] + delta)
+
+    def launch(self, stream: int) -> None:
+        """Replay on a stream; raises 900 if it captures, 700 if a node reads what is not device memory."""
+        capture = stream_of(stream).capture
+        if capture is not None:
+            raise capture.fail(900)
+        run_nodes(self._nodes, self._random)
+
+    def destroy(self) -> None:
+        """Free the executable."""
+        self._nodes, self._words, self.device_bytes = [], [], 0
+
+    def __repr__(self) -> str:
+        return f"SimExecutable({len(self._nodes)} nodes, {len(self._words)} words, {self._slots} slots)"
+
+
+class SimDriver:
+    """The simulated device; ``reuse=False`` keeps phantom addresses from being used twice within a capture."""
+
+    name = "sim"
+
+    def __init__(self, reuse: bool = True) -> None:
+        self.device = register()
+        self._machine = machine()
+        self._reuse = reuse
+        self._stream: Stream | None = None
+        self.empty_strided = self._machine.empty_strided
+        self.reinterpret: Callable[[torch.Tensor, tuple[int, ...], tuple[int, ...], int], torch.Tensor] = (
+            torch._C._dynamo.guards._reinterpret_tensor
+        )
+        self.free: Callable[[int], None] = self._machine.allocator.free
+
+    @staticmethod
+    def address_of(tensor: torch.Tensor) -> int:
+        """Address of a tensor's first element."""
+        return tensor.data_ptr()
+
+    def allocate(self, nbytes: int, stream: int) -> int:
+        """A block of the caching allocator, to give back with ``free``."""
+        address = self._machine.allocator.alloc(max(nbytes, 1), stream)
+        if address is None:
+            stats = self._machine.allocator.stats
+            raise out_of_memory(nbytes, self._machine.arena.capacity, stats.reserved, stats.allocated)
+        return address
+
+    @staticmethod
+    def current_stream() -> int:
+        """The current stream's number."""
+        return current_stream().cuda_stream
+
+    def source(self) -> Source:
+        """This machine, labelled as simulated."""
+        today = datetime.datetime.now(datetime.UTC).date().isoformat()
+        return Source(Origin.SIMULATED, "simulated device", "-", torch.__version__, platform.python_version(), today)
+
+    def storage_of(self, tensor: torch.Tensor) -> tuple[int, int]:
+        """(address, bytes) of the storage that a tensor views."""
+        storage = tensor.untyped_storage()
+        return storage.data_ptr(), storage.nbytes()
+
+    def tensor_at(
+        self, address: int, nbytes: int, size: Sequence[int], stride: Sequence[int], offset: int, dtype: torch.dtype
+    ) -> torch.Tensor:
+        """A tensor over foreign memory."""
+        return self._machine.tensor_at(address, nbytes, size, stride, offset, dtype)
+
+    @contextmanager
+    def phantom(self, side: int) -> Iterator[SimPhantom]:
+        """Phantom memory for capture side 0 or 1."""
+        if side not in (0, 1):
+            raise ValueError(f"there are two capture sides, 0 and 1, not {side}")
+        found = SimPhantom(side, self._reuse)
+        try:
+            yield found
+        finally:
+            found.close()
+
+    def record(self, run: Callable[[], Any], phantom: Phantom) -> Recording:
+        """Run under stream capture on phantom memory; executes nothing."""
+        if not isinstance(phantom, SimPhantom) or not phantom.open:
+            raise UnsupportedError("record() takes an open phantom of this driver's own phantom()")
+        m = self._machine
+        synchronize()
+        before = current_stream()
+        self._stream = self._stream or Stream()
+        was_left = m.generator.left_in_capture
+        underway = m.allocator.captures_underway
+        set_current(self._stream)
+        pool = m.allocator.new_pool_id()
+        capture = None
+        try:
+            capture = begin("thread_local", pool)
+            capture.phantom = phantom
+            phantom.capture = capture
+            try:
+                result = run()
+            finally:
+                set_current(self._stream)
+                done, capture = capture, None
+                end_quietly = None
+                try:
+                    end(done)
+                except RuntimeError as error:
+                    end_quietly = error
+            if end_quietly is not None:
+                raise end_quietly
+        finally:
+            if capture is not None:
+                capture.leave()
+                open_captures().remove(capture)
+            phantom.capture = None
+            m.allocator.captures_underway = underway
+            m.generator.left_in_capture = was_left
+            set_current(before)
+        phantom.close()
+        nodes = [
+            RawNode(
+                kind=NodeKind.KERNEL if node.kind in LOWERED else node.kind,
+                name=node.name,
+                parameters=bytes(node.parameters),
+                deps=node.deps,
+                position=i,
+                lowered_from=node.kind if node.kind in LOWERED else None,
+                handle=node,
+            )
+            for i, node in enumerate(done.nodes)
+        ]
+        return Recording(
+            nodes=nodes,
+            allocations=phantom.allocations,
+            result=result,
+            graph=done,
+            random_increment=done.random_offset,
+            static_ranges=list(m.static_ranges) if done.random_offset else [],
+        )
+
+    def instantiate(
+        self, recording: Recording, bindings: Sequence[Binding], slots: int, patching: str = "auto"
+    ) -> SimExecutable:
+        """An executable whose bound words ``patch`` rewrites."""
+        if patching not in ("auto", "device", "host", "simulated"):
+            raise ValueError(f"patching is auto, device or host, not {patching!r}")
+        nodes = [node.handle for node in recording.nodes]
+        return SimExecutable(nodes, bindings, slots, recording.random_increment)
+
+    def join_streams(self, before: int, after: int) -> None:
+        """Make work on stream ``after`` wait for all work now on stream ``before``."""
+        if before != after:
+            stream_of(after).wait_stream(stream_of(before))
+
+    def memory(self) -> tuple[int, int, int]:
+        """(allocated, reserved, in use on the device) in bytes."""
+        stats = self._machine.allocator.stats
+        return stats.allocated, stats.reserved, self._machine.arena.mapped
+
+    def owner_of(self, address: int) -> str | None:
+        """What live device memory an address lies in."""
+        for start, size, owner in self._machine.static_ranges:
+            if start <= address < start + size:
+                return owner
+        block = self._machine.allocator.find(address)
+        if block is None or not block.live:
+            return None
+        pool = block.segment.pool.name
+        return "allocator block" if pool == "default" else f"allocator block of pool {pool}"
+
+    def __repr__(self) -> str:
+        return f"SimDriver({self._machine.arena.capacity >> 20} MiB)"

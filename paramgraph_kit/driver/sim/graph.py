@@ -1,0 +1,123 @@
+"""Captured nodes: what a kernel would be launched with, as packed bytes, and how it runs from those bytes.
+
+A parameter buffer holds the tensors' pointers first (little-endian, one 8-byte word each: arguments in order, then new
+outputs, then the generator's seed and offset for random operations), then sizes and strides, then scalars. A replay
+takes every address from the bytes, so patching a word moves what is read or written.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from paramgraph_kit.trace.model import NodeKind
+
+
+if TYPE_CHECKING:
+    from .arena import Arena
+
+Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]  # size, stride, dtype of an operand
+
+# (operands, seed and offset or None) -> None: executes the operation on CPU tensors over device memory
+Work = Callable[[Sequence[torch.Tensor], tuple[int, int] | None], None]
+
+
+class SimNode:
+    """One node of a captured graph."""
+
+    __slots__ = (
+        "_epoch",
+        "_pointers",
+        "_views",
+        "deps",
+        "kind",
+        "layouts",
+        "name",
+        "parameters",
+        "random_delta",
+        "work",
+    )
+
+    def __init__(
+        self,
+        kind: NodeKind,
+        name: str,
+        pointers: Sequence[int],
+        layouts: Sequence[Layout],
+        scalars: bytes,
+        work: Work,
+        deps: tuple[int, ...],
+        random_delta: int | None = None,
+        random_state: int = 0,
+    ) -> None:
+        words = list(pointers)
+        if random_delta is not None:
+            words += [random_state, random_state + 8]
+        shapes = [n for size, stride, _ in layouts for n in (*size, *stride)]
+        self.parameters = bytearray(struct.pack(f"<{len(words)}Q{len(shapes)}q", *words, *shapes))
+        if random_delta is not None:
+            self.parameters += struct.pack("<Q", random_delta)
+        self.parameters += scalars
+        self.kind = kind
+        self.name = name
+        self.layouts = tuple(layouts)
+        self.work = work
+        self.deps = deps
+        self.random_delta = random_delta
+        self._pointers: tuple[int, ...] | None = None
+        self._views: list[torch.Tensor] = []
+        self._epoch = -1
+
+    def copy(self) -> SimNode:
+        """The same node with a parameter buffer of its own, to be patched."""
+        twin = object.__new__(SimNode)
+        for name in ("kind", "name", "layouts", "work", "deps", "random_delta"):
+            setattr(twin, name, getattr(self, name))
+        twin.parameters = bytearray(self.parameters)
+        twin._pointers, twin._views, twin._epoch = None, [], -1
+        return twin
+
+    def run(self, arena: Arena) -> None:
+        """Execute from the packed bytes.
+
+        Raises:
+            torch.AcceleratorError: code 700, an address is not device memory.
+        """
+        parameters = self.parameters
+        n = len(self.layouts)
+        pointers = struct.unpack_from(f"<{n}Q", parameters)
+        if pointers != self._pointers or self._epoch != arena.epoch:
+            self._views = [
+                arena.view(address, size, stride, dtype)
+                for address, (size, stride, dtype) in zip(pointers, self.layouts, strict=True)
+            ]
+            self._pointers, self._epoch = pointers, arena.epoch
+        state = None
+        if self.random_delta is not None:
+            seed_at, offset_at = struct.unpack_from("<2Q", parameters, 8 * n)
+            (seed,) = struct.unpack("<Q", arena.read(seed_at, 8))
+            (offset,) = struct.unpack("<Q", arena.read(offset_at, 8))
+            state = (seed, offset + self.random_delta)
+        self.work(self._views, state)
+
+
+def pack_scalar(value: Any) -> bytes:
+    """A non-tensor argument as it lies in a parameter buffer: 8 bytes a number, so that words stay aligned."""
+    if isinstance(value, bool):
+        return struct.pack("<q", value)
+    if isinstance(value, int):
+        return struct.pack("<q", value) if -(1 << 63) <= value < 1 << 63 else struct.pack("<Q", value % (1 << 64))
+    if isinstance(value, float):
+        return struct.pack("<d", value)
+    if isinstance(value, complex):
+        return struct.pack("<2d", value.real, value.imag)
+    if isinstance(value, (list, tuple)):
+        return b"".join(pack_scalar(v) for v in value)
+    if isinstance(value, torch.Tensor):  # a 0-d CPU tensor: its value is baked
+        return pack_scalar(value.item())
+    return b""  # None, dtypes, layouts, strings: they choose the kernel
+
+

@@ -1,0 +1,288 @@
+"""The device's kernels: every aten operation that CPU has, run on CPU tensors over device memory, or recorded.
+
+One kernel per operation is registered for PrivateUse1 through torch.library. Eagerly it runs the CPU kernel at once;
+while the current stream captures it executes nothing: output shapes come from the meta device, and what would have
+been launched becomes a node. Both go through the same ``Work``, so eager and replayed results are equal bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from paramgraph_kit.trace.model import NodeKind
+
+from .errors import PAGEABLE_COPY
+from .graph import Layout, SimNode, Work, pack_scalar
+from .machine import CPU_KEY, DEVICE_NAME, machine
+from .rng import STEP, with_default_generator
+from .stream import Capture, Stream, current_stream
+
+CPU = torch.device("cpu")
+META = torch.device("meta")
+
+
+def record(
+    capture: Capture,
+    stream: Stream,
+    kind: NodeKind,
+    name: str,
+    operands: Sequence[torch.Tensor],
+    scalars: bytes,
+    work: Work,
+    random: bool = False,
+) -> None:
+    """Append a node to the capture, after the tail of its stream."""
+    delta = None
+    if random:
+        delta = capture.random_offset
+        capture.random_offset += STEP
+    layouts: list[Layout] = [(tuple(t.shape), t.stride(), t.dtype) for t in operands]
+    pointers = [t.data_ptr() for t in operands]
+    node = SimNode(
+        kind, name, pointers, layouts, scalars, work, stream.tail, random_delta=delta,
+        random_state=machine().random_state,
+    )  # fmt: skip
+    capture.scalar_fill = None
+    stream.tail = (len(capture.nodes),)
+    capture.nodes.append(node)
+
+
+def _on_device(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.device.type == DEVICE_NAME
+
+
+def _copy_result(target: torch.Tensor, source: torch.Tensor) -> None:
+    target.copy_(source)
+
+
+class Kernel:
+    """One aten overload on the device."""
+
+    def __init__(self, op: torch._ops.OpOverload) -> None:
+        self.op = op
+        schema = op._schema
+        self.name = f"{op._opname}" + ("" if op._overloadname in ("default", "") else f".{op._overloadname}")
+        self.random = torch.Tag.nondeterministic_seeded in op.tags
+        self.takes_generator = any(a.name == "generator" for a in schema.arguments)
+        self.out_names = [a.name for a in schema.arguments if a.is_out]
+        self.written = [
+            i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
+        ]
+        self.in_place = bool(self.written)
+        self.scalar_cpu_ok = op._opname not in ("where", "index", "index_put", "index_put_", "_index_put_impl_")
+
+    # the call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        stream = current_stream()
+        capture = stream.capture
+        if capture is not None:
+            capture.check()
+        if "generator" in kwargs and kwargs["generator"] is not None:
+            raise RuntimeError(f"Expected a '{DEVICE_NAME}' device type for generator but found 'cpu'")
+        flat, spec = tree_flatten((args, kwargs))
+        operands: list[torch.Tensor] = []
+        slots: list[int] = []  # positions in flat
+        for i, value in enumerate(flat):
+            if isinstance(value, torch.Tensor):
+                if value.device.type != DEVICE_NAME:
+                    value = flat[i] = self._foreign(value)
+                if value.device.type == DEVICE_NAME:
+                    operands.append(value)
+                    slots.append(i)
+            elif isinstance(value, torch.device):
+                flat[i] = CPU
+        if capture is None:
+            return self._eager(flat, spec, slots, operands)
+        return self._captured(stream, capture, flat, spec, slots, operands)
+
+    def _foreign(self, value: torch.Tensor) -> torch.Tensor:
+        if not self.scalar_cpu_ok:
+            return value.to(machine().device)
+        if value.dim() == 0:
+            return value.clone()  # its value is read at launch: baked
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but found at least two devices, {DEVICE_NAME}:0 and cpu! "
+            f"(when checking arguments of {self.op})"
+        )
+
+    def invoke(self, flat: Sequence[Any], spec: Any, state: tuple[int, int] | None) -> list[Any]:
+        """Run the CPU kernel on CPU arguments; its results as a flat list."""
+        args, kwargs = tree_unflatten(list(flat), spec)
+        if state is None:
+            result = self.op(*args, **kwargs)
+        elif self.takes_generator:
+            kwargs["generator"] = machine().generator.cpu_generator(*state)
+            result = self.op(*args, **kwargs)
+        else:
+            result = with_default_generator(*state, lambda: self.op(*args, **kwargs))
+        return tree_flatten(result)[0]
+
+    # eager
+
+    def _eager(self, flat: list[Any], spec: Any, slots: list[int], operands: list[torch.Tensor]) -> Any:
+        m = machine()
+        state = None
+        if self.random:
+            state = (m.generator.seed, m.generator.advance())
+        twins: dict[int, torch.Tensor] = {}
+        cpu_flat = list(flat)
+        outs = self._out_positions(flat, spec) if self.out_names else ()
+        for i, tensor in zip(slots, operands, strict=True):
+            twin = (
+                torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=CPU)
+                if i in outs
+                else m.twin(tensor)
+            )
+            cpu_flat[i] = twin
+            twins[id(twin)] = tensor
+        results = self.invoke(cpu_flat, spec, state)
+        for i in outs:
+            self._fill_out(flat[i], cpu_flat[i])
+        wrapped: list[Any] = []
+        for value in results:
+            if not isinstance(value, torch.Tensor):
+                wrapped.append(value)
+                continue
+            known = twins.get(id(value))
+            if known is None:
+                known = new_like(value)
+                m.twin(known).copy_(value)
+            wrapped.append(known)
+        return self._returned(wrapped)
+
+    def _fill_out(self, out: torch.Tensor, value: torch.Tensor) -> None:
+        if out.shape != value.shape:
+            resize(out, value.shape)
+        machine().twin(out).copy_(value)
+
+    def _out_positions(self, flat: list[Any], spec: Any) -> tuple[int, ...]:
+        marks = tree_unflatten(list(range(len(flat))), spec)[1]
+        found: list[int] = []
+        for name in self.out_names:
+            found += tree_flatten(marks.get(name, ()))[0]
+        return tuple(found)
+
+    def _returned(self, values: list[Any]) -> Any:
+        returns = self.op._schema.returns
+        if not returns:
+            return None
+        if len(returns) == 1:
+            return values if str(returns[0].type).startswith("List") else (values[0] if values else None)
+        return tuple(values)
+
+    # captured
+
+    def _captured(
+        self, stream: Stream, capture: Capture, flat: list[Any], spec: Any, slots: list[int],
+        operands: list[torch.Tensor],
+    ) -> Any:  # fmt: skip
+        meta_flat = list(flat)
+        metas: dict[int, torch.Tensor] = {}
+        for i, tensor in zip(slots, operands, strict=True):
+            meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=META)
+            meta_flat[i] = meta
+            metas[id(meta)] = tensor
+        shapes = self._infer(meta_flat, spec, slots)
+        for i in self._out_positions(flat, spec) if self.out_names else ():
+            if flat[i].shape != meta_flat[i].shape:
+                resize(flat[i], meta_flat[i].shape)
+        results: list[Any] = []
+        fresh: list[torch.Tensor] = []
+        copies: list[tuple[int, int]] = []  # (which result, which operand receives it)
+        for k, value in enumerate(shapes):
+            if not isinstance(value, torch.Tensor):
+                results.append(value)
+                continue
+            known = metas.get(id(value))
+            if known is None:
+                known = new_like(value)
+                copies.append((k, len(operands) + len(fresh)))
+                fresh.append(known)
+            results.append(known)
+
+        def work(views: Sequence[torch.Tensor], state: tuple[int, int] | None) -> None:
+            cpu_flat = list(flat_constants)
+            for i, view in zip(slots, views, strict=False):
+                cpu_flat[i] = view
+            values = self.invoke(cpu_flat, spec, state)
+            for k, operand in copies:
+                views[operand].copy_(values[k])
+
+        flat_constants = [None if i in set(slots) else v for i, v in enumerate(flat)]
+        scalars = b"".join(pack_scalar(v) for v in flat_constants)
+        record(capture, stream, NodeKind.KERNEL, self.name, [*operands, *fresh], scalars, work, self.random)
+        return self._returned(results)
+
+    def _infer(self, meta_flat: list[Any], spec: Any, slots: list[int]) -> list[Any]:
+        """The results' sizes, strides and types, without running anything on data."""
+        flat = [META if isinstance(v, torch.device) else v for v in meta_flat]
+        args, kwargs = tree_unflatten(flat, spec)
+        try:
+            return tree_flatten(self.op(*args, **kwargs))[0]
+        except NotImplementedError:
+            # No meta kernel: run the CPU one on zeros, which no reader ever sees.
+            flat = list(meta_flat)
+            for i in slots:
+                t = meta_flat[i]
+                flat[i] = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=CPU).zero_()
+            results = self.invoke(flat, spec, (0, 0) if self.random else None)
+            back = {id(flat[i]): meta_flat[i] for i in slots}
+            return [back.get(id(r), r) for r in results]
+
+
+def new_like(value: torch.Tensor) -> torch.Tensor:
+    """A device tensor with the layout of a CPU or meta result."""
+    if value.layout is not torch.strided or value.is_quantized:
+        raise NotImplementedError(f"the simulated device has dense tensors only, not {value.layout}")
+    stride = value.stride()
+    if 0 in stride and value.numel() > 1:  # a result may not overlap itself
+        stride = torch.empty(value.shape, device=META).stride()
+    return machine().empty_strided(tuple(value.shape), stride, value.dtype)
+
+
+def resize(tensor: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
+    """``resize_``: within the storage where it fits, otherwise onto a new one with the old bytes."""
+    from .machine import _SET
+
+    numel = 1
+    for n in size:
+        numel *= n
+    nbytes = (tensor.storage_offset() + numel) * tensor.dtype.itemsize
+    old = tensor.untyped_storage()
+    stride = torch.empty(tuple(size), device=META).stride()
+    if nbytes <= old.nbytes():
+        _SET.redispatch(CPU_KEY, tensor, old, tensor.storage_offset(), size, stride)
+        return tensor
+    storage = machine().storage(nbytes)
+    if old.nbytes() and current_stream().capture is None:
+        machine().arena.write(storage.data_ptr(), machine().arena.read(old.data_ptr(), old.nbytes()))
+    _SET.redispatch(CPU_KEY, tensor, storage, tensor.storage_offset(), size, stride)
+    return tensor
+
+
+def pageable_copy_forbidden(stream: Stream) -> None:
+    """Raise torch's refusal of pageable copies in a capture, which leaves the capture valid."""
+    if stream.capture is not None:
+        stream.capture.check()
+        raise RuntimeError(PAGEABLE_COPY)
+
+
+def for_every_cpu_operation(make: Callable[[torch._ops.OpOverload], Any]) -> dict[str, Any]:
+    """``make(op)`` by name for every aten operation with a CPU kernel that fits dense tensors."""
+    unfit = ("mkldnn", "quantize", "fbgemm", "sparse", "_nested", "_cslt", "_to_dense", "_test_", "_jagged")
+    found = {}
+    for full in torch._C._dispatch_get_all_op_names():
+        if not full.startswith("aten::") or not torch._C._dispatch_has_kernel_for_dispatch_key(full, "CPU"):
+            continue
+        name, _, overload = full[6:].partition(".")
+        if any(word in name for word in unfit):
+            continue
+        op = getattr(getattr(torch.ops.aten, name), overload or "default", None)
+        if op is not None:
+            found[full[6:]] = make(op)
+    return found

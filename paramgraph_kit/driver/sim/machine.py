@@ -1,0 +1,125 @@
+"""The machine itself: memory, allocator and generator in one place, and real tensors made over them.
+
+Tensors are real PrivateUse1 tensors, not wrappers: a c10 storage is built over the address that the allocator gave
+(``torch._C._construct_storage_from_data_pointer``) and set into an empty tensor of the device by CPU's metadata-only
+``set_`` kernel. So ``data_ptr()`` is the device address, views alias in C++ without any Python, autograd and
+FakeTensor see an ordinary device tensor, and making one costs about 4 us. A weak reference to the storage's Python
+object, which torch keeps alive as long as the C++ storage, returns the block the moment the last tensor dies.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from .allocator import CachingAllocator, PoolId
+from .arena import GRANULE, Arena, extent
+from .errors import out_of_memory
+from .rng import STATE_BYTES, DeviceGenerator
+from .stream import Stream, current_stream
+
+CPU_KEY = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+_SET = torch.ops.aten.set_.source_Storage_storage_offset
+_construct = torch._C._construct_storage_from_data_pointer
+_create = torch._C._acc.create_empty_tensor
+DEVICE_NAME = "sim"
+MEMORY_BYTES = 8 << 30
+
+
+class _StorageRef(weakref.ref[Any]):
+    __slots__ = ("address", "free")
+
+    address: int
+    free: Callable[[int], None]
+
+
+class Machine:
+    """A simulated device with ``capacity`` bytes of memory."""
+
+    def __init__(self, capacity: int = MEMORY_BYTES) -> None:
+        self.device = torch.device(DEVICE_NAME, 0)
+        self.arena = Arena(capacity)
+        self.allocator = CachingAllocator(self.arena)
+        self.generator = DeviceGenerator()
+        self.user_pools: list[PoolId] = []  # entered by use_mem_pool, innermost last
+        self._owned: dict[int, _StorageRef] = {}  # keeps the weak references alive
+        context = self.arena.map(GRANULE)  # what a device holds beside the allocator
+        assert context is not None
+        self.random_state = context
+        self.static_ranges = [(context, STATE_BYTES, "generator state")]
+
+    def allocate(self, nbytes: int, stream: Stream) -> tuple[int, Callable[[int], None]]:
+        """(address, how to free it) for a request of this stream, from the pool that it must come from."""
+        capture = stream.capture
+        if capture is not None and not capture.ended:
+            if capture.phantom is not None:
+                return capture.phantom.allocate(nbytes), capture.phantom.free
+            address = self.allocator.alloc(nbytes, stream.cuda_stream, capture.pool)
+        elif self.user_pools:
+            address = self.allocator.alloc(nbytes, stream.cuda_stream, self.user_pools[-1])
+        else:
+            address = self.allocator.alloc(nbytes, stream.cuda_stream)
+        if address is None:
+            stats = self.allocator.stats
+            raise out_of_memory(nbytes, self.arena.capacity, stats.reserved, stats.allocated)
+        return address, self.allocator.free
+
+    def storage(self, nbytes: int) -> torch.UntypedStorage:
+        """A storage of fresh device memory, freed with its last tensor."""
+        if not nbytes:
+            return self.storage_at(0, 0)
+        address, free = self.allocate(nbytes, current_stream())
+        storage = self.storage_at(address, nbytes)
+        ref = _StorageRef(storage, self._died)
+        ref.address, ref.free = address, free
+        self._owned[id(ref)] = ref
+        return storage
+
+    def storage_at(self, address: int, nbytes: int) -> torch.UntypedStorage:
+        """A storage over foreign memory, which stays its owner's."""
+        return _construct(address, self.device, nbytes)  # type: ignore[return-value]
+
+    def _died(self, ref: _StorageRef) -> None:
+        del self._owned[id(ref)]
+        ref.free(ref.address)
+
+    def empty_strided(self, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """An uninitialised tensor of the device."""
+        tensor = _create((0,), dtype)
+        storage = self.storage(extent(size, stride) * dtype.itemsize)
+        _SET.redispatch(CPU_KEY, tensor, storage, 0, size, stride)
+        return tensor
+
+    def tensor_at(
+        self, address: int, nbytes: int, size: Sequence[int], stride: Sequence[int], offset: int, dtype: torch.dtype
+    ) -> torch.Tensor:
+        """A tensor over foreign memory."""
+        tensor = _create((0,), dtype)
+        _SET.redispatch(CPU_KEY, tensor, self.storage_at(address, nbytes), offset, size, stride)
+        return tensor
+
+    def twin(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The CPU tensor over the same device memory; raises error 700 for memory that is not there."""
+        return self.arena.view(tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+
+
+_machine: Machine | None = None
+
+
+def machine() -> Machine:
+    """The one simulated device of this process, made on first use."""
+    global _machine
+    if _machine is None:
+        _machine = Machine()
+    return _machine
+
+
+def set_memory(capacity: int) -> None:
+    """Give the device ``capacity`` bytes instead of 8 GiB; only before its first use."""
+    global _machine
+    if _machine is not None:
+        raise RuntimeError("the simulated device is already in use: set its memory before the first tensor")
+    _machine = Machine(capacity)

@@ -1,0 +1,75 @@
+"""The device's random numbers: a seed and an offset, as CUDA's Philox generator has.
+
+Every random operation draws from the CPU kernel's generator, seeded from (seed, offset), and moves the offset on by 4.
+So a graph's node needs only its distance from the offset at launch, eager and replayed runs draw the same numbers, and
+``get_rng_state`` is 16 bytes, like CUDA's. In graphs the kernels read seed and offset from device memory, through
+pointers in their parameters, as CUDA's do.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+
+STEP = 4
+STATE_BYTES = 16
+_MASK = (1 << 64) - 1
+
+R = TypeVar("R")
+
+
+def mix(seed: int, offset: int) -> int:
+    """One 63-bit seed out of two numbers (splitmix64)."""
+    x = (seed * 0x9E3779B97F4A7C15 + offset * 0xD1B54A32D192ED03 + 0x2545F4914F6CDD1D) & _MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
+    return (x ^ (x >> 31)) >> 1
+
+
+class DeviceGenerator:
+    """The default generator of the simulated device."""
+
+    def __init__(self) -> None:
+        self.seed = 67280421310721  # torch's default
+        self.offset = 0
+        self.left_in_capture = False  # a failed capture that drew numbers leaves torch's generator like this
+        self._cpu = torch.Generator(device="cpu")
+
+    def manual_seed(self, seed: int) -> None:
+        """Start again from a seed."""
+        self.seed = seed & _MASK
+        self.offset = 0
+
+    def advance(self, steps: int = STEP) -> int:
+        """The offset for an eager operation, moving on by ``steps``."""
+        if self.left_in_capture:
+            raise RuntimeError("Offset increment outside graph capture encountered unexpectedly.")
+        offset = self.offset
+        self.offset += steps
+        return offset
+
+    def state(self) -> bytes:
+        """Seed and offset, 16 bytes."""
+        return struct.pack("<QQ", self.seed, self.offset)
+
+    def set_state(self, state: bytes) -> None:
+        """Restore what ``state`` returned."""
+        self.seed, self.offset = struct.unpack("<QQ", state)
+
+    def cpu_generator(self, seed: int, offset: int) -> torch.Generator:
+        """The CPU generator, positioned for one operation."""
+        return self._cpu.manual_seed(mix(seed, offset))
+
+
+def with_default_generator(seed: int, offset: int, run: Callable[[], R]) -> R:
+    """Run an operation that takes no generator with the CPU's default one seeded for it, and put that back."""
+    default = torch.default_generator
+    saved = default.get_state()
+    default.manual_seed(mix(seed, offset))
+    try:
+        return run()
+    finally:
+        default.set_state(saved)

@@ -1,0 +1,313 @@
+"""Kernels that the generic one cannot serve: allocation, views, copies, fills, and whatever makes the host wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from paramgraph_kit.trace.model import NodeKind
+
+from .graph import pack_scalar
+from .kernels import Kernel, pageable_copy_forbidden, record, resize
+from .machine import CPU_KEY, DEVICE_NAME, machine
+from .stream import Capture, current_stream, forbid_in_capture
+
+aten = torch.ops.aten
+
+# CPU's kernels for these touch metadata only and keep the tensor's device, so they serve any device.
+VIEWS = (
+    "as_strided",
+    "view",
+    "view.dtype",
+    "_reshape_alias",
+    "unfold",
+    "view_as_real",
+    "view_as_complex",
+    "set_",
+    "set_.source_Tensor",
+    "set_.source_Storage",
+    "set_.source_Storage_storage_offset",
+    "is_set_to",
+)
+
+# Operations whose CUDA kernels wait for a number from the device, whatever their arguments.
+WAITING = (
+    "_local_scalar_dense",
+    "equal",
+    "nonzero",
+    "nonzero.out",
+    "masked_select",
+    "masked_select.out",
+    "_unique",
+    "_unique2",
+    "unique_dim",
+    "unique_consecutive",
+    "unique_dim_consecutive",
+    "_to_sparse",
+    "_to_sparse.sparse_dim",
+)
+
+# Operations that have no kernel of CPU's own but are one kernel (or one library call) on a device.
+WHOLE = ("convolution", "convolution_backward", "embedding")
+
+
+def view_kernel(op: Any) -> Callable[..., Any]:
+    """A metadata-only operation."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return op.redispatch(CPU_KEY, *args, **kwargs)
+
+    return call
+
+
+def waiting_kernel(op: Any) -> Callable[..., Any]:
+    """An operation that makes the host wait: 900 in a capture."""
+    run = Kernel(op)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        forbid_in_capture(current_stream())
+        return run(*args, **kwargs)
+
+    return call
+
+
+def empty(
+    size: Sequence[int],
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    memory_format: torch.memory_format | None = None,
+) -> torch.Tensor:
+    """``aten::empty.memory_format``."""
+    stride = torch.empty(
+        tuple(size), device="meta", memory_format=memory_format or torch.contiguous_format
+    ).stride()
+    return empty_strided(size, stride, dtype, layout)
+
+
+def empty_strided(
+    size: Sequence[int],
+    stride: Sequence[int],
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> torch.Tensor:
+    """``aten::empty_strided``."""
+    if layout not in (None, torch.strided):
+        raise NotImplementedError(f"the simulated device has dense tensors only, not {layout}")
+    return machine().empty_strided(size, stride, dtype or torch.get_default_dtype())
+
+
+def resize_(
+    tensor: torch.Tensor, size: Sequence[int], memory_format: torch.memory_format | None = None
+) -> torch.Tensor:
+    """``aten::resize_``, contiguous."""
+    return resize(tensor, size)
+
+
+def _dense(tensor: torch.Tensor) -> bool:
+    return bool(torch.ops.aten.is_non_overlapping_and_dense(tensor))
+
+
+def _copy_work(views: Sequence[torch.Tensor], state: tuple[int, int] | None) -> None:
+    views[0].copy_(views[1])
+
+
+def copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    """``aten::copy_`` between any two of host and device; a copy node or a kernel when captured."""
+    stream = current_stream()
+    m = machine()
+    if target.device.type != DEVICE_NAME:
+        if target.device.type != "cpu":
+            raise NotImplementedError(f"copies from the simulated device go to it or to the CPU, not {target.device}")
+        if target.numel():
+            pageable_copy_forbidden(stream)
+            target.copy_(m.twin(source))
+        return target
+    if source.device.type != DEVICE_NAME:
+        if target.numel():
+            pageable_copy_forbidden(stream)
+            m.twin(target).copy_(source)
+        return target
+    if source.data_ptr() == target.data_ptr() and source.dtype == target.dtype and (
+        source.shape == target.shape and source.stride() == target.stride()
+    ):
+        return target
+    if stream.capture is not None:
+        stream.capture.check()
+        torch.broadcast_shapes(target.shape, source.shape)
+        plain = source.dtype == target.dtype and source.shape == target.shape
+        plain = plain and source.stride() == target.stride() and _dense(source)
+        kind, name = (NodeKind.MEMCPY, "memcpy") if plain else (NodeKind.KERNEL, "copy")
+        record(stream.capture, stream, kind, name, [target, source], pack_scalar(target.nbytes), _copy_work)
+    elif target.numel():
+        m.twin(target).copy_(m.twin(source))
+    return target
+
+
+def _fill(target: torch.Tensor, value: Any) -> torch.Tensor:
+    if not target.numel():
+        return target
+    stream = current_stream()
+    if stream.capture is None:
+        machine().twin(target).fill_(value)
+        return target
+    stream.capture.check()
+    capture = stream.capture
+
+    def work(views: Sequence[torch.Tensor], state: tuple[int, int] | None) -> None:
+        views[0].fill_(value)
+
+    # cudaMemset writes patterns of 1, 2 or 4 bytes, or zeros of any size
+    pattern = _dense(target) and (target.dtype.itemsize in (1, 2, 4) or value == 0)
+    kind, name = (NodeKind.MEMSET, "memset") if pattern else (NodeKind.KERNEL, "fill")
+    record(capture, stream, kind, name, [target], pack_scalar(value), work)
+    if target.dim() == 0:
+        capture.scalar_fill = (target.data_ptr(), value)
+    return target
+
+
+def fill_scalar(target: torch.Tensor, value: Any) -> torch.Tensor:
+    """``aten::fill_.Scalar``."""
+    return _fill(target, value)
+
+
+def fill_tensor(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """``aten::fill_.Tensor``: a host scalar is baked, a device one is read by the kernel."""
+    if value.dim():
+        raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.dim()} dimensions.")
+    if value.device.type == "cpu":
+        return _fill(target, value.item())
+    return copy_(target, value.expand(target.shape))
+
+
+def zero_(target: torch.Tensor) -> torch.Tensor:
+    """``aten::zero_``."""
+    return _fill(target, 0)
+
+
+def record_stream(tensor: torch.Tensor, stream: Any) -> None:
+    """``aten::record_stream``: nothing to wait for, since work here is never outstanding."""
+
+
+def _is_mask(index: torch.Tensor | None) -> bool:
+    return index is not None and index.dtype in (torch.bool, torch.uint8)
+
+
+def index_kernel(op: Any) -> Callable[..., Any]:
+    """``aten::index``: a mask makes the host wait for its count."""
+    run = Kernel(op)
+
+    def call(tensor: torch.Tensor, indices: Sequence[torch.Tensor | None], *rest: Any, **kwargs: Any) -> Any:
+        if any(_is_mask(i) for i in indices):
+            forbid_in_capture(current_stream())
+        return run(tensor, indices, *rest, **kwargs)
+
+    return call
+
+
+def index_put_impl_(
+    tensor: torch.Tensor,
+    indices: Sequence[torch.Tensor | None],
+    values: torch.Tensor,
+    accumulate: bool = False,
+    unsafe: bool = False,
+) -> torch.Tensor:
+    """``aten::_index_put_impl_``: with a mask, only a number known to the host needs no wait (a masked fill)."""
+    capture = current_stream().capture
+    if capture is not None and any(_is_mask(i) for i in indices):
+        masks = [i for i in indices if i is not None]
+        if len(masks) == 1 and values.numel() == 1 and not accumulate:
+            value = _host_number(capture, values)
+            if value is not None:
+                mask = masks[0]
+                lead = next(i for i, index in enumerate(indices) if index is not None)
+                mask = mask.reshape((1,) * lead + tuple(mask.shape) + (1,) * (tensor.dim() - lead - mask.dim()))
+                tensor.masked_fill_(mask.expand(tensor.shape), value)
+                return tensor
+        forbid_in_capture(current_stream())
+    _index_put(tensor, indices, values, accumulate, unsafe)
+    return tensor
+
+
+def _host_number(capture: Capture, values: torch.Tensor) -> Any:
+    if values.device.type == "cpu":
+        return values.item()
+    if capture.scalar_fill is not None and capture.scalar_fill[0] == values.data_ptr():
+        return capture.scalar_fill[1]  # x[mask] = 1.0: torch made a device tensor of the number just now
+    return None
+
+
+_index_put = Kernel(aten._index_put_impl_.default)
+
+
+def host_copy_kernel(op: Any, harmless: Callable[..., bool]) -> Callable[..., Any]:
+    """An operation that copies a number to pageable host memory unless ``harmless(*args, **kwargs)``."""
+    run = Kernel(op)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not harmless(*args, **kwargs):
+            pageable_copy_forbidden(current_stream())
+        return run(*args, **kwargs)
+
+    return call
+
+
+def repeat_interleave(repeats: torch.Tensor, *, output_size: int | None = None) -> torch.Tensor:
+    """``aten::repeat_interleave.Tensor``: without ``output_size`` the host waits for the sum."""
+    if output_size is None:
+        forbid_in_capture(current_stream())
+    found: torch.Tensor = _repeat_interleave(repeats, output_size=output_size)
+    return found
+
+
+_repeat_interleave = Kernel(aten.repeat_interleave.Tensor)
+
+
+def _never(*args: Any, **kwargs: Any) -> bool:
+    return False
+
+
+def _has_bounds(tensor: torch.Tensor, bins: int = 100, low: float = 0, high: float = 0, **kwargs: Any) -> bool:
+    return low != high
+
+
+def special_kernels() -> dict[str, Any]:
+    """Every special kernel by the name of its operation."""
+    found: dict[str, Any] = {
+        "empty.memory_format": empty,
+        "empty_strided": empty_strided,
+        "resize_": resize_,
+        "copy_": copy_,
+        "fill_.Scalar": fill_scalar,
+        "fill_.Tensor": fill_tensor,
+        "zero_": zero_,
+        "record_stream": record_stream,
+        "_index_put_impl_": index_put_impl_,
+        "repeat_interleave.Tensor": repeat_interleave,
+        "index.Tensor": index_kernel(aten.index.Tensor),
+        "bincount": host_copy_kernel(aten.bincount.default, _never),
+        "histc": host_copy_kernel(aten.histc.default, _has_bounds),
+    }
+    for names, make in ((VIEWS, view_kernel), (WAITING, waiting_kernel), (WHOLE, Kernel)):
+        for name in names:
+            found[name] = make(_overload(name))
+    for name in dir(aten):
+        if name.startswith("_foreach_"):
+            packet = getattr(aten, name)
+            for overload in packet.overloads():
+                if not overload.endswith("out"):
+                    op = getattr(packet, overload)
+                    found[name if overload == "default" else f"{name}.{overload}"] = Kernel(op)
+    return found
+
+
+def _overload(name: str) -> Any:
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(aten, packet), overload or "default")
+
+

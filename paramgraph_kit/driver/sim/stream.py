@@ -1,0 +1,294 @@
+"""Streams, events and the rules of stream capture.
+
+Work never runs asynchronously here, but order is real: a stream in capture has a *tail*, the nodes that its next node
+will depend on; waiting for an event joins tails, and brings an idle stream into the capture (a fork). What CUDA forbids
+fails with CUDA's code and, as on the device, invalidates the capture, so that its end fails with 901.
+
+The default stream is the legacy one, id 0; every other stream is non-blocking, as torch's are.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .errors import cuda_error
+
+if TYPE_CHECKING:
+    from .allocator import PoolId
+    from .graph import SimNode
+
+MODES = ("global", "thread_local", "relaxed")
+
+
+class Capture:
+    """One capture sequence: its nodes, the streams in it, and whether it is still valid."""
+
+    def __init__(self, mode: str, origin: Stream, pool: PoolId) -> None:
+        self.mode = mode
+        self.origin = origin
+        self.pool = pool
+        self.thread = threading.get_ident()
+        self.nodes: list[SimNode] = []
+        self.streams: list[Stream] = [origin]
+        self.invalid = False
+        self.ended = False
+        self.random_offset = 0  # how far the generator has moved inside
+        self.phantom: Any = None  # serves the allocations of SimDriver.record
+        self.scalar_fill: tuple[int, Any] | None = None  # (address, value) if the last node filled a 0-d tensor
+
+    def fail(self, code: int) -> RuntimeError:
+        """Invalidate the capture and return the error of the call that did it."""
+        self.invalid = True
+        return cuda_error(code)
+
+    def check(self) -> None:
+        """Raise 901 if something before has invalidated the capture."""
+        if self.invalid:
+            raise cuda_error(901)
+
+    def leave(self) -> None:
+        """Take every stream out."""
+        self.ended = True
+        for stream in self.streams:
+            stream.capture = None
+            stream.tail = ()
+
+    def unjoined(self) -> bool:
+        """Whether a forked stream's work is not an ancestor of the origin's."""
+        seen: set[int] = set()
+        todo = list(self.origin.tail)
+        while todo:
+            i = todo.pop()
+            if i not in seen:
+                seen.add(i)
+                todo.extend(self.nodes[i].deps)
+        return any(i not in seen for stream in self.streams for i in stream.tail)
+
+
+class Stream:
+    """The twin of ``torch.cuda.Stream``; ``cuda_stream`` is its raw number, 0 for the default stream."""
+
+    def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
+        self.priority = priority
+        self.cuda_stream: int = kwargs.get("stream_id") or _table.register(self)
+        self.capture: Capture | None = None
+        self.tail: tuple[int, ...] = ()
+
+    @property
+    def device(self) -> torch.device:
+        """The simulated device."""
+        return torch.device("sim", 0)
+
+    @property
+    def stream_id(self) -> int:
+        """The same number as ``cuda_stream``."""
+        return self.cuda_stream
+
+    def wait_event(self, event: Event) -> None:
+        """Order all later work of this stream after ``event``; raises 902, 905, 906 or 907 in or around a capture."""
+        if event.capture is None:
+            if self.capture is not None and event.recorded_at is not None:
+                raise self.capture.fail(905)
+            return
+        if event.capture.ended:
+            raise self.capture.fail(905) if self.capture is not None else cuda_error(907)
+        event.capture.check()
+        if self.capture is None:
+            if self.cuda_stream == 0:
+                raise event.capture.fail(906)
+            self.capture = event.capture
+            self.tail = event.tail
+            event.capture.streams.append(self)
+        elif self.capture is event.capture:
+            self.tail = tuple(sorted({*self.tail, *event.tail}))
+        else:
+            event.capture.invalid = True
+            raise self.capture.fail(902)
+
+    def wait_stream(self, stream: Stream) -> None:
+        """Order all later work of this stream after all work now on ``stream``."""
+        self.wait_event(stream.record_event())
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """Record an event (a new one by default) at this point of the stream."""
+        event = event or Event()
+        event.record(self)
+        return event
+
+    def synchronize(self) -> None:
+        """Wait for this stream; raises 900 in a capture."""
+        forbid_in_capture(self)
+
+    def query(self) -> bool:
+        """Whether the stream's work is done, always true here; raises 900 in a capture."""
+        forbid_in_capture(self)
+        return True
+
+    def is_capturing(self) -> bool:
+        """Whether this stream is part of a capture."""
+        return self.capture is not None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and other.cuda_stream == self.cuda_stream
+
+    def __hash__(self) -> int:
+        return hash(("sim stream", self.cuda_stream))
+
+    def __repr__(self) -> str:
+        return f"<Stream device=sim:0 stream={self.cuda_stream}>"
+
+    def __enter__(self) -> Stream:
+        _table.stack().append(current_stream())
+        set_current(self)
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        set_current(_table.stack().pop())
+
+
+class Event:
+    """The twin of ``torch.cuda.Event``."""
+
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
+        self.enable_timing = enable_timing
+        self.capture: Capture | None = None  # in which it was last recorded, if any
+        self.tail: tuple[int, ...] = ()
+        self.recorded_at: float | None = None
+
+    def record(self, stream: Stream | None = None) -> None:
+        """Mark this point of a stream, the current one by default."""
+        stream = stream or current_stream()
+        if stream.capture is not None:
+            stream.capture.check()
+        self.capture = stream.capture
+        self.tail = stream.tail
+        self.recorded_at = time.perf_counter()
+
+    def wait(self, stream: Stream | None = None) -> None:
+        """Order all later work of a stream, the current one by default, after this event."""
+        (stream or current_stream()).wait_event(self)
+
+    def query(self) -> bool:
+        """Whether the event has happened; raises 900 in a capture, 907 on an event of one, 1 once that has ended."""
+        self._usable()
+        return True
+
+    def synchronize(self) -> None:
+        """Wait for the event; raises as ``query`` does."""
+        self._usable()
+
+    def elapsed_time(self, end: Event) -> float:
+        """Host milliseconds between two events: the simulated device has no time of its own."""
+        for event in (self, end):
+            event._usable()
+        if not (self.enable_timing and end.enable_timing):
+            raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+        if self.recorded_at is None or end.recorded_at is None:
+            raise ValueError("Both events must be recorded before calculating elapsed time.")
+        return (end.recorded_at - self.recorded_at) * 1e3
+
+    def _usable(self) -> None:
+        if self.capture is not None:
+            if self.capture.ended:
+                raise cuda_error(1)  # what an H200 answers for an event of a finished capture
+            raise self.capture.fail(907)
+        forbid_in_capture(None)
+
+    def __repr__(self) -> str:
+        return f"<Event {'recorded' if self.recorded_at is not None else 'uninitialized'}>"
+
+
+class _Table:
+    """Every stream, and which one is current on each thread."""
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+        self.streams: dict[int, Stream] = {}
+        self.captures: list[Capture] = []
+        self.engine_stream: Stream | None = None  # see current_stream
+        self.switches: list[tuple[int, Stream]] = []
+
+    def register(self, stream: Stream) -> int:
+        number = 0 if not self.streams else 16 * (len(self.streams) + 1)
+        self.streams[number] = stream
+        return number
+
+    def stack(self) -> list[Stream]:
+        found: list[Stream] | None = getattr(self._local, "stack", None)
+        if found is None:
+            found = self._local.stack = []
+        return found
+
+    def current(self) -> Stream | None:
+        return getattr(self._local, "stream", None)
+
+    def set(self, stream: Stream) -> None:
+        self._local.stream = stream
+
+
+_table = _Table()
+_default = Stream()
+
+
+def default_stream(device: Any = None) -> Stream:
+    """The legacy default stream."""
+    return _default
+
+
+def stream_of(number: int) -> Stream:
+    """The stream with a raw number."""
+    return _table.streams[number]
+
+
+def current_stream(device: Any = None) -> Stream:
+    """The stream that this thread's work goes to.
+
+    Autograd runs the backward of device tensors on a thread of its own, where CUDA's engine selects the stream of the
+    forward operation; here such a thread follows the thread that last chose a stream.
+    """
+    stream = _table.current()
+    if stream is not None:
+        return stream
+    if _table.engine_stream is not None and torch._C._current_graph_task_id() != -1:
+        return _table.engine_stream
+    return _default
+
+
+def set_current(stream: Stream) -> None:
+    """Make ``stream`` this thread's current stream."""
+    _table.set(stream)
+    _table.engine_stream = stream
+
+
+def open_captures() -> list[Capture]:
+    """The captures under way in this process."""
+    return _table.captures
+
+
+def forbid_in_capture(stream: Stream | None) -> None:
+    """What a synchronisation or query does: 900 if its stream captures.
+
+    ``stream`` None stands for a call on no stream in particular, such as an event's query: there the capture mode says
+    whether a capture elsewhere forbids it.
+    """
+    if stream is not None:
+        if stream.capture is not None:
+            stream.capture.check()
+            raise stream.capture.fail(900)
+        return
+    for capture in _table.captures:
+        mine = capture.thread == threading.get_ident()
+        if capture.mode == "global" or (capture.mode == "thread_local" and mine):
+            capture.check()
+            raise capture.fail(900)
+
+
+def forbid_device_sync() -> None:
+    """What ``synchronize()`` of the whole device does: 900 if any stream captures, whatever the mode."""
+    for capture in _table.captures:
+        capture.check()
+        raise capture.fail(900)
