@@ -1,0 +1,102 @@
+"""Interactive figures of memory, from plain readings and events; plotly is imported when one is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from paramgraph_kit.explore.charts import COLOURS
+from paramgraph_kit.explore.names import bytes_text, one_line
+from paramgraph_kit.explore.pools import ReadingLike, pool_series
+from paramgraph_kit.trace.errors import UnsupportedError
+from paramgraph_kit.trace.model import PoolEvent, Source
+
+_PLOTLY_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+_WHICH = ("allocated", "reserved", "device")
+
+
+def memory_growth(runs: Mapping[str, Sequence[ReadingLike]], source: Source, *, which: str = "reserved") -> Any:
+    """Memory after every call, one line for each run, side by side on one axis.
+
+    Args:
+        runs: readings by the run's name: ``{"no graph": [...], "frozen graph": [...], "parameterized": [...]}``.
+        source: where the numbers come from; shown under the title.
+        which: ``"allocated"``, ``"reserved"`` or ``"device"``.
+
+    Returns:
+        A ``plotly.graph_objects.Figure``.
+
+    Raises:
+        UnsupportedError: plotly is missing, or ``which`` is unknown.
+
+    Examples:
+        >>> memory_growth({"eager": eager.readings, "parameterized": ours.readings}, source)  # doctest: +SKIP
+    """
+    if which not in _WHICH:
+        raise UnsupportedError(f"memory_growth: unknown reading {which!r}; use {', '.join(_WHICH)}")
+    figure = _figure(f"Memory {which}, after each call", source)
+    for n, (name, readings) in enumerate(runs.items()):
+        values = [int(getattr(reading, which)) for reading in readings]
+        labels = [one_line(reading.label) for reading in readings]
+        figure.add_scatter(
+            x=list(range(len(values))),
+            y=values,
+            name=one_line(name),
+            mode="lines+markers",
+            line={"color": COLOURS[n % len(COLOURS)], "dash": _PLOTLY_DASHES[n % len(_PLOTLY_DASHES)], "shape": "hv"},
+            marker={"symbol": n, "size": 7},
+            customdata=[[label, bytes_text(value)] for label, value in zip(labels, values, strict=True)],
+            hovertemplate="%{customdata[0]}: %{customdata[1]}",
+        )
+    figure.update_xaxes(title="reading")
+    return figure
+
+
+def pool_timeline(events: Iterable[PoolEvent], source: Source) -> Any:
+    """Every pool's envelope (reserved) with its live bytes inside, over allocator events.
+
+    Returns:
+        A ``plotly.graph_objects.Figure``.
+
+    Raises:
+        UnsupportedError: plotly is missing.
+
+    Examples:
+        >>> pool_timeline(trace.pool_events, trace.source)  # doctest: +SKIP
+    """
+    figure = _figure("Device memory by pool", source)
+    for n, pool in enumerate(pool_series(events)):
+        colour, dash = COLOURS[n % len(COLOURS)], _PLOTLY_DASHES[n % len(_PLOTLY_DASHES)]
+        for name, values, fill in (("reserved", pool.reserved, None), ("live", pool.live, "tozeroy")):
+            figure.add_scatter(
+                x=pool.times,
+                y=values,
+                name=f"{one_line(pool.name)}, {name}",
+                mode="lines",
+                fill=fill,
+                line={"color": colour, "dash": dash, "shape": "hv", "width": 0.5 if fill else 2},
+                customdata=[
+                    [bytes_text(value), "" if call is None else f", call {call}"]
+                    for value, call in zip(values, pool.calls, strict=True)
+                ],
+                hovertemplate="event %{x}: %{customdata[0]}%{customdata[1]}",
+            )
+    figure.update_xaxes(title="allocator event")
+    return figure
+
+
+def _figure(title: str, source: Source) -> Any:
+    try:
+        import plotly.graph_objects as go
+    except ImportError:
+        raise UnsupportedError("figures need plotly; pip install paramgraph_kit[lab]") from None
+    figure = go.Figure()
+    figure.update_layout(
+        title={"text": title, "subtitle": {"text": source.label().replace("<", "&lt;")}},
+        template="plotly_white",
+        hovermode="x unified",
+        height=420,
+    )
+    # SI units on the axis; the hover text has exact binary ones.
+    figure.update_yaxes(title="bytes", rangemode="tozero", tickformat="~s")
+    return figure

@@ -1,0 +1,145 @@
+"""How things are called and grouped wherever they are shown: byte sizes, kernel families, repeated runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from paramgraph_kit.trace.model import Capture, Node, NodeKind
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A kind of work, told apart by word and shape and only then by colour."""
+
+    key: str
+    word: str
+    shape: str  # a graphviz shape
+    fill: str
+    line: str
+    names: str = ""  # a pattern for kernel names
+
+
+FAMILIES = (  # the first pattern that matches wins: Inductor's names list many operations of one kernel
+    Family("fused", "fused", "component", "#fde5d7", "#b4511a", r"^triton_(?!red|per|tem)"),
+    Family("attention", "attention", "octagon", "#f3e3ff", "#7e3fb8", r"flash|fmha|attention|sdpa"),
+    Family("matmul", "matmul", "box", "#dcebff", "#2563b8", r"nvjet|gemm|cutlass|cublas|splitk|matmul|triton_tem"),
+    Family("conv", "convolution", "box3d", "#d8f3f0", "#0f766e", r"conv|cudnn|fprop|dgrad|wgrad"),
+    Family("random", "random", "diamond", "#ffe4ee", "#b83268", r"philox|distribution|dropout|rand"),
+    Family("reduce", "reduction", "hexagon", "#fdf0cf", "#94660b", r"^triton_|reduce|softmax|norm|sum|mean"),
+    Family("copy", "copy", "cds", "#e6ebe4", "#4d6645", r"memcpy|copy|cat_|transpose"),
+    Family("fill", "fill", "note", "#eeeeee", "#595959", r"memset|fill|zero"),
+    Family("pointwise", "pointwise", "ellipse", "#e0f2d8", "#3d7a21", r"elementwise|add|mul|sub|div|gelu|relu|exp"),
+)
+KERNEL = Family("kernel", "kernel", "ellipse", "#f2f2f2", "#555555")
+OTHER = Family("other", "no kernel", "plaintext", "#ffffff", "#777777")
+ALL_FAMILIES = (*FAMILIES, KERNEL, OTHER)
+_PATTERNS = tuple((family, re.compile(family.names, re.IGNORECASE)) for family in FAMILIES)
+_BY_KEY = {family.key: family for family in ALL_FAMILIES}
+
+
+def family_of(node: Node) -> Family:
+    """The family of a node, from its kind and its kernel's name.
+
+    >>> family_of(Node(0, NodeKind.KERNEL, "nvjet_tst_128x8")).word
+    'matmul'
+    >>> family_of(Node(0, NodeKind.HOST, "print")).word
+    'no kernel'
+    """
+    kind = node.lowered_from or node.kind
+    if kind is NodeKind.MEMCPY:
+        return _BY_KEY["copy"]
+    if kind is NodeKind.MEMSET:
+        return _BY_KEY["fill"]
+    if kind is not NodeKind.KERNEL:
+        return OTHER
+    return next((family for family, pattern in _PATTERNS if pattern.search(node.name)), KERNEL)
+
+
+def bytes_text(count: int) -> str:
+    """A byte count for people, in binary units.
+
+    >>> bytes_text(512), bytes_text(1536), bytes_text(-(3 << 30))
+    ('512 B', '1.5 KiB', '-3.0 GiB')
+    """
+    value, sign = float(abs(count)), "-" if count < 0 else ""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{sign}{value:.0f} B" if unit == "B" else f"{sign}{value:.1f} {unit}"
+        value /= 1024
+    return f"{sign}{value:.1f} TiB"
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 node``, ``2 nodes``.
+
+    >>> plural(1, "node"), plural(0, "copy")
+    ('1 node', '0 copies')
+    """
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count:,} {noun[:-1]}ies" if noun.endswith("y") else f"{count:,} {noun}s"
+
+
+def one_line(text: str) -> str:
+    """``text`` without line breaks or other control characters."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def short(name: str, width: int = 32) -> str:
+    """A name that fits, with its two ends kept: kernels differ at both.
+
+    >>> short("triton_poi_fused_add_mul_silu_17", 20)
+    'triton_poi…l_silu_17'
+    """
+    name = one_line(name)
+    bare = re.sub(r"^void |\bat::native::|\(anonymous namespace\)::|unrolled_|vectorized_", "", name)
+    if len(bare) <= width:
+        return bare
+    head = width // 2
+    return bare[:head] + "…" + bare[-(width - head - 1) :]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """``repeats`` times the same ``period`` nodes, from position ``start``."""
+
+    start: int
+    period: int
+    repeats: int
+
+    @property
+    def length(self) -> int:
+        """How many nodes the run covers."""
+        return self.period * self.repeats
+
+
+def runs_of(keys: Sequence[Hashable], longest: int = 64) -> list[Run]:
+    """Split a sequence into runs of repeated patterns, greedily, each covering as much as it can.
+
+    >>> [(run.start, run.period, run.repeats) for run in runs_of("xababaaab")]
+    [(0, 1, 1), (1, 2, 2), (5, 1, 3), (8, 1, 1)]
+    """
+    numbers = {key: n for n, key in enumerate(dict.fromkeys(keys))}
+    ids = [numbers[key] for key in keys]
+    runs, at, end = [], 0, len(ids)
+    while at < end:
+        best = Run(at, 1, 1)
+        for period in range(1, min(longest, (end - at) // 2) + 1):
+            if ids[at] != ids[at + period]:
+                continue
+            pattern, stop = ids[at : at + period], at + period
+            while ids[stop : stop + period] == pattern:
+                stop += period
+            repeats = (stop - at) // period
+            if repeats > 1 and period * repeats > best.length:
+                best = Run(at, period, repeats)
+        runs.append(best)
+        at += best.length
+    return runs
+
+
+def runs_of_nodes(capture: Capture) -> list[Run]:
+    """Runs of nodes with the same name and launch shape on the same lane."""
+    return runs_of([(node.kind, node.name, node.grid, node.block, node.lane) for node in capture.nodes])

@@ -1,0 +1,239 @@
+"""One trace as one HTML page: no script, no network, light and dark, every picture also as text."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+
+from paramgraph_kit.explore import text
+from paramgraph_kit.explore.charts import pool_chart, share_bar
+from paramgraph_kit.explore.names import ALL_FAMILIES, bytes_text, one_line, plural, short
+from paramgraph_kit.explore.picture import draw, inline_svg
+from paramgraph_kit.explore.pools import pool_series
+from paramgraph_kit.explore.style import style_sheet
+from paramgraph_kit.trace.errors import TraceError, UnsupportedError
+from paramgraph_kit.trace.model import Capture, Failure, Frame, Launch, Node, Partition, Trace
+
+MOST_PICTURE_BYTES = 170_000  # of SVG, all captures together; further captures are shown as text
+MOST_DRAWN = 120  # vertices of one picture: more cannot be read on a page
+MOST_ROWS = 200
+WORD_NODES = 3  # nodes of each capture whose words are listed
+
+
+def to_html(trace: Trace, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
+    """Write the page and return its path.
+
+    Args:
+        trace: what to show.
+        path: where to write.
+        title: the page's heading; the trace's own title if None.
+
+    Raises:
+        TraceError: the file cannot be written.
+
+    Examples:
+        >>> to_html(trace, "report.html")  # doctest: +SKIP
+        PosixPath('report.html')
+    """
+    target = Path(path)
+    try:
+        target.write_text(page(trace, title=title), encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise TraceError(f"{target}: cannot be written ({error.strerror}); choose a folder that exists") from None
+    return target
+
+
+def page(trace: Trace, *, title: str | None = None) -> str:
+    """The page as text; the same trace gives the same text."""
+    heading = one_line(title or trace.title) or "paramgraph trace"
+    sections = [
+        _partitions(trace.partitions),
+        _captures(trace),
+        _launches(trace.launches),
+        _failures(trace.failures),
+        _memory(trace),
+    ]
+    head = (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        f"<title>{escape(heading)}</title>\n<style>\n{style_sheet()}\n</style></head>\n<body><main>\n"
+    )
+    source = f'<span class="source"><span class="tag">{trace.source.origin}</span>{escape(trace.source.label())}</span>'
+    top = f"<header><h1>{escape(heading)}</h1>{source}{_tiles(trace)}</header>\n"
+    foot = f"<footer>Made by paramgraph_kit. Source: {escape(trace.source.label())}.</footer>\n</main></body></html>\n"
+    return head + top + "\n".join(section for section in sections if section) + "\n" + foot
+
+
+def _tiles(trace: Trace) -> str:
+    tiles: list[tuple[str, str]] = []
+    if trace.partitions:
+        graphed = sum(p.graphed for p in trace.partitions)
+        tiles.append(("graphed", f"{graphed} of {len(trace.partitions)}"))
+    if trace.captures:
+        tiles.append(("nodes", f"{sum(len(c.nodes) for c in trace.captures):,}"))
+        tiles.append(("words to patch", f"{sum(c.words_patched for c in trace.captures):,}"))
+    if trace.launches:
+        tiles.append(("launches", f"{len(trace.launches):,}"))
+        tiles.append(("bytes copied", bytes_text(sum(x.bytes_copied for x in trace.launches))))
+    if trace.failures:
+        tiles.append(("failures", str(len(trace.failures))))
+    if trace.pool_events:
+        private = sum(s.peak_reserved for s in pool_series(trace.pool_events) if s.name != "default")
+        tiles.append(("private pools", bytes_text(private)))
+    cells = "".join(f'<div class="tile"><dt>{name}</dt><dd>{value}</dd></div>' for name, value in tiles)
+    return f'<dl class="tiles">{cells}</dl>' if tiles else ""
+
+
+def _section(name: str, lead: str, body: Iterable[str]) -> str:
+    return f'<section><h2>{name}</h2><p class="lead">{lead}</p>\n' + "\n".join(body) + "</section>"
+
+
+def _as_text(label: str, content: str) -> str:
+    return f"<details><summary>{label} as text</summary><pre>{escape(content)}</pre></details>"
+
+
+def _frame(frame: Frame | None) -> str:
+    if frame is None:
+        return ""
+    place = f"{one_line(frame.file)}:{frame.line}"
+    line = f" <code>{escape(short(frame.text, 100))}</code>" if frame.text else ""
+    return f'<span class="mono">{escape(place)}</span>{line}'
+
+
+def _partitions(parts: Sequence[Partition]) -> str:
+    if not parts:
+        return ""
+    body: list[str] = []
+    for graph in dict.fromkeys(part.graph for part in parts):
+        inside = [part for part in parts if part.graph == graph]
+        total, graphed = sum(p.kernels for p in inside), sum(p.kernels for p in inside if p.graphed)
+        says = f"{graphed:,} of {plural(total, 'kernel')} in graphs"
+        rows = "".join(_partition_row(part) for part in inside[:MOST_ROWS])
+        more = f"<p>and {len(inside) - MOST_ROWS} more</p>" if len(inside) > MOST_ROWS else ""
+        heads = (
+            '<th class="fix">partition</th><th class="fix">state</th><th class="n fix">kernels</th><th>operations</th>'
+        )
+        body.append(
+            f'<div class="card"><h3>{escape(one_line(graph))} — {says}</h3>{share_bar(graphed, total, says)}'
+            f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>{more}</div>'
+        )
+    body.append(_as_text("Partitions", text.partitions(parts)))
+    return _section("Partitions", "What became a CUDA graph, and the reason for everything that did not.", body)
+
+
+def _partition_row(part: Partition) -> str:
+    state = '<span class="tag yes">graphed</span>' if part.graphed else '<span class="tag no">ungraphed</span>'
+    cell = escape(text.listing(part.operations))
+    for reason in part.reasons:
+        operation = f" (<code>{escape(one_line(reason.operation))}</code>)" if reason.operation else ""
+        where = f" at {_frame(reason.frame)}" if reason.frame else ""
+        cell += f'<div class="why">because {escape(one_line(reason.message))}{operation}{where}</div>'
+    first = f'<td class="fix">{part.id}</td><td class="fix">{state}</td><td class="n fix">{part.kernels:,}</td>'
+    return f"<tr>{first}<td>{cell}</td></tr>"
+
+
+def _captures(trace: Trace) -> str:
+    body: list[str] = []
+    left = MOST_PICTURE_BYTES
+    for capture in trace.captures:
+        picture, used = _picture(capture, trace, left)
+        left -= used
+        body.append(f"<h3>{escape(text.capture_line(capture))}</h3>")
+        body.append(picture)
+        body += [_words(capture, node) for node in [n for n in capture.nodes if n.words][:WORD_NODES]]
+    lead = "Nodes in the order that the GPU must keep. Only words that are pointers are rewritten before a launch."
+    return _section("Captured graphs", lead, body) if body else ""
+
+
+def _picture(capture: Capture, trace: Trace, left: int) -> tuple[str, int]:
+    picture = draw(capture, trace.source, most=MOST_DRAWN)
+    try:
+        svg = inline_svg(picture.svg())
+    except UnsupportedError as error:
+        return f"<p>{escape(str(error))}</p><pre>{escape(picture.text)}</pre>", 0
+    if len(svg.encode()) > left:
+        return f"<p>Shown as text, to keep this page small.</p><pre>{escape(picture.text)}</pre>", 0
+    says = escape(one_line(f"{picture.title}; the same as text follows"))
+    svg = svg.replace("<svg", f'<svg role="img" aria-label="{says}"', 1)
+    drawn = [family for family in ALL_FAMILIES if family.word in picture.families]
+    legend = "".join(f'<li><i class="{family.key}"></i>{family.word}</li>' for family in drawn)
+    card = f'<div class="card"><div class="dag" tabindex="0">{svg}</div><ul class="legend">{legend}</ul></div>'
+    return card + _as_text("Graph", picture.text), len(svg.encode())
+
+
+def _words(capture: Capture, node: Node) -> str:
+    rows = "".join(
+        f'<tr><td class="n">{word.offset}</td><td>{word.kind}</td><td>{escape(text.word_meaning(capture, word))}</td>'
+        f"<td>{escape(one_line(word.evidence))}</td></tr>"
+        for word in node.words[:MOST_ROWS]
+    )
+    name = f"Words of node {node.index}, {short(node.name, 60)}"
+    heads = '<th class="n">offset</th><th>class</th><th>what it holds</th><th>evidence</th>'
+    table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+    return f'<details><summary>{escape(name)}</summary><div class="card scroll">{table}</div></details>'
+
+
+def _launches(launches: Sequence[Launch]) -> str:
+    if not launches:
+        return ""
+    rows = []
+    for capture in sorted({launch.capture for launch in launches}):
+        mine = [launch for launch in launches if launch.capture == capture]
+        times = [launch.cpu_us for launch in mine if launch.cpu_us is not None]
+        cells = [
+            str(capture),
+            f"{len(mine):,}",
+            f"{sum(x.words_patched == 0 for x in mine):,}",
+            f"{statistics.median(x.moved for x in mine):g}",
+            f"{max(x.words_patched for x in mine):,}",
+            bytes_text(sum(x.bytes_copied for x in mine)),
+            f"{statistics.median(times):.1f} µs" if times else "not measured",
+        ]
+        rows.append("<tr>" + "".join(f'<td class="n">{cell}</td>' for cell in cells) + "</tr>")
+    heads = (
+        "capture",
+        "launches",
+        "patched nothing",
+        "slots moved, median",
+        "words patched, most",
+        "copied",
+        "CPU, median",
+    )
+    head = "".join(f'<th class="n">{name}</th>' for name in heads)
+    table = (
+        f'<div class="card scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+    )
+    lead = "A launch writes today's addresses into the graph; where none has moved, it writes nothing."
+    return _section("Launches", lead, [table, _as_text("Launches", text.launches_line(launches))])
+
+
+def _failures(failures: Sequence[Failure]) -> str:
+    if not failures:
+        return ""
+    cards = [_failure(failure) for failure in failures[:MOST_ROWS]]
+    return _section("Failures", "The line of yours that stopped the capture, why, and what to write instead.", cards)
+
+
+def _failure(failure: Failure) -> str:
+    where = _frame(failure.frame) or escape(text.frame_text(None))
+    rows = [("where", where), ("said", escape(one_line(failure.message))), ("why", escape(one_line(failure.cause)))]
+    if failure.fix:
+        rows.append(("fix", f"<pre>{escape(failure.fix)}</pre>"))
+    body = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in rows if value)
+    head = f'{escape(one_line(failure.title))} <span class="tag no">{escape(one_line(failure.code))}</span>'
+    return f'<div class="card failure"><h3>{head}</h3><dl>{body}</dl></div>'
+
+
+def _memory(trace: Trace) -> str:
+    if not trace.pool_events:
+        return ""
+    says = text.pools(trace.pool_events)
+    chart = pool_chart(pool_series(trace.pool_events), "; ".join(says.splitlines()[1:]))
+    lead = (
+        "The line is what a pool has reserved, the area inside it what is live; private pools keep what they reserve."
+    )
+    return _section("Memory", lead, [f'<div class="card">{chart}</div>', _as_text("Memory", says)])

@@ -1,0 +1,201 @@
+"""Plain text of every view: the same bytes for the same trace, for terminals, logs and stored notebooks."""
+
+from __future__ import annotations
+
+import statistics
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from paramgraph_kit.explore.names import bytes_text, family_of, one_line, plural, runs_of_nodes, short
+from paramgraph_kit.explore.pools import bar, pool_series, spark
+from paramgraph_kit.trace.model import (
+    Capture,
+    Failure,
+    Frame,
+    Launch,
+    Node,
+    Partition,
+    PoolEvent,
+    Trace,
+    Word,
+    WordKind,
+)
+
+MOST_LINES = 60  # of a graph's text; the rest is counted, not shown
+
+
+def summary(trace: Trace) -> str:
+    """The whole trace in a few lines."""
+    lines = [one_line(trace.title) or "trace", trace.source.label()]
+    if trace.partitions:
+        graphed = [p for p in trace.partitions if p.graphed]
+        kernels, inside = sum(p.kernels for p in trace.partitions), sum(p.kernels for p in graphed)
+        share = f", {inside:,} of {plural(kernels, 'kernel')}" if kernels else ""
+        lines.append(f"  partitions  {len(graphed)} of {len(trace.partitions)} graphed{share}")
+    for capture in trace.captures:
+        lines.append(f"  {capture_line(capture)}")
+    if trace.launches:
+        lines.append(f"  launches    {launches_line(trace.launches)}")
+    for failure in trace.failures:
+        where = f" at {one_line(failure.frame.label())}" if failure.frame else ""
+        lines.append(f"  failure     {one_line(failure.title)}{where}")
+    for series in pool_series(trace.pool_events):
+        lines.append(f"  pool        {one_line(series.name)}: {bytes_text(series.peak_reserved)} reserved at the peak")
+    return "\n".join(lines)
+
+
+def capture_line(capture: Capture) -> str:
+    """One capture in one line."""
+    how = f", patched by {one_line(capture.patching)}" if capture.patching else ""
+    return (
+        f"capture {capture.id}: {plural(len(capture.nodes), 'node')}, {plural(len(capture.edges), 'edge')}, "
+        f"{plural(capture.words_patched, 'word')} to patch, workspace {bytes_text(capture.workspace_bytes)}{how}"
+    )
+
+
+def launches_line(launches: Sequence[Launch]) -> str:
+    """All launches in one line."""
+    still = sum(launch.words_patched == 0 for launch in launches)
+    copied = bytes_text(sum(launch.bytes_copied for launch in launches))
+    text = f"{len(launches):,}, {still:,} of them patched nothing, {copied} copied"
+    times = [launch.cpu_us for launch in launches if launch.cpu_us is not None]
+    return text + (f", median {statistics.median(times):.1f} us on the CPU" if times else "")
+
+
+def partitions(parts: Iterable[Partition]) -> str:
+    """Every partition with its operations, or the reasons why it is not in a graph.
+
+    >>> print(partitions([Partition(0, "forward 0", True, ("aten.mm", "aten.add"), 2)]))
+    forward 0
+      [graphed]   0  2 kernels  aten.mm, aten.add
+    """
+    lines: list[str] = []
+    graph = None
+    for part in parts:
+        if part.graph != graph:
+            graph = part.graph
+            lines.append(one_line(graph))
+        state = "[graphed]  " if part.graphed else "[ungraphed]"
+        names = listing(part.operations)
+        lines.append(f"  {state} {part.id}  {plural(part.kernels, 'kernel')}" + (f"  {names}" if names else ""))
+        lines += [f"      because {one_line(reason.label())}" for reason in part.reasons]
+    return "\n".join(lines) or "no partitions"
+
+
+def listing(names: Sequence[str], most: int = 6) -> str:
+    """The first names, each once with its count, and how many more there are."""
+    counts = Counter(one_line(name) for name in names)
+    shown = [f"{name} x{count}" if count > 1 else name for name, count in list(counts.items())[:most]]
+    if len(counts) > most:
+        shown.append(f"and {len(counts) - most} more")
+    return ", ".join(shown)
+
+
+def graph(capture: Capture, width: int = 48) -> str:
+    """A captured graph, runs of repeated nodes collapsed; at most 60 lines of nodes."""
+    lines = [capture_line(capture)]
+    body: list[str] = []
+    for run in runs_of_nodes(capture):
+        nodes = capture.nodes[run.start : run.start + run.period]
+        if run.repeats > 1:
+            first, last = nodes[0].index, capture.nodes[run.start + run.length - 1].index
+            body.append(f"  {first:>5}-{last}  {run.repeats} times {plural(run.period, 'node')}:")
+        body += [_node_line(node, width, inside=run.repeats > 1) for node in nodes]
+    hidden = len(body) - MOST_LINES
+    if hidden > 1:
+        body = [*body[:MOST_LINES], f"  ... and {hidden} more lines"]
+    return "\n".join(lines + body)
+
+
+def _node_line(node: Node, width: int, inside: bool) -> str:
+    pointers = sum(word.kind is WordKind.POINTER for word in node.words)
+    at = " " * 5 if inside else f"{node.index:>5}"
+    lane = f"  lane {node.lane}" if node.lane else ""
+    patched = f"  {plural(pointers, 'pointer')}" if node.words else ""
+    return f"  {at}  {family_of(node).word:<11} {short(node.name, width):<{width}}{patched}{lane}".rstrip()
+
+
+def words(capture: Capture, node: Node) -> str:
+    """Every word of a node's parameters, what it is and why we think so."""
+    head = f"node {node.index}  {short(node.name, 60)}  {node.parameter_bytes} parameter bytes"
+    if not node.words:
+        return f"{head}\n  no words"
+    return "\n".join([head, *(_word_line(capture, word) for word in node.words)])
+
+
+def _word_line(capture: Capture, word: Word) -> str:
+    text = f"  {word.offset:>5}  {word.kind:<7}  {word_meaning(capture, word)}"
+    return f"{text}  ({one_line(word.evidence)})" if word.evidence else text.rstrip()
+
+
+def word_meaning(capture: Capture, word: Word) -> str:
+    """What a word holds: the allocation it points into, or its value."""
+    if word.allocation is not None:
+        memory = capture.allocations[word.allocation]
+        name = f" {short(memory.name, 24)}" if memory.name else ""
+        delta = f" + {word.delta}" if word.delta else ""
+        return f"{memory.role}{name}{delta}, {bytes_text(memory.size)}"
+    return "" if word.value is None else (str(word.value) if abs(word.value) < 1 << 32 else hex(word.value))
+
+
+def failure(item: Failure, most: int = 12, width: int = 100) -> str:
+    """A failure in at most ``most`` lines: what happened, where, why, and what to write instead."""
+    lines = [f"{one_line(item.title)}  [{one_line(item.code)}]"]
+    lines += _field("said ", item.message, width, 2)
+    lines += _field("where", frame_text(item.frame), width, 1)
+    lines += _field("why  ", item.cause, width, 3)
+    if item.fix:
+        fixed = item.fix.splitlines()
+        lines += [("  fix    " if n == 0 else "         ") + line for n, line in enumerate(fixed)]
+    if len(lines) > most:
+        lines = [*lines[: most - 1], "         ..."]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _field(name: str, text: str, width: int, most: int) -> list[str]:
+    if not text:
+        return []
+    return textwrap.wrap(
+        one_line(text),
+        width,
+        initial_indent=f"  {name}  ",
+        subsequent_indent="         ",
+        max_lines=most,
+        placeholder=" ...",
+        break_long_words=True,
+    )
+
+
+def frame_text(frame: Frame | None) -> str:
+    """``file:line  text``, or that there is no line of the user's."""
+    return one_line(frame.label()) if frame else "no line of yours: it shows only when the capture ends"
+
+
+def failures(items: Sequence[Failure]) -> str:
+    """All failures, one after another."""
+    return "\n\n".join(failure(item) for item in items) or "no failures"
+
+
+def pools(events: Sequence[PoolEvent], width: int = 40) -> str:
+    """Each pool as bars: reserved over time, then how much of the peak was live and is still reserved.
+
+    All pools share one scale, that of the largest.
+    """
+    series = pool_series(events)
+    if not series:
+        return "no allocator events"
+    top = max(pool.peak_reserved for pool in series)
+    names = [short(pool.name, 16) for pool in series]
+    pad = max(len(name) for name in names)
+    lines = [f"{'pool':<{pad}}  {'reserved over time':<{width}}  at the end"]
+    for name, pool in zip(names, series, strict=True):
+        last = pool.reserved[-1]
+        lines.append(
+            f"{name:<{pad}}  {spark(pool.reserved, width, top):<{width}}  {bar(last, top, 10)} {bytes_text(last)}"
+        )
+        lines.append(
+            f"{'':<{pad}}  {spark(pool.live, width, top):<{width}}  {bar(pool.live[-1], top, 10)} "
+            f"{bytes_text(pool.live[-1])} live, {bytes_text(pool.peak_live)} at the peak"
+        )
+    return "\n".join(lines)
