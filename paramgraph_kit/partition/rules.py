@@ -175,7 +175,7 @@ def _free_symbols(node: torch.fx.Node) -> set[Any]:
 
 
 def _registered_names(node: torch.fx.Node) -> set[str]:
-    """As Inductor matches them: ``aten::mm`` and ``aten::mm.default``, but ``aten::add.Tensor``, never ``aten::add``."""
+    """As Inductor matches them: ``aten::mm``, ``aten::mm.default``, ``aten::add.Tensor``, but never ``aten::add``."""
     target = node.target
     if not isinstance(target, torch._ops.OpOverload):
         return set()
