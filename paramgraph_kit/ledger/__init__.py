@@ -1,0 +1,7 @@
+"""Readings of device memory over time."""
+
+from __future__ import annotations
+
+from paramgraph_kit.ledger.ledger import HasMemory as HasMemory
+from paramgraph_kit.ledger.ledger import Ledger as Ledger
+from paramgraph_kit.ledger.ledger import Reading as Reading
