@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from paramgraph_kit.explore.names import bytes_text, one_line, short
+from paramgraph_kit.explore.names import bytes_text, short
 from paramgraph_kit.explore.pools import PoolSeries
 
 # Colour, dash and the name at the line's end: any one of them is enough to tell lines apart.

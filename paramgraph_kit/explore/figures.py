@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from paramgraph_kit.explore.charts import COLOURS
-from paramgraph_kit.explore.names import bytes_text, one_line
+from paramgraph_kit.explore.names import bytes_text
 from paramgraph_kit.explore.pools import ReadingLike, pool_series
 from paramgraph_kit.trace.errors import UnsupportedError
 from paramgraph_kit.trace.model import PoolEvent, Source
+from paramgraph_kit.trace.wording import one_line
 
 _PLOTLY_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _WHICH = ("allocated", "reserved", "device")

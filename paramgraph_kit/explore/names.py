@@ -7,6 +7,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from paramgraph_kit.trace.model import Capture, Node, NodeKind
+from paramgraph_kit.trace.wording import one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +81,6 @@ def plural(count: int, noun: str) -> str:
     if count == 1:
         return f"1 {noun}"
     return f"{count:,} {noun[:-1]}ies" if noun.endswith("y") else f"{count:,} {noun}s"
-
-
-def one_line(text: str) -> str:
-    """``text`` without line breaks or other control characters."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def short(name: str, width: int = 32) -> str:

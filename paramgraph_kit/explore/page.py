@@ -10,12 +10,13 @@ from pathlib import Path
 
 from paramgraph_kit.explore import text
 from paramgraph_kit.explore.charts import pool_chart, share_bar
-from paramgraph_kit.explore.names import ALL_FAMILIES, bytes_text, one_line, plural, short
+from paramgraph_kit.explore.names import ALL_FAMILIES, bytes_text, plural, short
 from paramgraph_kit.explore.picture import draw, inline_svg
 from paramgraph_kit.explore.pools import pool_series
 from paramgraph_kit.explore.style import style_sheet
 from paramgraph_kit.trace.errors import TraceError, UnsupportedError
 from paramgraph_kit.trace.model import Capture, Failure, Frame, Launch, Node, Partition, Trace
+from paramgraph_kit.trace.wording import frame_text, one_line
 
 MOST_PICTURE_BYTES = 170_000  # of SVG, all captures together; further captures are shown as text
 MOST_DRAWN = 120  # vertices of one picture: more cannot be read on a page
@@ -219,7 +220,7 @@ def _failures(failures: Sequence[Failure]) -> str:
 
 
 def _failure(failure: Failure) -> str:
-    where = _frame(failure.frame) or escape(text.frame_text(None))
+    where = _frame(failure.frame) or escape(frame_text(None))
     rows = [("where", where), ("said", escape(one_line(failure.message))), ("why", escape(one_line(failure.cause)))]
     if failure.fix:
         rows.append(("fix", f"<pre>{escape(failure.fix)}</pre>"))

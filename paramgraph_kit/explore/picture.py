@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from paramgraph_kit.explore import text
-from paramgraph_kit.explore.names import bytes_text, family_of, one_line, plural, runs_of_nodes, short
+from paramgraph_kit.explore.names import bytes_text, family_of, plural, runs_of_nodes, short
 from paramgraph_kit.trace.errors import UnsupportedError
 from paramgraph_kit.trace.model import Capture, Node, Role, Source, WordKind
+from paramgraph_kit.trace.wording import one_line
 
 MOST_NODES = 300  # drawn one by one; more become the collapsed view
 _FONT = "DejaVu Sans,Helvetica,Arial,sans-serif"

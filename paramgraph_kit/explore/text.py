@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import statistics
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from paramgraph_kit.explore.names import bytes_text, family_of, one_line, plural, runs_of_nodes, short
+from paramgraph_kit.explore.names import bytes_text, family_of, plural, runs_of_nodes, short
 from paramgraph_kit.explore.pools import bar, pool_series, spark
 from paramgraph_kit.trace.model import (
     Capture,
     Failure,
-    Frame,
     Launch,
     Node,
     Partition,
@@ -21,6 +19,7 @@ from paramgraph_kit.trace.model import (
     Word,
     WordKind,
 )
+from paramgraph_kit.trace.wording import failure_text, one_line
 
 MOST_LINES = 60  # of a graph's text; the rest is counted, not shown
 
@@ -139,42 +138,9 @@ def word_meaning(capture: Capture, word: Word) -> str:
     return "" if word.value is None else (str(word.value) if abs(word.value) < 1 << 32 else hex(word.value))
 
 
-def failure(item: Failure, most: int = 12, width: int = 100) -> str:
-    """A failure in at most ``most`` lines: what happened, where, why, and what to write instead."""
-    lines = [f"{one_line(item.title)}  [{one_line(item.code)}]"]
-    lines += _field("said ", item.message, width, 2)
-    lines += _field("where", frame_text(item.frame), width, 1)
-    lines += _field("why  ", item.cause, width, 3)
-    if item.fix:
-        fixed = item.fix.splitlines()
-        lines += [("  fix    " if n == 0 else "         ") + line for n, line in enumerate(fixed)]
-    if len(lines) > most:
-        lines = [*lines[: most - 1], "         ..."]
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _field(name: str, text: str, width: int, most: int) -> list[str]:
-    if not text:
-        return []
-    return textwrap.wrap(
-        one_line(text),
-        width,
-        initial_indent=f"  {name}  ",
-        subsequent_indent="         ",
-        max_lines=most,
-        placeholder=" ...",
-        break_long_words=True,
-    )
-
-
-def frame_text(frame: Frame | None) -> str:
-    """``file:line  text``, or that there is no line of the user's."""
-    return one_line(frame.label()) if frame else "no line of yours: it shows only when the capture ends"
-
-
 def failures(items: Sequence[Failure]) -> str:
     """All failures, one after another."""
-    return "\n\n".join(failure(item) for item in items) or "no failures"
+    return "\n\n".join(failure_text(item) for item in items) or "no failures"
 
 
 def pools(events: Sequence[PoolEvent], width: int = 40) -> str:

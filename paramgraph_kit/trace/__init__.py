@@ -29,3 +29,4 @@ from paramgraph_kit.trace.model import Source as Source
 from paramgraph_kit.trace.model import Trace as Trace
 from paramgraph_kit.trace.model import Word as Word
 from paramgraph_kit.trace.model import WordKind as WordKind
+from paramgraph_kit.trace.wording import failure_text as failure_text

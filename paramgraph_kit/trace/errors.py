@@ -1,10 +1,10 @@
 """Every error that paramgraph_kit raises on purpose.
 
-    ParamgraphError              base: what happened, where, which value, what to do
-    ├── TraceError               a trace file is damaged or of an unknown version
-    ├── UnsupportedError         this torch, driver or device cannot do what was asked
-    ├── DeviceMismatchError      a tensor or module is on the wrong device
-    └── RefusedError             the launcher is not sure, so the partition runs ungraphed
+ParamgraphError              base: what happened, where, which value, what to do
+├── TraceError               a trace file is damaged or of an unknown version
+├── UnsupportedError         this torch, driver or device cannot do what was asked
+├── DeviceMismatchError      a tensor or module is on the wrong device
+└── RefusedError             the launcher is not sure, so the partition runs ungraphed
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from paramgraph_kit.trace import (
     Trace,
     TraceError,
 )
+from paramgraph_kit.trace.wording import failure_text
 from tests.unit import explore_sample as sample
 
 
@@ -68,7 +69,7 @@ def test_what_is_not_there_is_refused_in_one_line() -> None:
 def test_a_failure_never_needs_more_than_twelve_lines() -> None:
     # GIVEN a failure with far too much text WHEN written
     failure = Failure("c", "t", "m " * 500, Frame("a.py", 1, "", "x\ny"), "c " * 500, "\n".join("f" * 20))
-    lines = text.failure(failure).splitlines()
+    lines = failure_text(failure).splitlines()
     # THEN it stays short and says that it was cut
     assert len(lines) == 12
     assert lines[-1] == "         ..."
@@ -77,7 +78,7 @@ def test_a_failure_never_needs_more_than_twelve_lines() -> None:
 
 def test_a_failure_without_a_line_says_so() -> None:
     # GIVEN unjoined work, which CUDA reports only at the end WHEN written THEN no line is invented
-    assert "no line of yours: it shows only when the capture ends" in text.failure(Failure("unjoined", "t", "m"))
+    assert "no line of yours: it shows only when the capture ends" in failure_text(Failure("unjoined", "t", "m"))
 
 
 def test_a_long_graph_is_cut_and_counted() -> None:

@@ -1,0 +1,53 @@
+"""How a failure is put into words, wherever it is shown: at most twelve lines, always in the same order."""
+
+from __future__ import annotations
+
+import textwrap
+
+from paramgraph_kit.trace.model import Failure, Frame
+
+
+def one_line(text: str) -> str:
+    """``text`` without line breaks or other control characters.
+
+    >>> one_line("two\\nlines")
+    'two lines'
+    """
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def frame_text(frame: Frame | None) -> str:
+    """``file:line  text``, or that there is no line of the user's."""
+    return one_line(frame.label()) if frame else "no line of yours: it shows only when the capture ends"
+
+
+def failure_text(failure: Failure, most: int = 12, width: int = 100) -> str:
+    """A failure in at most ``most`` lines: what happened, where, why, and what to write instead.
+
+    >>> print(failure_text(Failure("sync-item", "A value was read", "", Frame("a.py", 3), "It waits.", "after  x")))
+    A value was read  [sync-item]
+      where  a.py:3
+      why    It waits.
+      fix    after  x
+    """
+    lines = [f"{one_line(failure.title)}  [{one_line(failure.code)}]"]
+    lines += _field("said ", failure.message, width, 2)
+    lines += _field("where", frame_text(failure.frame), width, 1)
+    lines += _field("why  ", failure.cause, width, 3)
+    lines += [("         " if n else "  fix    ") + line for n, line in enumerate(failure.fix.splitlines())]
+    if len(lines) > most:
+        lines = [*lines[: most - 1], "         ..."]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _field(name: str, text: str, width: int, most: int) -> list[str]:
+    if not text:
+        return []
+    return textwrap.wrap(
+        one_line(text),
+        width,
+        initial_indent=f"  {name}  ",
+        subsequent_indent="         ",
+        max_lines=most,
+        placeholder=" ...",
+    )
