@@ -8,6 +8,7 @@ from html import escape
 
 from paramgraph_kit.explore.names import bytes_text, short
 from paramgraph_kit.explore.pools import PoolSeries
+from paramgraph_kit.trace.wording import one_line
 
 # Colour, dash and the name at the line's end: any one of them is enough to tell lines apart.
 COLOURS = ("#2563b8", "#b4511a", "#3d7a21", "#7e3fb8", "#0f766e", "#94660b")
