@@ -14,7 +14,16 @@ import torch
 import torch.fx
 
 from paramgraph_kit.driver.torch_names import torch_name
-from paramgraph_kit.partition.nodes import is_ordered, storage_key, storage_keys, tensors_in, value_of, written
+from paramgraph_kit.partition.nodes import (
+    Kind,
+    is_ordered,
+    kind_of,
+    storage_key,
+    storage_keys,
+    tensors_in,
+    value_of,
+    written,
+)
 
 Edges = Mapping[torch.fx.Node, Set[torch.fx.Node]]
 
@@ -93,7 +102,7 @@ def _alternate(kernels: Sequence[torch.fx.Node], before: Edges, ungraphed: Set[t
 def _loose_ends(kernels: Sequence[torch.fx.Node], before: Edges, ungraphed: Set[torch.fx.Node]) -> list[torch.fx.Node]:
     awaited = {earlier for node in kernels for earlier in before[node]}
     front = [n for n in kernels if n in ungraphed and not before[n]]
-    back = [n for n in kernels if n in ungraphed and before[n] and n not in awaited]
+    back = [n for n in kernels if n in ungraphed and before[n] and n not in awaited and kind_of(n) is not Kind.CHECK]
     moved = {*front, *back}
     return [*front, *(n for n in kernels if n not in moved), *back]
 

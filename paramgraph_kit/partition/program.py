@@ -15,11 +15,12 @@ Run = Callable[[list[Any]], Sequence[Any]]
 def program(cut: Split, runs: Sequence[Run]) -> Run:
     """A boxed function that runs ``runs``, one for each region of ``cut``, and drops every value after its last use."""
     steps = _steps(cut, runs)
-    constants = cut.constants
-    inputs, outputs = cut.inputs, cut.outputs
+    constants, outputs = cut.constants, cut.outputs
+    used = {*outputs, *(name for step in steps for name in step.takes)}
+    inputs = [(index, name) for index, name in enumerate(cut.inputs) if name in used]
 
     def run(arguments: list[Any]) -> list[Any]:
-        values = {**constants, **dict(zip(inputs, arguments, strict=True))}
+        values = {**constants, **{name: arguments[index] for index, name in inputs}}
         arguments.clear()
         for step in steps:
             boxed = [values[name] for name in step.takes]

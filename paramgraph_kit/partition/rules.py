@@ -15,10 +15,10 @@ import torch.fx
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.partition.frames import frame_of
 from paramgraph_kit.partition.nodes import Kind, attribute, kind_of, operation_of, tensors_in, value_of
+from paramgraph_kit.partition.normalize import is_copy, normalized, scalars_to_move
 from paramgraph_kit.trace.model import Reason
 
 _CONTROL_FLOW = frozenset({"cond", "while_loop", "while_loop_stack_output", "switch"})
-_COPIES = frozenset({"aten::_to_copy", "aten::copy_", "aten::copy", "aten::to", "prims::device_put"})
 _RESIZES = frozenset({"aten::set_", "aten::resize_", "inductor::resize_storage_bytes_"})
 _MASK = (torch.bool, torch.uint8)
 
@@ -38,36 +38,14 @@ def reason(node: torch.fx.Node, device_type: str) -> Reason | None:
 
 
 def reasons_for(module: torch.fx.GraphModule, device_type: str) -> list[Reason]:
-    """The reasons of all nodes of ``module``, in order, one per operation and user line."""
+    """The reasons of all nodes of ``module``, in order, one per operation and user line; ``module`` stays as it is."""
     seen: dict[tuple[object, ...], Reason] = {}
-    for node in module.graph.nodes:
+    for node in normalized(module, device_type, constants=False).graph.nodes:
         found = reason(node, device_type)
         if found is not None:
             key = (found.code, found.operation, found.frame and (found.frame.file, found.frame.line))
             seen.setdefault(key, found)
-        for scalar in scalars_to_move(node, device_type) if found is None else ():
-            moved = Reason("device-copy", f"a CPU scalar is copied to {device_type} first", frame_of(node), scalar.name)
-            seen.setdefault((moved.code, scalar.name), moved)
     return list(seen.values())
-
-
-def scalars_to_move(node: torch.fx.Node, device_type: str) -> list[torch.fx.Node]:
-    """The 0-d CPU tensors that a device operation reads and that Inductor copies to the device beforehand."""
-    if kind_of(node) is not Kind.KERNEL or _is_copy(node):
-        return []
-    made = list(tensors_in(value_of(node)))
-    if not made or any(t.device.type != device_type for t in made) or device_type == "cpu":
-        return []
-    return [n for n in node.all_input_nodes if _is_movable_scalar(n, made[0].dtype)]
-
-
-def _is_movable_scalar(source: torch.fx.Node, result: torch.dtype) -> bool:
-    """Copying a wider scalar to the device would round it to bfloat16 before use, where eager rounds after."""
-    value = value_of(source)
-    if not isinstance(value, torch.Tensor) or value.device.type != "cpu" or value.dim() != 0:
-        return False
-    narrow = result in (torch.bfloat16, torch.float16)
-    return not narrow or value.dtype == result or not value.dtype.is_floating_point
 
 
 def _find(node: torch.fx.Node, device_type: str) -> tuple[str, str] | None:
@@ -91,7 +69,7 @@ def _device_reason(node: torch.fx.Node, device_type: str) -> tuple[str, str] | N
     movable = {id(n) for n in scalars_to_move(node, device_type)}
     read = [t for n in node.all_input_nodes if id(n) not in movable for t in tensors_in(value_of(n))]
     taken = {t.device.type for t in read}
-    if _is_copy(node) and len(made | taken) > 1:
+    if is_copy(node) and len(made | taken) > 1:
         source, target = (read[-1].device.type, next(iter(made))) if read else ("?", "?")
         return "device-copy", f"a copy from {source} to {target}"
     elsewhere = (made or taken) - {device_type}
@@ -182,10 +160,6 @@ def _registered_names(node: torch.fx.Node) -> set[str]:
     schema = target._schema
     name = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
     return {name, f"{name}.{schema.overload_name or 'default'}"}
-
-
-def _is_copy(node: torch.fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.name in _COPIES
 
 
 def _bodies(node: torch.fx.Node) -> Iterator[torch.fx.GraphModule]:

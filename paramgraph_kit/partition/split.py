@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx
 
-from paramgraph_kit.partition.nodes import Kind, attribute, kind_of, launches, tensors_in
+from paramgraph_kit.partition.nodes import Kind, attribute, kind_of, launches
+from paramgraph_kit.partition.normalize import normalized
 from paramgraph_kit.partition.order import dependencies, schedule
 from paramgraph_kit.partition.region import Region, build_region
-from paramgraph_kit.partition.rules import reason, scalars_to_move
+from paramgraph_kit.partition.rules import reason
 from paramgraph_kit.trace.model import Partition, Reason
 
 NOTHING_TO_LAUNCH = Reason("no-kernels", "only views and sizes: nothing to launch")
@@ -54,7 +54,7 @@ def split(module: torch.fx.GraphModule, device_type: str) -> Split:
     Operations keep their order within graphed and within ungraphed ones; reads, writes, random numbers and
     assertions keep theirs everywhere. Views and sizes are made again in each region that wants them.
     """
-    module = _normalized(module, device_type)
+    module = normalized(module, device_type)
     nodes = list(module.graph.nodes)
     kinds = {node: kind_of(node) for node in nodes}
     kernels = [node for node in nodes if kinds[node] in (Kind.KERNEL, Kind.CHECK)]
@@ -146,58 +146,3 @@ def _groups(
 
 def _flatten(results: Any) -> list[Any]:
     return list(results) if isinstance(results, list | tuple) else [results]
-
-
-def _normalized(module: torch.fx.GraphModule, device_type: str) -> torch.fx.GraphModule:
-    """A copy of ``module`` for cutting: only single values pass between kernels, scalars are on the device.
-
-    A scalar on the CPU is copied to the device once, in an operation of its own, as Inductor does.
-    """
-    graph = torch.fx.Graph()
-    renamed: dict[torch.fx.Node, torch.fx.Node] = {}
-    results = graph.graph_copy(module.graph, renamed)
-    old = next(node for node in reversed(module.graph.nodes) if node.op == "output")
-    graph.output(results).meta = dict(old.meta)
-    copied = torch.fx.GraphModule(module, graph)
-    for node in list(graph.nodes):
-        _unpack(node)
-    moved: dict[torch.fx.Node, torch.fx.Node] = {}
-    for node in list(graph.nodes):
-        for scalar in scalars_to_move(node, device_type):
-            if scalar not in moved:
-                moved[scalar] = _copy_to_device(scalar, node, device_type)
-            node.replace_input_with(scalar, moved[scalar])
-    return copied
-
-
-def _unpack(node: torch.fx.Node) -> None:
-    """Let users that take the whole tuple of a kernel take its items instead."""
-    whole = [user for user in node.users if user.target is not operator.getitem]
-    values = node.meta.get("val")
-    if not whole or not isinstance(values, list | tuple):
-        return
-    items: list[torch.fx.Node] = []
-    with node.graph.inserting_after(node):
-        for index in reversed(range(len(values))):
-            item = node.graph.call_function(operator.getitem, (node, index))
-            item.meta = {"val": values[index], "stack_trace": node.meta.get("stack_trace")}
-            items.insert(0, item)
-    for user in whole:
-        user.args = tuple(_swap(a, node, items) for a in user.args)
-        user.kwargs = {k: _swap(a, node, items) for k, a in user.kwargs.items()}
-
-
-def _swap(argument: Any, node: torch.fx.Node, items: list[torch.fx.Node]) -> Any:
-    return list(items) if argument is node else argument
-
-
-def _copy_to_device(scalar: torch.fx.Node, user: torch.fx.Node, device_type: str) -> torch.fx.Node:
-    graph = scalar.graph
-    made = next(tensors_in(user.meta["val"]))
-    operation: Callable[..., Any] = torch.ops.aten._to_copy.default
-    with graph.inserting_before(user):
-        node = graph.call_function(operation, (scalar,), {"device": made.device})
-    value = scalar.meta["val"]
-    with value.fake_mode:
-        node.meta = {"val": operation(value, device=made.device), "stack_trace": user.meta.get("stack_trace")}
-    return node

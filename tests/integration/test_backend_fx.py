@@ -238,6 +238,25 @@ def test_a_value_read_by_the_host_is_a_region_between_two(counting: Counting) ->
     assert counting.codes()["backward 0"] == []
 
 
+def test_checks_run_with_the_value_that_they_guard(counting: Counting) -> None:
+    # GIVEN an assertion on a value that the host reads
+    def f(x: Tensor) -> Tensor:
+        k = int(x.sum().item())
+        torch._check(k >= 0)  # type: ignore[no-untyped-call]
+        return x * k
+
+    with config.patch(capture_scalar_outputs=True):
+        compiled = counting.compile(f)
+        # WHEN it holds and when it does not
+        assert_equal([compiled(torch.ones(4))], [torch.full((4,), 4.0)])
+        with pytest.raises(RuntimeError, match="assertion failed"):
+            compiled(-torch.ones(4))
+    # THEN it was checked where the value was read, outside the graphs
+    assert "aten._assert_scalar" in counting.splits["inference 0"].regions[1].operations
+    # AND nothing that follows it was launched
+    assert counting.calls == [("inference 0", 0), ("inference 0", 2), ("inference 0", 0)]
+
+
 def test_a_size_that_depends_on_data_is_outside(counting: Counting) -> None:
     # GIVEN a function that selects by a mask
     def f(x: Tensor) -> Tensor:

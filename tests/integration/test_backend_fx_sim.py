@@ -148,6 +148,23 @@ def test_every_way_to_the_host_is_outside_with_the_users_line(
     assert texts[1] == "z = y.cpu().tanh().to(x.device)"
 
 
+def test_constants_and_masked_fills_cost_no_cut(
+    device: torch.device, compiled: Compile, splits: dict[str, Split]
+) -> None:
+    # GIVEN a function with constants written in it and an assignment under a mask
+    def f(x: Tensor) -> Tensor:
+        y = x.sin() * torch.tensor(3.0)
+        y[y > 1] = 1.0
+        return y + torch.tensor([1.0, 2.0, 3.0, 4.0], device=x.device)
+
+    x = torch.randn(4, 4).to(device)
+    # WHEN it is compiled and run, twice because a constant must survive the first time
+    fast = compiled(f)
+    # THEN values are eager's and the whole of it is graphed
+    assert_equal([fast(x), fast(x)], [f(x), f(x)])
+    assert [region.graphed for region in splits["inference 0"].regions] == [True]
+
+
 def test_intermediates_are_freed_while_the_graph_still_runs(device: torch.device, compiled: Compile) -> None:
     # GIVEN a chain of 1 MiB values through a region on the host, of which only one is returned
     def f(x: Tensor) -> Tensor:

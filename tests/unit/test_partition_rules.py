@@ -52,7 +52,7 @@ def test_work_views_and_sizes_on_the_device_have_no_reason() -> None:
         (lambda x, c: aten.copy_.default(x, c), [GPU, HOST], ("device-copy", "aten.copy_", "a copy from cpu to cuda")),
         (lambda x: torch.zeros(3), [GPU], ("cpu-op", "aten.zeros", "runs on cpu, not on cuda")),
         (lambda c: c + c, [HOST], ("cpu-op", "aten.add", "runs on cpu, not on cuda")),
-        (lambda x, s: x * s, [GPU, SCALAR], ("device-copy", "s_1", "a CPU scalar is copied to cuda first")),
+        (lambda x, s: x * s, [GPU, SCALAR], ("device-copy", "aten._to_copy", "a copy from cpu to cuda")),
         (lambda x, s: x * s, [HALF, SCALAR], ("cpu-op", "aten.mul", "reads a cpu tensor of shape [] from cuda")),
         (
             lambda x: x.sum().item(),
@@ -60,7 +60,7 @@ def test_work_views_and_sizes_on_the_device_have_no_reason() -> None:
             ("unbacked-op", "aten._local_scalar_dense", WAITS),
         ),
         (
-            lambda x, m: aten.index_put.default(x, [m], torch.zeros((), device=x.device)),
+            lambda x, m: aten.index_put.default(x, [m], torch.zeros(4, device=x.device)),
             [GPU, MASK],
             ("unsafe-op", "aten.index_put", "a mask as index: the host must wait for the number of its true elements"),
         ),
@@ -90,6 +90,14 @@ def test_an_index_on_the_cpu_is_an_operand_of_its_own_kind() -> None:
     module = traced(lambda x, i: aten.index.Tensor(x, [i]), GPU, ((2,), "cpu", torch.int64))
     # WHEN the reasons are asked for THEN they show the tensor to move
     assert codes(module) == [("cpu-op", "aten.index", "reads a cpu tensor of shape [2] from cuda")]
+
+
+def test_filling_under_a_mask_needs_no_cut_and_constants_are_on_the_device() -> None:
+    # GIVEN x[mask] = 1.0, whose value is a constant on the CPU
+    constant = torch.tensor(1.0)
+    module = traced(lambda x, m: aten.index_put.default(x, [m], constant), GPU, MASK)
+    # WHEN the reasons are asked for THEN there is none, as Inductor fills instead of counting
+    assert codes(module) == []
 
 
 def test_control_flow_is_told_from_a_body_that_merely_contains_something() -> None:

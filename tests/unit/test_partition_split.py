@@ -278,20 +278,22 @@ def test_a_scalar_on_the_host_is_copied_once_and_the_rest_stays_graphed() -> Non
     assert cut.regions[0].reasons[0].message == "a copy from cpu to cuda"
 
 
-def test_checks_stay_with_the_work_that_they_guard() -> None:
-    # GIVEN an assertion on a value that the host reads
-    def f(x: torch.Tensor) -> tuple[Any, ...]:
-        k = x.sum().item()
-        torch._check(k >= 0)  # type: ignore[no-untyped-call]
-        return (x * k,)
+@pytest.mark.parametrize("rows", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_masked_fill_equals_the_indexing_that_it_stands_for(rows: bool, transposed: bool) -> None:
+    # GIVEN a masked assignment of one value, by element and by row, to memory in either order
+    def f(x: torch.Tensor, m: torch.Tensor) -> tuple[Any, ...]:
+        return (aten.index_put.default(x, [m], x.sum()) @ x,)
 
-    x = torch.ones(4)
-    cut = split(traced(f, x), "cpu")
-    # WHEN it holds and when it does not THEN the product is made or the assertion raises
-    assert_same(run(cut, x)[0], x * 4)
-    if any("aten._assert_scalar" in region.operations for region in cut.regions):
-        with pytest.raises(RuntimeError):
-            run(cut, -x)
+    x = torch.randn(4, 4).t() if transposed else torch.randn(4, 4)
+    mask = torch.tensor([True, False, True, False]) if rows else torch.randn(4, 4) > 0
+    # WHEN it is cut and run
+    cut = split(traced(f, x, mask), "cpu")
+    # THEN values are the same, and no element was counted unless strides would have changed
+    assert_same(run(cut, x, mask)[0], f(x, mask)[0])
+    filled = any("aten.where" in region.operations for region in cut.regions)
+    assert [region.graphed for region in cut.regions] == ([True] if filled else [True, False, True])
+    assert filled or transposed
 
 
 def test_values_are_dropped_after_their_last_use() -> None:
