@@ -15,7 +15,7 @@ ALL = notebooks.notebooks()
 
 def small(**changes: Any) -> dict[str, Any]:
     """A canonical notebook of one code cell."""
-    cell = {
+    cell: dict[str, Any] = {
         "cell_type": "code",
         "id": "cell-00",
         "metadata": {},
