@@ -68,7 +68,7 @@ def split(module: torch.fx.GraphModule, device_type: str) -> Split:
     wanted = through.leaves([r for r in results if isinstance(r, torch.fx.Node)])
     order = schedule(kernels, dependencies(kernels, needs), ungraphed, set(wanted))
 
-    groups = _groups(order, ungraphed, kinds)
+    groups = _groups(order, ungraphed)
     leaves = [through.leaves(n for node in group for n in node.all_input_nodes) for group in groups]
     regions = []
     for index, group in enumerate(groups):
@@ -133,9 +133,7 @@ class _Leaves:
         return frozenset({node})
 
 
-def _groups(
-    order: Sequence[torch.fx.Node], ungraphed: set[torch.fx.Node], kinds: dict[torch.fx.Node, Kind]
-) -> list[list[torch.fx.Node]]:
+def _groups(order: Sequence[torch.fx.Node], ungraphed: set[torch.fx.Node]) -> list[list[torch.fx.Node]]:
     groups: list[list[torch.fx.Node]] = []
     for node in order:
         if not groups or (groups[-1][0] in ungraphed) != (node in ungraphed):
