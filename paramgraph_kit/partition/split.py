@@ -73,14 +73,14 @@ def split(module: torch.fx.GraphModule, device_type: str) -> Split:
     regions = []
     for index, group in enumerate(groups):
         later = {leaf for other in leaves[index + 1 :] for leaf in other} | set(wanted)
-        graphed = group[0] not in ungraphed
+        members, graphed = set(group), group[0] not in ungraphed
         if graphed:
             graphed = any(launches(node, device_type) for node in group)
         why = tuple(dict.fromkeys(reasons[node] for node in group if node in reasons))
         if not graphed and not why:
             why = (NOTHING_TO_LAUNCH,)
-        inputs = [leaf for leaf in leaves[index] if through.producer(leaf) not in set(group)]
-        outputs = [n for n in nodes if n in later and through.producer(n) in set(group)]
+        inputs = [leaf for leaf in leaves[index] if through.producer(leaf) not in members]
+        outputs = [n for n in nodes if n in later and through.producer(n) in members]
         regions.append(build_region(module, index, group, inputs, outputs, kinds, graphed, why, device_type))
 
     constants = {node.name: attribute(node) for node in nodes if kinds[node] is Kind.CONSTANT}
