@@ -1,0 +1,222 @@
+"""What an exception tells about a failed capture: the whole chain, the code, the user's line, the operation."""
+
+from __future__ import annotations
+
+import ast
+import dis
+import linecache
+import re
+import sys
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from types import CodeType, TracebackType
+
+from paramgraph_kit.trace.model import Frame
+
+# cudaGetErrorString's words, for exceptions that come without an error_code (older torch, other libraries).
+CODE_OF_TEXT = {
+    "operation not permitted when stream is capturing": 900,
+    "operation failed due to a previous error during capture": 901,
+    "operation would result in a merge of separate capture sequences": 902,
+    "capture was not ended in the same stream as it began": 903,
+    "capturing stream has unjoined work": 904,
+    "dependency created on uncaptured work in another stream": 905,
+    "operation would make the legacy stream depend on a capturing blocking stream": 906,
+    "operation not permitted on an event last recorded in a capturing stream": 907,
+    "attempt to terminate a thread-local capture sequence from another thread": 908,
+    "an illegal memory access was encountered": 700,
+    "invalid argument": 1,
+}
+PAGEABLE = "Cannot copy between CPU and CUDA tensors during CUDA graph capture"
+_CELL = re.compile(r"<ipython-input-(\d+)-|[/\\]ipykernel_\d+[/\\]\d+\.py$")
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One exception of a chain, with all that rules look at."""
+
+    type: str
+    message: str
+    code: int | None  # CUDA's
+    frame: Frame | None  # the user's own line
+    operations: tuple[str, ...] = ()  # at that line, the failing one first: "item", "x[mask]", "bool"
+    exact: bool = False  # whether the first operation is the very one that raised
+    files: tuple[str, ...] = ()  # library files that the user's line went through
+
+    @property
+    def syncs(self) -> bool:
+        """Whether the message is one of those for a CPU that wants to wait for the GPU."""
+        return self.code == 900 or PAGEABLE in self.message
+
+    def headline(self) -> str:
+        """``Type: first line of the message``."""
+        return f"{self.type}: {first_line(self.message)}"
+
+
+def chain(exception: BaseException) -> list[BaseException]:
+    """The exception and everything behind it, outermost first.
+
+    ``from None`` hides a context from the printed traceback, but it is still the cause: it is followed.
+    """
+    found: list[BaseException] = []
+    at: BaseException | None = exception
+    while at is not None and all(at is not seen for seen in found):
+        found.append(at)
+        at = at.__cause__ or at.__context__
+    return found
+
+
+def gather(exception: BaseException) -> Evidence:
+    """Look at one exception of a chain."""
+    message = str(exception)
+    spot = _spot(exception.__traceback__)
+    if spot is None:
+        return Evidence(type(exception).__name__, message, cuda_code(exception), None)
+    traceback, files = spot
+    code, line = traceback.tb_frame.f_code, traceback.tb_lineno
+    text = linecache.getline(code.co_filename, line, traceback.tb_frame.f_globals).strip()
+    frame = Frame(display_name(code.co_filename), line, code.co_name, text)
+    operations, exact = _operations(code, traceback, text)
+    return Evidence(type(exception).__name__, message, cuda_code(exception), frame, operations, exact, files)
+
+
+def cuda_code(exception: BaseException) -> int | None:
+    """CUDA's error code, from the exception's own ``error_code`` or else from its words."""
+    code = getattr(exception, "error_code", None)
+    if isinstance(code, int) and not isinstance(code, bool):
+        return code
+    message = str(exception)
+    if "CUDA error" not in message and "Triton Error" not in message:
+        return None
+    return next((number for text, number in CODE_OF_TEXT.items() if text in message), None)
+
+
+def first_line(text: str) -> str:
+    """The first line that says something.
+
+    >>> first_line("\\nCUDA error: invalid argument\\nSearch for ...")
+    'CUDA error: invalid argument'
+    """
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+def display_name(file: str) -> str:
+    """``<cell 3>`` for a notebook cell, the path otherwise.
+
+    >>> display_name("<ipython-input-7-0a1b2c>"), display_name("train.py")
+    ('<cell 7>', 'train.py')
+    """
+    match = _CELL.search(file)
+    if match is None:
+        return file
+    if match[1]:
+        return f"<cell {match[1]}>"
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    name_of = getattr(getattr(shell, "compile", None), "format_code_name", None)
+    named = name_of(file) if name_of is not None else None  # ("Cell", "In[3]")
+    number = re.search(r"\d+", str(named[1])) if named else None
+    return f"<cell {number[0]}>" if number else "<cell>"
+
+
+@cache
+def is_library(file: str) -> bool:
+    """Whether a file is torch's, an installed package's, Python's own, or ours."""
+    if _CELL.search(file):
+        return False
+    if file.startswith("<"):  # <frozen importlib>, <eval_with_key>, <string>: nothing that a user can open
+        return True
+    parts = Path(file).parts
+    return "site-packages" in parts or "dist-packages" in parts or file.startswith(_library_roots())
+
+
+@cache
+def _library_roots() -> tuple[str, ...]:
+    paths = [sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib")]
+    paths.append(str(Path(__file__).resolve().parents[1]))
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.__file__:
+        paths.append(str(Path(torch.__file__).parent))
+    return tuple(path.rstrip("/\\") + ("\\" if "\\" in path else "/") for path in paths)
+
+
+def _walk(traceback: TracebackType | None) -> Iterator[TracebackType]:
+    while traceback is not None:
+        yield traceback
+        traceback = traceback.tb_next
+
+
+def _spot(traceback: TracebackType | None) -> tuple[TracebackType, tuple[str, ...]] | None:
+    """The innermost entry of the user's own, and the library files below it."""
+    spot, files = None, []
+    for entry in _walk(traceback):
+        file = entry.tb_frame.f_code.co_filename
+        if is_library(file):
+            files.append(file.replace("\\", "/"))
+        else:
+            spot, files = entry, []
+    return (spot, tuple(files)) if spot is not None else None
+
+
+def _operations(code: CodeType, traceback: TracebackType, line: str) -> tuple[tuple[str, ...], bool]:
+    """Operations of the expression that raised, or of the whole line where Python kept no columns."""
+    # The position of "if x.any():" is that of the call; only the instruction tells that the bool failed.
+    instruction = dis.opname[code.co_code[traceback.tb_lasti]]
+    if any(name in instruction for name in ("_IF_", "TO_BOOL", "UNARY_NOT", "CONTAINS_OP")):
+        return ("bool", *_calls(line)), True
+    if instruction.startswith("FORMAT_"):
+        return ("format", *_calls(line)), True
+    positions = next(islice(code.co_positions(), traceback.tb_lasti // 2, None), (None,) * 4)
+    start, end, left, right = positions
+    if start is not None and end is not None and left is not None and right is not None:
+        lines = [linecache.getline(code.co_filename, n, traceback.tb_frame.f_globals) for n in range(start, end + 1)]
+        raw = [text.encode() for text in lines]
+        raw[-1] = raw[-1][:right]
+        raw[0] = raw[0][left:]
+        after = lines[-1].encode()[right:].decode(errors="ignore")
+        operation = operation_of(b"".join(raw).decode(errors="ignore"), after)
+        if operation:
+            return (operation, *(name for name in _calls(line) if name != operation)), True
+    return tuple(_calls(line)), False
+
+
+def operation_of(expression: str, after: str = "") -> str:
+    """The outermost operation of an expression; ``after`` is what follows it on its line.
+
+    >>> operation_of("x.sum().item()"), operation_of("x[mask]"), operation_of("x[mask]", " = v"), operation_of("a > 0")
+    ('item', 'x[mask]', 'x[mask]=', 'bool')
+    """
+    try:
+        tree = ast.parse(f"({expression})", mode="eval").body
+    except (SyntaxError, ValueError):
+        # An assignment or another statement: what is on its left is enough.
+        return "x[mask]=" if re.match(r"\s*[\w.]+\[[^\]]*\]\s*=[^=]", expression) else ""
+    if isinstance(tree, ast.Call):
+        target = tree.func
+        name = target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
+        if name == "to" and any(isinstance(node, ast.Constant) and node.value == "cpu" for node in ast.walk(tree)):
+            return "cpu"
+        # The built-ins compare, and a comparison of tensors has to become true or false.
+        return "bool" if name in ("max", "min", "any", "all", "sorted") and isinstance(target, ast.Name) else name
+    if isinstance(tree, ast.Subscript):
+        if isinstance(tree.slice, ast.Slice):
+            return "x[i:j]"
+        if isinstance(tree.slice, ast.List):
+            return "x[list]"
+        return "x[mask]=" if re.match(r"\s*=[^=]", after) else "x[mask]"
+    if isinstance(tree, ast.JoinedStr):
+        return "format"
+    if isinstance(tree, (ast.Compare, ast.BoolOp, ast.Name, ast.Attribute)) or (
+        isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not)
+    ):
+        return "bool"
+    return ""
+
+
+def _calls(line: str) -> list[str]:
+    """Every name that is called on a line, last first: in a chain of calls the last is the likeliest."""
+    return list(dict.fromkeys(reversed(re.findall(r"(\w+)\s*\(", line))))

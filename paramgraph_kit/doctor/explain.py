@@ -1,0 +1,63 @@
+"""From an exception to a diagnosis: unmask the real cause, find the user's line, say why and what to write instead."""
+
+from __future__ import annotations
+
+from paramgraph_kit.doctor.evidence import Evidence, chain, first_line, gather
+from paramgraph_kit.doctor.rule import Rule
+from paramgraph_kit.doctor.rules import diagnose
+from paramgraph_kit.trace.model import Failure
+
+MOST_IN_CHAIN = 4
+
+
+def explain(exception: BaseException) -> Failure:
+    """The failure behind an exception.
+
+    torch.cuda.graph ends the capture even when its body has failed, so the exception that arrives is often an
+    echo (901) and the true one hides in its ``__context__``: the whole chain is looked at.
+
+    Args:
+        exception: what was caught, with its traceback.
+
+    Returns:
+        A Failure; its code is "unknown", and its message the whole chain, where no rule knows it.
+
+    Examples:
+        >>> error = RuntimeError("CUDA graphs must be captured on a non-default stream.")
+        >>> explain(error).code
+        'default-stream'
+        >>> explain(KeyError("lr")).title
+        'KeyError was raised, and it is none that CUDA graphs are known for'
+    """
+    evidence = [gather(item) for item in chain(exception)]
+    for item in evidence:
+        if rule := diagnose(item):
+            return _failure(item, rule, evidence)
+    # Nothing precise: prefer any other code to 901, which is only ever an echo.
+    for item in sorted(evidence, key=lambda e: e.code == 901):
+        if rule := diagnose(item, vague=True):
+            return _failure(item, rule, evidence)
+    return _unknown(evidence)
+
+
+def _failure(found: Evidence, rule: Rule, evidence: list[Evidence]) -> Failure:
+    message = first_line(found.message)
+    if found is not evidence[0]:
+        message += f" (hidden behind: {first_line(evidence[0].message)})"
+    frame = found.frame or next((item.frame for item in evidence if item.frame), None)
+    return Failure(rule.code, rule.title, message, frame, rule.cause, rule.fix)
+
+
+def _unknown(evidence: list[Evidence]) -> Failure:
+    lines = [item.headline() for item in evidence[:MOST_IN_CHAIN]]
+    if len(evidence) > MOST_IN_CHAIN:
+        lines.append(f"and {len(evidence) - MOST_IN_CHAIN} more")
+    frame = next((item.frame for item in evidence if item.frame), None)
+    return Failure(
+        "unknown",
+        f"{evidence[0].type} was raised, and it is none that CUDA graphs are known for",
+        " <- ".join(lines),
+        frame,
+        "We do not know this one. If the same code fails without a capture too, capture is not the reason.",
+        "run the code once without capturing, and again with CUDA_LAUNCH_BLOCKING=1",
+    )

@@ -1,0 +1,37 @@
+"""What a rule of the doctor is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paramgraph_kit.doctor.evidence import Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One class of failure; every condition that is given must hold."""
+
+    code: str
+    title: str
+    cause: str
+    fix: str
+    syncs: bool = False  # the CPU wants to wait for the GPU: 900, or torch's own check of copies
+    codes: tuple[int, ...] = ()  # CUDA error codes
+    says: tuple[str, ...] = ()  # any of these in the message
+    operations: tuple[str, ...] = ()  # any of these at the user's line
+    files: tuple[str, ...] = ()  # any of these in the path of a library file that raised
+
+    def matches(self, evidence: Evidence, operations: tuple[str, ...]) -> bool:
+        """Whether all conditions hold, for these of the line's operations."""
+        return (
+            (not self.syncs or evidence.syncs)
+            and (not self.codes or evidence.code in self.codes)
+            and (not self.says or any(text in evidence.message for text in self.says))
+            and (not self.operations or any(name in self.operations for name in operations))
+            and (not self.files or any(name in file for file in evidence.files for name in self.files))
+        )
+
+
+def fix(before: str, after: str) -> str:
+    """The two lines of a fix: what is written now, and what to write instead."""
+    return f"before  {before}\nafter   {after}"

@@ -1,0 +1,26 @@
+"""Which rule explains an exception: the first that matches, so narrow ones come first."""
+
+from __future__ import annotations
+
+from paramgraph_kit.doctor.cuda_rules import KNOWN, VAGUE
+from paramgraph_kit.doctor.evidence import Evidence
+from paramgraph_kit.doctor.rule import Rule
+from paramgraph_kit.doctor.sync_rules import PLACES, SYNCS
+
+SPECIFIC = (*PLACES, *SYNCS, *KNOWN)
+
+
+def diagnose(evidence: Evidence, *, vague: bool = False) -> Rule | None:
+    """The rule that explains one exception, or None; ``vague`` admits those that only know the error's code.
+
+    The operation that raised decides alone; the rest of its line is asked only where no rule knows that one.
+    """
+    exact = evidence.operations[:1] if evidence.exact else evidence.operations
+    for operations in (exact, evidence.operations):
+        for rule in SPECIFIC:
+            # A rule without operations would swallow what a later look at the whole line can tell better.
+            if operations is exact and exact != evidence.operations and rule.code == "cpu-operand":
+                continue
+            if rule.matches(evidence, operations):
+                return rule
+    return next((rule for rule in VAGUE if vague and rule.matches(evidence, ())), None)
