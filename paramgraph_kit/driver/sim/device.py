@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import types
-import torch.utils.backend_registration
 import warnings
 from typing import Any
 
 import torch
+import torch.utils.backend_registration
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from paramgraph_kit.trace.errors import UnsupportedError
 
@@ -69,6 +70,7 @@ def register() -> torch.device:
         )
     from . import cuda_twin
     from .kernels import Kernel, for_every_cpu_operation
+    from .pinned import is_pinned, pin
     from .special import special_kernels
 
     kernels = for_every_cpu_operation(Kernel)
@@ -79,9 +81,25 @@ def register() -> torch.device:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns where a composite operation gets a kernel of its own
             library.impl(name, kernel if isinstance(kernel, types.FunctionType) else kernel.__call__, "PrivateUse1")
+    library.impl("_pin_memory", pin, "CPU")
+    library.impl("is_pinned", is_pinned, "CPU")
     _library = library
+    register_optimizer_step_pre_hook(refuse_uncapturable)
     _register_serialization()
     return torch.device("sim", 0)
+
+
+def refuse_uncapturable(optimizer: Any, args: Any, kwargs: Any) -> None:
+    """Torch's own check of ``capturable``, which asks CUDA alone whether a capture is under way."""
+    from .stream import current_stream
+
+    if current_stream().capture is not None and not all(
+        group.get("capturable", True) for group in optimizer.param_groups
+    ):
+        raise RuntimeError(
+            f"Attempting CUDA graph capture of step() for an instance of {type(optimizer).__name__} "
+            "but param_groups' capturable is False."
+        )
 
 
 def _register_serialization() -> None:

@@ -15,6 +15,7 @@ from paramgraph_kit.driver.api import Binding, Phantom, RawNode, Recording
 from paramgraph_kit.trace.errors import UnsupportedError
 from paramgraph_kit.trace.model import NodeKind, Origin, Source
 
+from .arena import GRANULE
 from .capture import begin, end, run_nodes
 from .cuda_twin import synchronize
 from .device import register
@@ -84,10 +85,7 @@ class SimDriver:
         )
         self.free: Callable[[int], None] = self._machine.allocator.free
 
-    @staticmethod
-    def address_of(tensor: torch.Tensor) -> int:
-        """Address of a tensor's first element."""
-        return tensor.data_ptr()
+    address_of = staticmethod(torch.Tensor.data_ptr)
 
     def allocate(self, nbytes: int, stream: int) -> int:
         """A block of the caching allocator, to give back with ``free``."""
@@ -206,6 +204,27 @@ class SimDriver:
         """(allocated, reserved, in use on the device) in bytes."""
         stats = self._machine.allocator.stats
         return stats.allocated, stats.reserved, self._machine.arena.mapped
+
+    def live_segments(self) -> list[tuple[int, int]]:
+        """(address, bytes) of every segment of the allocator, and of what the device holds beside it."""
+        m = self._machine
+        pools = list(m.allocator.pools.values())
+        return [(m.random_state, GRANULE)] + [(s.address, s.size) for p in pools for s in p.segments.values()]
+
+    @staticmethod
+    def host_addresses() -> Callable[[int], bool]:
+        """Never: parameters packed here hold no leftovers of the host's stack."""
+        return lambda value: False
+
+    @staticmethod
+    def random_position() -> int:
+        """0: a recording knows its own increment."""
+        return 0
+
+    @staticmethod
+    def discard(recording: Recording) -> None:
+        """Drop a recorded graph."""
+        recording.graph = None
 
     def owner_of(self, address: int) -> str | None:
         """What live device memory an address lies in."""

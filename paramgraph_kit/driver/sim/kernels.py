@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from paramgraph_kit.trace.model import NodeKind
 
+from .autograd import backward_starts
 from .errors import PAGEABLE_COPY
 from .graph import Layout, SimNode, Work, pack_scalar
 from .machine import CPU_KEY, DEVICE_NAME, machine
@@ -51,12 +51,46 @@ def record(
     capture.nodes.append(node)
 
 
-def _on_device(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.device.type == DEVICE_NAME
+Spec = tuple[tuple[int, ...], tuple[str, ...]]  # per argument its length if it is a list, else -1; keyword names
 
 
-def _copy_result(target: torch.Tensor, source: torch.Tensor) -> None:
-    target.copy_(source)
+def flatten(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], Spec]:
+    """Arguments as one flat list: aten nests lists one level deep, so this is all that is needed, and fast."""
+    flat: list[Any] = []
+    lengths = []
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        if isinstance(value, (list, tuple)):
+            lengths.append(len(value))
+            flat.extend(value)
+        else:
+            lengths.append(-1)
+            flat.append(value)
+    return flat, (tuple(lengths), tuple(kwargs))
+
+
+def unflatten(flat: Sequence[Any], spec: Spec) -> tuple[list[Any], dict[str, Any]]:
+    """The opposite of ``flatten``."""
+    lengths, names = spec
+    values = []
+    at = 0
+    for n in lengths:
+        if n < 0:
+            values.append(flat[at])
+            at += 1
+        else:
+            values.append(list(flat[at : at + n]))
+            at += n
+    if not names:
+        return values, {}
+    count = len(values) - len(names)
+    return values[:count], dict(zip(names, values[count:], strict=True))
+
+
+def leaves(result: Any) -> list[Any]:
+    """What an operation returned, as a flat list."""
+    if isinstance(result, (list, tuple)):
+        return [leaf for value in result for leaf in leaves(value)]
+    return [result]
 
 
 class Kernel:
@@ -82,9 +116,11 @@ class Kernel:
         capture = stream.capture
         if capture is not None:
             capture.check()
+        if torch._C._current_graph_task_id() != -1:
+            backward_starts(capture)
         if "generator" in kwargs and kwargs["generator"] is not None:
             raise RuntimeError(f"Expected a '{DEVICE_NAME}' device type for generator but found 'cpu'")
-        flat, spec = tree_flatten((args, kwargs))
+        flat, spec = flatten(args, kwargs)
         operands: list[torch.Tensor] = []
         slots: list[int] = []  # positions in flat
         for i, value in enumerate(flat):
@@ -110,9 +146,9 @@ class Kernel:
             f"(when checking arguments of {self.op})"
         )
 
-    def invoke(self, flat: Sequence[Any], spec: Any, state: tuple[int, int] | None) -> list[Any]:
+    def invoke(self, flat: Sequence[Any], spec: Spec, state: tuple[int, int] | None) -> list[Any]:
         """Run the CPU kernel on CPU arguments; its results as a flat list."""
-        args, kwargs = tree_unflatten(list(flat), spec)
+        args, kwargs = unflatten(flat, spec)
         if state is None:
             result = self.op(*args, **kwargs)
         elif self.takes_generator:
@@ -120,11 +156,11 @@ class Kernel:
             result = self.op(*args, **kwargs)
         else:
             result = with_default_generator(*state, lambda: self.op(*args, **kwargs))
-        return tree_flatten(result)[0]
+        return leaves(result)
 
     # eager
 
-    def _eager(self, flat: list[Any], spec: Any, slots: list[int], operands: list[torch.Tensor]) -> Any:
+    def _eager(self, flat: list[Any], spec: Spec, slots: list[int], operands: list[torch.Tensor]) -> Any:
         m = machine()
         state = None
         if self.random:
@@ -160,12 +196,9 @@ class Kernel:
             resize(out, value.shape)
         machine().twin(out).copy_(value)
 
-    def _out_positions(self, flat: list[Any], spec: Any) -> tuple[int, ...]:
-        marks = tree_unflatten(list(range(len(flat))), spec)[1]
-        found: list[int] = []
-        for name in self.out_names:
-            found += tree_flatten(marks.get(name, ()))[0]
-        return tuple(found)
+    def _out_positions(self, flat: list[Any], spec: Spec) -> tuple[int, ...]:
+        marks = unflatten(range(len(flat)), spec)[1]
+        return tuple(i for name in self.out_names for i in leaves(marks.get(name, [])))
 
     def _returned(self, values: list[Any]) -> Any:
         returns = self.op._schema.returns
@@ -178,7 +211,7 @@ class Kernel:
     # captured
 
     def _captured(
-        self, stream: Stream, capture: Capture, flat: list[Any], spec: Any, slots: list[int],
+        self, stream: Stream, capture: Capture, flat: list[Any], spec: Spec, slots: list[int],
         operands: list[torch.Tensor],
     ) -> Any:  # fmt: skip
         meta_flat = list(flat)
@@ -218,12 +251,12 @@ class Kernel:
         record(capture, stream, NodeKind.KERNEL, self.name, [*operands, *fresh], scalars, work, self.random)
         return self._returned(results)
 
-    def _infer(self, meta_flat: list[Any], spec: Any, slots: list[int]) -> list[Any]:
+    def _infer(self, meta_flat: list[Any], spec: Spec, slots: list[int]) -> list[Any]:
         """The results' sizes, strides and types, without running anything on data."""
         flat = [META if isinstance(v, torch.device) else v for v in meta_flat]
-        args, kwargs = tree_unflatten(flat, spec)
+        args, kwargs = unflatten(flat, spec)
         try:
-            return tree_flatten(self.op(*args, **kwargs))[0]
+            return leaves(self.op(*args, **kwargs))
         except NotImplementedError:
             # No meta kernel: run the CPU one on zeros, which no reader ever sees.
             flat = list(meta_flat)

@@ -119,7 +119,10 @@ def machine() -> Machine:
 
 def set_memory(capacity: int) -> None:
     """Give the device ``capacity`` bytes instead of 8 GiB; only before its first use."""
+    from .device import register
+
     global _machine
+    register()
     if _machine is not None:
         raise RuntimeError("the simulated device is already in use: set its memory before the first tensor")
     _machine = Machine(capacity)

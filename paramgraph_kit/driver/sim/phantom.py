@@ -17,7 +17,7 @@ _SIDE = 1 << 43
 
 
 class _Piece:
-    """A run of phantom bytes that was handed out; ``left`` is its start within the run that it was cut from."""
+    """A run of phantom bytes; ``order`` tells equal sizes apart alike on both sides."""
 
     __slots__ = ("address", "order", "size")
 
@@ -43,12 +43,9 @@ class SimPhantom:
         self.capture: Capture | None = None
         self.open = True
 
-    def reserve(self, nbytes: int) -> int:
-        """An address for an input; see ``driver.api.Phantom``."""
-        piece = self._fresh(nbytes)
-        allocation = RawAllocation(piece.address, nbytes, 0)
-        self.allocations.append(allocation)
-        return piece.address
+    def reserve(self, nbytes: int, residue: int = 0) -> int:
+        """An address for an input; see ``driver.api.Phantom``. It is no allocation of the recording."""
+        return self._fresh(nbytes + residue).address + residue
 
     def contains(self, address: int) -> bool:
         """Whether an address lies in this side's range."""

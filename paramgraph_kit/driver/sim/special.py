@@ -12,6 +12,7 @@ from paramgraph_kit.trace.model import NodeKind
 from .graph import pack_scalar
 from .kernels import Kernel, pageable_copy_forbidden, record, resize
 from .machine import CPU_KEY, DEVICE_NAME, machine
+from .pinned import is_pinned
 from .stream import Capture, current_stream, forbid_in_capture
 
 aten = torch.ops.aten
@@ -117,21 +118,36 @@ def _copy_work(views: Sequence[torch.Tensor], state: tuple[int, int] | None) -> 
     views[0].copy_(views[1])
 
 
+def _host_copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -> None:
+    m = machine()
+    stream = current_stream()
+    device, host = (target, source) if target.device.type == DEVICE_NAME else (source, target)
+    if host.device.type != "cpu":
+        raise NotImplementedError(f"the simulated device exchanges data with the CPU only, not with {host.device}")
+    if stream.capture is None:
+        over = m.twin(device)
+        _copy_work((over, host) if device is target else (host, over), None)
+        return
+    if not is_pinned(host):
+        pageable_copy_forbidden(stream)
+    if not non_blocking:
+        forbid_in_capture(stream)
+    to_device = device is target
+
+    def work(views: Sequence[torch.Tensor], state: tuple[int, int] | None) -> None:
+        _copy_work((views[0], host) if to_device else (host, views[0]), state)
+
+    # The host address is baked; torch's host allocator never reuses a block that a capture has seen, so neither do we.
+    record(stream.capture, stream, NodeKind.MEMCPY, "memcpy", [device], pack_scalar(host.data_ptr()), work)
+
+
 def copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     """``aten::copy_`` between any two of host and device; a copy node or a kernel when captured."""
     stream = current_stream()
     m = machine()
-    if target.device.type != DEVICE_NAME:
-        if target.device.type != "cpu":
-            raise NotImplementedError(f"copies from the simulated device go to it or to the CPU, not {target.device}")
+    if target.device != source.device:
         if target.numel():
-            pageable_copy_forbidden(stream)
-            target.copy_(m.twin(source))
-        return target
-    if source.device.type != DEVICE_NAME:
-        if target.numel():
-            pageable_copy_forbidden(stream)
-            m.twin(target).copy_(source)
+            _host_copy(target, source, non_blocking)
         return target
     if source.data_ptr() == target.data_ptr() and source.dtype == target.dtype and (
         source.shape == target.shape and source.stride() == target.stride()

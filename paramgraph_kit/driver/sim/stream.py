@@ -210,7 +210,7 @@ class _Table:
         self.streams: dict[int, Stream] = {}
         self.captures: list[Capture] = []
         self.engine_stream: Stream | None = None  # see current_stream
-        self.switches: list[tuple[int, Stream]] = []
+        self.engine_log: list[tuple[int, Stream]] = []
 
     def register(self, stream: Stream) -> int:
         number = 0 if not self.streams else 16 * (len(self.streams) + 1)
@@ -221,6 +221,12 @@ class _Table:
         found: list[Stream] | None = getattr(self._local, "stack", None)
         if found is None:
             found = self._local.stack = []
+        return found
+
+    def log(self) -> list[tuple[int, Stream]]:
+        found: list[tuple[int, Stream]] | None = getattr(self._local, "log", None)
+        if found is None:
+            found = self._local.log = []
         return found
 
     def current(self) -> Stream | None:
@@ -262,6 +268,18 @@ def set_current(stream: Stream) -> None:
     """Make ``stream`` this thread's current stream."""
     _table.set(stream)
     _table.engine_stream = stream
+    log = _table.engine_log = _table.log()
+    number = torch._C._autograd._get_sequence_nr()
+    if log and log[-1][0] == number:
+        log.pop()
+    log.append((number, stream))
+    if len(log) > 20_000:
+        del log[:10_000]
+
+
+def stream_log() -> list[tuple[int, Stream]]:
+    """(autograd sequence number, stream chosen before it), oldest first, of the thread that chose last."""
+    return _table.engine_log
 
 
 def open_captures() -> list[Capture]:

@@ -1,0 +1,289 @@
+"""The simulated device as a torch device: addresses, aliasing, reuse, copies, random numbers, files."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import re
+import struct
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from paramgraph_kit.driver.select import device, driver, twin
+from paramgraph_kit.driver.sim.machine import machine
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
+
+
+@pytest.fixture
+def sim() -> torch.device:
+    return device()
+
+
+@pytest.fixture
+def cuda() -> Any:
+    device()
+    return twin()
+
+
+def test_nothing_is_registered_by_importing_the_package() -> None:
+    # GIVEN a fresh process WHEN the drivers are imported THEN torch has no new backend until one is asked for
+    code = (
+        "import torch, paramgraph_kit, paramgraph_kit.driver.select as s, paramgraph_kit.driver.api\n"
+        "assert torch._C._get_privateuse1_backend_name() == 'privateuseone'\n"
+        "assert not hasattr(torch, 'sim')\n"
+        "assert s.device() == torch.device('sim:0') and hasattr(torch, 'sim')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("before", "message"),
+    [
+        ("torch.utils.rename_privateuse1_backend('npu')", "PrivateUse1 slot, which 'npu' has taken"),
+        ("torch.__version__ = '2.10.1'", "needs torch 2.11 or newer, this is 2.10.1"),
+        ("del torch._C._acc.create_empty_tensor", "has no torch._C._acc:create_empty_tensor"),
+    ],
+)
+def test_a_device_that_cannot_be_made_is_refused_in_one_line(before: str, message: str) -> None:
+    # GIVEN a process in which the device cannot exist WHEN it is asked for
+    code = (
+        f"import torch, torch.utils.backend_registration\n{before}\n"
+        "from paramgraph_kit.driver.select import device\n"
+        "from paramgraph_kit.trace.errors import UnsupportedError\n"
+        "try:\n device()\nexcept UnsupportedError as e:\n print(e)\n"
+        "print(hasattr(torch, 'sim'), torch._C._get_privateuse1_backend_name() == 'sim')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    # THEN one line says why, and nothing is half-registered
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2
+    assert message in lines[0]
+    assert lines[1] == "False False"
+
+
+def test_a_tensor_lies_at_the_address_of_its_block(sim: torch.device) -> None:
+    # GIVEN a tensor of the device
+    x = torch.arange(6.0, device=sim)
+    # THEN its address is aligned, live memory of the allocator, and holds its bytes
+    address = driver().address_of(x)
+    assert address == x.data_ptr()
+    assert address % 512 == 0
+    assert driver().owner_of(address) == "allocator block"
+    assert machine().arena.read(address + 4, 4) == struct.pack("<f", 1.0)
+
+
+def test_views_alias_and_in_place_writes_show_everywhere(sim: torch.device) -> None:
+    # GIVEN a matrix and views of it
+    x = torch.zeros(4, 6, device=sim)
+    row, column, block = x[1], x[:, 2], x.view(2, 12)[1]
+    # THEN they lie inside its storage
+    assert row.data_ptr() == x.data_ptr() + 24
+    assert block.untyped_storage().data_ptr() == x.data_ptr()
+    # WHEN one is written in place THEN all see it
+    column.add_(1)
+    row.mul_(5)
+    x.t()[3] = 7
+    assert row.tolist() == [0, 0, 5, 7, 0, 0]
+    assert block.tolist() == [0, 0, 1, 7, 0, 0, 0, 0, 1, 7, 0, 0]
+
+
+def test_freed_memory_is_used_again_and_a_stale_pointer_reads_other_data(sim: torch.device) -> None:
+    # GIVEN a tensor that is gone, and its address
+    x = torch.full((1000,), 1.0, device=sim)
+    address = x.data_ptr()
+    stale = machine().tensor_at(address, 4000, (1000,), (1,), 0, torch.float32)
+    allocated = driver().memory()[0]
+    del x
+    assert driver().memory()[0] < allocated
+    # WHEN the same size is asked for
+    y = torch.full((1000,), 2.0, device=sim)
+    # THEN the same memory serves, and whoever kept the address reads the newcomer
+    assert y.data_ptr() == address
+    assert stale[0].item() == 2.0
+
+
+def test_a_block_lives_as_long_as_any_view_or_saved_tensor(sim: torch.device) -> None:
+    # GIVEN a tensor saved for backward, and nothing else that holds it
+    w = torch.ones(300, device=sim, requires_grad=True)
+    x = torch.full((300,), 3.0, device=sim)
+    address = x.data_ptr()
+    y = (w * x).sum()
+    tail = x[200:]
+    del x
+    gc.collect()
+    # THEN its block is live until both are gone
+    assert driver().owner_of(address) == "allocator block"
+    y.backward()
+    assert w.grad is not None
+    assert w.grad[0].item() == 3.0
+    del y
+    assert tail.sum().item() == 300.0
+    del tail
+    assert driver().owner_of(address) is None
+
+
+def test_memory_that_is_not_there_is_an_illegal_access(sim: torch.device) -> None:
+    # GIVEN tensors over phantom addresses and over a segment that was given back
+    nowhere = machine().tensor_at(1 << 45, 40, (10,), (1,), 0, torch.float32)
+    big = torch.empty(30 << 20, dtype=torch.uint8, device=sim)
+    gone = machine().tensor_at(big.data_ptr(), 40, (10,), (1,), 0, torch.float32)
+    del big
+    machine().allocator.empty_cache()
+    for bad in (nowhere, gone):
+        # WHEN a kernel reads them THEN it is CUDA's error 700, not a crash
+        with pytest.raises(torch.AcceleratorError, match="an illegal memory access was encountered") as caught:
+            bad.sum()
+        assert caught.value.error_code == 700  # type: ignore[attr-defined]
+
+
+def test_the_device_can_be_full() -> None:
+    # GIVEN a process whose device has 64 MiB
+    code = (
+        "import torch\n"
+        "from paramgraph_kit.driver.select import device, twin\n"
+        "from paramgraph_kit.driver.sim.machine import set_memory\n"
+        "set_memory(64 << 20)\n"
+        "x = torch.empty(32 << 20, dtype=torch.uint8, device=device())\n"
+        "try:\n y = torch.empty(48 << 20, dtype=torch.uint8, device=device())\n"
+        "except torch.OutOfMemoryError as e:\n print(e)\n"
+        "del x\n"
+        "y = torch.empty(48 << 20, dtype=torch.uint8, device=device())\n"
+        "print(twin().memory_reserved() >> 20)\n"
+    )
+    # WHEN more is asked for THEN torch's error says so, and cached memory makes room later
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("CUDA out of memory. Tried to allocate 48.00 MiB. The simulated device has a total")
+    assert lines[1] == "48"
+
+
+def test_copies_between_host_and_device(sim: torch.device) -> None:
+    # GIVEN a host tensor WHEN it goes there and back THEN it is the same
+    c = torch.randn(3, 4, 5).permute(2, 0, 1)
+    assert torch.equal(c.to(sim).cpu(), c)
+    assert torch.equal(c.to(sim, torch.float64).cpu(), c.double())
+    x = torch.empty(5, 3, 4, device=sim)
+    x.copy_(c)
+    assert x.tolist() == c.tolist()
+    assert torch.tensor([1, 2], device=sim).tolist() == [1, 2]
+    assert torch.ones(3).pin_memory().is_pinned()
+    assert not torch.ones(3).is_pinned()
+
+
+def test_printing_shows_values_and_the_device(sim: torch.device) -> None:
+    # GIVEN a tensor WHEN it is printed THEN it reads like any device tensor
+    assert repr(torch.tensor([1.5, 2], device=sim)) == "tensor([1.5000, 2.0000], device='sim:0')"
+
+
+def test_host_tensors_are_refused_but_scalars_pass(sim: torch.device) -> None:
+    # GIVEN a device tensor WHEN it meets host tensors
+    x = torch.ones(2, device=sim)
+    # THEN a number passes and a vector does not, in torch's words
+    assert (x * torch.tensor(3.0)).tolist() == [3, 3]
+    with pytest.raises(RuntimeError, match="found at least two devices, sim:0 and cpu!"):
+        x + torch.ones(2)
+
+
+def test_out_and_resize(sim: torch.device) -> None:
+    # GIVEN an empty tensor WHEN it receives results THEN it grows
+    x = torch.arange(4.0, device=sim)
+    out = torch.empty(0, device=sim)
+    torch.add(x, 1, out=out)
+    assert out.tolist() == [1, 2, 3, 4]
+    out.resize_(2, 3)
+    assert out.shape == (2, 3)
+    assert out.flatten()[:4].tolist() == [1, 2, 3, 4]
+
+
+def test_random_numbers_follow_the_seed(sim: torch.device, cuda: Any) -> None:
+    # GIVEN a seed
+    torch.manual_seed(3)
+    a = [torch.rand(4, device=sim), torch.nn.functional.dropout(torch.ones(8, device=sim)), torch.randperm(9, device=sim)]
+    state = cuda.get_rng_state()
+    b = torch.randn(3, device=sim)
+    # WHEN it is set again THEN the numbers come again, and the host's own numbers are untouched
+    torch.manual_seed(3)
+    host = torch.random.get_rng_state()
+    again = [torch.rand(4, device=sim), torch.nn.functional.dropout(torch.ones(8, device=sim)), torch.randperm(9, device=sim)]
+    assert all(torch.equal(x, y) for x, y in zip(a, again, strict=True))
+    assert torch.equal(host, torch.random.get_rng_state())
+    cuda.set_rng_state(state)
+    assert torch.equal(b, torch.randn(3, device=sim))
+    assert not torch.equal(torch.rand(4, device=sim), torch.rand(4, device=sim))
+
+
+def test_deepcopy_and_files(sim: torch.device) -> None:
+    # GIVEN a module and views of one storage
+    module = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).to(sim)
+    x = torch.arange(6.0, device=sim)
+    # WHEN they are copied deeply THEN storages are new and shared as before
+    twins = copy.deepcopy([x, x[2:]])
+    assert twins[1].data_ptr() == twins[0].data_ptr() + 8
+    assert twins[0].data_ptr() != x.data_ptr()
+    assert twins[0].tolist() == x.tolist()
+    other = copy.deepcopy(module)
+    assert torch.equal(other[0].weight, module[0].weight)
+    # WHEN they are saved and loaded THEN they come back on the device, or where map_location says
+    file = io.BytesIO()
+    torch.save({"module": module.state_dict(), "views": [x, x[2:]]}, file)
+    file.seek(0)
+    loaded = torch.load(file)
+    assert loaded["views"][1].device == sim
+    assert loaded["views"][1].data_ptr() == loaded["views"][0].data_ptr() + 8
+    module.load_state_dict(loaded["module"])
+    file.seek(0)
+    assert torch.load(file, map_location="cpu")["views"][0].tolist() == x.tolist()
+
+
+def test_compiled_functions_run_forward_and_backward(sim: torch.device) -> None:
+    # GIVEN a function compiled with a backend built on aot_autograd
+    def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.gelu(x @ w).sum()
+
+    compiled = torch.compile(f, backend="aot_eager")
+    x = torch.randn(4, 3, device=sim)
+    w = torch.randn(3, 5, device=sim, requires_grad=True)
+    # WHEN both run THEN loss and gradient agree
+    f(x, w).backward()
+    assert w.grad is not None
+    grad, w.grad = w.grad, None
+    compiled(x, w).backward()
+    assert torch.equal(w.grad, grad)
+
+
+def test_the_twin_counts_memory_as_torch_cuda_does(sim: torch.device, cuda: Any) -> None:
+    # GIVEN a clean cache
+    gc.collect()
+    cuda.empty_cache()
+    cuda.reset_peak_memory_stats()
+    before, reserved = cuda.memory_allocated(), cuda.memory_reserved()
+    # WHEN 3 MiB come and go
+    x = torch.empty(3 << 20, dtype=torch.uint8, device=sim)
+    assert cuda.memory_allocated() - before == 3 << 20
+    assert cuda.memory_reserved() - reserved == 20 << 20
+    del x
+    # THEN what is allocated is gone, what is reserved stays, the peaks remember
+    assert cuda.memory_allocated() == before
+    assert cuda.memory_reserved() - reserved == 20 << 20
+    assert cuda.max_memory_allocated() - before == 3 << 20
+    snapshot = cuda.memory_snapshot()
+    assert sum(s["total_size"] for s in snapshot) == cuda.memory_reserved()
+    assert sum(b["size"] for s in snapshot for b in s["blocks"] if b["state"] == "active_allocated") == before
+    cuda.empty_cache()
+    assert cuda.memory_reserved() == reserved
+    free, total = cuda.mem_get_info()
+    assert total - free == driver().memory()[2]
+
+
+def test_everything_is_labelled_as_simulated(cuda: Any) -> None:
+    # GIVEN the simulator WHEN it names itself THEN nobody takes it for a GPU
+    assert cuda.get_device_name() == "simulated device"
+    label = driver().source().label()
+    assert re.fullmatch(r"simulated: simulated device, torch [\d.]+\S*, \d{4}-\d\d-\d\d", label)

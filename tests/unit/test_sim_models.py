@@ -1,0 +1,136 @@
+"""Models on the simulated device: training equals the CPU's, and a captured step equals the eager one bit for bit."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from paramgraph_kit.driver.select import device, twin
+from tests.unit.sim_models import GPT, example, loss_of
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
+MODELS = ("llama", "gpt", "resnet")
+
+
+@pytest.fixture
+def cuda() -> Iterator[Any]:
+    device()
+    yield twin()
+    twin().recover()
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, target: torch.Tensor) -> list[float]:
+    losses = []
+    for _ in range(4):
+        optimizer.zero_grad()
+        loss = loss_of(model, x, target)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda ps: torch.optim.SGD(ps, 0.1, momentum=0.9),
+        lambda ps: torch.optim.Adam(ps, 1e-2),
+        lambda ps: torch.optim.AdamW(ps, 1e-2, foreach=False),
+        lambda ps: torch.optim.AdamW(ps, 1e-2, foreach=True),
+        lambda ps: torch.optim.AdamW(ps, 1e-2, fused=True),
+    ],
+    ids=["sgd", "adam", "adamw", "adamw-foreach", "adamw-fused"],
+)
+def test_training_equals_the_cpus(name: str, optimizer: Any) -> None:
+    # GIVEN a model on the CPU and its copy on the device
+    model, x, target = example(name)
+    twin_model = copy.deepcopy(model).to(device())
+    # WHEN both are trained
+    losses = train(model, optimizer(model.parameters()), x, target)
+    twins = train(twin_model, optimizer(twin_model.parameters()), x.to(device()), target.to(device()))
+    # THEN the losses fall, and are the same but for rounding
+    assert losses[-1] < losses[0]
+    torch.testing.assert_close(torch.tensor(twins), torch.tensor(losses), rtol=1e-5, atol=1e-5)
+    for a, b in zip(model.buffers(), twin_model.buffers(), strict=True):
+        torch.testing.assert_close(b.cpu(), a, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_captured_training_step_equals_the_eager_one(name: str, cuda: Any) -> None:
+    # GIVEN a model warmed up on a side stream
+    model, x, target = example(name)
+    model, x, target = model.to(device()), x.to(device()), target.to(device())
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2, capturable=True)
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = loss_of(model, x, target)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    with cuda.stream(cuda.Stream()):
+        step()
+        step()
+    weights = copy.deepcopy(model.state_dict())
+    moments = copy.deepcopy(optimizer.state_dict())
+    # WHEN one step is captured and replayed twice
+    optimizer.zero_grad()
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph):
+        loss = step()
+    replayed = []
+    for _ in range(2):
+        graph.replay()
+        replayed.append(loss.item())
+    after = [p.detach().clone() for p in model.parameters()]
+    # THEN two eager steps from the same state give the same bits
+    model.load_state_dict(weights)
+    optimizer.load_state_dict(moments)
+    assert replayed == [step().item(), step().item()]
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), after, strict=True))
+
+
+def test_dropout_in_a_captured_model_draws_what_eager_draws(cuda: Any) -> None:
+    # GIVEN a GPT with dropout
+    torch.manual_seed(0)
+    model = GPT(p=0.2).to(device())
+    ids = torch.randint(32, (2, 8), device=device())
+    graph = cuda.CUDAGraph()
+    with torch.no_grad(), cuda.graph(graph):
+        out = model(ids)
+    # WHEN it is replayed and run from the same seed THEN the bits are the same
+    torch.manual_seed(5)
+    graph.replay()
+    first = out.clone()
+    graph.replay()
+    torch.manual_seed(5)
+    with torch.no_grad():
+        assert torch.equal(model(ids), first)
+        assert torch.equal(model(ids), out)
+    assert not torch.equal(first, out)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_trace_with_aot_autograd(name: str) -> None:
+    # GIVEN a model and its compiled twin
+    model, x, target = example(name)
+    model, x, target = model.to(device()), x.to(device()), target.to(device())
+    compiled = torch.compile(copy.deepcopy(model), backend="aot_eager")
+    # WHEN both run forward and backward
+    losses = []
+    for m in (model, compiled):
+        loss = loss_of(m, x, target)
+        loss.backward()
+        losses.append(loss.item())
+    # THEN losses and gradients agree
+    torch.testing.assert_close(losses[1], losses[0], rtol=1e-5, atol=1e-6)
+    for p, q in zip(model.parameters(), compiled.parameters(), strict=True):
+        torch.testing.assert_close(q.grad, p.grad, rtol=1e-4, atol=1e-5)
+    torch.compiler.reset()
