@@ -39,7 +39,8 @@ def driver() -> Driver:
     if device().type == "cuda":
         from paramgraph_kit.driver.cuda.driver import CudaDriver
 
-        return CudaDriver()
+        cuda: Any = CudaDriver()
+        return cuda  # type: ignore[no-any-return]
     from paramgraph_kit.driver.sim.driver import SimDriver
 
     return SimDriver()

@@ -28,9 +28,32 @@ class TorchName:
         return self.alias or self.path.replace(":", ".").rpartition(".")[2]
 
 
+BOTH = ("2.11", "2.13")
+
+SIMULATOR = tuple(  # what driver/sim is built on; checked together before the device is registered
+    TorchName(path, BOTH, why)
+    for path, why in (
+        ("torch._C:_acc.create_empty_tensor", "device tensors without a C++ backend"),
+        ("torch._C:_construct_storage_from_data_pointer", "storages at addresses of our own"),
+        ("torch.utils.backend_registration:_setup_privateuseone_for_python_backend", "a device in Python"),
+        ("torch._C:_get_privateuse1_backend_name", "whether the device slot is free"),
+        ("torch._C:DispatchKeySet", "calling a CPU kernel that touches metadata only"),
+        ("torch._C:DispatchKey", "naming the CPU's kernels"),
+        ("torch._C:_dispatch_get_all_op_names", "which operations there are"),
+        ("torch._C:_dispatch_has_kernel_for_dispatch_key", "which of them have a CPU kernel"),
+        ("torch._C:_current_graph_task_id", "whether a kernel runs in a backward"),
+        ("torch._C:_current_autograd_node", "which backward node runs a kernel"),
+        ("torch._C:_autograd._get_sequence_nr", "which stream a backward node was made on"),
+        ("torch._C:_DisableTorchDispatch", "replaying nodes unseen by the user's modes"),
+        ("torch._C:_AutoDispatchBelowAutograd", "replaying nodes unseen by autograd"),
+        ("torch._C:_dynamo.guards._reinterpret_tensor", "a view with an offset, as Inductor makes it"),
+    )
+)
+
 NAMES: dict[str, TorchName] = {
     name.key: name
     for name in (
+        *SIMULATOR,
         TorchName(
             "torch._inductor.utils:is_cudagraph_unsafe_fx_node",
             ("2.11", "2.13"),
@@ -47,9 +70,9 @@ NAMES: dict[str, TorchName] = {
         TorchName("torch._inductor.compile_fx:get_input_idxs_to_check", ("2.11", "2.13"), "inputs assumed aligned"),
         TorchName("torch._inductor.utils:align_inputs_from_check_idxs", ("2.11", "2.13"), "Inductor's alignment copies"),
         TorchName("torch.utils._ordered_set:OrderedSet", ("2.11", "2.13"), "the type that Inductor's helper wants"),
-        TorchName("torch._functorch:config", ("2.11", "2.13"), "AOTAutograd's cache would bypass our hook", "functorch_config"),
-        TorchName("torch._inductor:compile_fx", ("2.11", "2.13"), "where cudagraphify is looked up", "compile_fx_module"),
-        TorchName("torch._inductor:output_code", ("2.11", "2.13"), "where the generation hook is looked up", "output_code_module"),
+        TorchName("torch._functorch.config:", ("2.11", "2.13"), "AOTAutograd's cache would bypass our hook", "functorch_config"),
+        TorchName("torch._inductor.compile_fx:", ("2.11", "2.13"), "where cudagraphify is looked up", "compile_fx_module"),
+        TorchName("torch._inductor.output_code:", ("2.11", "2.13"), "where the generation hook is looked up", "output_code_module"),
         TorchName("torch._inductor:config", ("2.11", "2.13"), "the user's settings for partitions"),
         TorchName("torch._subclasses.fake_tensor:unset_fake_temporarily", ("2.11", "2.13"), "real work while tracing"),
         TorchName("torch._guards:TracingContext", ("2.11", "2.13"), "which inputs of a compiled graph are parameters"),
@@ -74,7 +97,7 @@ def torch_name(key: str) -> Any:
     module, _, attributes = entry.path.partition(":")
     try:
         found: Any = importlib.import_module(module)
-        for attribute in attributes.split("."):
+        for attribute in filter(None, attributes.split(".")):
             found = getattr(found, attribute)
     except (ImportError, AttributeError) as error:
         import torch
@@ -84,3 +107,14 @@ def torch_name(key: str) -> Any:
             f"seen in torch {', '.join(entry.seen)}: install one of these"
         ) from error
     return found
+
+
+def missing() -> list[str]:
+    """The paths of all names that this torch does not have."""
+    gone = []
+    for key, entry in NAMES.items():
+        try:
+            torch_name(key)
+        except UnsupportedError:
+            gone.append(entry.path)
+    return gone

@@ -38,7 +38,8 @@ class LlamaBlock(nn.Module):
         y = F.scaled_dot_product_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=True)
         x = x + self.out(y.transpose(1, 2).reshape(b, t, d))
         h = self.norm2(x)
-        return x + self.down(F.silu(self.gate(h)) * self.up(h))
+        out: Tensor = x + self.down(F.silu(self.gate(h)) * self.up(h))
+        return out
 
 
 class Llama(nn.Module):
@@ -57,7 +58,8 @@ class Llama(nn.Module):
         x = self.embed(ids)
         for block in self.blocks:
             x = block(x, self.cos, self.sin)
-        return self.head(self.norm(x))
+        logits: Tensor = self.head(self.norm(x))
+        return logits
 
 
 class GPT(nn.Module):
@@ -74,7 +76,8 @@ class GPT(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         n = ids.shape[1]
         mask = torch.triu(torch.full((n, n), float("-inf"), device=ids.device), 1)
-        return self.head(self.norm(self.block(self.embed(ids) + self.position, src_mask=mask)))
+        logits: Tensor = self.head(self.norm(self.block(self.embed(ids) + self.position, src_mask=mask)))
+        return logits
 
 
 class ResNet(nn.Module):
@@ -92,7 +95,8 @@ class ResNet(nn.Module):
         x = F.max_pool2d(F.relu(self.bn0(self.stem(x))), 2)
         y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
         x = F.adaptive_avg_pool2d(F.relu(x + y), 1).flatten(1)
-        return self.head(x)
+        logits: Tensor = self.head(x)
+        return logits
 
 
 def example(name: str) -> tuple[nn.Module, Tensor, Tensor]:

@@ -71,10 +71,9 @@ def test_a_stale_input_gives_the_old_number(sim: torch.device, cuda: Any) -> Non
 
 def test_a_freed_input_is_overwritten_by_whoever_gets_its_memory(sim: torch.device, cuda: Any) -> None:
     # GIVEN a graph whose input is dropped after capture
-    x = torch.ones(1000, device=sim)
-    graph, y = captured(cuda, lambda: x * 2)
-    address = x.data_ptr()
-    del x
+    x = [torch.ones(1000, device=sim)]
+    graph, y = captured(cuda, lambda: x[0] * 2)
+    address = x.pop().data_ptr()
     # WHEN another tensor takes its memory THEN the graph reads that
     other = torch.full((1000,), 21.0, device=sim)
     assert other.data_ptr() == address
@@ -134,16 +133,17 @@ def test_a_graphs_pool_stays_reserved_as_long_as_the_graph(sim: torch.device, cu
     gc.collect()
     cuda.empty_cache()
     before = cuda.memory_reserved()
-    x = torch.ones(30 << 18, device=sim)
+    x = [torch.ones(30 << 18, device=sim)]
     held = cuda.memory_reserved()
-    graph, y = captured(cuda, lambda: (x * 2).sum())
+    graph, y = captured(cuda, lambda: (x[0] * 2).sum())
     # THEN its memory stays reserved though nothing in it is live but the sum
     cuda.empty_cache()
     assert cuda.memory_reserved() - held == (30 << 20) + (2 << 20)
     pools = {s["segment_pool_id"] for s in cuda.memory_snapshot()}
     assert graph.pool() in pools
     # WHEN graph and output go THEN the cache can be emptied
-    del graph, y, x
+    x.clear()
+    del graph, y
     gc.collect()
     cuda.empty_cache()
     assert cuda.memory_reserved() == before
@@ -247,9 +247,9 @@ def broken(name: str, sim: torch.device, cuda: Any) -> Body:
     side = cuda.Stream()
     values = torch.zeros(int(mask.sum()), device=sim)
 
-    def work_on(stream: Any) -> None:
+    def work_on(stream: Any) -> Any:
         with cuda.stream(stream):
-            x * 2
+            return x * 2
 
     bodies: dict[str, Body] = {
         "item": lambda: x.sum().item(),
@@ -258,7 +258,7 @@ def broken(name: str, sim: torch.device, cuda: Any) -> Body:
         "nonzero": lambda: x.nonzero(),
         "mask index": lambda: x[mask],
         "mask assignment": lambda: x.__setitem__(mask, values),
-        "unique": lambda: x.unique(),
+        "unique": lambda: torch.unique(x),
         "synchronize": lambda: cuda.synchronize(),
         "stream synchronize": lambda: cuda.current_stream().synchronize(),
         "stream query": lambda: cuda.current_stream().query(),

@@ -48,7 +48,7 @@ def test_nothing_is_registered_by_importing_the_package() -> None:
     [
         ("torch.utils.rename_privateuse1_backend('npu')", "PrivateUse1 slot, which 'npu' has taken"),
         ("torch.__version__ = '2.10.1'", "needs torch 2.11 or newer, this is 2.10.1"),
-        ("del torch._C._acc.create_empty_tensor", "has no torch._C._acc:create_empty_tensor"),
+        ("del torch._C._acc.create_empty_tensor", "has no torch._C:_acc.create_empty_tensor"),
     ],
 )
 def test_a_device_that_cannot_be_made_is_refused_in_one_line(before: str, message: str) -> None:
@@ -75,7 +75,7 @@ def test_a_tensor_lies_at_the_address_of_its_block(sim: torch.device) -> None:
     address = driver().address_of(x)
     assert address == x.data_ptr()
     assert address % 512 == 0
-    assert driver().owner_of(address) == "allocator block"
+    assert machine().allocator.is_live(address)
     assert machine().arena.read(address + 4, 4) == struct.pack("<f", 1.0)
 
 
@@ -119,14 +119,14 @@ def test_a_block_lives_as_long_as_any_view_or_saved_tensor(sim: torch.device) ->
     del x
     gc.collect()
     # THEN its block is live until both are gone
-    assert driver().owner_of(address) == "allocator block"
-    y.backward()
+    assert machine().allocator.is_live(address)
+    torch.autograd.backward(y)
     assert w.grad is not None
     assert w.grad[0].item() == 3.0
     del y
     assert tail.sum().item() == 300.0
     del tail
-    assert driver().owner_of(address) is None
+    assert not machine().allocator.is_live(address)
 
 
 def test_memory_that_is_not_there_is_an_illegal_access(sim: torch.device) -> None:
@@ -205,14 +205,18 @@ def test_out_and_resize(sim: torch.device) -> None:
 def test_random_numbers_follow_the_seed(sim: torch.device, cuda: Any) -> None:
     # GIVEN a seed
     torch.manual_seed(3)
-    a = [torch.rand(4, device=sim), torch.nn.functional.dropout(torch.ones(8, device=sim)), torch.randperm(9, device=sim)]
+
+    def draw() -> list[torch.Tensor]:
+        kept = torch.nn.functional.dropout(torch.ones(8, device=sim))
+        return [torch.rand(4, device=sim), kept, torch.randperm(9, device=sim)]
+
+    a = draw()
     state = cuda.get_rng_state()
     b = torch.randn(3, device=sim)
     # WHEN it is set again THEN the numbers come again, and the host's own numbers are untouched
     torch.manual_seed(3)
     host = torch.random.get_rng_state()
-    again = [torch.rand(4, device=sim), torch.nn.functional.dropout(torch.ones(8, device=sim)), torch.randperm(9, device=sim)]
-    assert all(torch.equal(x, y) for x, y in zip(a, again, strict=True))
+    assert all(torch.equal(x, y) for x, y in zip(a, draw(), strict=True))
     assert torch.equal(host, torch.random.get_rng_state())
     cuda.set_rng_state(state)
     assert torch.equal(b, torch.randn(3, device=sim))
@@ -229,7 +233,7 @@ def test_deepcopy_and_files(sim: torch.device) -> None:
     assert twins[0].data_ptr() != x.data_ptr()
     assert twins[0].tolist() == x.tolist()
     other = copy.deepcopy(module)
-    assert torch.equal(other[0].weight, module[0].weight)
+    assert torch.equal(other.state_dict()["0.weight"], module.state_dict()["0.weight"])
     # WHEN they are saved and loaded THEN they come back on the device, or where map_location says
     file = io.BytesIO()
     torch.save({"module": module.state_dict(), "views": [x, x[2:]]}, file)
@@ -251,10 +255,9 @@ def test_compiled_functions_run_forward_and_backward(sim: torch.device) -> None:
     x = torch.randn(4, 3, device=sim)
     w = torch.randn(3, 5, device=sim, requires_grad=True)
     # WHEN both run THEN loss and gradient agree
-    f(x, w).backward()
+    (grad,) = torch.autograd.grad(f(x, w), w)
+    torch.autograd.backward(compiled(x, w))
     assert w.grad is not None
-    grad, w.grad = w.grad, None
-    compiled(x, w).backward()
     assert torch.equal(w.grad, grad)
 
 

@@ -29,7 +29,7 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, t
     for _ in range(4):
         optimizer.zero_grad()
         loss = loss_of(model, x, target)
-        loss.backward()
+        torch.autograd.backward(loss)
         optimizer.step()
         losses.append(loss.item())
     return losses
@@ -71,7 +71,7 @@ def test_a_captured_training_step_equals_the_eager_one(name: str, cuda: Any) -> 
     def step() -> torch.Tensor:
         optimizer.zero_grad()
         loss = loss_of(model, x, target)
-        loss.backward()
+        torch.autograd.backward(loss)
         optimizer.step()
         return loss
 
@@ -122,12 +122,12 @@ def test_models_trace_with_aot_autograd(name: str) -> None:
     # GIVEN a model and its compiled twin
     model, x, target = example(name)
     model, x, target = model.to(device()), x.to(device()), target.to(device())
-    compiled = torch.compile(copy.deepcopy(model), backend="aot_eager")
+    compiled: Any = torch.compile(copy.deepcopy(model), backend="aot_eager")
     # WHEN both run forward and backward
     losses = []
     for m in (model, compiled):
         loss = loss_of(m, x, target)
-        loss.backward()
+        torch.autograd.backward(loss)
         losses.append(loss.item())
     # THEN losses and gradients agree
     torch.testing.assert_close(losses[1], losses[0], rtol=1e-5, atol=1e-6)

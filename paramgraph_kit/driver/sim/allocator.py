@@ -318,6 +318,11 @@ class CachingAllocator:
                                 return block
         return None
 
+    def is_live(self, address: int) -> bool:
+        """Whether an address lies in a live block."""
+        block = self.find(address)
+        return block is not None and block.live
+
     def _tell(self, pool: Pool, action: PoolAction, address: int, size: int) -> None:
         event = PoolEvent(self._time, pool.name, action, address, size)
         self._time += 1

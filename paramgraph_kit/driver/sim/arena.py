@@ -14,6 +14,8 @@ from collections.abc import Sequence
 
 import torch
 
+from paramgraph_kit.driver.torch_names import torch_name
+
 from .errors import cuda_error
 
 GRANULE = 2 << 20  # what the device maps at least, as CUDA's allocator asks for
@@ -45,7 +47,8 @@ class Arena:
         self.mapped = 0
         self.epoch = 0  # grows when a range is unmapped: cached views are then to be checked again
         self._views: dict[torch.dtype, torch.Tensor] = {}
-        self._storage = torch._C._construct_storage_from_data_pointer(self.base, torch.device("cpu"), self.capacity)
+        construct = torch_name("_construct_storage_from_data_pointer")
+        self._storage = construct(self.base, torch.device("cpu"), self.capacity)
 
     def map(self, nbytes: int) -> int | None:
         """The address of ``nbytes`` of zeroed memory (a multiple of 2 MiB), or None if there is no room."""

@@ -8,12 +8,15 @@ to be walked inside it (error 906).
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from typing import Any
 
-import torch
+from paramgraph_kit.driver.torch_names import torch_name
 
 from .stream import Capture, Stream, current_stream, default_stream, stream_log
 
+task_id: Callable[[], int] = torch_name("_current_graph_task_id")
+_current_node: Callable[[], Any] = torch_name("_current_autograd_node")
 _TAG = "paramgraph_kit sim stream"
 _task = -1  # the graph task that was looked at last
 
@@ -25,11 +28,11 @@ def backward_starts(capture: Capture | None) -> None:
         torch.AcceleratorError: code 906, in a capture, for a graph made on the default stream.
     """
     global _task
-    task = torch._C._current_graph_task_id()
+    task = task_id()
     if task == _task:
         return
     _task = task
-    node = torch._C._current_autograd_node()
+    node = _current_node()
     if node is None:
         return
     seen = {node}

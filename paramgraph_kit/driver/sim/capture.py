@@ -7,7 +7,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 
-import torch
+from paramgraph_kit.driver.torch_names import torch_name
 
 from .allocator import PoolId
 from .errors import cuda_error
@@ -15,12 +15,13 @@ from .graph import SimNode
 from .machine import machine
 from .stream import MODES, Capture, current_stream, default_stream, open_captures, set_current
 
+_unseen = torch_name("_DisableTorchDispatch")
+_below_autograd = torch_name("_AutoDispatchBelowAutograd")
+
 EMPTY_GRAPH = (
     "The CUDA Graph is empty. This usually means that the graph was attempted to be captured on wrong device or stream."
 )
-OWNS_GRAPH = (
-    "This CUDAGraph instance already owns a captured graph. To capture a new graph, create a new instance."
-)
+OWNS_GRAPH = "This CUDAGraph instance already owns a captured graph. To capture a new graph, create a new instance."
 DEFAULT_STREAM = (
     "CUDA graphs must be captured on a non-default stream. (However, after capture, it's ok to replay them on the "
     "default stream.)"
@@ -34,7 +35,7 @@ def run_nodes(nodes: Sequence[SimNode], random_offset: int) -> None:
         offset = m.generator.advance(random_offset)
         m.arena.write(m.random_state, struct.pack("<QQ", m.generator.seed, offset))
     arena = m.arena
-    with torch._C._DisableTorchDispatch(), torch._C._AutoDispatchBelowAutograd():
+    with _unseen(), _below_autograd():
         for node in nodes:
             node.run(arena)
 

@@ -12,8 +12,6 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.trace.model import NodeKind
-
 from .allocator import DEFAULT_POOL, PoolId
 from .capture import CUDAGraph, recover
 from .machine import DEVICE_NAME, machine
@@ -23,7 +21,6 @@ __all__ = [
     "CUDAGraph",
     "Event",
     "MemPool",
-    "NodeKind",
     "Stream",
     "current_stream",
     "default_stream",
@@ -51,10 +48,10 @@ class graph:  # noqa: N801 - the name of torch.cuda.graph
     ) -> None:
         if stream is None and graph.default_capture_stream is None:
             graph.default_capture_stream = Stream()
-        self.pool = () if pool is None else (pool,)
+        self.pool = pool
         self.capture_stream = stream or graph.default_capture_stream
         assert self.capture_stream is not None
-        self.stream_ctx = globals()["stream"](self.capture_stream)
+        self.stream_ctx = StreamContext(self.capture_stream)
         self.cuda_graph = cuda_graph
         self.capture_error_mode = capture_error_mode
 
@@ -64,7 +61,7 @@ class graph:  # noqa: N801 - the name of torch.cuda.graph
             gc.collect()
         empty_cache()
         self.stream_ctx.__enter__()
-        self.cuda_graph.capture_begin(*self.pool, capture_error_mode=self.capture_error_mode)
+        self.cuda_graph.capture_begin(self.pool, capture_error_mode=self.capture_error_mode)
 
     def __exit__(self, *args: object) -> None:
         self.cuda_graph.capture_end()

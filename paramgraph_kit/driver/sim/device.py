@@ -7,38 +7,17 @@ import warnings
 from typing import Any
 
 import torch
-import torch.utils.backend_registration
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from paramgraph_kit.driver.torch_names import SIMULATOR, torch_name
 from paramgraph_kit.trace.errors import UnsupportedError
 
-_NEEDED = (
-    "torch._C._acc:create_empty_tensor",
-    "torch._C:_construct_storage_from_data_pointer",
-    "torch.utils.backend_registration:_setup_privateuseone_for_python_backend",
-)
-_library: torch.library.Library | None = None
+_library: Any = None
 
 
 def registered() -> bool:
     """Whether the simulated device exists in this process."""
     return _library is not None
-
-
-def _missing() -> list[str]:
-    import importlib
-
-    gone = []
-    for path in _NEEDED:
-        module, _, attribute = path.partition(":")
-        owner: Any = torch._C._acc if module == "torch._C._acc" else None
-        try:
-            owner = owner or (torch._C if module == "torch._C" else importlib.import_module(module))
-        except ImportError:
-            owner = None
-        if not hasattr(owner, attribute):
-            gone.append(path)
-    return gone
 
 
 def register() -> torch.device:
@@ -55,19 +34,14 @@ def register() -> torch.device:
         raise UnsupportedError(
             f"the simulated device needs torch 2.11 or newer, this is {torch.__version__}: upgrade torch"
         )
-    taken = torch._C._get_privateuse1_backend_name()
+    taken = torch_name("_get_privateuse1_backend_name")()
     if taken != "privateuseone":
         raise UnsupportedError(
             f"the simulated device needs torch's PrivateUse1 slot, which {taken!r} has taken: start a fresh process "
             "without that backend"
         )
-    gone = [] if hasattr(torch._C, "_acc") else ["torch._C._acc"]
-    gone = gone or _missing()
-    if gone:
-        raise UnsupportedError(
-            f"torch {torch.__version__} has no {gone[0]}, which the simulated device is built on; "
-            "seen in torch 2.11 and 2.13: install one of these"
-        )
+    for needed in SIMULATOR:
+        torch_name(needed.key)
     from . import cuda_twin
     from .kernels import Kernel, for_every_cpu_operation
     from .pinned import is_pinned, pin
@@ -75,8 +49,9 @@ def register() -> torch.device:
 
     kernels = for_every_cpu_operation(Kernel)
     kernels.update(special_kernels())
-    torch.utils.backend_registration._setup_privateuseone_for_python_backend("sim", backend_module=cuda_twin)
-    library = torch.library.Library("aten", "IMPL")
+    setup = torch_name("_setup_privateuseone_for_python_backend")
+    setup("sim", backend_module=cuda_twin)
+    library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]  # torch leaves it untyped
     for name, kernel in kernels.items():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns where a composite operation gets a kernel of its own
@@ -118,7 +93,7 @@ def _register_serialization() -> None:
         return copied(storage) if location.startswith("sim") else None
 
     torch.serialization.register_package(5, tag, restore)
-    clone = torch.UntypedStorage.clone
+    clone: Any = torch.UntypedStorage.clone
 
     def clone_anywhere(storage: Any) -> Any:
         return copied(storage) if storage.device.type == "sim" else clone(storage)

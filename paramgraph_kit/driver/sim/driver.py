@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.driver.api import Binding, Phantom, RawNode, Recording
+from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.errors import UnsupportedError
 from paramgraph_kit.trace.model import NodeKind, Origin, Source
 
@@ -31,9 +32,12 @@ LOWERED = (NodeKind.MEMCPY, NodeKind.MEMSET)
 class SimExecutable:
     """An instantiated graph: its own copy of every parameter buffer, and which words to rewrite."""
 
-    patching = "simulated"
-
-    def __init__(self, nodes: Sequence[SimNode], bindings: Sequence[Binding], slots: int, random_increment: int) -> None:
+    def __init__(
+        self, nodes: Sequence[SimNode], bindings: Sequence[Binding], slots: int, random_increment: int
+    ) -> None:
+        self.patching = "simulated"
+        self.patch: Callable[[Sequence[int]], None] = self._patch
+        self.launch: Callable[[int], None] = self._launch
         self._nodes = [node.copy() for node in nodes]
         self._slots = slots
         self._random = random_increment
@@ -46,7 +50,7 @@ class SimExecutable:
         self.device_bytes = sum(len(node.parameters) for node in self._nodes)
         self._pack = struct.Struct("<Q").pack_into
 
-    def patch(self, addresses: Sequence[int]) -> None:
+    def _patch(self, addresses: Sequence[int]) -> None:
         """Write one address per slot to every bound word."""
         if len(addresses) != self._slots:
             raise ValueError(f"this executable has {self._slots} slots, but {len(addresses)} addresses came")
@@ -54,7 +58,7 @@ class SimExecutable:
         for parameters, offset, slot, delta in self._words:
             pack(parameters, offset, addresses[slot] + delta)
 
-    def launch(self, stream: int) -> None:
+    def _launch(self, stream: int) -> None:
         """Replay on a stream; raises 900 if it captures, 700 if a node reads what is not device memory."""
         capture = stream_of(stream).capture
         if capture is not None:
@@ -69,6 +73,10 @@ class SimExecutable:
         return f"SimExecutable({len(self._nodes)} nodes, {len(self._words)} words, {self._slots} slots)"
 
 
+def _current_stream() -> int:
+    return current_stream().cuda_stream
+
+
 class SimDriver:
     """The simulated device; ``reuse=False`` keeps phantom addresses from being used twice within a capture."""
 
@@ -79,26 +87,24 @@ class SimDriver:
         self._machine = machine()
         self._reuse = reuse
         self._stream: Stream | None = None
-        self.empty_strided = self._machine.empty_strided
-        self.reinterpret: Callable[[torch.Tensor, tuple[int, ...], tuple[int, ...], int], torch.Tensor] = (
-            torch._C._dynamo.guards._reinterpret_tensor
+        self.empty_strided: Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], torch.Tensor] = (
+            self._machine.empty_strided
         )
+        self.reinterpret: Callable[[torch.Tensor, tuple[int, ...], tuple[int, ...], int], torch.Tensor] = torch_name(
+            "_reinterpret_tensor"
+        )
+        self.address_of: Callable[[torch.Tensor], int] = torch.Tensor.data_ptr
+        self.allocate: Callable[[int, int], int] = self._allocate
+        self.current_stream: Callable[[], int] = _current_stream
         self.free: Callable[[int], None] = self._machine.allocator.free
 
-    address_of = staticmethod(torch.Tensor.data_ptr)
-
-    def allocate(self, nbytes: int, stream: int) -> int:
+    def _allocate(self, nbytes: int, stream: int) -> int:
         """A block of the caching allocator, to give back with ``free``."""
         address = self._machine.allocator.alloc(max(nbytes, 1), stream)
         if address is None:
             stats = self._machine.allocator.stats
             raise out_of_memory(nbytes, self._machine.arena.capacity, stats.reserved, stats.allocated)
         return address
-
-    @staticmethod
-    def current_stream() -> int:
-        """The current stream's number."""
-        return current_stream().cuda_stream
 
     def source(self) -> Source:
         """This machine, labelled as simulated."""
@@ -127,8 +133,8 @@ class SimDriver:
         finally:
             found.close()
 
-    def record(self, run: Callable[[], Any], phantom: Phantom) -> Recording:
-        """Run under stream capture on phantom memory; executes nothing."""
+    def record(self, run: Callable[[], Any], phantom: Phantom, *, survey: bool = True) -> Recording:
+        """Run under stream capture on phantom memory; executes nothing. Allocations are known with no survey."""
         if not isinstance(phantom, SimPhantom) or not phantom.open:
             raise UnsupportedError("record() takes an open phantom of this driver's own phantom()")
         m = self._machine
@@ -187,7 +193,7 @@ class SimDriver:
         )
 
     def instantiate(
-        self, recording: Recording, bindings: Sequence[Binding], slots: int, patching: str = "auto"
+        self, recording: Recording, bindings: Sequence[Binding], slots: int, patching: str
     ) -> SimExecutable:
         """An executable whose bound words ``patch`` rewrites."""
         if patching not in ("auto", "device", "host", "simulated"):
@@ -225,17 +231,6 @@ class SimDriver:
     def discard(recording: Recording) -> None:
         """Drop a recorded graph."""
         recording.graph = None
-
-    def owner_of(self, address: int) -> str | None:
-        """What live device memory an address lies in."""
-        for start, size, owner in self._machine.static_ranges:
-            if start <= address < start + size:
-                return owner
-        block = self._machine.allocator.find(address)
-        if block is None or not block.live:
-            return None
-        pool = block.segment.pool.name
-        return "allocator block" if pool == "default" else f"allocator block of pool {pool}"
 
     def __repr__(self) -> str:
         return f"SimDriver({self._machine.arena.capacity >> 20} MiB)"

@@ -46,7 +46,7 @@ def cuda_error(code: int) -> RuntimeError:
         f"CUDA error: {text}\nSearch for `{name}' in https://docs.nvidia.com/cuda/cuda-runtime-api/"
         f"group__CUDART__TYPES.html for more information.\n{_TAIL}"
     )
-    error.error_code = code
+    error.error_code = code  # type: ignore[attr-defined]  # torch sets it in C++
     return error
 
 

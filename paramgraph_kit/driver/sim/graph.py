@@ -15,7 +15,6 @@ import torch
 
 from paramgraph_kit.trace.model import NodeKind
 
-
 if TYPE_CHECKING:
     from .arena import Arena
 
@@ -119,5 +118,3 @@ def pack_scalar(value: Any) -> bytes:
     if isinstance(value, torch.Tensor):  # a 0-d CPU tensor: its value is baked
         return pack_scalar(value.item())
     return b""  # None, dtypes, layouts, strings: they choose the kernel
-
-

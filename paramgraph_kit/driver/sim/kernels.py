@@ -7,17 +7,19 @@ been launched becomes a node. Both go through the same ``Work``, so eager and re
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import NodeKind
 
-from .autograd import backward_starts
+from .autograd import backward_starts, task_id
 from .errors import PAGEABLE_COPY
 from .graph import Layout, SimNode, Work, pack_scalar
-from .machine import CPU_KEY, DEVICE_NAME, machine
+from .machine import CPU_KEY, DEVICE_NAME, SET_STORAGE, machine
 from .rng import STEP, with_default_generator
 from .stream import Capture, Stream, current_stream
 
@@ -103,20 +105,17 @@ class Kernel:
         self.random = torch.Tag.nondeterministic_seeded in op.tags
         self.takes_generator = any(a.name == "generator" for a in schema.arguments)
         self.out_names = [a.name for a in schema.arguments if a.is_out]
-        self.written = [
-            i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
-        ]
+        self.written = [i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
         self.in_place = bool(self.written)
         self.scalar_cpu_ok = op._opname not in ("where", "index", "index_put", "index_put_", "_index_put_impl_")
 
-    # the call
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the operation on device tensors, or record it."""
         stream = current_stream()
         capture = stream.capture
         if capture is not None:
             capture.check()
-        if torch._C._current_graph_task_id() != -1:
+        if task_id() != -1:
             backward_starts(capture)
         if "generator" in kwargs and kwargs["generator"] is not None:
             raise RuntimeError(f"Expected a '{DEVICE_NAME}' device type for generator but found 'cpu'")
@@ -280,21 +279,17 @@ def new_like(value: torch.Tensor) -> torch.Tensor:
 
 def resize(tensor: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
     """``resize_``: within the storage where it fits, otherwise onto a new one with the old bytes."""
-    from .machine import _SET
-
-    numel = 1
-    for n in size:
-        numel *= n
+    numel = math.prod(size)
     nbytes = (tensor.storage_offset() + numel) * tensor.dtype.itemsize
     old = tensor.untyped_storage()
     stride = torch.empty(tuple(size), device=META).stride()
     if nbytes <= old.nbytes():
-        _SET.redispatch(CPU_KEY, tensor, old, tensor.storage_offset(), size, stride)
+        SET_STORAGE.redispatch(CPU_KEY, tensor, old, tensor.storage_offset(), size, stride)
         return tensor
-    storage = machine().storage(nbytes)
+    storage = machine().storage(int(nbytes))
     if old.nbytes() and current_stream().capture is None:
         machine().arena.write(storage.data_ptr(), machine().arena.read(old.data_ptr(), old.nbytes()))
-    _SET.redispatch(CPU_KEY, tensor, storage, tensor.storage_offset(), size, stride)
+    SET_STORAGE.redispatch(CPU_KEY, tensor, storage, tensor.storage_offset(), size, stride)
     return tensor
 
 
@@ -309,8 +304,9 @@ def for_every_cpu_operation(make: Callable[[torch._ops.OpOverload], Any]) -> dic
     """``make(op)`` by name for every aten operation with a CPU kernel that fits dense tensors."""
     unfit = ("mkldnn", "quantize", "fbgemm", "sparse", "_nested", "_cslt", "_to_dense", "_test_", "_jagged")
     found = {}
-    for full in torch._C._dispatch_get_all_op_names():
-        if not full.startswith("aten::") or not torch._C._dispatch_has_kernel_for_dispatch_key(full, "CPU"):
+    has_kernel = torch_name("_dispatch_has_kernel_for_dispatch_key")
+    for full in torch_name("_dispatch_get_all_op_names")():
+        if not full.startswith("aten::") or not has_kernel(full, "CPU"):
             continue
         name, _, overload = full[6:].partition(".")
         if any(word in name for word in unfit):

@@ -15,16 +15,18 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.driver.torch_names import torch_name
+
 from .allocator import CachingAllocator, PoolId
 from .arena import GRANULE, Arena, extent
 from .errors import out_of_memory
 from .rng import STATE_BYTES, DeviceGenerator
 from .stream import Stream, current_stream
 
-CPU_KEY = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
-_SET = torch.ops.aten.set_.source_Storage_storage_offset
-_construct = torch._C._construct_storage_from_data_pointer
-_create = torch._C._acc.create_empty_tensor
+CPU_KEY = torch_name("DispatchKeySet")(torch_name("DispatchKey").CPU)
+SET_STORAGE = torch.ops.aten.set_.source_Storage_storage_offset
+_construct = torch_name("_construct_storage_from_data_pointer")
+_create = torch_name("create_empty_tensor")
 DEVICE_NAME = "sim"
 MEMORY_BYTES = 8 << 30
 
@@ -80,7 +82,7 @@ class Machine:
 
     def storage_at(self, address: int, nbytes: int) -> torch.UntypedStorage:
         """A storage over foreign memory, which stays its owner's."""
-        return _construct(address, self.device, nbytes)  # type: ignore[return-value]
+        return _construct(address, self.device, nbytes)  # type: ignore[no-any-return]
 
     def _died(self, ref: _StorageRef) -> None:
         del self._owned[id(ref)]
@@ -88,17 +90,17 @@ class Machine:
 
     def empty_strided(self, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """An uninitialised tensor of the device."""
-        tensor = _create((0,), dtype)
+        tensor: torch.Tensor = _create((0,), dtype)
         storage = self.storage(extent(size, stride) * dtype.itemsize)
-        _SET.redispatch(CPU_KEY, tensor, storage, 0, size, stride)
+        SET_STORAGE.redispatch(CPU_KEY, tensor, storage, 0, size, stride)
         return tensor
 
     def tensor_at(
         self, address: int, nbytes: int, size: Sequence[int], stride: Sequence[int], offset: int, dtype: torch.dtype
     ) -> torch.Tensor:
         """A tensor over foreign memory."""
-        tensor = _create((0,), dtype)
-        _SET.redispatch(CPU_KEY, tensor, self.storage_at(address, nbytes), offset, size, stride)
+        tensor: torch.Tensor = _create((0,), dtype)
+        SET_STORAGE.redispatch(CPU_KEY, tensor, self.storage_at(address, nbytes), offset, size, stride)
         return tensor
 
     def twin(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -33,7 +33,7 @@ class SimPhantom:
     def __init__(self, side: int, reuse: bool = True) -> None:
         self.side = side
         self.reuse = reuse
-        self.start = _BASE + side * _SIDE
+        self.start = self.base = _BASE + side * _SIDE
         self.stop = self.start + _SIDE
         self._next = self.start + (7 + 4 * side) * ROUND
         self._count = 0

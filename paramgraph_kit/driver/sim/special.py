@@ -83,9 +83,7 @@ def empty(
     memory_format: torch.memory_format | None = None,
 ) -> torch.Tensor:
     """``aten::empty.memory_format``."""
-    stride = torch.empty(
-        tuple(size), device="meta", memory_format=memory_format or torch.contiguous_format
-    ).stride()
+    stride = torch.empty(tuple(size), device="meta", memory_format=memory_format or torch.contiguous_format).stride()
     return empty_strided(size, stride, dtype, layout)
 
 
@@ -149,13 +147,15 @@ def copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
         if target.numel():
             _host_copy(target, source, non_blocking)
         return target
-    if source.data_ptr() == target.data_ptr() and source.dtype == target.dtype and (
-        source.shape == target.shape and source.stride() == target.stride()
+    if (
+        source.data_ptr() == target.data_ptr()
+        and source.dtype == target.dtype
+        and (source.shape == target.shape and source.stride() == target.stride())
     ):
         return target
     if stream.capture is not None:
         stream.capture.check()
-        torch.broadcast_shapes(target.shape, source.shape)
+        source.expand(target.shape)  # raises where the shapes do not fit
         plain = source.dtype == target.dtype and source.shape == target.shape
         plain = plain and source.stride() == target.stride() and _dense(source)
         kind, name = (NodeKind.MEMCPY, "memcpy") if plain else (NodeKind.KERNEL, "copy")
@@ -195,7 +195,7 @@ def fill_scalar(target: torch.Tensor, value: Any) -> torch.Tensor:
 def fill_tensor(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """``aten::fill_.Tensor``: a host scalar is baked, a device one is read by the kernel."""
     if value.dim():
-        raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.dim()} dimensions.")
+        raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.dim()} dimensions")
     if value.device.type == "cpu":
         return _fill(target, value.item())
     return copy_(target, value.expand(target.shape))
@@ -325,5 +325,3 @@ def special_kernels() -> dict[str, Any]:
 def _overload(name: str) -> Any:
     packet, _, overload = name.partition(".")
     return getattr(getattr(aten, packet), overload or "default")
-
-

@@ -11,15 +11,21 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from paramgraph_kit.driver.torch_names import torch_name
 
 from .errors import cuda_error
 
 if TYPE_CHECKING:
     from .allocator import PoolId
     from .graph import SimNode
+
+_task_id: Callable[[], int] = torch_name("_current_graph_task_id")
+_sequence_number: Callable[[], int] = torch_name("_get_sequence_nr")
 
 MODES = ("global", "thread_local", "relaxed")
 
@@ -259,7 +265,7 @@ def current_stream(device: Any = None) -> Stream:
     stream = _table.current()
     if stream is not None:
         return stream
-    if _table.engine_stream is not None and torch._C._current_graph_task_id() != -1:
+    if _table.engine_stream is not None and _task_id() != -1:
         return _table.engine_stream
     return _default
 
@@ -269,7 +275,7 @@ def set_current(stream: Stream) -> None:
     _table.set(stream)
     _table.engine_stream = stream
     log = _table.engine_log = _table.log()
-    number = torch._C._autograd._get_sequence_nr()
+    number = _sequence_number()
     if log and log[-1][0] == number:
         log.pop()
     log.append((number, stream))
