@@ -1,0 +1,52 @@
+"""The torch.compile backend: partition, capture and launch, and the report of what came of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import torch
+
+from paramgraph_kit.backend.registry import CompiledGraph, code_being_compiled
+from paramgraph_kit.driver.select import driver
+from paramgraph_kit.launch.launcher import Launcher, Options
+from paramgraph_kit.trace.errors import UnsupportedError
+
+_numbers = itertools.count()
+
+
+def paramgraph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **settings: Any) -> Any:
+    """``torch.compile(model, backend="paramgraph", options={...})``; options are the fields of ``Options``."""
+    options = _options(settings.get("options"))
+    if settings.get("mode"):
+        raise UnsupportedError(f"mode={settings['mode']!r} is Inductor's; backend='paramgraph' takes options=... only")
+    target = driver()
+    number, code = next(_numbers), code_being_compiled()
+
+    def new_graph(phase: str) -> CompiledGraph:
+        return CompiledGraph(f"{phase} {number}", code)
+
+    if target.name == "cuda":
+        from paramgraph_kit.backend.inductor import compile_with_inductor
+
+        return compile_with_inductor(gm, example_inputs, new_graph, target, options)
+    from paramgraph_kit.backend.simulated import compile_for_simulator
+
+    return compile_for_simulator(gm, example_inputs, new_graph, target, options, number)
+
+
+def _options(given: dict[str, Any] | None) -> Options:
+    names = [f.name for f in fields(Options)]
+    unknown = sorted(set(given or ()) - set(names))
+    if unknown:
+        raise UnsupportedError(f"unknown option {unknown[0]!r} of backend='paramgraph'; known: {', '.join(names)}")
+    options = Options(**(given or {}))
+    for name, choices in (("patching", ("auto", "device", "host")), ("select", ("always", "never"))):
+        if (value := getattr(options, name)) not in choices:
+            raise UnsupportedError(f"{name}={value!r}: choose one of {', '.join(map(repr, choices))}")
+    return options
+
+
+__all__ = ["Launcher", "paramgraph"]

@@ -1,0 +1,152 @@
+"""The backend on a GPU: Inductor compiles and partitions, and hands each partition to a Launcher.
+
+Inductor calls ``compile_fx.cudagraphify`` once for each partition, looked up at call time. While one of our
+compilations is under way that name leads here, otherwise to torch's own function.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from functools import cache
+from typing import Any
+
+import torch
+import torch.fx
+
+from paramgraph_kit.backend.registry import CompiledGraph
+from paramgraph_kit.driver.api import Driver
+from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.launch.launcher import Launcher, Options
+from paramgraph_kit.partition.rules import reasons_for
+from paramgraph_kit.trace.model import Reason
+
+CONFIG = {"triton.cudagraphs": True, "graph_partition": True}
+
+_active: ContextVar[_Compilation | None] = ContextVar("paramgraph_compilation", default=None)
+
+
+class _Compilation:
+    """One FX graph on its way through Inductor."""
+
+    def __init__(self, graph: CompiledGraph, driver: Driver, options: Options) -> None:
+        self.graph, self.driver, self.options = graph, driver, options
+
+    def cudagraphify(self, model: Callable[[list[Any]], Any], static_input_idxs: Sequence[int], **meta: Any) -> Launcher:
+        """What stands in for Inductor's function of this name."""
+        number = len(self.graph.launchers)
+        launcher = Launcher(
+            self.driver,
+            _Aligned(model, tuple(static_input_idxs), tuple(meta["mutated_input_idxs"])),
+            f"{self.graph.name} partition {number}",
+            tuple(meta["constants"]),
+            self.options,
+        )
+        self.graph.launchers.append(launcher)
+        return launcher
+
+
+class _Aligned:
+    """A partition with Inductor's own care for inputs that are less aligned than its kernels assume.
+
+    Inductor leaves that to whoever takes over cudagraphify. Which inputs to watch shows at the first call.
+    """
+
+    def __init__(self, model: Callable[[list[Any]], Any], static: tuple[int, ...], mutated: tuple[int, ...]) -> None:
+        self._model, self._static, self._mutated = model, static, mutated
+        self._run: Callable[[list[Any]], Any] | None = None
+
+    def __call__(self, inputs: list[Any]) -> Any:
+        if self._run is None:
+            check = torch_name("get_input_idxs_to_check")(inputs, self._static)
+            ordered = torch_name("OrderedSet")(self._mutated)
+            self._run = torch_name("align_inputs_from_check_idxs")(self._model, check, ordered)
+        return self._run(inputs)
+
+
+def compile_with_inductor(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    new_graph: Callable[[str], CompiledGraph],
+    driver: Driver,
+    options: Options,
+) -> Callable[..., Any]:
+    """Compile a Dynamo graph with Inductor, its partitions launched by us; ``new_graph(phase)`` registers each."""
+    _install()
+    compile_inner = torch_name("compile_fx_inner")
+
+    def inner(graph_module: torch.fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
+        phase = "backward" if kwargs.get("is_backward") else "inference" if kwargs.get("is_inference") else "forward"
+        graph = new_graph(phase)
+        for reason in reasons_for(graph_module, driver.device.type):
+            graph.refuse(reason)
+        token = _active.set(_Compilation(graph, driver, options))
+        try:
+            output = compile_inner(graph_module, inputs, **kwargs)
+        finally:
+            _active.reset(token)
+        _note_skips(graph, output)
+        output._paramgraph = graph  # the registry holds it weakly: it lives as long as the compiled code
+        return output
+
+    # AOTAutograd's own cache would return finished callables without passing here; the FX cache stays on.
+    with torch_name("functorch_config").patch(enable_autograd_cache=False):
+        compiled: Callable[..., Any] = torch_name("compile_fx")(
+            gm, list(example_inputs), inner_compile=inner, config_patches=dict(CONFIG)
+        )
+    return compiled
+
+
+def _note_skips(graph: CompiledGraph, output: Any) -> None:
+    reasons = [getattr(output, "disabled_cudagraphs_reason", None)]
+    reasons += getattr(getattr(output, "cudagraph_info", None), "cudagraph_fail_reasons", None) or []
+    for text in filter(None, reasons):
+        graph.refuse(Reason("inductor-skip", f"Inductor gave up graphs for all of {graph.name}: {text}"))
+    graph.outside = launches_outside(getattr(output, "source_code", "") or "", len(graph.launchers))
+
+
+def launches_outside(source: str, partitions: int) -> int:
+    """How many launches Inductor's generated ``call`` makes itself, outside its partition functions.
+
+    >>> launches_outside("def partition_0(args):\\n  k.run(x)\\ndef call(args):\\n  extern_kernels.mm(a, b)\\n", 1)
+    1
+    """
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return 0
+    count = 0
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        inside = partitions > 0 and function.name.startswith("partition_")
+        if function.name == "call" and not inside:
+            count += sum(_is_launch(node) for node in ast.walk(function))
+    return count
+
+
+def _is_launch(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    name = ast.unparse(node.func)
+    return name.endswith(".run") or name.startswith(("extern_kernels.", "torch.ops.", "aten.", "cpp_fused"))
+
+
+@cache
+def _install() -> None:
+    """Make the two names that Inductor looks up at call time lead here while a compilation of ours is under way."""
+    compile_fx, output_code = torch_name("compile_fx_module"), torch_name("output_code_module")
+    theirs, their_generation = compile_fx.cudagraphify, output_code.maybe_handle_backward_generation
+
+    def cudagraphify(model: Any, static_input_idxs: Sequence[int] = (), **meta: Any) -> Any:
+        ours = _active.get()
+        return theirs(model, static_input_idxs, **meta) if ours is None else ours.cudagraphify(model, static_input_idxs, **meta)
+
+    def maybe_handle_backward_generation(*args: Any) -> None:
+        if _active.get() is None:  # it looks for the tree manager, which only torch's own cudagraphify makes
+            their_generation(*args)
+
+    compile_fx.cudagraphify = cudagraphify
+    output_code.maybe_handle_backward_generation = maybe_handle_backward_generation
+

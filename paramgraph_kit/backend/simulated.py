@@ -1,0 +1,57 @@
+"""The backend on the simulator: regions are cut in the FX graph by Inductor's rules and launched by the same code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch.fx
+
+from paramgraph_kit.backend.fx import Run, compile_fx_graph
+from paramgraph_kit.backend.regions import RegionInfo
+from paramgraph_kit.backend.registry import CompiledGraph
+from paramgraph_kit.driver.api import Driver
+from paramgraph_kit.launch.launcher import Launcher, Options
+from paramgraph_kit.partition.split import Split
+
+
+def compile_for_simulator(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    new_graph: Callable[[str], CompiledGraph],
+    driver: Driver,
+    options: Options,
+    number: int,
+) -> Callable[..., Any]:
+    """Compile a Dynamo graph for the simulated device; ``new_graph(phase)`` registers each FX graph."""
+    graphs: dict[str, CompiledGraph] = {}
+
+    def graph_of(name: str) -> CompiledGraph:
+        if name not in graphs:
+            graphs[name] = new_graph(name.split()[0])
+        return graphs[name]
+
+    def observe(name: str, cut: Split) -> None:
+        graph = graph_of(name)
+        for region in cut.regions:
+            if not region.graphed:
+                graph.outside += region.kernels
+                for reason in region.reasons:
+                    graph.refuse(reason)
+
+    def wrap(run: Run, info: RegionInfo) -> Run:
+        graph = graph_of(info.graph)
+        launcher = Launcher(driver, run, f"{info.graph} partition {info.partition}", (), options)
+        graph.launchers.append(launcher)
+        graph.operations[launcher.name] = info.operations
+        return launcher
+
+    compiled = compile_fx_graph(
+        gm, example_inputs, wrap, device_type=driver.device.type, number=number, observe=observe
+    )
+
+    def call(*args: Any) -> Any:
+        return compiled(*args)
+
+    call._paramgraph = graphs  # type: ignore[attr-defined]  # the registry holds graphs weakly: they live as long as this
+    return call

@@ -1,0 +1,173 @@
+"""The workloads that the launcher is proved and measured on, all with random weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Step = Callable[[nn.Module, int], list[Tensor]]
+
+
+class Block(nn.Module):
+    """A Llama-like block: RMSNorm, rotary attention, RMSNorm, SwiGLU."""
+
+    def __init__(self, dim: int, heads: int, hidden: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.RMSNorm(dim), nn.RMSNorm(dim)
+        self.qkv, self.out = nn.Linear(dim, 3 * dim, bias=False), nn.Linear(dim, dim, bias=False)
+        self.gate, self.up = nn.Linear(dim, hidden, bias=False), nn.Linear(dim, hidden, bias=False)
+        self.down = nn.Linear(hidden, dim, bias=False)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """``x``: (batch, tokens, dim); ``cos`` and ``sin``: (tokens, head_dim / 2)."""
+        b, t, d = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(_rotate(q, cos, sin), _rotate(k, cos, sin), v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(b, t, d))
+        h = self.norm2(x)
+        return x + self.down(F.silu(self.gate(h)) * self.up(h))
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1).to(x.dtype)
+
+
+class Llama(nn.Module):
+    """``layers`` blocks between an embedding and a head."""
+
+    def __init__(self, layers: int = 8, dim: int = 1024, heads: int = 16, hidden: int = 2816, vocab: int = 4096) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(vocab, dim)
+        self.layers = nn.ModuleList(Block(dim, heads, hidden) for _ in range(layers))
+        self.norm, self.head = nn.RMSNorm(dim), nn.Linear(dim, vocab, bias=False)
+        self.half = dim // heads // 2
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """``tokens``: (batch, tokens) of int64; returns logits."""
+        t = torch.arange(tokens.shape[1], device=tokens.device, dtype=torch.float32)
+        freq = 1e4 ** (-torch.arange(self.half, device=tokens.device, dtype=torch.float32) / self.half)
+        angle = t[:, None] * freq
+        x, cos, sin = self.embed(tokens), angle.cos(), angle.sin()
+        for layer in self.layers:
+            x = layer(x, cos, sin)
+        return self.head(self.norm(x))
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A model and one step of its use; ``step(model, seed)`` makes fresh inputs and returns what is compared."""
+
+    name: str
+    build: Callable[[torch.device], nn.Module]
+    step: Callable[[nn.Module, int, torch.device], list[Tensor]]
+    blocks: str = ""  # compile each module of this ModuleList instead of the whole model
+    training: bool = False
+
+
+def compile_workload(workload: Workload, model: nn.Module, **how: Any) -> nn.Module:
+    """The model compiled whole, or block by block in place."""
+    if not workload.blocks:
+        return torch.compile(model, **how)  # type: ignore[return-value]
+    layers = model.get_submodule(workload.blocks)
+    assert isinstance(layers, nn.ModuleList)
+    for i, layer in enumerate(layers):
+        layers[i] = torch.compile(layer, **how)  # type: ignore[assignment]
+    return model
+
+
+def _tokens(seed: int, device: torch.device, batch: int, length: int, vocab: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, vocab, (batch, length), generator=generator).to(device)
+
+
+def _gradients(model: nn.Module, loss: Tensor) -> list[Tensor]:
+    loss.backward()  # type: ignore[no-untyped-call]
+    found = [loss.detach()] + [p.grad for p in model.parameters() if p.grad is not None]
+    for p in model.parameters():
+        p.grad = None
+    return found
+
+
+def llama(name: str, layers: int, dim: int, tokens: int, *, batch: int = 1, blocks: bool, training: bool,
+          hidden: int = 2816, heads: int = 16, vocab: int = 4096, dtype: torch.dtype = torch.bfloat16) -> Workload:  # fmt: skip
+    """A Llama-like model of the given size."""
+
+    def build(device: torch.device) -> nn.Module:
+        torch.manual_seed(0)
+        return Llama(layers, dim, heads, hidden, vocab).to(device=device, dtype=dtype).train(training)
+
+    def step(model: nn.Module, seed: int, device: torch.device) -> list[Tensor]:
+        x = _tokens(seed, device, batch, tokens, vocab)
+        if training:
+            logits = model(x)
+            return _gradients(model, F.cross_entropy(logits.flatten(0, 1).float(), x.flatten()))
+        with torch.no_grad():
+            return [model(x)]
+
+    return Workload(name, build, step, "layers" if blocks else "", training)
+
+
+def gpt2(name: str, *, training: bool, batch: int = 2, tokens: int = 128, **config: int) -> Workload:
+    """GPT-2 from transformers, with its own dropout in training."""
+
+    def build(device: torch.device) -> nn.Module:
+        from transformers import GPT2Config, GPT2LMHeadModel
+
+        torch.manual_seed(0)
+        model = GPT2LMHeadModel(GPT2Config(use_cache=False, **config)).to(device=device, dtype=torch.bfloat16)
+        return model.train(training)  # type: ignore[no-any-return]
+
+    def step(model: nn.Module, seed: int, device: torch.device) -> list[Tensor]:
+        x = _tokens(seed, device, batch, tokens, 50257)
+        torch.manual_seed(seed)
+        if training:
+            logits = model(x).logits
+            return _gradients(model, F.cross_entropy(logits.flatten(0, 1).float(), x.flatten()))
+        with torch.no_grad():
+            return [model(x).logits]
+
+    return Workload(name, build, step, "", training)
+
+
+def resnet50(name: str, *, training: bool, batch: int = 16) -> Workload:
+    """ResNet-50 from torchvision; in training its BatchNorm buffers are compared too."""
+
+    def build(device: torch.device) -> nn.Module:
+        from torchvision.models import resnet50 as make
+
+        torch.manual_seed(0)
+        return make().to(device=device).train(training)  # type: ignore[no-any-return]
+
+    def step(model: nn.Module, seed: int, device: torch.device) -> list[Tensor]:
+        generator = torch.Generator().manual_seed(seed)
+        x = torch.randn(batch, 3, 224, 224, generator=generator).to(device)
+        if training:
+            labels = torch.randint(0, 1000, (batch,), generator=generator).to(device)
+            found = _gradients(model, F.cross_entropy(model(x), labels))
+            return found + [b.clone() for b in model.buffers()]
+        with torch.no_grad():
+            return [model(x)]
+
+    return Workload(name, build, step, "", training)
+
+
+def proof_workloads() -> list[Workload]:
+    """What the first results are measured on: sizes at which launch overhead shows."""
+    small = {"layers": 8, "dim": 1024, "tokens": 64}
+    return [
+        llama("llama 8x1024 inference", **small, blocks=False, training=False),
+        llama("llama 8x1024 inference, by block", **small, blocks=True, training=False),
+        llama("llama 8x1024 training", **small, blocks=False, training=True),
+        llama("llama 8x1024 training, by block", **small, blocks=True, training=True),
+        gpt2("gpt2 small inference", training=False),
+        gpt2("gpt2 small training", training=True),
+        resnet50("resnet50 inference", training=False),
+        resnet50("resnet50 training", training=True),
+    ]

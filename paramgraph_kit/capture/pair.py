@@ -1,0 +1,259 @@
+"""One partition captured twice on disjoint phantom memory, compared, and described for launching."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import torch
+
+from paramgraph_kit.capture.words import Side, classify, merge_ambiguous
+from paramgraph_kit.driver.api import Driver, RawAllocation, Recording
+from paramgraph_kit.trace.errors import RefusedError
+from paramgraph_kit.trace.model import Reason, Word
+
+ALIGNMENT = 256  # the largest that cuBLAS's choice of kernel looks at
+
+
+class Kind(Enum):
+    """Where a returned value comes from at launch."""
+
+    FRESH = "fresh"  # a tensor on memory allocated for this launch
+    INPUT = "input"  # a tensor over an input's memory
+    ARGUMENT = "argument"  # the input object itself
+    FIXED = "fixed"  # a constant tensor or a value that is no tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """How to make one returned value."""
+
+    kind: Kind
+    source: int = -1  # FRESH: allocation; INPUT, ARGUMENT: position in the inputs
+    offset: int = 0  # bytes from the start of that memory
+    size: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+    dtype: torch.dtype | None = None
+    value: Any = None  # FIXED
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """What a capture needs to know of one input; None stands for an input that is no tensor."""
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    alignment: int  # largest power of two up to ALIGNMENT that divides the address
+    nbytes: int  # from its first to its last element
+
+
+@dataclass(slots=True)
+class Captured:
+    """A partition ready to be planned: nodes, their words, the memory they address and what is returned."""
+
+    recording: Recording
+    words: list[tuple[Word, ...]]
+    allocations: list[RawAllocation]  # tensor inputs first, in order
+    input_positions: list[int]  # position in the inputs of the first len(input_positions) allocations
+    outputs: list[Output]
+    scalars: tuple[Any, ...] = ()  # inputs that are no tensors: baked into the graph, so part of its key
+    specs: list[InputSpec | None] = field(default_factory=list)
+    returns_tuple: bool = True
+
+
+def alignment_of(address: int) -> int:
+    """The largest power of two up to ALIGNMENT that divides an address (ALIGNMENT for 0)."""
+    return min(address & -address, ALIGNMENT) or ALIGNMENT
+
+
+def describe(driver: Driver, inputs: Sequence[Any]) -> list[InputSpec | None]:
+    """Specs of the inputs; raises RefusedError for one that a graph cannot take."""
+    specs: list[InputSpec | None] = []
+    for position, x in enumerate(inputs):
+        if not isinstance(x, torch.Tensor):
+            specs.append(None)
+            continue
+        if x.device != driver.device:
+            raise RefusedError(
+                Reason("foreign-input", f"input {position} is on {x.device}, the graph on {driver.device}: its value would be baked")
+            )
+        if x.layout != torch.strided:
+            raise RefusedError(Reason("sparse-input", f"input {position} has layout {x.layout}"))
+        size, stride = tuple(x.shape), tuple(x.stride())
+        span = 0 if x.numel() == 0 else 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+        specs.append(InputSpec(size, stride, x.dtype, alignment_of(driver.address_of(x)), span * x.element_size()))
+    return specs
+
+
+def capture_pair(
+    driver: Driver,
+    run: Callable[[list[Any]], Any],
+    specs: Sequence[InputSpec | None],
+    scalars: Sequence[Any],
+    constants: Sequence[torch.Tensor] = (),
+    random_increment: int = 0,
+) -> Captured:
+    """Capture ``run`` twice and find every pointer in its nodes' parameters.
+
+    ``scalars`` are the inputs that are no tensors, in order. Nothing executes. Raises RefusedError where the
+    launcher would not be sure, and whatever a failed capture raises.
+    """
+    segments = _Segments(driver.live_segments())
+    recordings: list[Recording] = []
+    sides: list[Side] = []
+    outputs: list[list[Output]] = []
+    positions = [i for i, spec in enumerate(specs) if spec is not None]
+    base = 0
+    try:
+        for side in (0, 1):
+            with driver.phantom(side) as phantom:
+                mirrors, inputs = _mirror(driver, phantom, specs, scalars)
+                recording = driver.record(lambda arguments=inputs: run(list(arguments)), phantom, survey=side == 0)
+                recordings.append(recording)
+                made = recording.allocations or [
+                    RawAllocation(a.address - base + phantom.base, a.size, a.born, a.died) for a in recordings[0].allocations
+                ]
+                base = phantom.base
+                allocations = mirrors + merge_ambiguous(made, len(recording.nodes))
+                outputs.append(_outputs(driver, recording.result, inputs, allocations, positions, phantom.contains))
+                returns_tuple = isinstance(recording.result, tuple)
+                recording.result = None
+                inputs.clear()
+                sides.append(Side(recording.nodes, allocations, phantom.contains))
+        if outputs[0] != outputs[1]:
+            raise RefusedError(Reason("unstable-capture", "two captures returned different values"))
+        owned = _owned(driver, recordings[0], constants)
+        words = classify(sides[0], sides[1], lambda v: _static_owner(v, owned, segments), driver.host_addresses())
+    except BaseException:
+        for recording in recordings:
+            driver.discard(recording)
+        raise
+    driver.discard(recordings[1])
+    recordings[0].random_increment = recordings[0].random_increment or random_increment
+    return Captured(
+        recordings[0],
+        words,
+        list(sides[0].allocations),
+        positions,
+        outputs[0],
+        tuple(scalars),
+        list(specs),
+        returns_tuple,
+    )
+
+
+def _mirror(
+    driver: Driver, phantom: Any, specs: Sequence[InputSpec | None], scalars: Sequence[Any]
+) -> tuple[list[RawAllocation], list[Any]]:
+    """Phantom twins of the inputs.
+
+    Each gets memory of its own even where the real ones share a storage, so that a word names one input and a
+    later call whose inputs are arranged differently is still right.
+    """
+    mirrors: list[RawAllocation] = []
+    inputs: list[Any] = []
+    rest = iter(scalars)
+    for spec in specs:
+        if spec is None:
+            inputs.append(next(rest))
+            continue
+        address = phantom.reserve(spec.nbytes, spec.alignment % ALIGNMENT)
+        mirrors.append(RawAllocation(address, spec.nbytes, 0))
+        inputs.append(driver.tensor_at(address, spec.nbytes, spec.size, spec.stride, 0, spec.dtype))
+    return mirrors, inputs
+
+
+def _outputs(
+    driver: Driver,
+    result: Any,
+    inputs: Sequence[Any],
+    allocations: Sequence[RawAllocation],
+    positions: Sequence[int],
+    contains: Callable[[int], bool],
+) -> list[Output]:
+    if not isinstance(result, (list, tuple)):
+        raise RefusedError(Reason("unknown-output", f"the partition returned a {type(result).__name__}"))
+    by_identity = {id(x): i for i, x in enumerate(inputs) if isinstance(x, torch.Tensor)}
+    outputs = []
+    for index, value in enumerate(result):
+        if not isinstance(value, torch.Tensor):
+            outputs.append(Output(Kind.FIXED, value=value))
+        elif id(value) in by_identity:
+            outputs.append(Output(Kind.ARGUMENT, by_identity[id(value)]))
+        elif value.device != driver.device or not contains(driver.address_of(value)):
+            outputs.append(_outside(driver, value, index, contains))
+        else:
+            outputs.append(_inside(driver, value, index, allocations, positions, inputs))
+    return outputs
+
+
+def _outside(driver: Driver, value: torch.Tensor, index: int, contains: Callable[[int], bool]) -> Output:
+    layout = tuple(value.shape), tuple(value.stride()), value.dtype
+    if value.device == driver.device and value.numel() == 0:
+        return Output(Kind.FRESH, -1, 0, *layout)
+    if value.device != driver.device:
+        raise RefusedError(Reason("host-output", f"output {index} is on {value.device}: its value would be frozen"))
+    return Output(Kind.FIXED, value=_Identity(value))
+
+
+class _Identity:
+    """A tensor compared by identity: a constant is the same object in both captures, anything else is refused."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and other.tensor is self.tensor
+
+    def __hash__(self) -> int:
+        return id(self.tensor)
+
+
+def _inside(
+    driver: Driver,
+    value: torch.Tensor,
+    index: int,
+    allocations: Sequence[RawAllocation],
+    positions: Sequence[int],
+    inputs: Sequence[Any],
+) -> Output:
+    address = driver.address_of(value)
+    for i, a in enumerate(allocations):
+        if a.died is None and a.address <= address < a.address + max(a.size, 1):
+            layout = tuple(value.shape), tuple(value.stride()), value.dtype
+            if i >= len(positions):
+                return Output(Kind.FRESH, i, address - a.address, *layout)
+            if inputs[positions[i]].dtype != value.dtype:
+                raise RefusedError(Reason("retyped-output", f"output {index} views an input as {value.dtype}"))
+            return Output(Kind.INPUT, positions[i], address - a.address, *layout)
+    raise RefusedError(Reason("unknown-output", f"output {index} lies in memory that nothing allocated"))
+
+
+class _Segments:
+    def __init__(self, segments: Sequence[tuple[int, int]]) -> None:
+        self._segments = sorted(segments)
+        self._starts = [start for start, _ in self._segments]
+
+    def __contains__(self, address: int) -> bool:
+        i = bisect.bisect_right(self._starts, address) - 1
+        return i >= 0 and address < sum(self._segments[i])
+
+
+def _owned(driver: Driver, recording: Recording, constants: Sequence[torch.Tensor]) -> list[tuple[int, int, str]]:
+    mine = [t for t in constants if t.device == driver.device]
+    return recording.static_ranges + [(*driver.storage_of(t), "constant of the model") for t in mine]
+
+
+def _static_owner(value: int, owned: Sequence[tuple[int, int, str]], segments: _Segments) -> str | None:
+    if value not in segments:
+        return None
+    for address, nbytes, owner in owned:
+        if address <= value < address + nbytes:
+            return owner
+    raise RefusedError(
+        Reason("unowned-address", "a kernel reads device memory that is no input and no constant of the model")
+    )

@@ -1,0 +1,205 @@
+"""Words: which aligned 8-byte pieces of the parameters are pointers, and into which allocation.
+
+Two captures on disjoint phantom ranges are compared word by word. A word is a pointer if it lies in each side's
+own range and means the same allocation and offset in both. A word that is equal in both is a scalar, or an address
+that is the same at every launch. Any other difference is unexplained, and the graph is refused.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from paramgraph_kit.driver.api import RawAllocation, RawNode
+from paramgraph_kit.trace.errors import RefusedError
+from paramgraph_kit.trace.model import Reason, Word, WordKind
+
+
+@dataclass(slots=True)
+class Side:
+    """One capture as ``classify`` reads it: nodes, the memory they may address, and the range it came from."""
+
+    nodes: Sequence[RawNode]
+    allocations: Sequence[RawAllocation]
+    contains: Callable[[int], bool]
+
+
+@dataclass(slots=True)
+class _Index:
+    """Allocations by address; answers which were live at a position and cover (or neighbour) an address."""
+
+    allocations: Sequence[RawAllocation]
+    starts: list[int] = field(default_factory=list)
+    order: list[int] = field(default_factory=list)
+    longest: int = 0
+
+    def __post_init__(self) -> None:
+        self.order = sorted(range(len(self.allocations)), key=lambda i: self.allocations[i].address)
+        self.starts = [self.allocations[i].address for i in self.order]
+        self.longest = max((a.size for a in self.allocations), default=0)
+
+    def covering(self, address: int, position: int) -> list[int]:
+        """Allocations live at ``position`` whose bytes include ``address``."""
+        first = bisect.bisect_left(self.starts, address - self.longest)
+        last = bisect.bisect_right(self.starts, address)
+        return [i for i in self.order[first:last] if self._live(i, position) and address < self._end(i)]
+
+    def neighbours(self, address: int, position: int, reach: int) -> list[int]:
+        """Live allocations that ``address`` misses by less than ``reach`` bytes on either side."""
+        return [
+            i
+            for i in self.order
+            if self._live(i, position)
+            and self.allocations[i].address - reach < address < self._end(i) + reach
+        ]
+
+    def _live(self, index: int, position: int) -> bool:
+        a = self.allocations[index]
+        return a.born <= position and (a.died is None or position < a.died)
+
+    def _end(self, index: int) -> int:
+        return self.allocations[index].address + max(self.allocations[index].size, 1)
+
+
+REACH = 2 << 20  # how far an end pointer or a pre-decremented one may lie outside its allocation
+
+
+def classify(
+    first: Side,
+    second: Side,
+    static_owner: Callable[[int], str | None] = lambda _: None,
+    is_host_address: Callable[[int], bool] = lambda _: False,
+) -> list[tuple[Word, ...]]:
+    """The words of every node of ``first``, by comparison with ``second``.
+
+    ``static_owner(value)`` names live device memory that an equal word points into and that stays where it is, None
+    if the value is no such address; it raises RefusedError for device memory that nobody owns up to.
+    ``is_host_address(value)`` tells bytes left over from the host's stack or heap: no kernel can read through them.
+
+    Raises RefusedError where the two captures differ in shape or in a way that nothing explains.
+    """
+    check_same_shape(first, second)
+    indices = _Index(first.allocations), _Index(second.allocations)
+    result = []
+    for a, b in zip(first.nodes, second.nodes, strict=True):
+        words = []
+        for offset in range(0, len(a.parameters) - 7, 8):
+            x, y = a.parameters[offset : offset + 8], b.parameters[offset : offset + 8]
+            value_x, value_y = int.from_bytes(x, "little"), int.from_bytes(y, "little")
+            in_x, in_y = first.contains(value_x), second.contains(value_y)
+            if in_x and in_y:
+                target = _resolve(indices, (value_x, value_y), (a.position, b.position))
+                if target is not None:
+                    words.append(
+                        Word(offset, WordKind.POINTER, *target, evidence="same allocation and offset in both captures")
+                    )
+                    continue
+                _refuse(a, offset, "phantom memory of two different owners")
+            elif x == y:
+                owner = static_owner(value_x)
+                evidence = f"same address in both captures: {owner}" if owner else "same bytes in both captures"
+                words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=evidence))
+            elif _harmless(value_x, in_x, is_host_address) and _harmless(value_y, in_y, is_host_address):
+                words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_LEFTOVER))
+            else:
+                _refuse(a, offset, "no rule explains it")
+        if tail := len(a.parameters) % 8:
+            if a.parameters[-tail:] != b.parameters[-tail:]:
+                offset = len(a.parameters) - tail
+                _refuse(a, offset, "no rule explains it")
+        result.append(tuple(words))
+    return result
+
+
+_LEFTOVER = "host addresses: bytes left over on the stack, which no kernel can read through"
+
+
+def _harmless(value: int, in_phantom: bool, is_host_address: Callable[[int], bool]) -> bool:
+    return not in_phantom and is_host_address(value)
+
+
+def _refuse(node: RawNode, offset: int, why: str) -> NoReturn:
+
+    raise RefusedError(
+        Reason(
+            "unexplained-word",
+            f"bytes {offset}..{offset + 8} of a kernel's parameters differ between two captures ({why})",
+            operation=node.name,
+        )
+    )
+
+
+def check_same_shape(first: Side, second: Side) -> None:
+    """Refuse two captures of one partition that did not record the same nodes and allocations."""
+    if len(first.nodes) != len(second.nodes):
+        raise RefusedError(
+            Reason("unstable-capture", f"two captures recorded {len(first.nodes)} and {len(second.nodes)} nodes")
+        )
+    for a, b in zip(first.nodes, second.nodes, strict=True):
+        same = (a.kind, a.name, a.grid, a.block, a.shared_bytes, len(a.parameters), a.deps, a.position)
+        if same != (b.kind, b.name, b.grid, b.block, b.shared_bytes, len(b.parameters), b.deps, b.position):
+            raise RefusedError(Reason("unstable-capture", "two captures recorded different nodes", operation=a.name))
+    sizes = [[a.size for a in side.allocations] for side in (first, second)]
+    if sizes[0] != sizes[1]:
+        raise RefusedError(Reason("unstable-capture", "two captures made different allocations"))
+
+
+def _resolve(
+    indices: tuple[_Index, _Index], values: tuple[int, int], positions: tuple[int, int]
+) -> tuple[int, int] | None:
+    """(allocation, offset) that explains both values, or None. Covering allocations come before neighbours."""
+    for candidates in (
+        [index.covering(v, p) for index, v, p in zip(indices, values, positions, strict=True)],
+        [index.neighbours(v, p, REACH) for index, v, p in zip(indices, values, positions, strict=True)],
+    ):
+        agreed = []
+        for i in candidates[0]:
+            delta = values[0] - indices[0].allocations[i].address
+            if i in candidates[1] and values[1] - indices[1].allocations[i].address == delta:
+                agreed.append((i, delta))
+        if len(agreed) == 1:
+            return agreed[0]
+        if agreed:  # merge_ambiguous has already joined what cannot be told apart in time
+            return min(agreed, key=lambda t: (t[1] < 0, abs(t[1])))
+    return None
+
+
+def merge_ambiguous(allocations: Sequence[RawAllocation], count: int) -> list[RawAllocation]:
+    """Join allocations whose bytes and whose lives, as far as they are known, both overlap.
+
+    Inside one C call the position of an allocation is only bounded, so what such calls make and free may overlap;
+    joined, they keep the layout that was captured, which is always right. ``count``: nodes recorded.
+    """
+    parent = list(range(len(allocations)))
+
+    def find(i: int) -> int:
+        while parent[i] != i:
+            i = parent[i]
+        return i
+
+    def death(a: RawAllocation) -> int:
+        return count + 1 if a.died is None else a.died
+
+    active: list[int] = []
+    for i in sorted(range(len(allocations)), key=lambda i: allocations[i].address):
+        a = allocations[i]
+        active = [j for j in active if allocations[j].address + allocations[j].size > a.address]
+        for j in active:
+            if a.born < death(allocations[j]) and allocations[j].born < death(a):
+                low, high = sorted((find(i), find(j)))
+                parent[high] = low
+        active.append(i)
+    groups: dict[int, list[RawAllocation]] = {}
+    for i, a in enumerate(allocations):
+        groups.setdefault(find(i), []).append(a)
+    return [_join(group) for group in groups.values()]
+
+
+def _join(group: list[RawAllocation]) -> RawAllocation:
+    start = min(a.address for a in group)
+    deaths = [a.died for a in group]
+    last = None if None in deaths else max(d for d in deaths if d is not None)
+    end = max(a.address + a.size for a in group)
+    return RawAllocation(start, end - start, min(a.born for a in group), last)

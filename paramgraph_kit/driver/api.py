@@ -1,0 +1,151 @@
+"""What a device must be able to do; everything above the drivers is written against this.
+
+Two implementations: ``driver/cuda`` over torch.cuda and cuda-bindings, ``driver/sim`` over host memory.
+Addresses are integers, sizes bytes, streams raw integers (0 is the default stream).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from paramgraph_kit.trace.model import NodeKind, Source
+
+
+@dataclass(slots=True)
+class RawNode:
+    """A recorded node before its words are classified."""
+
+    kind: NodeKind
+    name: str
+    parameters: bytes  # the packed parameter buffer, as the kernel will read it
+    deps: tuple[int, ...]  # indices of the nodes it depends on (smaller ones, after sorting)
+    grid: tuple[int, int, int] = (1, 1, 1)
+    block: tuple[int, int, int] = (1, 1, 1)
+    shared_bytes: int = 0
+    position: int = 0  # when it was recorded; deps are an order, this is a time
+    lowered_from: NodeKind | None = None
+    handle: Any = None  # the driver's own
+
+
+@dataclass(slots=True)
+class RawAllocation:
+    """An allocation of phantom memory made while recording (or an input mirrored before it)."""
+
+    address: int
+    size: int
+    born: int  # nodes recorded before it was made; 0 for inputs
+    died: int | None = None  # nodes recorded before it was freed; None if never
+
+
+@dataclass(slots=True)
+class Recording:
+    """What one capture on phantom memory left behind."""
+
+    nodes: list[RawNode]
+    allocations: list[RawAllocation]
+    result: Any  # what the captured function returned, tensors on phantom memory
+    graph: Any  # the driver's handle of the graph
+    random_increment: int = 0  # how far one launch moves the generator; 0: no random numbers
+    static_ranges: list[tuple[int, int, str]] = field(default_factory=list)  # (address, size, owner)
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """Word ``offset`` of node ``node`` holds ``addresses[slot] + delta``."""
+
+    node: int
+    offset: int
+    slot: int
+    delta: int
+
+
+class Phantom(Protocol):
+    """Address ranges that a capture may record but never touch; gone after ``with``."""
+
+    base: int  # where this side's range begins
+
+    def reserve(self, nbytes: int, residue: int = 0) -> int:
+        """An address for an input of ``nbytes``, equal to ``residue`` modulo 512, with a gap on either side."""
+
+    def contains(self, address: int) -> bool:
+        """Whether ``address`` lies in this phantom's ranges."""
+
+
+class Executable(Protocol):
+    """An instantiated graph whose pointer words can be rewritten.
+
+    ``patch(addresses)`` writes one address per slot to every bound word, in stream order;
+    ``launch(stream)`` replays, first bringing the random-number state up to date.
+    """
+
+    patch: Callable[[Sequence[int]], None]
+    launch: Callable[[int], None]
+    patching: str  # "device", "host" or "simulated"
+    device_bytes: int  # device memory that the executable itself holds
+
+    def destroy(self) -> None:
+        """Free the executable; the object is unusable afterwards."""
+
+
+class Driver(Protocol):
+    """A device, as the layers above see it."""
+
+    name: str  # "cuda" or "sim"
+    device: torch.device
+
+    # Hot path: plain functions, looked up once and called at every launch.
+    address_of: Callable[[torch.Tensor], int]  # address of a tensor's first element
+    empty_strided: Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], torch.Tensor]
+    reinterpret: Callable[[torch.Tensor, tuple[int, ...], tuple[int, ...], int], torch.Tensor]
+    allocate: Callable[[int, int], int]  # (nbytes, stream) -> address, from the caching allocator
+    free: Callable[[int], None]
+    current_stream: Callable[[], int]
+
+    def source(self) -> Source:
+        """The machine and versions, for labels."""
+
+    def storage_of(self, tensor: torch.Tensor) -> tuple[int, int]:
+        """(address, bytes) of the storage that a tensor views."""
+
+    def tensor_at(
+        self, address: int, nbytes: int, size: Sequence[int], stride: Sequence[int], offset: int, dtype: torch.dtype
+    ) -> torch.Tensor:
+        """A tensor over foreign memory: ``nbytes`` at ``address``, viewed with size, stride, offset (elements)."""
+
+    def phantom(self, side: int) -> AbstractContextManager[Phantom]:
+        """Phantom memory for capture ``side`` (0 or 1); the two sides' ranges are disjoint."""
+
+    def record(self, run: Callable[[], Any], phantom: Phantom, *, survey: bool) -> Recording:
+        """Run ``run`` under stream capture, its allocations served from ``phantom``; execute nothing.
+
+        Without ``survey`` a driver whose two sides lay memory out alike may leave the allocations out.
+
+        Raises RefusedError where a node's kind or a pending state rules parameterized launch out, and lets
+        the exception of a failed capture through after restoring stream, generator and pools.
+        """
+
+    def instantiate(self, recording: Recording, bindings: Sequence[Binding], slots: int, patching: str) -> Executable:
+        """Turn a recorded graph into an executable that ``patch`` can rewrite; ``patching``: auto, device, host."""
+
+    def join_streams(self, before: int, after: int) -> None:
+        """Make work on stream ``after`` wait for all work now on stream ``before``."""
+
+    def memory(self) -> tuple[int, int, int]:
+        """(allocated, reserved, in use on the device) in bytes; the last counts everything the device holds."""
+
+    def live_segments(self) -> list[tuple[int, int]]:
+        """(address, bytes) of every segment that the caching allocator holds now."""
+
+    def host_addresses(self) -> Callable[[int], bool]:
+        """A test for values that are addresses of host memory and of nothing that a kernel could read."""
+
+    def random_position(self) -> int:
+        """How far the default generator has advanced; 0 where a recording knows its own increment."""
+
+    def discard(self, recording: Recording) -> None:
+        """Free a recorded graph that will not be instantiated again."""

@@ -1,0 +1,40 @@
+"""Calls of the CUDA driver that raise instead of returning a status."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from cuda.bindings import driver as cu
+
+from paramgraph_kit.trace.errors import ParamgraphError
+
+
+class DriverCallError(ParamgraphError):
+    """A call of the CUDA driver that failed; ``code`` is its CUresult."""
+
+    def __init__(self, function: str, code: int, name: str) -> None:
+        super().__init__(f"{function} failed: {name} ({code})")
+        self.code = code
+
+
+def call(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function of cuda-bindings; return its value(s), raise DriverCallError on failure."""
+    status, *values = function(*args)
+    if status != cu.CUresult.CUDA_SUCCESS:
+        raise DriverCallError(function.__name__, int(status), status.name)
+    return None if not values else values[0] if len(values) == 1 else tuple(values)
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """libcuda through ctypes, for the launch path: cuda-bindings builds an argument object per call."""
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def is_device_address(value: int) -> bool:
+    """Whether CUDA knows a value as an address (device, managed or pinned memory)."""
+    kind = cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+    return bool(value > 1 << 32 and cu.cuPointerGetAttribute(kind, value)[0] == cu.CUresult.CUDA_SUCCESS)

@@ -1,0 +1,134 @@
+"""The CUDA driver: driver.api.Driver over torch.cuda and cuda-bindings."""
+
+from __future__ import annotations
+
+import bisect
+import datetime
+import platform
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from cuda.bindings import driver as cu
+from cuda.bindings import nvml
+
+from paramgraph_kit.driver.api import Binding, Recording
+from paramgraph_kit.driver.cuda import random
+from paramgraph_kit.driver.cuda.calls import call, is_device_address
+from paramgraph_kit.driver.cuda.executable import CudaExecutable
+from paramgraph_kit.driver.cuda.record import CudaPhantom, record
+from paramgraph_kit.trace.model import Origin, Source
+
+
+class CudaDriver:
+    """One CUDA device; see driver.api.Driver for what each member does."""
+
+    name = "cuda"
+
+    def __init__(self, device: int | None = None) -> None:
+        torch.empty(1, device="cuda")  # the driver API needs torch's context to exist
+        index = torch.cuda.current_device() if device is None else device
+        self.device = torch.device("cuda", index)
+        self._index = index
+        current_raw = torch._C._cuda_getCurrentRawStream
+        empty = torch._C._dynamo.guards._empty_strided_cuda
+        self.address_of = torch.Tensor.data_ptr
+        self.empty_strided: Callable[..., torch.Tensor] = empty
+        self.reinterpret: Callable[..., torch.Tensor] = torch._C._dynamo.guards._reinterpret_tensor
+        self.allocate: Callable[[int, int], int] = torch._C._cuda_cudaCachingAllocator_raw_alloc
+        self.free: Callable[[int], None] = torch._C._cuda_cudaCachingAllocator_raw_delete
+        self.current_stream: Callable[[], int] = lambda: current_raw(index)
+
+    def __repr__(self) -> str:
+        return f"CudaDriver({self.device})"
+
+    def source(self) -> Source:
+        """GPU, driver, versions, and today's date."""
+        try:  # the driver's own release, where it is readable
+            nvml.init_v2()
+            release = str(nvml.system_get_driver_version())
+        except Exception:  # NVML is absent in some containers: CUDA's version still says which driver this is
+            version = call(cu.cuDriverGetVersion)
+            release = f"CUDA {version // 1000}.{version % 1000 // 10}"
+        return Source(
+            Origin.LIVE,
+            torch.cuda.get_device_name(self.device),
+            release,
+            str(torch.__version__),
+            platform.python_version(),
+            datetime.datetime.now(datetime.UTC).date().isoformat(),
+        )
+
+    def storage_of(self, tensor: torch.Tensor) -> tuple[int, int]:
+        """(address, bytes) of the storage that a tensor views."""
+        storage = tensor.untyped_storage()
+        return storage.data_ptr(), storage.nbytes()
+
+    def tensor_at(
+        self, address: int, nbytes: int, size: Sequence[int], stride: Sequence[int], offset: int, dtype: torch.dtype
+    ) -> torch.Tensor:
+        """A tensor over foreign memory."""
+        storage = torch._C._construct_storage_from_data_pointer(address, self.device, nbytes)
+        empty = torch.empty(0, dtype=dtype, device=self.device)
+        return empty.set_(torch.storage._wrap(storage) if hasattr(torch.storage, "_wrap") else storage, offset, size, stride)
+
+    def phantom(self, side: int) -> CudaPhantom:
+        """Phantom memory for one capture."""
+        return CudaPhantom(self._index, side)
+
+    def random_position(self) -> int:
+        """How far the generator has advanced."""
+        return random.position(self._index)
+
+    @cached_property
+    def _stream(self) -> torch.cuda.Stream:
+        return torch.cuda.Stream(self.device)
+
+    def record(self, run: Callable[[], Any], phantom: CudaPhantom, *, survey: bool) -> Recording:
+        """Capture ``run`` on a side stream."""
+        tick = random.ticker(self._index)  # before the capture: it allocates what random kernels read
+        recording = record(run, phantom, self._stream, self._index, survey=survey)
+        recording.static_ranges += tick.static_ranges()
+        return recording
+
+    def instantiate(
+        self, recording: Recording, bindings: Sequence[Binding], slots: int, patching: str
+    ) -> CudaExecutable:
+        """An executable graph of ``recording``."""
+        return CudaExecutable(recording, bindings, slots, patching, self._index)
+
+    def discard(self, recording: Recording) -> None:
+        """Free a recorded graph."""
+        call(cu.cuGraphDestroy, recording.graph)
+
+    def join_streams(self, before: int, after: int) -> None:
+        """Make stream ``after`` wait for what is queued on stream ``before``."""
+        first, second = (torch.cuda.ExternalStream(s, device=self.device) for s in (before, after))
+        second.wait_stream(first)
+
+    def memory(self) -> tuple[int, int, int]:
+        """(allocated, reserved, used on the device) in bytes."""
+        free, total = torch.cuda.mem_get_info(self.device)
+        return torch.cuda.memory_allocated(self.device), torch.cuda.memory_reserved(self.device), total - free
+
+    def live_segments(self) -> list[tuple[int, int]]:
+        """(address, bytes) of every segment of the caching allocator."""
+        return [(s["address"], s["total_size"]) for s in torch.cuda.memory_snapshot(include_traces=False)]
+
+    def host_addresses(self) -> Callable[[int], bool]:
+        """A test for addresses of this process's own readable memory that CUDA knows nothing of."""
+        starts, ends = [], []
+        with open("/proc/self/maps") as maps:
+            for line in maps:
+                span, access = line.split(maxsplit=2)[:2]
+                if access.startswith("r") and "/dev/nvidia" not in line:
+                    start, end = (int(part, 16) for part in span.split("-"))
+                    starts.append(start)
+                    ends.append(end)
+
+        def test(value: int) -> bool:
+            i = bisect.bisect_right(starts, value) - 1
+            return i >= 0 and value < ends[i] and not is_device_address(value)
+
+        return test

@@ -1,0 +1,137 @@
+"""Phantom memory: address ranges that a capture may record but never touch.
+
+Capture executes nothing, so what it records need not exist. One physical chunk is mapped under a whole range
+again and again: device-to-device copies and cuBLAS check in capture that an address is mapped, and any size
+of capture costs one chunk. The range is unmapped afterwards, so that a pointer which escaped patching faults
+instead of reading something.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any
+
+import torch
+from cuda.bindings import driver as cu
+
+from paramgraph_kit.driver.cuda.calls import call
+from paramgraph_kit.trace.errors import RefusedError
+from paramgraph_kit.trace.model import Reason
+
+CHUNK = 32 << 20  # 64 GiB mapped in steps of 32 MiB took 60-85 ms on an H200
+RANGE = 512 << 30  # address space is free
+GRAIN = 2 << 20  # what cudaMalloc aligns large blocks to
+# A pointer just before or past an allocation (an end pointer, a pre-decremented iterator) falls into a gap.
+GAP = 4 << 20
+# Both sides lay memory out alike, so that an address differs between them in one byte only: what kernels' parameters
+# hold of earlier pointers (padding, unused array entries) then differs nowhere else.
+BASE = (0x1A00_0000_0000, 0x2B00_0000_0000)
+
+
+class PhantomRange:
+    """One side's range and the allocator that hands it out; entered for one capture at a time."""
+
+    def __init__(self, device: int, side: int) -> None:
+        self.device = device
+        self.base = int(call(cu.cuMemAddressReserve, RANGE, GRAIN, BASE[side], 0))
+        self._cursor = self.base
+        self._mapped = self.base
+        self._chunk: Any = None
+        self.exhausted = False
+        # Kept on self: torch holds the raw addresses of these two callbacks.
+        self._on_alloc = _ALLOC(self._alloc)
+        self._on_free = _FREE(lambda *_: None)
+        self.allocator = torch._C._cuda_customAllocator(
+            ctypes.cast(self._on_alloc, ctypes.c_void_p).value, ctypes.cast(self._on_free, ctypes.c_void_p).value
+        )
+
+    def __enter__(self) -> PhantomRange:
+        self._chunk = call(cu.cuMemCreate, CHUNK, _properties(self.device), 0)
+        self._cursor = self._mapped = self.base
+        self.exhausted = False
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._mapped > self.base:
+            call(cu.cuMemUnmap, self.base, self._mapped - self.base)
+            self._mapped = self.base
+        call(cu.cuMemRelease, self._chunk)
+        self._chunk = None
+
+    def contains(self, address: int) -> bool:
+        """Whether an address lies in this side's range."""
+        return self.base <= address < self.base + RANGE
+
+    def reserve(self, nbytes: int, residue: int = 0) -> int:
+        """A fresh address with a gap on either side, equal to ``residue`` modulo 512."""
+        start = -(-(self._cursor + GAP) // GRAIN) * GRAIN + residue % 512
+        end = start + max(nbytes, 1)
+        if end + GAP > self.base + RANGE:
+            self.exhausted = True
+            raise RefusedError(
+                Reason("phantom-exhausted", f"one call addresses more than {RANGE >> 30} GiB; compile smaller blocks")
+            )
+        self._map(end + GAP)
+        self._cursor = end
+        return start
+
+    def mark(self) -> int:
+        """Where the next allocation would go; ``rewind`` returns there."""
+        return self._cursor
+
+    def rewind(self, mark: int) -> None:
+        """Hand out the same addresses again."""
+        self._cursor = mark
+
+    def _map(self, end: int) -> None:
+        start = self._mapped
+        if end <= start:
+            return
+        # Mapping is not a stream operation, but capture in thread-local mode may object to it.
+        mode = call(cu.cuThreadExchangeStreamCaptureMode, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+        try:
+            while self._mapped < end:
+                call(cu.cuMemMap, self._mapped, CHUNK, 0, self._chunk, 0)
+                self._mapped += CHUNK
+            call(cu.cuMemSetAccess, start, self._mapped - start, [_access(self.device)], 1)
+        finally:
+            call(cu.cuThreadExchangeStreamCaptureMode, mode)
+
+    def _alloc(self, size: int, _device: int, _stream: int | None) -> int:
+        try:
+            return self.reserve(size)
+        except Exception:
+            self.exhausted = True  # an exception cannot cross the C++ caller: a null address is its "out of memory"
+            return 0
+
+
+_ALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)
+_FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)
+
+
+def _location(device: int) -> Any:
+    location = cu.CUmemLocation()
+    location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    location.id = device
+    return location
+
+
+def _properties(device: int) -> Any:
+    properties = cu.CUmemAllocationProp()
+    properties.type = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    properties.location = _location(device)
+    return properties
+
+
+def _access(device: int) -> Any:
+    access = cu.CUmemAccessDesc()
+    access.location = _location(device)
+    access.flags = cu.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    return access
+
+
+@cache
+def phantom_range(device: int, side: int) -> PhantomRange:
+    """The range of one side on one device; reserved once per process."""
+    return PhantomRange(device, side)

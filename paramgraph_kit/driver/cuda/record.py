@@ -1,0 +1,225 @@
+"""Stream capture on phantom memory: what was recorded, and which memory was live when.
+
+The caching allocator reuses freed blocks within one capture, so one address can mean several allocations. Each
+allocation is therefore labelled with how many nodes existed when it was made and when it was freed: a profile
+hook keeps the label current, the allocator's own history keeps the order.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from cuda.bindings import driver as cu
+
+from paramgraph_kit.driver.api import RawAllocation, Recording
+from paramgraph_kit.driver.cuda import nodes as graph_nodes
+from paramgraph_kit.driver.cuda.calls import call, library
+from paramgraph_kit.driver.cuda.phantom import PhantomRange, phantom_range
+from paramgraph_kit.trace.errors import RefusedError
+from paramgraph_kit.trace.model import Reason
+
+_tags = itertools.count()
+
+
+class CudaPhantom:
+    """One capture's phantom memory: a range and the pool that serves allocations from it."""
+
+    def __init__(self, device: int, side: int) -> None:
+        self.range: PhantomRange = phantom_range(device, side)
+        self.pool: Any = None
+
+    def __enter__(self) -> CudaPhantom:
+        self.range.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        torch._C._cuda_clearCublasWorkspaces()
+        self.pool = None  # its segments leave the allocator's statistics here
+        self.range.__exit__(*error)
+
+    @property
+    def base(self) -> int:
+        """Where this side's range begins: the two sides' layouts are equal up to this."""
+        return self.range.base
+
+    def reserve(self, nbytes: int, residue: int = 0) -> int:
+        """An address for an input."""
+        return self.range.reserve(nbytes, residue)
+
+    def contains(self, address: int) -> bool:
+        """Whether an address is phantom memory of this side."""
+        return self.range.contains(address)
+
+
+def record(
+    run: Callable[[], Any], phantom: CudaPhantom, stream: torch.cuda.Stream, device: int, *, survey: bool
+) -> Recording:
+    """Capture ``run`` on ``stream``, its memory served from ``phantom``; nothing executes.
+
+    With ``survey`` a first pass finds out which memory is live when. It is apart from the capture that is kept,
+    because watching leaves traces (labels, time stamps) in bytes of kernel parameters that nobody initialises.
+    """
+    allocations: list[RawAllocation] = []
+    if survey:
+        mark = phantom.range.mark()
+        with _History() as history:
+            graph, result = _capture(run, phantom, stream, device, history.labels)
+            graph.reset()
+            del result
+            torch._C._cuda_clearCublasWorkspaces()
+            allocations = history.allocations(phantom, device)
+        phantom.pool = None
+        phantom.range.rewind(mark)
+    graph, result = _capture(run, phantom, stream, device, lambda _: nullcontext())
+    raw = call(cu.cuGraphClone, cu.CUgraph(graph.raw_cuda_graph()))
+    graph.reset()  # its hold on the pool ends here: the clone is ours
+    try:
+        recorded = graph_nodes.read(raw)
+    except BaseException:
+        call(cu.cuGraphDestroy, raw)
+        raise
+    return Recording(recorded, allocations, result, raw)
+
+
+def _capture(
+    run: Callable[[], Any],
+    phantom: CudaPhantom,
+    stream: torch.cuda.Stream,
+    device: int,
+    watch: Callable[[int], AbstractContextManager[None]],
+) -> tuple[torch.cuda.CUDAGraph, Any]:
+    # A workspace cached by an earlier capture would have the same address on both sides and point nowhere.
+    torch._C._cuda_clearCublasWorkspaces()
+    # no_split: every allocation is a segment of its own, with our gaps around it.
+    phantom.pool = torch.cuda.MemPool(phantom.range.allocator, no_split=True)
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(stream):
+        try:
+            graph.capture_begin(pool=phantom.pool.id, capture_error_mode="thread_local")
+            with watch(stream.cuda_stream):
+                result = run()
+        except BaseException as error:
+            _abandon(graph, phantom, device, ended=False)
+            if phantom.range.exhausted:
+                reason = Reason("phantom-exhausted", "one call needs more address space than is set aside")
+                raise RefusedError(reason) from error
+            raise
+        try:
+            graph.capture_end()
+        except BaseException:
+            _abandon(graph, phantom, device, ended=True)
+            raise
+    return graph, result
+
+
+def _abandon(graph: torch.cuda.CUDAGraph, phantom: CudaPhantom, device: int, *, ended: bool) -> None:
+    """After a failed capture: end it, take the pool off the capture, and bring the generator back."""
+    if not ended:
+        with _ignored():
+            graph.capture_end()
+    with _ignored():  # capture_end skips this when the capture was invalidated
+        torch._C._cuda_endAllocateToPool(device, phantom.pool.id)
+    with _ignored():
+        graph.reset()
+    # Only the end of a good capture tells the generator that no capture is under way.
+    repair = torch.cuda.CUDAGraph()
+    with _ignored():
+        repair.capture_begin(capture_error_mode="thread_local")
+        torch.cuda._sleep(1)
+        repair.capture_end()
+
+
+@contextmanager
+def _ignored() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError:
+        pass
+
+
+class _History:
+    """The allocator's event history over one capture, every event labelled with the node count."""
+
+    def __init__(self) -> None:
+        self._tag = f"pgk{next(_tags)}:"
+        self._labels = [0]
+        self._was_on = False
+
+    def __enter__(self) -> _History:
+        self._was_on = torch._C._cuda_isHistoryEnabled()
+        self._metadata = torch._C._cuda_getMemoryMetadata()
+        if not self._was_on:
+            torch.cuda.memory._record_memory_history("all", context=None, stacks="python")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        torch._C._cuda_setMemoryMetadata(self._metadata)
+        if not self._was_on:
+            torch.cuda.memory._record_memory_history(None)
+
+    @contextmanager
+    def labels(self, stream: int) -> Iterator[None]:
+        """Label allocations with how many nodes the capture under way on ``stream`` has so far.
+
+        Between two lines of Python the count is exact. Inside one C call it may grow unseen, so what is made or
+        freed there gets the count at entry and a "+": a lower bound.
+        """
+        graph = ctypes.c_void_p(int(call(cu.cuStreamGetCaptureInfo, cu.CUstream(stream))[2]))
+        count = ctypes.c_size_t(0)
+        get_nodes, reference = library().cuGraphGetNodes, ctypes.byref(count)
+        set_label, tag, labels = torch._C._cuda_setMemoryMetadata, self._tag, self._labels
+        in_c = [False]
+        seen = f"{tag}0"
+
+        def hook(_frame: object, event: str, _argument: object) -> None:
+            nonlocal seen
+            get_nodes(graph, None, reference)
+            if event == "c_call":
+                in_c.append(True)
+            elif event == "call":
+                in_c.append(False)
+            elif len(in_c) > 1:
+                in_c.pop()
+            label = f"{tag}{count.value}+" if in_c[-1] else f"{tag}{count.value}"
+            if label != seen:
+                seen = label
+                labels.append(count.value)
+                set_label(label)
+
+        set_label(seen)
+        before = sys.getprofile()
+        sys.setprofile(hook)
+        try:
+            yield
+        finally:
+            sys.setprofile(before)
+            get_nodes(graph, None, reference)
+            labels.append(count.value)
+            set_label(f"{tag}{count.value}")
+
+    def allocations(self, phantom: CudaPhantom, device: int) -> list[RawAllocation]:
+        """Every allocation made in phantom memory, oldest first, with the positions that bound its life."""
+        events = torch._C._cuda_memorySnapshot(None)["device_traces"][device]
+        found: list[RawAllocation] = []
+        live: dict[int, RawAllocation] = {}
+        after = dict(itertools.pairwise(sorted(set(self._labels))))
+        for event in events:
+            address, label = event["addr"], event.get("user_metadata", "")
+            if not phantom.contains(address) or not label.startswith(self._tag):
+                continue
+            count = label.removeprefix(self._tag)
+            position = int(count.removesuffix("+"))
+            if event["action"] == "alloc":
+                live[address] = RawAllocation(address, event["size"], position)
+                found.append(live[address])
+            elif event["action"] == "free_completed" and address in live:
+                # Nodes recorded by the call that freed it came before: the next count bounds them.
+                live.pop(address).died = after.get(position, position) if count.endswith("+") else position
+        return found

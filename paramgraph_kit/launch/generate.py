@@ -1,0 +1,183 @@
+"""The launch function of one executable, generated so that a call does nothing that could be done before.
+
+    addresses of the inputs -> outputs and workspace from the caching allocator -> patch if one moved -> replay
+
+Everything that is known at capture (sizes, strides, slots) is written into the source as a constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from paramgraph_kit.capture.pair import ALIGNMENT, Captured, Kind, Output
+from paramgraph_kit.driver.api import Driver, Executable
+from paramgraph_kit.launch.plan import Plan
+
+
+class State:
+    """What one executable remembers between launches, guarded by ``lock``."""
+
+    __slots__ = ("launches", "lock", "patches", "stream", "table", "watch")
+
+    def __init__(self, lock: Any) -> None:
+        self.lock = lock
+        self.table: tuple[int, ...] = ()
+        self.stream = -1
+        self.launches = 0
+        self.patches = 0
+        # While somebody watches: called before each launch with the last table of addresses and the new one.
+        self.watch: Callable[[tuple[int, ...], tuple[int, ...]], None] | None = None
+
+
+def launch_function(
+    driver: Driver,
+    captured: Captured,
+    plan: Plan,
+    executable: Executable,
+    state: State,
+    otherwise: Callable[[list[Any]], Any],
+) -> Callable[[list[Any]], Any]:
+    """A function with the partition's own calling convention: a list that it empties in, a sequence out.
+
+    ``otherwise(inputs)`` takes calls that this executable was not captured for: other scalars or alignments.
+    """
+    scope: dict[str, Any] = {
+        "address": driver.address_of,
+        "empty": driver.empty_strided,
+        "view": driver.reinterpret,
+        "allocate": driver.allocate,
+        "free": driver.free,
+        "current_stream": driver.current_stream,
+        "join": driver.join_streams,
+        "patch": executable.patch,
+        "replay": executable.launch,
+        "otherwise": otherwise,
+        "state": state,
+        "acquire": state.lock.acquire,
+        "release": state.lock.release,
+    }
+    source = "\n".join(_source(driver, captured, plan, scope))
+    code = compile(source, "<paramgraph launch>", "exec")
+    exec(code, scope)  # noqa: S102 - generated from sizes and slots only, never from user text
+    launch: Callable[[list[Any]], Any] = scope["launch"]
+    launch.__doc__ = source
+    return launch
+
+
+def _source(driver: Driver, captured: Captured, plan: Plan, scope: dict[str, Any]) -> list[str]:
+    count = len(captured.specs)
+    tensors = captured.input_positions
+    lines = ["def launch(inputs):"]
+    if count:
+        lines.append(f" {''.join(f'i{k}, ' for k in range(count))}= inputs")
+    lines += [f" a{k} = address(i{k})" for k in tensors]
+    lines += _guard(captured, scope)
+    lines.append(" inputs.clear()")
+    returned, makers = _outputs(driver, captured, plan, scope)
+    lines += makers
+    table = [f"a{k}" for k in tensors] + [f"address(o{k})" for k in range(len(plan.fresh))]
+    lines.append(" s = current_stream()")
+    if plan.workspace_bytes:
+        table.append("w")
+        lines.append(f" w = allocate({plan.workspace_bytes}, s)")
+    lines += [
+        " acquire()",
+        " try:",
+        f"  t = ({''.join(f'{entry}, ' for entry in table)})",
+        "  if s != state.stream:",
+        "   if state.stream != -1: join(state.stream, s)",  # a patch must not overtake a launch on another stream
+        "   state.stream = s",
+        "  if state.watch is not None: state.watch(state.table, t)",
+        "  if t != state.table:",
+        "   state.table = ()",  # if patching fails half-way, the next launch patches everything
+        "   patch(t)",
+        "   state.table = t",
+        "   state.patches += 1",
+        "  replay(s)",
+        "  state.launches += 1",
+        " finally:",
+        "  release()",
+    ]
+    if plan.workspace_bytes:
+        lines.append("  free(w)")  # stream-ordered: whoever gets it next runs after this launch
+    lines += returned
+    return lines
+
+
+def _guard(captured: Captured, scope: dict[str, Any]) -> list[str]:
+    aligned = [f"a{k}" for k in captured.input_positions if _alignment(captured, k) == ALIGNMENT]
+    tests = [f"({' | '.join(aligned)}) & {ALIGNMENT - 1}"] if aligned else []
+    for k in captured.input_positions:
+        if (alignment := _alignment(captured, k)) != ALIGNMENT:
+            tests.append(f"a{k} & {2 * alignment - 1} != {alignment}")
+    rest = iter(captured.scalars)
+    for k, spec in enumerate(captured.specs):
+        if spec is None:
+            scope[f"c{k}"] = next(rest)
+            tests.append(f"i{k} != c{k}")
+    return [f" if {' or '.join(tests)}: return otherwise(inputs)"] if tests else []
+
+
+def _alignment(captured: Captured, position: int) -> int:
+    spec = captured.specs[position]
+    return spec.alignment if spec else ALIGNMENT
+
+
+def _outputs(driver: Driver, captured: Captured, plan: Plan, scope: dict[str, Any]) -> tuple[list[str], list[str]]:
+    makers: list[str] = []
+    values: list[str] = []
+    by_allocation: dict[int, list[Output]] = {}
+    for output in captured.outputs:
+        if output.kind is Kind.FRESH:
+            by_allocation.setdefault(output.source, []).append(output)
+    for slot, allocation in enumerate(plan.fresh):
+        size = captured.allocations[allocation].size
+        # The first output that fills its allocation is the allocation; others are views of it.
+        whole = next((o for o in by_allocation[allocation] if o.offset == 0 and _nbytes(o) == size), None)
+        if whole is None:
+            whole = _flat(by_allocation[allocation][0], size)
+        scope[f"t{slot}"] = whole.dtype
+        makers.append(f" o{slot} = empty({whole.size}, {whole.stride}, t{slot})")
+        by_allocation[allocation].insert(0, whole)
+    for k, output in enumerate(captured.outputs):
+        if output.kind is Kind.FIXED:
+            scope[f"f{k}"] = getattr(output.value, "tensor", output.value)
+            values.append(f"f{k}")
+        elif output.kind is Kind.ARGUMENT:
+            values.append(f"i{output.source}")
+        elif output.kind is Kind.INPUT:
+            itemsize = output.dtype.itemsize if output.dtype else 1
+            values.append(f"view(i{output.source}, {output.size}, {output.stride}, {output.offset // itemsize})")
+        elif output.source < 0:
+            scope[f"e{k}"] = output.dtype
+            values.append(f"empty({output.size}, {output.stride}, e{k})")
+        else:
+            values.append(_fresh(output, by_allocation[output.source][0], plan.fresh.index(output.source), k, scope))
+    opening, closing = ("(", ")") if captured.returns_tuple else ("[", "]")
+    return [f" return {opening}{''.join(f'{v}, ' for v in values)}{closing}"], makers
+
+
+def _fresh(output: Output, whole: Output, slot: int, k: int, scope: dict[str, Any]) -> str:
+    if output == whole:
+        return f"o{slot}"
+    assert output.dtype is not None and whole.dtype is not None
+    base = f"o{slot}"
+    if output.dtype != whole.dtype:
+        scope[f"r{k}"] = output.dtype
+        base += f".view(r{k})"
+    return f"view({base}, {output.size}, {output.stride}, {output.offset // output.dtype.itemsize})"
+
+
+def _nbytes(output: Output) -> int:
+    assert output.dtype is not None
+    if 0 in output.size:
+        return 0
+    return output.dtype.itemsize * (1 + sum((n - 1) * s for n, s in zip(output.size, output.stride, strict=True)))
+
+
+def _flat(output: Output, nbytes: int) -> Output:
+    """A one-dimensional stand-in of the output's dtype that covers a whole allocation."""
+    assert output.dtype is not None
+    length = -(-nbytes // output.dtype.itemsize)
+    return Output(Kind.FRESH, output.source, 0, (length,), (1,), output.dtype)
