@@ -19,7 +19,7 @@ _numbers = itertools.count()
 
 def paramgraph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **settings: Any) -> Any:
     """``torch.compile(model, backend="paramgraph", options={...})``; options are the fields of ``Options``."""
-    options = _options(settings.get("options"))
+    options = make_options(settings.get("options"))
     if settings.get("mode"):
         raise UnsupportedError(f"mode={settings['mode']!r} is Inductor's; backend='paramgraph' takes options=... only")
     target = driver()
@@ -37,7 +37,8 @@ def paramgraph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **settin
     return compile_for_simulator(gm, example_inputs, new_graph, target, options, number)
 
 
-def _options(given: dict[str, Any] | None) -> Options:
+def make_options(given: dict[str, Any] | None) -> Options:
+    """``Options`` from a dictionary; raises UnsupportedError for a name or a value that there is not."""
     names = [f.name for f in fields(Options)]
     unknown = sorted(set(given or ()) - set(names))
     if unknown:

@@ -1,0 +1,32 @@
+"""Whether gradients can work on a device that was added to torch at run time."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+
+from paramgraph_kit.trace.errors import UnsupportedError
+
+
+@cache
+def check_backward(device: torch.device) -> None:
+    """Run the smallest backward on the simulated device.
+
+    Autograd makes a queue for each device once, at the first ``backward()`` of the process; a device that came later
+    has none, and only an attempt can tell.
+
+    Raises:
+        UnsupportedError: a backward ran too early, so that no later one can run on the device.
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        probe = torch.zeros(1).to(device).requires_grad_()
+        try:
+            torch.autograd.grad(probe.sum(), probe)
+        except RuntimeError as error:
+            if "device_ready_queues_" not in str(error):
+                raise
+            raise UnsupportedError(
+                "a backward() ran before the simulated device was made, and autograd has no queue for it: in a fresh "
+                "process, call paramgraph_kit.device() before the first backward()"
+            ) from None

@@ -1,0 +1,190 @@
+"""The public verbs: each is a thin function that imports what it needs when it is called.
+
+Importing this module imports neither torch nor CUDA.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+# Eager, although the verbs are lazy: the first import of a subpackage sets the attribute of that name on its parent,
+# and must not do so after ``paramgraph_kit.explore`` has become the function below.
+from paramgraph_kit.explore import Explorer
+from paramgraph_kit.trace import ParamgraphError, Trace
+from paramgraph_kit.trace import load as _load
+from paramgraph_kit.trace import save as _save
+
+if TYPE_CHECKING:
+    import torch
+
+    from paramgraph_kit._diagnosis import Diagnosis
+    from paramgraph_kit.backend.report import Report
+
+
+def device() -> torch.device:
+    """``cuda`` where there is a GPU, otherwise the simulated device, which the first call makes.
+
+    Without a GPU call this before the first ``backward()`` of the process.
+
+    Raises:
+        UnsupportedError: torch is too old, another backend has taken the simulator's slot, or a ``backward()`` has
+            run before the simulated device was made.
+
+    Examples:
+        >>> device().type in ("cuda", "sim")
+        True
+    """
+    from paramgraph_kit._autograd import check_backward
+    from paramgraph_kit.driver import select
+
+    found = select.device()
+    if found.type != "cuda":
+        check_backward(found)
+    return found
+
+
+def compile(model: Any, **options: Any) -> Any:  # noqa: A001 - the verb that torch uses
+    """``torch.compile`` with this backend: partitions become CUDA graphs whose addresses are patched at launch.
+
+    Args:
+        model: a function or a module on ``device()``.
+        options: ``patching`` ("auto", "device" or "host") and ``select`` ("always" or "never").
+
+    Raises:
+        UnsupportedError: an unknown option, or a value that it does not have.
+
+    Examples:
+        >>> double = compile(lambda x: x * 2)
+        >>> never = compile(lambda x: x * 2, select="never")  # the same code without graphs, to compare with
+    """
+    import torch
+
+    from paramgraph_kit.backend import make_options, paramgraph
+
+    make_options(options)
+    return torch.compile(model, backend=paramgraph, options=options or None)
+
+
+def report(model: Any = None) -> Report:
+    """What was graphed of a compiled model, what was not and why, and what it costs.
+
+    Args:
+        model: a compiled function or module, or a module with compiled parts; everything alive if None.
+
+    Raises:
+        ParamgraphError: ``model`` is nothing that can have been compiled.
+
+    Examples:
+        >>> print(report(lambda x: x))  # doctest: +ELLIPSIS
+        paramgraph report
+        ...
+        nothing is compiled yet: call the model once, compiled with backend="paramgraph"
+    """
+    from paramgraph_kit.backend.report import make_report
+
+    return make_report(model)
+
+
+def watch(title: str = "watch") -> AbstractContextManager[Trace]:
+    """Record partitions, captures, launches, failures and memory while a ``with`` block runs.
+
+    Args:
+        title: what the trace is called.
+
+    Examples:
+        >>> with watch("nothing") as trace:
+        ...     pass
+        >>> len(trace.launches)
+        0
+    """
+    from paramgraph_kit.backend.watch import watching
+    from paramgraph_kit.doctor import explain
+
+    return watching(title, explain)
+
+
+def diagnose(error: BaseException) -> Diagnosis:
+    """Why a capture failed: the real cause, your line, and what to write instead.
+
+    Args:
+        error: the exception that a failed capture raised.
+
+    Raises:
+        ParamgraphError: ``error`` is no exception.
+
+    Examples:
+        >>> print(diagnose(RuntimeError("CUDA graphs must be captured on a non-default stream.")))
+        ...     # doctest: +ELLIPSIS
+        The capture was begun on the default stream  [default-stream]
+        ...
+    """
+    from paramgraph_kit._diagnosis import Diagnosis
+    from paramgraph_kit.doctor import explain
+
+    if not isinstance(error, BaseException):
+        raise ParamgraphError(
+            f"diagnose takes the exception that a failed capture raised, not a {type(error).__name__}: "
+            "catch it with 'except Exception as error' and pass error"
+        )
+    return Diagnosis(explain(error))
+
+
+def explore(what: Any) -> Explorer:
+    """Look at a trace, a report or a compiled model: a picture in a notebook, text in a terminal.
+
+    Raises:
+        ParamgraphError: ``what`` is none of these.
+
+    Examples:
+        >>> with watch("nothing") as trace:
+        ...     pass
+        >>> explore(trace)
+        Explorer(Trace('nothing', ...: 0 partitions, 0 captures, 0 launches, 0 failures, 0 pool events))
+    """
+    return Explorer(_trace_of("explore", what))
+
+
+def save(what: Any, path: str | os.PathLike[str], *, strip_source: bool = False) -> Path:
+    """Write a trace, or that of a report or a compiled model, to a file and return its path.
+
+    Args:
+        what: what ``watch``, ``report`` or ``load`` returned, or a compiled model.
+        path: where to write, by custom ``*.pgtrace``.
+        strip_source: leave out source lines and paths.
+
+    Raises:
+        TraceError: the file cannot be written.
+
+    Examples:
+        >>> save(report(), "model.pgtrace")  # doctest: +SKIP
+        PosixPath('model.pgtrace')
+    """
+    return _save(_trace_of("save", what), path, strip_source=strip_source)
+
+
+def load(path: str | os.PathLike[str]) -> Trace:
+    """Read a trace file; what was live when it was written is ``recorded`` from now on.
+
+    Raises:
+        TraceError: no such file, damaged, or no trace.
+
+    Examples:
+        >>> load("model.pgtrace")  # doctest: +SKIP
+        Trace('model', recorded: 3 partitions, 2 captures, 40 launches, 0 failures, 812 pool events)
+    """
+    return _load(path)
+
+
+def _trace_of(verb: str, what: Any) -> Trace:
+    if isinstance(what, Trace):
+        return what
+    trace = getattr(what, "trace", None)
+    if isinstance(trace, Trace):  # a report; asked for by shape, so that looking at a file needs no torch
+        return trace
+    if what is None or isinstance(what, (str, os.PathLike)):
+        hint = f"; {verb} a file with {verb}(load(path))" if what is not None else ""
+        raise ParamgraphError(f"{verb} takes a trace, a report or a compiled model, not {what!r}{hint}")
+    return report(what).trace
