@@ -39,6 +39,7 @@ SIMULATOR = tuple(  # what driver/sim is built on; checked together before the d
         ("torch._C:_get_privateuse1_backend_name", "whether the device slot is free"),
         ("torch._C:DispatchKeySet", "calling a CPU kernel that touches metadata only"),
         ("torch._C:DispatchKey", "naming the CPU's kernels"),
+        ("torch._C:_ExcludeDispatchKeyGuard", "running an operation below autocast"),
         ("torch._C:_dispatch_get_all_op_names", "which operations there are"),
         ("torch._C:_dispatch_has_kernel_for_dispatch_key", "which of them have a CPU kernel"),
         ("torch._C:_current_graph_task_id", "whether a kernel runs in a backward"),

@@ -235,6 +235,39 @@ def test_patching_a_word_moves_what_is_read_and_written(sim: torch.device, cuda:
         graph.replay()
 
 
+def test_pinned_memory_is_copied_at_each_replay(sim: torch.device, cuda: Any) -> None:
+    # GIVEN a graph that copies from and to pinned memory without blocking
+    source, target = torch.ones(3).pin_memory(), torch.zeros(3).pin_memory()
+    x = torch.zeros(3, device=sim)
+
+    def run() -> None:
+        x.copy_(source, non_blocking=True)
+        target.copy_(x * 2, non_blocking=True)
+
+    graph, _ = captured(cuda, run)
+    assert [n.kind for n in graph.nodes()] == [NodeKind.MEMCPY, NodeKind.KERNEL, NodeKind.MEMCPY]
+    # WHEN the host's bytes change between replays THEN each replay sees what is there
+    for value in (3.0, 4.0):
+        source.fill_(value)
+        graph.replay()
+        assert target.tolist() == [2 * value] * 3
+    # WHEN the copy blocks THEN it is a synchronisation
+    with pytest.raises(torch.AcceleratorError, match="previous error"):
+        captured(cuda, lambda: x.copy_(source))
+
+
+def test_memory_pools_of_the_user(sim: torch.device, cuda: Any) -> None:
+    # GIVEN a pool of one's own
+    pool = cuda.MemPool()
+    with cuda.use_mem_pool(pool):
+        x = torch.ones(1000, device=sim)
+    y = torch.ones(1000, device=sim)
+    # THEN what was made inside lies in its segments and nothing else does
+    mine = [s for s in cuda.memory_snapshot() if s["segment_pool_id"] == pool.id]
+    assert [s["address"] <= x.data_ptr() < s["address"] + s["total_size"] for s in mine] == [True]
+    assert [s["address"] <= y.data_ptr() < s["address"] + s["total_size"] for s in mine] == [False]
+
+
 # failures
 
 

@@ -17,6 +17,7 @@ from torch import nn
 
 from paramgraph_kit.driver.select import device, driver, twin
 from paramgraph_kit.driver.sim.machine import machine
+from paramgraph_kit.driver.torch_names import missing
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
 
@@ -66,6 +67,12 @@ def test_a_device_that_cannot_be_made_is_refused_in_one_line(before: str, messag
     assert len(lines) == 2
     assert message in lines[0]
     assert lines[1] == "False False"
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_every_private_name_of_torch_is_there() -> None:
+    # GIVEN this torch THEN nothing that the package relies on is gone
+    assert missing() == []
 
 
 def test_a_tensor_lies_at_the_address_of_its_block(sim: torch.device) -> None:

@@ -15,7 +15,7 @@ from paramgraph_kit.driver.api import Binding, Driver, Executable, Phantom, RawA
 from paramgraph_kit.driver.select import device, driver, twin
 from paramgraph_kit.driver.sim.driver import SimDriver
 from paramgraph_kit.driver.sim.machine import machine
-from paramgraph_kit.trace.errors import UnsupportedError
+from paramgraph_kit.trace.errors import RefusedError, UnsupportedError
 from paramgraph_kit.trace.model import NodeKind
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
@@ -49,7 +49,7 @@ def record(d: Driver, run: Run, tensors: list[torch.Tensor], side: int) -> Recor
             d.tensor_at(m.address, m.size, t.shape, t.stride(), 0, t.dtype)
             for m, t in zip(mirrors, tensors, strict=True)
         ]
-        recording = d.record(lambda: run(*mirrored), phantom)
+        recording = d.record(lambda: run(*mirrored), phantom, survey=True)
     recording.allocations[:0] = mirrors
     return recording
 
@@ -245,6 +245,36 @@ def test_a_failed_recording_leaves_no_trace(how: str) -> None:
     assert record(d, lambda t: t + 1, [x], 1).nodes
 
 
+def test_what_cannot_be_patched_is_refused() -> None:
+    # GIVEN functions that copy from pinned memory, launch a graph, or are called inside another capture
+    d = driver()
+    cuda = twin()
+    x = torch.ones(4, device=device())
+    pinned = torch.ones(4).pin_memory()
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph):
+        y = x * 3
+
+    def launches(t: torch.Tensor) -> torch.Tensor:
+        graph.replay()
+        return t + 1
+
+    # WHEN they are recorded THEN the reason is the GPU driver's
+    for run, code in ((lambda t: t.copy_(pinned, non_blocking=True), "host-memcpy"), (launches, "opaque-node")):
+        with pytest.raises(RefusedError) as caught:
+            record(d, run, [x], 0)
+        assert caught.value.reason.code == code
+    outer = cuda.CUDAGraph()
+    with cuda.graph(outer):
+        graph.replay()
+        with pytest.raises(RefusedError, match="another capture is under way"):
+            record(d, mlp, inputs(), 0)
+    # THEN the other capture is none the worse, and a graph within a graph runs
+    x.fill_(2)
+    outer.replay()
+    assert y.tolist() == [6] * 4
+
+
 def test_recording_takes_its_own_open_phantom() -> None:
     # GIVEN a phantom that is closed WHEN it is recorded on THEN that is refused, and so is a third side
     d = driver()
@@ -254,7 +284,7 @@ def test_recording_takes_its_own_open_phantom() -> None:
         assert phantom.contains(address)
     closed: Phantom = phantom
     with pytest.raises(UnsupportedError, match="open phantom"):
-        d.record(lambda: None, closed)
+        d.record(lambda: None, closed, survey=True)
     with pytest.raises(ValueError, match="two capture sides, 0 and 1, not 2"), d.phantom(2):
         pass
 
@@ -272,7 +302,7 @@ def test_backward_is_recorded_on_phantom_memory_too() -> None:
     # WHEN it is recorded THEN all its memory is phantom
     with d.phantom(0) as phantom:
         mirrored = [d.tensor_at(phantom.reserve(t.nbytes), t.nbytes, t.shape, t.stride(), 0, t.dtype) for t in (x, w)]
-        recording = d.record(lambda: run(*mirrored), phantom)
+        recording = d.record(lambda: run(*mirrored), phantom, survey=True)
         assert all(phantom.contains(t.data_ptr()) for t in recording.result)
         assert all(phantom.contains(a.address) for a in recording.allocations)
     assert any("tanh_backward" in n.name for n in recording.nodes)

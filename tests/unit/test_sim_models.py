@@ -134,3 +134,68 @@ def test_models_trace_with_aot_autograd(name: str) -> None:
     for p, q in zip(model.parameters(), compiled.parameters(), strict=True):
         torch.testing.assert_close(q.grad, p.grad, rtol=1e-4, atol=1e-5)
     torch.compiler.reset()
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+@pytest.mark.parametrize("bias", [True, False])
+def test_recurrent_layers_equal_the_cpus(kind: Any, bias: bool) -> None:
+    # GIVEN two layers on the CPU and on the device, where torch calls fused cells
+    torch.manual_seed(0)
+    model = kind(4, 6, 2, bias=bias)
+    other = copy.deepcopy(model).to(device())
+    x = torch.randn(5, 3, 4)
+    # WHEN both run forward and backward THEN outputs and gradients agree
+    outputs = [model(x)[0], other(x.to(device()))[0]]
+    torch.testing.assert_close(outputs[1].cpu(), outputs[0])
+    for y in outputs:
+        torch.autograd.backward(y.square().sum())
+    for p, q in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(q.grad.cpu(), p.grad)
+
+
+def test_autocast_follows_cudas_lists() -> None:
+    # GIVEN a model of float32 weights
+    model = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 3)).to(device())
+    x = torch.randn(5, 4, device=device())
+    # WHEN it runs under autocast
+    with torch.autocast("sim", dtype=torch.bfloat16):
+        hidden = model[0](x)
+        normed = model[1](hidden)
+        y = model(x)
+        loss = nn.functional.cross_entropy(y, torch.zeros(5, dtype=torch.int64, device=device()))
+    # THEN products are bfloat16, norms and losses float32, gradients as the weights
+    assert (hidden.dtype, y.dtype) == (torch.bfloat16, torch.bfloat16)
+    assert (normed.dtype, loss.dtype) == (torch.float32, torch.float32)
+    torch.autograd.backward(loss)
+    assert {p.grad.dtype for p in model.parameters() if p.grad is not None} == {torch.float32}
+    assert (x @ x.t()).dtype == torch.float32
+
+
+def test_graphed_callables_copy_their_inputs_and_train(cuda: Any) -> None:
+    # GIVEN a module graphed the usual way and its eager copy
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)).to(device())
+    eager = copy.deepcopy(model)
+    graphed = cuda.make_graphed_callables(model, (torch.randn(3, 4, device=device(), requires_grad=True),))
+    outputs = []
+    for _ in range(2):
+        x = torch.randn(3, 4, device=device(), requires_grad=True)
+        z = x.detach().clone().requires_grad_()
+        model.zero_grad()
+        eager.zero_grad()
+        # WHEN both run on new inputs THEN results and gradients are the same bits
+        y, wanted = graphed(x), eager(z)
+        assert torch.equal(y, wanted)
+        torch.autograd.backward([(y**2).sum(), (wanted**2).sum()])
+        assert x.grad is not None
+        assert z.grad is not None
+        assert torch.equal(x.grad, z.grad)
+        for p, q in zip(model.parameters(), eager.parameters(), strict=True):
+            assert p.grad is not None
+            assert q.grad is not None
+            assert torch.equal(p.grad, q.grad)
+        outputs.append(y)
+    # THEN the first output was overwritten by the second call
+    assert torch.equal(*outputs)
+    # WHEN an argument is no tensor THEN torch's words refuse it
+    with pytest.raises(TypeError, match="sample_args for each callable must contain only Tensors"):
+        cuda.make_graphed_callables(model, (1.0,))

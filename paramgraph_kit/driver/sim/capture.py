@@ -8,12 +8,13 @@ import warnings
 from collections.abc import Sequence
 
 from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.trace.model import NodeKind
 
 from .allocator import PoolId
 from .errors import cuda_error
 from .graph import SimNode
 from .machine import machine
-from .stream import MODES, Capture, current_stream, default_stream, open_captures, set_current
+from .stream import MODES, Capture, Stream, current_stream, default_stream, open_captures, set_current
 
 _unseen = torch_name("_DisableTorchDispatch")
 _below_autograd = torch_name("_AutoDispatchBelowAutograd")
@@ -113,10 +114,24 @@ class CUDAGraph:
         """Launch the graph on the current stream."""
         if not self._ready or self._capture is None:
             raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
-        capture = current_stream().capture
-        if capture is not None:
-            raise capture.fail(900)
+        stream = current_stream()
+        if stream.capture is not None:
+            self._become_child(stream, stream.capture)
+            return
         run_nodes(self._capture.nodes, self._capture.random_offset)
+
+    def _become_child(self, stream: Stream, outer: Capture) -> None:
+        """Launched on a capturing stream a graph becomes one node of that capture."""
+        assert self._capture is not None
+        outer.check()
+        nodes, random = tuple(self._capture.nodes), self._capture.random_offset
+
+        def work(views: object, state: object) -> None:
+            run_nodes(nodes, random)
+
+        node = SimNode(NodeKind.CHILD_GRAPH, "child graph", [], [], b"", work, stream.tail)
+        stream.tail = (len(outer.nodes),)
+        outer.nodes.append(node)
 
     def reset(self) -> None:
         """Drop the graph; its pool's unused memory goes back at the next ``empty_cache``."""

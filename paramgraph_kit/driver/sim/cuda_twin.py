@@ -139,6 +139,13 @@ def synchronize(device: Any = None) -> None:
     forbid_device_sync()
 
 
+def make_graphed_callables(*args: Any, **kwargs: Any) -> Any:
+    """See ``graphed.make_graphed_callables``."""
+    from . import graphed
+
+    return graphed.make_graphed_callables(*args, **kwargs)
+
+
 # memory
 
 

@@ -43,12 +43,14 @@ def register() -> torch.device:
     for needed in SIMULATOR:
         torch_name(needed.key)
     from . import cuda_twin
+    from .autocast import install_autocast
     from .kernels import Kernel, for_every_cpu_operation
     from .pinned import is_pinned, pin
+    from .recurrent import recurrent_kernels
     from .special import special_kernels
 
     kernels = for_every_cpu_operation(Kernel)
-    kernels.update(special_kernels())
+    kernels.update(special_kernels() | recurrent_kernels())
     setup = torch_name("_setup_privateuseone_for_python_backend")
     setup("sim", backend_module=cuda_twin)
     library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -58,7 +60,7 @@ def register() -> torch.device:
             library.impl(name, kernel if isinstance(kernel, types.FunctionType) else kernel.__call__, "PrivateUse1")
     library.impl("_pin_memory", pin, "CPU")
     library.impl("is_pinned", is_pinned, "CPU")
-    _library = library
+    _library = (library, install_autocast(library))
     register_optimizer_step_pre_hook(refuse_uncapturable)
     _register_serialization()
     return torch.device("sim", 0)

@@ -13,15 +13,14 @@ import torch
 
 from paramgraph_kit.driver.api import Binding, Phantom, RawNode, Recording
 from paramgraph_kit.driver.torch_names import torch_name
-from paramgraph_kit.trace.errors import UnsupportedError
-from paramgraph_kit.trace.model import NodeKind, Origin, Source
+from paramgraph_kit.trace.errors import RefusedError, UnsupportedError
+from paramgraph_kit.trace.model import NodeKind, Origin, Reason, Source
 
 from .arena import GRANULE
 from .capture import begin, end, run_nodes
-from .cuda_twin import synchronize
 from .device import register
 from .errors import out_of_memory
-from .graph import SimNode
+from .graph import HOST_COPY, SimNode
 from .machine import machine
 from .phantom import SimPhantom
 from .stream import Stream, current_stream, open_captures, set_current, stream_of
@@ -75,6 +74,15 @@ class SimExecutable:
 
 def _current_stream() -> int:
     return current_stream().cuda_stream
+
+
+def refuse_node(node: SimNode) -> None:
+    """Raise RefusedError for a node that cannot be given new addresses, with the GPU driver's reasons."""
+    if node.name == HOST_COPY:
+        raise RefusedError(Reason("host-memcpy", "a copy from or to host memory stays at its captured address"))
+    if node.kind not in (NodeKind.KERNEL, *LOWERED):
+        name = str(node.kind)
+        raise RefusedError(Reason("opaque-node", f"a {name} node cannot be given new addresses", operation=name))
 
 
 class SimDriver:
@@ -138,7 +146,8 @@ class SimDriver:
         if not isinstance(phantom, SimPhantom) or not phantom.open:
             raise UnsupportedError("record() takes an open phantom of this driver's own phantom()")
         m = self._machine
-        synchronize()
+        if open_captures():
+            raise RefusedError(Reason("capture-under-way", "another capture is under way in this process"))
         before = current_stream()
         self._stream = self._stream or Stream()
         was_left = m.generator.left_in_capture
@@ -171,6 +180,8 @@ class SimDriver:
             m.generator.left_in_capture = was_left
             set_current(before)
         phantom.close()
+        for node in done.nodes:
+            refuse_node(node)
         nodes = [
             RawNode(
                 kind=NodeKind.KERNEL if node.kind in LOWERED else node.kind,

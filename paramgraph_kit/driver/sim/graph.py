@@ -18,6 +18,8 @@ from paramgraph_kit.trace.model import NodeKind
 if TYPE_CHECKING:
     from .arena import Arena
 
+HOST_COPY = "memcpy from or to the host"
+
 Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]  # size, stride, dtype of an operand
 
 # (operands, seed and offset or None) -> None: executes the operation on CPU tensors over device memory

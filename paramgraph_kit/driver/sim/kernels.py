@@ -98,8 +98,9 @@ def leaves(result: Any) -> list[Any]:
 class Kernel:
     """One aten overload on the device."""
 
-    def __init__(self, op: torch._ops.OpOverload) -> None:
+    def __init__(self, op: torch._ops.OpOverload, function: Callable[..., Any] | None = None) -> None:
         self.op = op
+        self.function = function or op  # what runs on CPU (and meta) tensors
         schema = op._schema
         self.name = f"{op._opname}" + ("" if op._overloadname in ("default", "") else f".{op._overloadname}")
         self.random = torch.Tag.nondeterministic_seeded in op.tags
@@ -141,20 +142,19 @@ class Kernel:
         if value.dim() == 0:
             return value.clone()  # its value is read at launch: baked
         raise RuntimeError(
-            f"Expected all tensors to be on the same device, but found at least two devices, {DEVICE_NAME}:0 and cpu! "
-            f"(when checking arguments of {self.op})"
+            f"Expected all tensors to be on the same device, but found at least two devices, {DEVICE_NAME}:0 and cpu!"
         )
 
     def invoke(self, flat: Sequence[Any], spec: Spec, state: tuple[int, int] | None) -> list[Any]:
         """Run the CPU kernel on CPU arguments; its results as a flat list."""
         args, kwargs = unflatten(flat, spec)
         if state is None:
-            result = self.op(*args, **kwargs)
+            result = self.function(*args, **kwargs)
         elif self.takes_generator:
             kwargs["generator"] = machine().generator.cpu_generator(*state)
-            result = self.op(*args, **kwargs)
+            result = self.function(*args, **kwargs)
         else:
-            result = with_default_generator(*state, lambda: self.op(*args, **kwargs))
+            result = with_default_generator(*state, lambda: self.function(*args, **kwargs))
         return leaves(result)
 
     # eager
@@ -255,7 +255,7 @@ class Kernel:
         flat = [META if isinstance(v, torch.device) else v for v in meta_flat]
         args, kwargs = unflatten(flat, spec)
         try:
-            return leaves(self.op(*args, **kwargs))
+            return leaves(self.function(*args, **kwargs))
         except NotImplementedError:
             # No meta kernel: run the CPU one on zeros, which no reader ever sees.
             flat = list(meta_flat)

@@ -33,9 +33,9 @@ class SimPhantom:
     def __init__(self, side: int, reuse: bool = True) -> None:
         self.side = side
         self.reuse = reuse
-        self.start = self.base = _BASE + side * _SIDE
-        self.stop = self.start + _SIDE
-        self._next = self.start + (7 + 4 * side) * ROUND
+        self.base = _BASE + side * _SIDE
+        self.stop = self.base + _SIDE
+        self._next = self.base + (7 + 4 * side) * ROUND
         self._count = 0
         self._live: dict[int, tuple[_Piece, RawAllocation]] = {}
         self._free: list[_Piece] = []
@@ -49,7 +49,7 @@ class SimPhantom:
 
     def contains(self, address: int) -> bool:
         """Whether an address lies in this side's range."""
-        return self.start <= address < self.stop
+        return self.base <= address < self.stop
 
     def allocate(self, nbytes: int) -> int:
         """An address for a tensor made while recording, perhaps one that was freed before."""

@@ -9,7 +9,7 @@ import torch
 
 from paramgraph_kit.trace.model import NodeKind
 
-from .graph import pack_scalar
+from .graph import HOST_COPY, pack_scalar
 from .kernels import Kernel, pageable_copy_forbidden, record, resize
 from .machine import CPU_KEY, DEVICE_NAME, machine
 from .pinned import is_pinned
@@ -136,7 +136,7 @@ def _host_copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -
         _copy_work((views[0], host) if to_device else (host, views[0]), state)
 
     # The host address is baked; torch's host allocator never reuses a block that a capture has seen, so neither do we.
-    record(stream.capture, stream, NodeKind.MEMCPY, "memcpy", [device], pack_scalar(host.data_ptr()), work)
+    record(stream.capture, stream, NodeKind.MEMCPY, HOST_COPY, [device], pack_scalar(host.data_ptr()), work)
 
 
 def copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:

@@ -1,0 +1,78 @@
+"""The fused cells that torch's LSTM and GRU call on a device; CPU has none, so they are written out here.
+
+Gates are laid out as CUDA's kernels have them: in, forget, cell, out for LSTM; reset, update, new for GRU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .kernels import Kernel
+
+Grad = Tensor | None
+
+
+def lstm_cell(gates: Tensor, hidden: Tensor, cx: Tensor, b1: Grad = None, b2: Grad = None) -> tuple[Tensor, ...]:
+    """(hy, cy, workspace) of one step."""
+    total = _biased(gates, b1) + _biased(hidden, b2)
+    i, f, g, o = total.chunk(4, 1)
+    i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+    cy = f * cx + i * g
+    return o * cy.tanh(), cy, torch.cat((i, f, g, o), 1)
+
+
+def lstm_cell_backward(
+    grad_hy: Grad, grad_cy: Grad, cx: Tensor, cy: Tensor, workspace: Tensor, has_bias: bool
+) -> tuple[Grad, ...]:
+    """(gates, cx, bias) gradients of one step."""
+    i, f, g, o = workspace.chunk(4, 1)
+    t = cy.tanh()
+    gh = torch.zeros_like(cy) if grad_hy is None else grad_hy
+    gc = gh * o * (1 - t * t)
+    if grad_cy is not None:
+        gc = gc + grad_cy
+    gates = torch.cat(
+        (gc * g * i * (1 - i), gc * cx * f * (1 - f), gc * i * (1 - g * g), gh * t * o * (1 - o)),
+        1,
+    )
+    return gates, gc * f, gates.sum(0) if has_bias else None
+
+
+def gru_cell(gates: Tensor, hidden: Tensor, hx: Tensor, b1: Grad = None, b2: Grad = None) -> tuple[Tensor, ...]:
+    """(hy, workspace) of one step."""
+    ir, iz, new = _biased(gates, b1).chunk(3, 1)
+    hr, hz, hn = _biased(hidden, b2).chunk(3, 1)
+    r, z = (ir + hr).sigmoid(), (iz + hz).sigmoid()
+    n = (new + r * hn).tanh()
+    return n + z * (hx - n), torch.cat((r, z, n, hx, hn), 1)
+
+
+def gru_cell_backward(grad_hy: Tensor, workspace: Tensor, has_bias: bool) -> tuple[Grad, ...]:
+    """(input gates, hidden gates, hx, input bias, hidden bias) gradients of one step."""
+    r, z, n, hx, hn = workspace.chunk(5, 1)
+    gz = grad_hy * (hx - n) * z * (1 - z)
+    gn = grad_hy * (1 - z) * (1 - n * n)
+    gr = gn * hn * r * (1 - r)
+    inputs, hidden = torch.cat((gr, gz, gn), 1), torch.cat((gr, gz, gn * r), 1)
+    bias = (inputs.sum(0), hidden.sum(0)) if has_bias else (None, None)
+    return inputs, hidden, grad_hy * z, *bias
+
+
+def _biased(gates: Tensor, bias: Grad) -> Tensor:
+    return gates if bias is None else gates + bias
+
+
+def recurrent_kernels() -> dict[str, Any]:
+    """The cells by the names of their operations."""
+    aten = torch.ops.aten
+    return {
+        "_thnn_fused_lstm_cell": Kernel(aten._thnn_fused_lstm_cell.default, lstm_cell),
+        "_thnn_fused_lstm_cell_backward_impl": Kernel(
+            aten._thnn_fused_lstm_cell_backward_impl.default, lstm_cell_backward
+        ),
+        "_thnn_fused_gru_cell": Kernel(aten._thnn_fused_gru_cell.default, gru_cell),
+        "_thnn_fused_gru_cell_backward": Kernel(aten._thnn_fused_gru_cell_backward.default, gru_cell_backward),
+    }
