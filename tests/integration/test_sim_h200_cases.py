@@ -110,6 +110,43 @@ def test_the_simulator_does_what_an_h200_did(name: str, cuda: Any) -> None:
     assert without_numbers(printed.getvalue()) == without_numbers(on_simulator(expected["printed"]))
 
 
+WAITS = {k: c["h200"].get("sync_debug_warnings") for k, c in CASES.items() if k not in LEFT_OUT and "program" not in c}
+
+
+@pytest.mark.parametrize("name", sorted(k for k, n in WAITS.items() if n is not None))
+def test_the_host_waits_as_often_as_on_an_h200(name: str, cuda: Any) -> None:
+    # GIVEN the setup of a case, and its body run once
+    case = CASES[name]
+    names: dict[str, Any] = {"torch": torch, "nn": nn, "F": F, "C": cuda, "g": cuda.CUDAGraph()}
+    body = compile(on_simulator(case["body"]), "body", "exec")
+    exec(on_simulator(case["setup"]), names)
+    exec(body, names)
+    # WHEN the body runs again and every wait is to be told
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        cuda.set_sync_debug_mode("warn")
+        try:
+            exec(body, names)
+        finally:
+            cuda.set_sync_debug_mode("default")
+    # THEN there are as many as an H200 told
+    assert sum("called a synchronizing CUDA operation" in str(w.message) for w in caught) == WAITS[name]
+
+
+def test_waiting_can_be_made_an_error(cuda: Any) -> None:
+    # GIVEN the mode "error" WHEN the host waits THEN torch's words are raised
+    x = torch.ones(2, device=device())
+    cuda.set_sync_debug_mode("error")
+    try:
+        assert cuda.get_sync_debug_mode() == 2
+        with pytest.raises(RuntimeError, match="called a synchronizing CUDA operation"):
+            x.sum().item()
+    finally:
+        cuda.set_sync_debug_mode(0)
+    with pytest.raises(RuntimeError, match="invalid value of debug_mode"):
+        cuda.set_sync_debug_mode("loud")
+
+
 def test_nothing_is_left_out_without_need() -> None:
     # GIVEN the cases that are left out THEN each is one of the data's, and they are few
     assert set(LEFT_OUT) <= set(CASES)

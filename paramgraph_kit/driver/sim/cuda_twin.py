@@ -15,7 +15,16 @@ import torch
 from .allocator import DEFAULT_POOL, PoolId
 from .capture import CUDAGraph, recover
 from .machine import DEVICE_NAME, machine
-from .stream import Event, Stream, current_stream, default_stream, forbid_device_sync, set_current
+from .stream import (
+    Event,
+    Stream,
+    current_stream,
+    default_stream,
+    forbid_device_sync,
+    get_sync_debug_mode,
+    set_current,
+    set_sync_debug_mode,
+)
 
 __all__ = [
     "CUDAGraph",
@@ -24,8 +33,10 @@ __all__ = [
     "Stream",
     "current_stream",
     "default_stream",
+    "get_sync_debug_mode",
     "graph",
     "recover",
+    "set_sync_debug_mode",
 ]
 
 

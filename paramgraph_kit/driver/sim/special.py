@@ -13,7 +13,7 @@ from .graph import HOST_COPY, pack_scalar
 from .kernels import Kernel, pageable_copy_forbidden, record, resize
 from .machine import CPU_KEY, DEVICE_NAME, machine
 from .pinned import is_pinned
-from .stream import Capture, current_stream, forbid_in_capture
+from .stream import Capture, current_stream, forbid_in_capture, note_wait
 
 aten = torch.ops.aten
 
@@ -123,6 +123,8 @@ def _host_copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -
     if host.device.type != "cpu":
         raise NotImplementedError(f"the simulated device exchanges data with the CPU only, not with {host.device}")
     if stream.capture is None:
+        if not (non_blocking and (device is target or is_pinned(host))):
+            note_wait()
         over = m.twin(device)
         _copy_work((over, host) if device is target else (host, over), None)
         return
@@ -246,6 +248,8 @@ def index_put_impl_(
                 tensor.masked_fill_(mask.expand(tensor.shape), value)
                 return tensor
         forbid_in_capture(current_stream())
+    elif values.numel() > 1 and any(_is_mask(i) for i in indices):
+        note_wait()
     _index_put(tensor, indices, values, accumulate, unsafe)
     return tensor
 
@@ -268,6 +272,8 @@ def host_copy_kernel(op: Any, harmless: Callable[..., bool]) -> Callable[..., An
     def call(*args: Any, **kwargs: Any) -> Any:
         if not harmless(*args, **kwargs):
             pageable_copy_forbidden(current_stream())
+            note_wait()  # once for the smallest value,
+            note_wait()  # once for the largest
         return run(*args, **kwargs)
 
     return call
@@ -277,6 +283,7 @@ def repeat_interleave(repeats: torch.Tensor, *, output_size: int | None = None) 
     """``aten::repeat_interleave.Tensor``: without ``output_size`` the host waits for the sum."""
     if output_size is None:
         forbid_in_capture(current_stream())
+        note_wait()  # CUDA's kernel waits twice: for the sum, and to check the signs
     found: torch.Tensor = _repeat_interleave(repeats, output_size=output_size)
     return found
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -131,7 +132,7 @@ class Stream:
 
     def query(self) -> bool:
         """Whether the stream's work is done, always true here; raises 900 in a capture."""
-        forbid_in_capture(self)
+        forbid_in_capture(self if self.capture is not None else None)
         return True
 
     def is_capturing(self) -> bool:
@@ -215,6 +216,7 @@ class _Table:
         self._local = threading.local()
         self.streams: dict[int, Stream] = {}
         self.captures: list[Capture] = []
+        self.sync_debug = 0
         self.engine_stream: Stream | None = None  # see current_stream
         self.engine_log: list[tuple[int, Stream]] = []
 
@@ -303,12 +305,34 @@ def forbid_in_capture(stream: Stream | None) -> None:
         if stream.capture is not None:
             stream.capture.check()
             raise stream.capture.fail(900)
+        note_wait()
         return
     for capture in _table.captures:
         mine = capture.thread == threading.get_ident()
         if capture.mode == "global" or (capture.mode == "thread_local" and mine):
             capture.check()
             raise capture.fail(900)
+
+
+def note_wait() -> None:
+    """Warn or raise where ``set_sync_debug_mode`` asks for it, before the host waits for the device."""
+    if _table.sync_debug == 1:
+        warnings.warn("called a synchronizing CUDA operation", UserWarning, stacklevel=3)
+    elif _table.sync_debug == 2:
+        raise RuntimeError("called a synchronizing CUDA operation")
+
+
+def set_sync_debug_mode(debug_mode: int | str) -> None:
+    """Say what a call that makes the host wait does: 0 "default" nothing, 1 "warn", 2 "error"."""
+    names = ("default", "warn", "error")
+    if debug_mode not in names and debug_mode not in (0, 1, 2):
+        raise RuntimeError("invalid value of debug_mode, expected one of `default`, `warn`, `error`")
+    _table.sync_debug = names.index(debug_mode) if isinstance(debug_mode, str) else debug_mode
+
+
+def get_sync_debug_mode() -> int:
+    """The mode that ``set_sync_debug_mode`` set, as a number."""
+    return _table.sync_debug
 
 
 def forbid_device_sync() -> None:
