@@ -9,12 +9,15 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.backend.registry import CompiledGraph, code_being_compiled
+from paramgraph_kit.backend.registry import CompiledGraph, site_being_compiled
 from paramgraph_kit.driver.select import driver
+from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.launcher import Launcher, Options
 from paramgraph_kit.trace.errors import UnsupportedError
 
 _numbers = itertools.count()
+# Where a frame is not compiled Dynamo looks at what it calls, and on the simulator that includes kernels in Python.
+torch_name("keep_dynamo_out")("paramgraph_kit.driver")
 
 
 def paramgraph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **settings: Any) -> Any:
@@ -23,10 +26,10 @@ def paramgraph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **settin
     if settings.get("mode"):
         raise UnsupportedError(f"mode={settings['mode']!r} is Inductor's; backend='paramgraph' takes options=... only")
     target = driver()
-    number, code = next(_numbers), code_being_compiled()
+    number, site = next(_numbers), site_being_compiled()
 
     def new_graph(phase: str) -> CompiledGraph:
-        return CompiledGraph(f"{phase} {number}", code)
+        return CompiledGraph(f"{phase} {number}", site.code, site.callers, site.owner)
 
     if target.name == "cuda":
         from paramgraph_kit.backend.inductor import compile_with_inductor

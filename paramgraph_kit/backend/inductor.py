@@ -56,10 +56,11 @@ class _Aligned:
     def __init__(self, model: Callable[[list[Any]], Any], static: tuple[int, ...], mutated: tuple[int, ...]) -> None:
         self._model, self._static, self._mutated = model, static, mutated
         self._run: Callable[[list[Any]], Any] | None = None
+        self.checked: Sequence[int] = ()  # positions of inputs that are copied where they are not aligned
 
     def __call__(self, inputs: list[Any]) -> Any:
         if self._run is None:
-            check = torch_name("get_input_idxs_to_check")(inputs, self._static)
+            self.checked = check = torch_name("get_input_idxs_to_check")(inputs, self._static)
             ordered = torch_name("OrderedSet")(self._mutated)
             self._run = torch_name("align_inputs_from_check_idxs")(self._model, check, ordered)
         return self._run(inputs)

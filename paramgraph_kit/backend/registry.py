@@ -7,6 +7,9 @@ import sys
 import types
 import weakref
 from dataclasses import dataclass, field
+from typing import Any
+
+import torch
 
 from paramgraph_kit.launch.launcher import Launcher
 from paramgraph_kit.trace.model import Reason
@@ -21,8 +24,11 @@ class CompiledGraph:
 
     name: str  # "forward 0", "backward 0", "inference 1"
     code: types.CodeType | None  # the user's function that Dynamo compiled
+    callers: frozenset[types.CodeType] = frozenset()  # what was running when it was compiled
+    owner: weakref.ref[Any] | None = None  # ``self`` of that function, where it had one
     launchers: list[Launcher] = field(default_factory=list)
     operations: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by launcher name
+    kernels: dict[str, int] = field(default_factory=dict)  # by launcher name, where known without a capture
     reasons: list[Reason] = field(default_factory=list)
     outside: int = 0  # launches of one call that belong to no partition
     order: int = field(default_factory=lambda: next(_order))
@@ -41,12 +47,30 @@ def compiled_graphs() -> list[CompiledGraph]:
     return sorted(_graphs, key=lambda graph: graph.order)
 
 
-def code_being_compiled() -> types.CodeType | None:
-    """The user's function that Dynamo is compiling now, read from Dynamo's own frame."""
-    frame = sys._getframe()
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The user's function that is being compiled."""
+
+    code: types.CodeType | None = None
+    callers: frozenset[types.CodeType] = frozenset()
+    owner: weakref.ref[Any] | None = None
+
+
+def site_being_compiled() -> Site:
+    """The user's function that Dynamo is compiling now, read from Dynamo's own frame, and who called it."""
+    frame: types.FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_code.co_name == "_compile" and frame.f_code.co_filename.endswith("convert_frame.py"):
-            code = frame.f_locals.get("code")
-            return code if isinstance(code, types.CodeType) else None
-        frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
-    return None
+            code, values = frame.f_locals.get("code"), frame.f_locals.get("locals")
+            owner = values.get("self") if isinstance(values, dict) else None
+            callers = set()
+            while frame is not None:
+                callers.add(frame.f_code)
+                frame = frame.f_back
+            return Site(
+                code if isinstance(code, types.CodeType) else None,
+                frozenset(callers),
+                weakref.ref(owner) if isinstance(owner, torch.nn.Module) else None,
+            )
+        frame = frame.f_back
+    return Site()

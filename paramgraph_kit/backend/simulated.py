@@ -41,9 +41,12 @@ def compile_for_simulator(
 
     def wrap(run: Run, info: RegionInfo) -> Run:
         graph = graph_of(info.graph)
-        launcher = Launcher(driver, run, f"{info.graph} partition {info.partition}", (), options)
+        # A region cut in FX takes no sizes along: where shapes are dynamic, only the tensors tell.
+        name = f"{info.graph} partition {info.partition}"
+        launcher = Launcher(driver, run, name, (), options, layouts=True)
         graph.launchers.append(launcher)
         graph.operations[launcher.name] = info.operations
+        graph.kernels[launcher.name] = info.kernels
         return launcher
 
     compiled = compile_fx_graph(

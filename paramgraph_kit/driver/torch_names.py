@@ -77,6 +77,8 @@ NAMES: dict[str, TorchName] = {
         TorchName("torch._inductor:config", ("2.11", "2.13"), "the user's settings for partitions"),
         TorchName("torch._subclasses.fake_tensor:unset_fake_temporarily", ("2.11", "2.13"), "real work while tracing"),
         TorchName("torch._guards:TracingContext", ("2.11", "2.13"), "which inputs of a compiled graph are parameters"),
+        TorchName("torch._dynamo.trace_rules:add", ("2.11", "2.13"), "files that Dynamo never compiles", "keep_dynamo_out"),
+        TorchName("torch._dynamo.utils:graph_break_reasons", ("2.11", "2.13"), "why a function became several graphs"),
         TorchName("torch._dynamo.backends.common:aot_autograd", ("2.11", "2.13"), "forward and backward FX graphs"),
         TorchName(
             "torch._functorch.partitioners:min_cut_rematerialization_partition",

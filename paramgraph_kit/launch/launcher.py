@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.capture.pair import Captured, alignment_of, capture_pair, describe
+from paramgraph_kit.capture.pair import Captured, InputSpec, alignment_of, capture_pair, describe
 from paramgraph_kit.driver.api import Driver, Executable
 from paramgraph_kit.launch.generate import State, launch_function
 from paramgraph_kit.launch.plan import Plan, make_plan
@@ -20,6 +20,7 @@ from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Frame, Reason
 
 MAX_VARIANTS = 16  # executables of one partition: one for each set of scalars and alignments that it is called with
+MAX_SCALARS = 4  # of these, how many may differ in nothing but numbers: a number that changes has no end of values
 
 
 @dataclass(slots=True)
@@ -31,6 +32,9 @@ class Variant:
     executable: Executable
     state: State
     launch: Callable[[list[Any]], Any]
+
+
+observers: list[Callable[[Any, Any], None]] = []  # told (launcher, variant) of every variant that is made
 
 
 @dataclass(slots=True)
@@ -51,11 +55,13 @@ class Launcher:
     constants: Sequence[torch.Tensor] = ()
     options: Options = field(default_factory=Options)
     explain: Callable[[BaseException], Frame | None] = lambda _: None
+    layouts: bool = False  # whether sizes and strides may differ between calls, with no number among the inputs to tell
     variants: dict[tuple[Any, ...], Variant | None] = field(default_factory=dict)
     reasons: list[Reason] = field(default_factory=list)
     ungraphed_calls: int = 0
     current: Callable[[list[Any]], Any] = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _scalars: dict[tuple[InputSpec | None, ...], list[list[Any]]] = field(default_factory=dict)  # captured, by layout
 
     def __post_init__(self) -> None:
         self.current = self._select
@@ -64,6 +70,7 @@ class Launcher:
             self.current = self._ungraphed
 
     def __call__(self, inputs: list[Any]) -> Any:
+        """Run the partition, from a graph where there is one."""
         return self.current(inputs)
 
     def __repr__(self) -> str:
@@ -76,10 +83,14 @@ class Launcher:
         if known is not None:
             self.current = known.launch
             return known.launch(inputs)
+        if key in self.variants:
+            return self._ungraphed(inputs)
+        if len(self.variants) >= MAX_VARIANTS:
+            text = f"called with more than {MAX_VARIANTS} sets of scalars or alignments"
+            self._refuse(Reason("too-many-variants", text))
+            return self._ungraphed(inputs)
         # A capture under way on this stream is somebody else's: be part of it like any other work.
-        if key in self.variants or len(self.variants) >= MAX_VARIANTS or not self._lock.acquire(blocking=False):
-            if key not in self.variants and len(self.variants) >= MAX_VARIANTS:
-                self._refuse(Reason("too-many-variants", f"called with more than {MAX_VARIANTS} sets of scalars or alignments"))
+        if not self._lock.acquire(blocking=False):
             return self._ungraphed(inputs)
         try:
             return self._first_call(inputs, key)
@@ -87,12 +98,13 @@ class Launcher:
             self._lock.release()
 
     def _key(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        address_of = self.driver.address_of
-        mine = self.driver.device
-        return tuple(
-            (alignment_of(address_of(x)) if x.device == mine else str(x.device)) if isinstance(x, torch.Tensor) else ("scalar", x)
-            for x in inputs
-        )
+        return tuple(self._tensor_key(x) if isinstance(x, torch.Tensor) else _scalar_key(x) for x in inputs)
+
+    def _tensor_key(self, x: torch.Tensor) -> Any:
+        if x.device != self.driver.device or x.layout != torch.strided:
+            return str(x.device), str(x.layout)
+        alignment = alignment_of(self.driver.address_of(x))
+        return (alignment, x.shape, x.stride()) if self.layouts else alignment
 
     def _first_call(self, inputs: list[Any], key: tuple[Any, ...]) -> Any:
         try:
@@ -102,26 +114,38 @@ class Launcher:
             self._refuse(refusal.reason)
             return self._ungraphed(inputs)
         scalars = [x for x in inputs if not isinstance(x, torch.Tensor)]
+        seen = self._scalars.setdefault(tuple(specs), [])
+        if len(seen) >= MAX_SCALARS:
+            self._refuse(_changing_scalar(specs, [*seen, scalars]))
+            return self._ungraphed(inputs)
         before = self.driver.random_position()
         outputs = self.run(inputs)  # warm-up, and this call's result
         increment = self.driver.random_position() - before
         self.ungraphed_calls += 1
-        self.variants[key] = None
         try:
-            captured = capture_pair(self.driver, self.run, specs, scalars, self.constants, increment)
-            plan = make_plan(captured)
-            executable = self.driver.instantiate(captured.recording, plan.bindings, plan.slots, self.options.patching)
+            self.variants[key] = self._capture(specs, scalars, increment)
         except RefusedError as refusal:
+            self.variants[key] = None
             self._refuse(refusal.reason)
         except Exception as error:  # whatever capture ran into, this call has its result: say why and go on
+            self.variants[key] = None
             text = str(error).splitlines()[0] if str(error) else type(error).__name__
             self._refuse(Reason("capture-failed", text, self.explain(error)))
-        else:
-            state = State(threading.Lock())
-            launch = launch_function(self.driver, captured, plan, executable, state, self._select)
-            self.variants[key] = Variant(captured, plan, executable, state, launch)
-            self.current = launch
+        seen.append(scalars)
         return outputs
+
+    def _capture(self, specs: list[InputSpec | None], scalars: list[Any], increment: int) -> Variant:
+        captured = capture_pair(self.driver, self.run, specs, scalars, self.constants, increment)
+        try:
+            plan = make_plan(captured)
+            executable = self.driver.instantiate(captured.recording, plan.bindings, plan.slots, self.options.patching)
+        except BaseException:
+            self.driver.discard(captured.recording)
+            raise
+        state = State(threading.Lock())
+        launch = launch_function(self.driver, captured, plan, executable, state, self._select, self.layouts)
+        self.current = launch
+        return Variant(captured, plan, executable, state, launch)
 
     def _ungraphed(self, inputs: list[Any]) -> Any:
         self.ungraphed_calls += 1
@@ -133,9 +157,25 @@ class Launcher:
 
     def destroy(self) -> None:
         """Free every executable; later calls run ungraphed."""
-        self.current = self.run
+        self.current = self._ungraphed
         for variant in self.variants.values():
             if variant is not None:
                 variant.executable.destroy()
                 self.driver.discard(variant.captured.recording)
         self.variants.clear()
+
+
+def _scalar_key(x: Any) -> tuple[Any, ...]:
+    """What tells numbers apart that compare equal (0.0 and -0.0, 1 and True) and finds a NaN again."""
+    return "scalar", type(x), x.hex() if isinstance(x, float) else x
+
+
+def _changing_scalar(specs: Sequence[InputSpec | None], sets: Sequence[Sequence[Any]]) -> Reason:
+    positions = [k for k, spec in enumerate(specs) if spec is None]
+    keys = [{_scalar_key(x) for x in column} for column in zip(*sets, strict=True)]
+    position = next((k for k, values in zip(positions, keys, strict=True) if len(values) > 1), positions[0])
+    return Reason(
+        "changing-scalar",
+        f"input {position} is a number, which a graph has baked in, and it had more than {MAX_SCALARS} values: "
+        "keep it in a tensor on the device",
+    )
