@@ -6,7 +6,8 @@ Importing this module imports neither torch nor CUDA.
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,8 +89,12 @@ def report(model: Any = None) -> Report:
     return make_report(model)
 
 
-def watch(title: str = "watch") -> AbstractContextManager[Trace]:
+@contextmanager
+def watch(title: str = "watch") -> Iterator[Trace]:
     """Record partitions, captures, launches, failures and memory while a ``with`` block runs.
+
+    An exception that leaves the block is explained in ``failures`` and goes on. Memory is recorded event by event
+    on the simulator, and read before and after on a GPU.
 
     Args:
         title: what the trace is called.
@@ -100,10 +105,12 @@ def watch(title: str = "watch") -> AbstractContextManager[Trace]:
         >>> len(trace.launches)
         0
     """
+    from paramgraph_kit._pools import pool_events
     from paramgraph_kit.backend.watch import watching
     from paramgraph_kit.doctor import explain
 
-    return watching(title, explain)
+    with watching(title, explain) as trace, pool_events(trace.pool_events):
+        yield trace
 
 
 def diagnose(error: BaseException) -> Diagnosis:

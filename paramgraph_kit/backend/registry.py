@@ -62,7 +62,8 @@ def site_being_compiled() -> Site:
     while frame is not None:
         if frame.f_code.co_name == "_compile" and frame.f_code.co_filename.endswith("convert_frame.py"):
             code, values = frame.f_locals.get("code"), frame.f_locals.get("locals")
-            owner = values.get("self") if isinstance(values, dict) else None
+            # For a module of torch's own, such as Sequential, Dynamo compiles a wrapper that calls ``fn``.
+            owner = values.get("self", values.get("fn")) if isinstance(values, dict) else None
             callers = set()
             while frame is not None:
                 callers.add(frame.f_code)

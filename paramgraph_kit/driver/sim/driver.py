@@ -14,7 +14,7 @@ import torch
 from paramgraph_kit.driver.api import Binding, Phantom, RawNode, Recording
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.errors import RefusedError, UnsupportedError
-from paramgraph_kit.trace.model import NodeKind, Origin, Reason, Source
+from paramgraph_kit.trace.model import NodeKind, Origin, PoolAction, PoolEvent, Reason, Source
 
 from .arena import GRANULE
 from .capture import begin, end, run_nodes
@@ -227,6 +227,22 @@ class SimDriver:
         m = self._machine
         pools = list(m.allocator.pools.values())
         return [(m.random_state, GRANULE)] + [(s.address, s.size) for p in pools for s in p.segments.values()]
+
+    @contextmanager
+    def listen(self, tell: Callable[[PoolEvent], None]) -> Iterator[None]:
+        """Tell of every event of the allocator, after one event for each segment and block that is there already."""
+        allocator = self._machine.allocator
+        for pool in list(allocator.pools.values()):
+            for segment in list(pool.segments.values()):
+                tell(PoolEvent(0, pool.name, PoolAction.SEGMENT_ALLOC, segment.address, segment.size))
+                for block in segment.blocks():
+                    if block.live:
+                        tell(PoolEvent(0, pool.name, PoolAction.ALLOC, block.address, block.size))
+        allocator.listeners.append(tell)
+        try:
+            yield
+        finally:
+            allocator.listeners.remove(tell)
 
     @staticmethod
     def host_addresses() -> Callable[[int], bool]:

@@ -1,0 +1,114 @@
+"""Which compiled graphs belong to a model, found by the code objects that Dynamo compiled."""
+
+from __future__ import annotations
+
+import functools
+import re
+import traceback
+import types
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from paramgraph_kit.backend.registry import CompiledGraph
+from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.partition.frames import user_frame
+from paramgraph_kit.trace.errors import ParamgraphError
+from paramgraph_kit.trace.model import Reason
+
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+")
+_TORCH = str(Path(torch.__file__).parent)
+
+Key = tuple[str, str, int]  # file, name, first line
+
+
+class Model:
+    """The code of a function, of a module and of everything in it.
+
+    Raises:
+        ParamgraphError: this is nothing that can be compiled.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.modules: set[int] = set()
+        self.codes: set[types.CodeType] = set()
+        self._add(model)
+        if not self.codes and not self.modules:
+            raise ParamgraphError(
+                f"report takes a compiled function or module, not a {type(model).__name__}: "
+                "pass what torch.compile returned, or nothing for everything that is compiled"
+            )
+        # Dynamo's functions that resume after a graph break have the file of the original and a name made of its.
+        self._names = {(code.co_filename, code.co_name) for code in self.codes}
+
+    def _add(self, model: Any) -> None:
+        if isinstance(model, torch.nn.Module):
+            for module in model.modules():
+                self.modules.add(id(module))
+                self._add_function(module.forward)
+            return
+        self._add_function(model)
+        call = getattr(type(model), "__call__", None)
+        if not self.codes and isinstance(call, types.FunctionType):
+            self.codes.add(call.__code__)
+
+    def _add_function(self, function: Any) -> None:
+        while function is not None:
+            if isinstance(function, functools.partial):
+                function = function.func
+                continue
+            if isinstance(function, types.MethodType):
+                if isinstance(function.__self__, torch.nn.Module):
+                    self.modules.add(id(function.__self__))
+                function = function.__func__
+            code = getattr(function, "__code__", None)
+            inner = getattr(function, "_torchdynamo_orig_callable", None) or getattr(function, "__wrapped__", None)
+            if isinstance(code, types.CodeType) and not _is_torch(code):
+                self.codes.add(code)
+            if isinstance(inner, torch.nn.Module):
+                self._add(inner)
+                return
+            function = inner
+
+    def has(self, graph: CompiledGraph) -> bool:
+        """Whether a graph was compiled for this model: its own code, or what that code called."""
+        owner = graph.owner() if graph.owner is not None else None
+        if owner is not None and id(owner) in self.modules:
+            return True
+        return self._is_mine(graph.code) or any(self._is_mine(code) for code in graph.callers)
+
+    def _is_mine(self, code: types.CodeType | None) -> bool:
+        if code is None:
+            return False
+        if code in self.codes:
+            return True
+        resumed = _RESUMED.fullmatch(code.co_name)
+        return resumed is not None and (code.co_filename, resumed[1]) in self._names
+
+    def ran(self, stack: traceback.StackSummary | list[traceback.FrameSummary]) -> bool:
+        """Whether a stack goes through this model's code."""
+        return any((frame.filename, _original(frame.name)) in self._names for frame in stack)
+
+
+def _is_torch(code: types.CodeType) -> bool:
+    # Code that many models share, such as Sequential.forward: there the module itself decides.
+    return code.co_filename.startswith(_TORCH)
+
+
+def _original(name: str) -> str:
+    resumed = _RESUMED.fullmatch(name)
+    return resumed[1] if resumed else name
+
+
+def graph_breaks(model: Model | None) -> list[Reason]:
+    """Why Dynamo made several graphs of one function, each once, in order."""
+    found: dict[Reason, None] = {}
+    for entry in torch_name("graph_break_reasons"):
+        stack = list(entry.user_stack)
+        if model is not None and not model.ran(stack):
+            continue
+        said = str(entry.reason).strip().splitlines()
+        frame = user_frame("".join(traceback.format_list(stack)))
+        found.setdefault(Reason("graph-break", f"graph break: {said[0].strip() if said else 'no reason given'}", frame))
+    return list(found)

@@ -1,0 +1,193 @@
+"""The report: what became graphs, what did not and why, and what it costs."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paramgraph_kit.backend.membership import Model, graph_breaks
+from paramgraph_kit.backend.registry import compiled_graphs
+from paramgraph_kit.backend.tracing import (
+    bytes_copied,
+    capture_of,
+    kernels_known,
+    live_variants,
+    partitions_of,
+)
+from paramgraph_kit.driver.select import driver
+from paramgraph_kit.trace.model import Reason, Trace
+from paramgraph_kit.trace.wording import one_line
+
+NOTHING = 'nothing is compiled yet: call the model once, compiled with backend="paramgraph"'
+HEADS = ("partition", "state", "kernels", "nodes", "graphs", "words", "launches", "patched", "workspace", "graph bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One partition in numbers; sizes are bytes, and a number is None where nobody knows it."""
+
+    graph: str  # "forward 0"
+    partition: str  # "0", or "outside": launches of the compiled code that belong to no partition
+    graphed: bool
+    kernels: int | None
+    nodes: int = 0
+    executables: int = 0
+    words: int = 0  # that a launch at new addresses rewrites, in the largest executable
+    launches: int = 0
+    patched: int = 0  # launches that had to patch
+    workspace_bytes: int = 0  # the largest of its executables: they take turns
+    graph_bytes: int = 0  # on the device, all its executables
+    copied_bytes: int = 0  # of inputs, in one call
+    ungraphed_calls: int = 0
+    patching: str = ""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Report:
+    """What was graphed, as text, as HTML, as ``rows`` and as a ``trace`` for explore and save.
+
+    The trace has partitions and captures; single launches are recorded only under ``watch``.
+    """
+
+    rows: tuple[Row, ...]
+    reasons: tuple[Reason, ...]
+    trace: Trace
+
+    @property
+    def kernels(self) -> tuple[int, int | None]:
+        """(kernels launched from graphs, all kernels) in one call of everything; None if not all are known."""
+        known = [row.kernels for row in self.rows]
+        inside = sum(row.kernels or 0 for row in self.rows if row.graphed)
+        return inside, None if None in known else sum(count or 0 for count in known)
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes of inputs that one call of everything copies."""
+        return sum(row.copied_bytes for row in self.rows)
+
+    @property
+    def graph_bytes(self) -> int:
+        """Device memory that all executables hold."""
+        return sum(row.graph_bytes for row in self.rows)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """The largest workspace: each is borrowed from the caching allocator for one launch only."""
+        return max((row.workspace_bytes for row in self.rows), default=0)
+
+    def __str__(self) -> str:
+        lines = ["paramgraph report", self.trace.source.label()]
+        if not self.rows:
+            return "\n".join([*lines, NOTHING, *_reasons(self.reasons)])
+        lines += _aligned([HEADS, *(_cells(row) for row in self.rows)])
+        width = max(len(name) for name, _ in self._totals())
+        lines += [f"{name:<{width}}  {value}" for name, value in self._totals()]
+        return "\n".join([*lines, *_reasons(self.reasons)])
+
+    def __repr__(self) -> str:
+        graphed = sum(row.graphed for row in self.rows)
+        share = f", {self._share()} kernels in graphs" if self.rows else ""
+        return f"Report({graphed} of {len(self.rows)} partitions graphed{share})"
+
+    def _share(self) -> str:
+        inside, total = self.kernels
+        if total is None:
+            return f"{inside:,} of an unknown number of"
+        return f"{inside:,} of {total:,}"
+
+    def _totals(self) -> list[tuple[str, str]]:
+        inside, total = self.kernels
+        percent = f" ({100 * inside / total:.0f} %)" if total else ""
+        patching = sorted({row.patching for row in self.rows if row.patching})
+        ungraphed = sum(row.ungraphed_calls for row in self.rows)
+        return [
+            ("kernels in graphs", self._share().removesuffix(" of") + percent),
+            ("inputs copied", f"{self.copied_bytes:,} bytes a call"),
+            ("addresses patched by", ", ".join(patching) or "nobody: there is no graph"),
+            ("calls run ungraphed", f"{ungraphed:,}, the capturing ones included"),
+            ("held by graphs", f"{self.graph_bytes:,} bytes"),
+            ("largest workspace", f"{self.workspace_bytes:,} bytes, borrowed for each launch"),
+        ]
+
+    def _repr_html_(self) -> str:
+        source = html.escape(self.trace.source.label())
+        top = f"<p><b>paramgraph report</b><br>{source}</p>"
+        why = "".join(f"<li>{html.escape(one_line(reason.label()))}</li>" for reason in self.reasons)
+        listed = f"<p>Not in graphs</p><ul>{why}</ul>" if why else ""
+        if not self.rows:
+            return f"{top}<p>{html.escape(NOTHING)}</p>{listed}"
+        heads = "".join(f"<th>{html.escape(head)}</th>" for head in HEADS)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in _cells(row)) + "</tr>" for row in self.rows
+        )
+        totals = "".join(
+            f"<tr><td>{html.escape(name)}</td><td>{html.escape(value)}</td></tr>" for name, value in self._totals()
+        )
+        return f"{top}<table><tr>{heads}</tr>{body}</table><table>{totals}</table>{listed}"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {"text/plain": str(self), "text/html": self._repr_html_()}
+
+
+def make_report(model: Any = None) -> Report:
+    """The report of a compiled model, or of everything alive; see ``paramgraph_kit.report``."""
+    mine = None if model is None else Model(model)
+    graphs = [graph for graph in compiled_graphs() if mine is None or mine.has(graph)]
+    rows: list[Row] = []
+    reasons: dict[Reason, None] = {}
+    trace = Trace(driver().source(), "report")
+    for partition, graph, launcher in partitions_of(graphs):
+        trace.partitions.append(partition)
+        reasons.update(dict.fromkeys(partition.reasons))
+        if launcher is None:
+            rows.append(Row(graph.name, "outside", False, partition.kernels))
+            continue
+        variants = live_variants(launcher)
+        for variant in variants:
+            trace.captures.append(capture_of(variant, len(trace.captures), partition.id))
+        rows.append(
+            Row(
+                graph.name,
+                str(graph.launchers.index(launcher)),
+                partition.graphed,
+                kernels_known(graph, launcher),
+                max((len(v.captured.recording.nodes) for v in variants), default=0),
+                len(variants),
+                max((len(v.plan.bindings) for v in variants), default=0),
+                sum(v.state.launches for v in variants),
+                sum(v.state.patches for v in variants),
+                max((v.plan.workspace_bytes for v in variants), default=0),
+                sum(v.executable.device_bytes for v in variants),
+                max((bytes_copied(launcher, v) for v in variants), default=0),
+                launcher.ungraphed_calls,
+                variants[0].executable.patching if variants else "",
+            )
+        )
+    reasons.update(dict.fromkeys(graph_breaks(mine)))
+    return Report(tuple(rows), tuple(reasons), trace)
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    kernels = "unknown" if row.kernels is None else f"{row.kernels:,}"
+    name, state = f"{row.graph}, {row.partition}", "graphed" if row.graphed else "ungraphed"
+    if not row.graphed:
+        return (name, state, kernels, *[""] * 7)
+    numbers = (row.nodes, row.executables, row.words, row.launches, row.patched, row.workspace_bytes, row.graph_bytes)
+    return (name, state, kernels, *(f"{number:,}" for number in numbers))
+
+
+def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[n]) for row in table) for n in range(len(table[0]))]
+    return [
+        "  ".join(f"{cell:<{width}}" if n < 2 else f"{cell:>{width}}" for n, (cell, width) in enumerate(zip(row, widths, strict=True))).rstrip()
+        for row in table
+    ]
+
+
+def _reasons(reasons: Iterable[Reason]) -> list[str]:
+    lines = [f"  {one_line(reason.label())}" for reason in reasons]
+    return ["not in graphs, because", *lines] if lines else []
+
+

@@ -1,0 +1,135 @@
+"""What the backend did, as the plain data of a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from paramgraph_kit.backend.registry import CompiledGraph
+from paramgraph_kit.capture.pair import Kind
+from paramgraph_kit.driver.api import RawNode
+from paramgraph_kit.launch.launcher import Launcher, Variant
+from paramgraph_kit.trace.model import Allocation, Capture, Node, NodeKind, Partition, Reason, Role
+
+NOT_CALLED = Reason("not-called", "not called yet: the first call captures it")
+KERNEL_ALIGNMENT = 16  # Inductor copies an input that is aligned less, where a kernel assumes more
+
+
+def live_variants(launcher: Launcher) -> list[Variant]:
+    """The executables of a partition, oldest first."""
+    return [variant for variant in list(launcher.variants.values()) if variant is not None]
+
+
+def kernels_of(variant: Variant) -> int:
+    """How many kernels one launch runs."""
+    return sum(node.kind is NodeKind.KERNEL for node in variant.captured.recording.nodes)
+
+
+def bytes_copied(launcher: Launcher, variant: Variant) -> int:
+    """Bytes of inputs that one launch copies because their alignment is less than a kernel assumes."""
+    checked: Iterable[int] = getattr(launcher.run, "checked", ())
+    specs = [variant.captured.specs[position] for position in checked]
+    return sum(spec.nbytes for spec in specs if spec is not None and spec.alignment < KERNEL_ALIGNMENT)
+
+
+def kernels_known(graph: CompiledGraph, launcher: Launcher) -> int | None:
+    """How many kernels one call of a partition runs, graphed or not; None if nobody counted."""
+    variants = live_variants(launcher)
+    return kernels_of(variants[0]) if variants else graph.kernels.get(launcher.name)
+
+
+def partition_of(graph: CompiledGraph, launcher: Launcher, number: int) -> Partition:
+    """One partition that has a launcher."""
+    variants = live_variants(launcher)
+    reasons = tuple(launcher.reasons)
+    if not variants and not reasons:
+        reasons = (NOT_CALLED,)
+    return Partition(
+        number,
+        graph.name,
+        bool(variants),
+        graph.operations.get(launcher.name, ()),
+        kernels_known(graph, launcher) or 0,
+        reasons,
+    )
+
+
+def rest_of(graph: CompiledGraph, number: int) -> Partition | None:
+    """All of a compiled graph that has no launcher, as one ungraphed partition; None if there is nothing."""
+    reasons = tuple(reason for reason in graph.reasons if reason.code != "no-kernels")
+    if not graph.outside and not reasons:
+        return None
+    operations = tuple(reason.operation for reason in reasons if reason.operation)
+    return Partition(number, graph.name, False, operations, graph.outside, reasons)
+
+
+def partitions_of(graphs: Iterable[CompiledGraph]) -> Iterator[tuple[Partition, CompiledGraph, Launcher | None]]:
+    """Every partition of these graphs, numbered through; those without a launcher were never to be graphed."""
+    number = 0
+    for graph in graphs:
+        for launcher in graph.launchers:
+            yield partition_of(graph, launcher, number), graph, launcher
+            number += 1
+        rest = rest_of(graph, number)
+        if rest is not None:
+            yield rest, graph, None
+            number += 1
+
+
+def capture_of(variant: Variant, number: int, partition: int) -> Capture:
+    """One executable: nodes, edges, words, and where its memory comes from at launch."""
+    nodes = variant.captured.recording.nodes
+    lanes = _lanes(nodes)
+    return Capture(
+        number,
+        partition,
+        tuple(
+            Node(
+                index,
+                raw.kind,
+                raw.name,
+                raw.grid,
+                raw.block,
+                raw.shared_bytes,
+                lanes[index],
+                len(raw.parameters),
+                words,
+                lowered_from=raw.lowered_from,
+            )
+            for index, (raw, words) in enumerate(zip(nodes, variant.captured.words, strict=True))
+        ),
+        tuple((before, index) for index, raw in enumerate(nodes) for before in raw.deps),
+        tuple(_allocations(variant)),
+        variant.plan.workspace_bytes,
+        variant.executable.device_bytes,
+        variant.executable.patching,
+    )
+
+
+def _allocations(variant: Variant) -> Iterator[Allocation]:
+    captured = variant.captured
+    placements = zip(captured.allocations, variant.plan.placements, strict=True)
+    for index, (raw, placement) in enumerate(placements):
+        name = ""
+        if placement.role is Role.INPUT:
+            name = f"input {captured.input_positions[index]}"
+        elif placement.role is Role.OUTPUT:
+            returned = [k for k, output in enumerate(captured.outputs) if (output.kind, output.source) == (Kind.FRESH, index)]
+            name = f"output {returned[0]}" if returned else ""
+        yield Allocation(index, placement.role, raw.size, placement.slot, placement.offset, raw.born, raw.died, name)
+
+
+def _lanes(nodes: Sequence[RawNode]) -> list[int]:
+    """A lane for each node: it goes on with that of a node it waits for, or opens one where that is taken."""
+    last: list[int] = []  # the newest node of each lane
+    lanes: list[int] = []
+    for index, node in enumerate(nodes):
+        free = [lanes[before] for before in node.deps if last[lanes[before]] == before]
+        if free:
+            lane = min(free)
+            last[lane] = index
+        else:
+            lane = len(last)
+            last.append(index)
+        lanes.append(lane)
+    return lanes
+

@@ -1,0 +1,140 @@
+"""Records what the launcher does while a ``with`` block runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from paramgraph_kit.backend.registry import CompiledGraph, compiled_graphs
+from paramgraph_kit.backend.tracing import bytes_copied, capture_of, live_variants, partition_of, rest_of
+from paramgraph_kit.driver.select import driver
+from paramgraph_kit.launch import launcher as launching
+from paramgraph_kit.launch.launcher import Launcher, Variant
+from paramgraph_kit.trace.model import Failure, Launch, Partition, Trace
+
+_lock = threading.RLock()
+_active: list[_Watch] = []
+
+
+class _Watch:
+    """One ``with`` block and the numbers that its trace gives to what it sees."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.before = {id(graph): _ungraphed(graph) for graph in compiled_graphs()}
+        self.graphs = {id(launcher): graph for graph in compiled_graphs() for launcher in graph.launchers}
+        self.partitions: dict[int, int] = {}  # id of a launcher -> number of its partition
+        self.captures: dict[int, tuple[int, int]] = {}  # id of a variant -> number of its capture, launches seen
+        self.kept: list[Any] = []  # what has an id above must not die before the end
+
+    def partition(self, launcher: Launcher) -> int:
+        """The number of a partition, which is new to the trace at its first event."""
+        if id(launcher) not in self.partitions:
+            graph = self._graph_of(launcher)
+            number = self._append(partition_of(graph, launcher, len(self.trace.partitions)))
+            self.partitions[id(launcher)] = number
+            self.kept += [launcher, graph]
+        return self.partitions[id(launcher)]
+
+    def _append(self, partition: Partition) -> int:
+        self.trace.partitions.append(partition)
+        return partition.id
+
+    def _graph_of(self, launcher: Launcher) -> CompiledGraph:
+        if id(launcher) not in self.graphs:
+            self.graphs = {id(each): graph for graph in compiled_graphs() for each in graph.launchers}
+        found = self.graphs.get(id(launcher))
+        return CompiledGraph(launcher.name.rpartition(" partition ")[0], None) if found is None else found
+
+    def capture(self, launcher: Launcher, variant: Variant) -> int:
+        """The number of an executable, which is new to the trace at its first event."""
+        if id(variant) not in self.captures:
+            number = len(self.trace.captures)
+            self.trace.captures.append(capture_of(variant, number, self.partition(launcher)))
+            self.captures[id(variant)] = (number, 0)
+            self.kept.append(variant)
+        return self.captures[id(variant)][0]
+
+    def launch(self, launcher: Launcher, variant: Variant, old: tuple[int, ...], new: tuple[int, ...]) -> None:
+        """One launch is about to happen with these addresses."""
+        number = self.capture(launcher, variant)
+        call = self.captures[id(variant)][1]
+        self.captures[id(variant)] = (number, call + 1)
+        moved = sum(a != b for a, b in zip(old, new, strict=True)) if old else len(new)
+        # A patch writes every bound word, whichever slot moved.
+        words = len(variant.plan.bindings) if old != new else 0
+        self.trace.launches.append(Launch(number, call, moved, words, bytes_copied(launcher, variant)))
+
+    def finish(self) -> None:
+        """Bring the partitions up to date, and add those that ran without a graph."""
+        found = {number: identity for identity, number in self.partitions.items()}
+        launchers = {id(kept): kept for kept in self.kept if isinstance(kept, Launcher)}
+        for number, identity in found.items():
+            launcher = launchers[identity]
+            self.trace.partitions[number] = partition_of(self._graph_of(launcher), launcher, number)
+        for graph in compiled_graphs():
+            calls, old = _ungraphed(graph), self.before.get(id(graph), {})
+            for launcher in graph.launchers:
+                if id(launcher) not in self.partitions and calls[id(launcher)] != old.get(id(launcher), 0):
+                    self.partition(launcher)
+            if id(graph) not in self.before:
+                rest = rest_of(graph, len(self.trace.partitions))
+                if rest is not None:
+                    self._append(rest)
+        self.kept.clear()
+
+
+def _ungraphed(graph: CompiledGraph) -> dict[int, int]:
+    return {id(launcher): launcher.ungraphed_calls for launcher in graph.launchers}
+
+
+def _attach(launcher: Launcher, variant: Variant) -> None:
+    def tell(old: tuple[int, ...], new: tuple[int, ...]) -> None:
+        with _lock:
+            for watch in _active:
+                watch.launch(launcher, variant, old, new)
+
+    variant.state.watch = tell
+
+
+def _made(launcher: Launcher, variant: Variant) -> None:
+    """A variant was made while somebody watches."""
+    with _lock:
+        for watch in _active:
+            watch.capture(launcher, variant)
+        _attach(launcher, variant)
+
+
+def _variants() -> Iterator[tuple[Launcher, Variant]]:
+    for graph in compiled_graphs():
+        for launcher in graph.launchers:
+            for variant in live_variants(launcher):
+                yield launcher, variant
+
+
+@contextmanager
+def watching(title: str, explain: Callable[[BaseException], Failure]) -> Iterator[Trace]:
+    """See ``paramgraph_kit.watch``; ``explain`` makes a failure of an exception that leaves the block."""
+    trace = Trace(driver().source(), title)
+    with _lock:
+        watch = _Watch(trace)
+        _active.append(watch)
+        if len(_active) == 1:
+            launching.observers.append(_made)
+            for launcher, variant in _variants():
+                _attach(launcher, variant)
+    try:
+        yield trace
+    except Exception as error:
+        trace.failures.append(explain(error))
+        raise
+    finally:
+        with _lock:
+            _active.remove(watch)
+            if not _active:
+                launching.observers.remove(_made)
+                for _, variant in _variants():
+                    variant.state.watch = None
+            watch.finish()
