@@ -6,6 +6,7 @@ import bisect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import torch
@@ -79,7 +80,10 @@ def describe(driver: Driver, inputs: Sequence[Any]) -> list[InputSpec | None]:
             continue
         if x.device != driver.device:
             raise RefusedError(
-                Reason("foreign-input", f"input {position} is on {x.device}, the graph on {driver.device}: its value would be baked")
+                Reason(
+                    "foreign-input",
+                    f"input {position} is on {x.device}, the graph on {driver.device}: its value would be baked",
+                )
             )
         if x.layout != torch.strided:
             raise RefusedError(Reason("sparse-input", f"input {position} has layout {x.layout}"))
@@ -112,10 +116,11 @@ def capture_pair(
         for side in (0, 1):
             with driver.phantom(side) as phantom:
                 mirrors, inputs = _mirror(driver, phantom, specs, scalars)
-                recording = driver.record(lambda arguments=inputs: run(list(arguments)), phantom, survey=side == 0)
+                recording = driver.record(partial(_call, run, inputs), phantom, survey=side == 0)
                 recordings.append(recording)
                 made = recording.allocations or [
-                    RawAllocation(a.address - base + phantom.base, a.size, a.born, a.died) for a in recordings[0].allocations
+                    RawAllocation(a.address - base + phantom.base, a.size, a.born, a.died)
+                    for a in recordings[0].allocations
                 ]
                 base = phantom.base
                 allocations = mirrors + merge_ambiguous(made, len(recording.nodes))
@@ -144,6 +149,10 @@ def capture_pair(
         list(specs),
         returns_tuple,
     )
+
+
+def _call(run: Callable[[list[Any]], Any], inputs: list[Any]) -> Any:
+    return run(list(inputs))  # which it empties
 
 
 def _mirror(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from paramgraph_kit.driver.api import RawAllocation, RawNode
@@ -51,9 +51,14 @@ class _Index:
         return [
             i
             for i in self.order
-            if self._live(i, position)
-            and self.allocations[i].address - reach < address < self._end(i) + reach
+            if self._live(i, position) and self.allocations[i].address - reach < address < self._end(i) + reach
         ]
+
+    def ever(self, address: int) -> bool:
+        """Whether any allocation, live or not, includes ``address``."""
+        first = bisect.bisect_left(self.starts, address - self.longest)
+        last = bisect.bisect_right(self.starts, address)
+        return any(address < self._end(i) for i in self.order[first:last])
 
     def _live(self, index: int, position: int) -> bool:
         a = self.allocations[index]
@@ -96,19 +101,19 @@ def classify(
                         Word(offset, WordKind.POINTER, *target, evidence="same allocation and offset in both captures")
                     )
                     continue
-                _refuse(a, offset, "phantom memory of two different owners")
+                _refuse(a, offset, 8, "phantom memory of two different owners")
             elif x == y:
-                owner = static_owner(value_x)
+                if (in_x and indices[0].ever(value_x)) or (in_y and indices[1].ever(value_y)):
+                    _refuse_stale(a, offset)
+                owner = _owner(a, offset, value_x, static_owner)
                 evidence = f"same address in both captures: {owner}" if owner else "same bytes in both captures"
                 words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=evidence))
             elif _harmless(value_x, in_x, is_host_address) and _harmless(value_y, in_y, is_host_address):
                 words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_LEFTOVER))
             else:
-                _refuse(a, offset, "no rule explains it")
-        if tail := len(a.parameters) % 8:
-            if a.parameters[-tail:] != b.parameters[-tail:]:
-                offset = len(a.parameters) - tail
-                _refuse(a, offset, "no rule explains it")
+                _refuse(a, offset, 8, "no rule explains it")
+        if (tail := len(a.parameters) % 8) and a.parameters[-tail:] != b.parameters[-tail:]:
+            _refuse(a, len(a.parameters) - tail, tail, "no rule explains it")
         result.append(tuple(words))
     return result
 
@@ -120,12 +125,31 @@ def _harmless(value: int, in_phantom: bool, is_host_address: Callable[[int], boo
     return not in_phantom and is_host_address(value)
 
 
-def _refuse(node: RawNode, offset: int, why: str) -> NoReturn:
+def _owner(node: RawNode, offset: int, value: int, static_owner: Callable[[int], str | None]) -> str | None:
+    try:
+        return static_owner(value)
+    except RefusedError as refusal:  # it knows the address only: say which kernel holds it
+        reason = refusal.reason
+        message = f"{reason.message} (bytes {offset}..{offset + 8} of its parameters)"
+        raise RefusedError(replace(reason, message=message, operation=node.name)) from None
 
+
+def _refuse(node: RawNode, offset: int, nbytes: int, why: str) -> NoReturn:
     raise RefusedError(
         Reason(
             "unexplained-word",
-            f"bytes {offset}..{offset + 8} of a kernel's parameters differ between two captures ({why})",
+            f"bytes {offset}..{offset + nbytes} of a kernel's parameters differ between two captures ({why})",
+            operation=node.name,
+        )
+    )
+
+
+def _refuse_stale(node: RawNode, offset: int) -> NoReturn:
+    raise RefusedError(
+        Reason(
+            "stale-address",
+            f"bytes {offset}..{offset + 8} of a kernel's parameters hold one phantom address in both captures: "
+            "memory that an earlier capture left behind",
             operation=node.name,
         )
     )
@@ -172,6 +196,15 @@ def merge_ambiguous(allocations: Sequence[RawAllocation], count: int) -> list[Ra
     Inside one C call the position of an allocation is only bounded, so what such calls make and free may overlap;
     joined, they keep the layout that was captured, which is always right. ``count``: nodes recorded.
     """
+    merged = list(allocations)
+    while True:  # what was joined lives longer and reaches further, so it may overlap others in its turn
+        groups = _groups(merged, count)
+        if len(groups) == len(merged):
+            return merged
+        merged = [_join(group) for group in groups]
+
+
+def _groups(allocations: Sequence[RawAllocation], count: int) -> list[list[RawAllocation]]:
     parent = list(range(len(allocations)))
 
     def find(i: int) -> int:
@@ -194,7 +227,7 @@ def merge_ambiguous(allocations: Sequence[RawAllocation], count: int) -> list[Ra
     groups: dict[int, list[RawAllocation]] = {}
     for i, a in enumerate(allocations):
         groups.setdefault(find(i), []).append(a)
-    return [_join(group) for group in groups.values()]
+    return list(groups.values())
 
 
 def _join(group: list[RawAllocation]) -> RawAllocation:

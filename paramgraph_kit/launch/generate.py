@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from paramgraph_kit.capture.pair import ALIGNMENT, Captured, Kind, Output
 from paramgraph_kit.driver.api import Driver, Executable
 from paramgraph_kit.launch.plan import Plan
@@ -37,10 +39,12 @@ def launch_function(
     executable: Executable,
     state: State,
     otherwise: Callable[[list[Any]], Any],
+    layouts: bool = False,
 ) -> Callable[[list[Any]], Any]:
     """A function with the partition's own calling convention: a list that it empties in, a sequence out.
 
-    ``otherwise(inputs)`` takes calls that this executable was not captured for: other scalars or alignments.
+    ``otherwise(inputs)`` takes calls that this executable was not captured for: other scalars or alignments and,
+    with ``layouts``, other sizes or strides.
     """
     scope: dict[str, Any] = {
         "address": driver.address_of,
@@ -57,24 +61,24 @@ def launch_function(
         "acquire": state.lock.acquire,
         "release": state.lock.release,
     }
-    source = "\n".join(_source(driver, captured, plan, scope))
+    source = "\n".join(_source(captured, plan, scope, layouts))
     code = compile(source, "<paramgraph launch>", "exec")
-    exec(code, scope)  # noqa: S102 - generated from sizes and slots only, never from user text
+    exec(code, scope)  # generated from sizes and slots only, never from user text
     launch: Callable[[list[Any]], Any] = scope["launch"]
     launch.__doc__ = source
     return launch
 
 
-def _source(driver: Driver, captured: Captured, plan: Plan, scope: dict[str, Any]) -> list[str]:
+def _source(captured: Captured, plan: Plan, scope: dict[str, Any], layouts: bool) -> list[str]:
     count = len(captured.specs)
     tensors = captured.input_positions
     lines = ["def launch(inputs):"]
     if count:
         lines.append(f" {''.join(f'i{k}, ' for k in range(count))}= inputs")
     lines += [f" a{k} = address(i{k})" for k in tensors]
-    lines += _guard(captured, scope)
+    lines += _guard(captured, scope, layouts)
     lines.append(" inputs.clear()")
-    returned, makers = _outputs(driver, captured, plan, scope)
+    returned, makers = _outputs(captured, plan, scope)
     lines += makers
     table = [f"a{k}" for k in tensors] + [f"address(o{k})" for k in range(len(plan.fresh))]
     lines.append(" s = current_stream()")
@@ -105,7 +109,7 @@ def _source(driver: Driver, captured: Captured, plan: Plan, scope: dict[str, Any
     return lines
 
 
-def _guard(captured: Captured, scope: dict[str, Any]) -> list[str]:
+def _guard(captured: Captured, scope: dict[str, Any], layouts: bool) -> list[str]:
     aligned = [f"a{k}" for k in captured.input_positions if _alignment(captured, k) == ALIGNMENT]
     tests = [f"({' | '.join(aligned)}) & {ALIGNMENT - 1}"] if aligned else []
     for k in captured.input_positions:
@@ -114,9 +118,19 @@ def _guard(captured: Captured, scope: dict[str, Any]) -> list[str]:
     rest = iter(captured.scalars)
     for k, spec in enumerate(captured.specs):
         if spec is None:
-            scope[f"c{k}"] = next(rest)
-            tests.append(f"i{k} != c{k}")
+            tests.append(_differs(f"i{k}", f"c{k}", next(rest), scope))
+        elif layouts:
+            tests.append(f"i{k}.shape != {spec.size} or i{k}.stride() != {spec.stride}")
     return [f" if {' or '.join(tests)}: return otherwise(inputs)"] if tests else []
+
+
+def _differs(name: str, constant: str, value: Any, scope: dict[str, Any]) -> str:
+    """A test for another number than was captured; of floats the bits count: NaN is itself, and -0.0 is not 0.0."""
+    scope[constant] = value
+    if isinstance(value, float) and (value != value or value == 0):
+        scope[constant] = value.hex()
+        return f"{name}.hex() != {constant}"
+    return f"{name} != {constant}"
 
 
 def _alignment(captured: Captured, position: int) -> int:
@@ -124,7 +138,7 @@ def _alignment(captured: Captured, position: int) -> int:
     return spec.alignment if spec else ALIGNMENT
 
 
-def _outputs(driver: Driver, captured: Captured, plan: Plan, scope: dict[str, Any]) -> tuple[list[str], list[str]]:
+def _outputs(captured: Captured, plan: Plan, scope: dict[str, Any]) -> tuple[list[str], list[str]]:
     makers: list[str] = []
     values: list[str] = []
     by_allocation: dict[int, list[Output]] = {}
@@ -134,9 +148,10 @@ def _outputs(driver: Driver, captured: Captured, plan: Plan, scope: dict[str, An
     for slot, allocation in enumerate(plan.fresh):
         size = captured.allocations[allocation].size
         # The first output that fills its allocation is the allocation; others are views of it.
-        whole = next((o for o in by_allocation[allocation] if o.offset == 0 and _nbytes(o) == size), None)
-        if whole is None:
-            whole = _flat(by_allocation[allocation][0], size)
+        tenants = by_allocation[allocation]
+        whole = next((o for o in tenants if o.offset == 0 and _nbytes(o) == size), None)
+        if whole is None or any(o.dtype != whole.dtype for o in tenants):
+            whole = _flat(tenants, size)
         scope[f"t{slot}"] = whole.dtype
         makers.append(f" o{slot} = empty({whole.size}, {whole.stride}, t{slot})")
         by_allocation[allocation].insert(0, whole)
@@ -161,7 +176,8 @@ def _outputs(driver: Driver, captured: Captured, plan: Plan, scope: dict[str, An
 def _fresh(output: Output, whole: Output, slot: int, k: int, scope: dict[str, Any]) -> str:
     if output == whole:
         return f"o{slot}"
-    assert output.dtype is not None and whole.dtype is not None
+    assert output.dtype is not None
+    assert whole.dtype is not None
     base = f"o{slot}"
     if output.dtype != whole.dtype:
         scope[f"r{k}"] = output.dtype
@@ -176,8 +192,10 @@ def _nbytes(output: Output) -> int:
     return output.dtype.itemsize * (1 + sum((n - 1) * s for n, s in zip(output.size, output.stride, strict=True)))
 
 
-def _flat(output: Output, nbytes: int) -> Output:
-    """A one-dimensional stand-in of the output's dtype that covers a whole allocation."""
-    assert output.dtype is not None
-    length = -(-nbytes // output.dtype.itemsize)
-    return Output(Kind.FRESH, output.source, 0, (length,), (1,), output.dtype)
+def _flat(tenants: list[Output], nbytes: int) -> Output:
+    """A one-dimensional stand-in that covers a whole allocation, viewable as the dtype of each of its outputs."""
+    dtypes = {o.dtype for o in tenants}
+    dtype = dtypes.pop() if len(dtypes) == 1 else torch.uint8
+    assert dtype is not None
+    length = -(-nbytes // 16) * 16 // dtype.itemsize
+    return Output(Kind.FRESH, tenants[0].source, 0, (length,), (1,), dtype)

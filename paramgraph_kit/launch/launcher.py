@@ -145,7 +145,10 @@ class Launcher:
         state = State(threading.Lock())
         launch = launch_function(self.driver, captured, plan, executable, state, self._select, self.layouts)
         self.current = launch
-        return Variant(captured, plan, executable, state, launch)
+        variant = Variant(captured, plan, executable, state, launch)
+        for tell in observers:
+            tell(self, variant)
+        return variant
 
     def _ungraphed(self, inputs: list[Any]) -> Any:
         self.ungraphed_calls += 1

@@ -41,7 +41,8 @@ def make_plan(captured: Captured) -> Plan:
     uses = uses_of(captured)
     inputs = len(captured.input_positions)
     fresh = tuple(dict.fromkeys(o.source for o in captured.outputs if o.kind is Kind.FRESH and o.source >= 0))
-    inner = [i for i in sorted(uses) if i >= inputs and i not in set(fresh)]
+    slot_of = {allocation: inputs + k for k, allocation in enumerate(fresh)}
+    inner = [i for i in sorted(uses) if i >= inputs and i not in slot_of]
     sizes = [captured.allocations[i].size for i in inner]
     offsets, total = pack(sizes, conflicts(captured.recording.nodes, [uses[i] for i in inner]))
     workspace_slot = inputs + len(fresh)
@@ -50,8 +51,8 @@ def make_plan(captured: Captured) -> Plan:
     for i in range(len(captured.allocations)):
         if i < inputs:
             placements.append(Placement(Role.INPUT, i))
-        elif i in fresh:
-            placements.append(Placement(Role.OUTPUT, inputs + fresh.index(i)))
+        elif i in slot_of:
+            placements.append(Placement(Role.OUTPUT, slot_of[i]))
         else:
             placements.append(Placement(Role.WORKSPACE, workspace_slot if i in place else None, place.get(i, 0)))
     bindings = tuple(

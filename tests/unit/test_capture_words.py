@@ -1,0 +1,317 @@
+from __future__ import annotations
+
+import random
+import re
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from paramgraph_kit.capture.words import Side, classify
+from paramgraph_kit.driver.api import RawAllocation, RawNode
+from paramgraph_kit.trace.errors import RefusedError
+from paramgraph_kit.trace.model import NodeKind, Reason, Word, WordKind
+
+# Two captures written by hand: side 0 lives at BASE[0], side 1 at BASE[1].
+
+BASE = (1 << 44, 3 << 44)
+SIZE = 1 << 40
+
+
+def node(*words: int | bytes, name: str = "kernel", position: int = 0, **how: Any) -> RawNode:
+    """A kernel node; integers become 8-byte words."""
+    packed = b"".join(w if isinstance(w, bytes) else struct.pack("<Q", w) for w in words)
+    return RawNode(NodeKind.KERNEL, name, packed, (), position=position, **how)
+
+
+def side(which: int, nodes: Sequence[RawNode], allocations: Sequence[RawAllocation]) -> Side:
+    start = BASE[which]
+    return Side(nodes, allocations, lambda address: start <= address < start + SIZE)
+
+
+def pair(
+    nodes: Sequence[tuple[RawNode, RawNode]], allocations: Sequence[tuple[RawAllocation, RawAllocation]]
+) -> tuple[Side, Side]:
+    return (
+        side(0, [a for a, _ in nodes], [a for a, _ in allocations]),
+        side(1, [b for _, b in nodes], [b for _, b in allocations]),
+    )
+
+
+def twins(offset0: int, offset1: int, size: int, born: int = 0, died: int | None = None) -> tuple[Any, Any]:
+    """One allocation as both sides made it, at different distances from their bases."""
+    return (
+        RawAllocation(BASE[0] + offset0, size, born, died),
+        RawAllocation(BASE[1] + offset1, size, born, died),
+    )
+
+
+def found(words: Sequence[Word]) -> list[tuple[int, WordKind, int | None, int]]:
+    return [(w.offset, w.kind, w.allocation, w.delta) for w in words]
+
+
+def refusal(*args: Any) -> Reason:
+    with pytest.raises(RefusedError) as caught:
+        classify(*args)
+    assert "\n" not in str(caught.value)
+    return caught.value.reason
+
+
+@pytest.mark.parametrize("delta", [0, 1, 16, 99])
+def test_a_pointer_with_an_offset_names_its_allocation(delta: int) -> None:
+    # GIVEN two allocations, and a kernel that takes a pointer into the second one
+    memory = [twins(0, 4096, 64), twins(1024, 512, 100)]
+    nodes = [(node(BASE[0] + 1024 + delta), node(BASE[1] + 512 + delta))]
+    # WHEN the captures are compared
+    (words,) = classify(*pair(nodes, memory))
+    # THEN the word is a pointer to it with that offset
+    assert found(words) == [(0, WordKind.POINTER, 1, delta)]
+    assert words[0].evidence == "same allocation and offset in both captures"
+
+
+def test_a_scalar_keeps_its_value() -> None:
+    # GIVEN a kernel with a pointer between two numbers
+    nodes = [(node(7, BASE[0], (1 << 64) - 1), node(7, BASE[1], (1 << 64) - 1))]
+    # WHEN the captures are compared
+    (words,) = classify(*pair(nodes, [twins(0, 0, 8)]))
+    # THEN the numbers are scalars with their values
+    assert found(words) == [
+        (0, WordKind.SCALAR, None, 0),
+        (8, WordKind.POINTER, 0, 0),
+        (16, WordKind.SCALAR, None, 0),
+    ]
+    assert [w.value for w in words] == [7, None, (1 << 64) - 1]
+
+
+def test_an_end_pointer_belongs_to_what_it_ends_though_something_else_begins_there() -> None:
+    # GIVEN an allocation that on one side is followed at once by another one
+    memory = [twins(0, 0, 512), twins(512, 8192, 512)]
+    nodes = [(node(BASE[0] + 512), node(BASE[1] + 512))]
+    # WHEN a kernel takes its end THEN both sides together tell whose end it is
+    (words,) = classify(*pair(nodes, memory))
+    assert found(words) == [(0, WordKind.POINTER, 0, 512)]
+
+
+def test_a_pre_decremented_pointer_has_a_negative_offset() -> None:
+    # GIVEN a kernel that takes the address of element -1
+    memory = [twins(4096, 8192, 256)]
+    nodes = [(node(BASE[0] + 4096 - 4), node(BASE[1] + 8192 - 4))]
+    # WHEN the captures are compared THEN it belongs to the allocation that follows
+    (words,) = classify(*pair(nodes, memory))
+    assert found(words) == [(0, WordKind.POINTER, 0, -4)]
+
+
+def test_an_address_far_from_everything_is_refused() -> None:
+    # GIVEN a kernel with an address 3 MiB past the only allocation
+    nodes = [(node(1, BASE[0] + (3 << 20), name="lost"), node(1, BASE[1] + (3 << 20), name="lost"))]
+    # WHEN the captures are compared THEN it is refused, with the kernel and the bytes
+    reason = refusal(*pair(nodes, [twins(0, 0, 64)]))
+    assert reason == Reason(
+        "unexplained-word",
+        "bytes 8..16 of a kernel's parameters differ between two captures (phantom memory of two different owners)",
+        operation="lost",
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(1, 2), (1, BASE[1]), (BASE[0], 1), (BASE[1], BASE[0]), (BASE[0] + 8, BASE[1] + 9)],
+    ids=["two numbers", "number, pointer", "pointer, number", "swapped sides", "two offsets"],
+)
+def test_a_word_that_differs_otherwise_is_refused_with_kernel_and_bytes(first: int, second: int) -> None:
+    # GIVEN a kernel whose third word differs in a way that no rule explains
+    nodes = [(node(0, 0, first, name="odd_kernel"), node(0, 0, second, name="odd_kernel"))]
+    # WHEN the captures are compared THEN the graph is refused
+    reason = refusal(*pair(nodes, [twins(0, 0, 64)]))
+    assert reason.code == "unexplained-word"
+    assert re.match(r"bytes 16\.\.24 of a kernel's parameters differ between two captures \(.+\)$", reason.message)
+    assert reason.operation == "odd_kernel"
+
+
+def test_a_tail_shorter_than_a_word_holds_no_pointer_and_must_be_equal() -> None:
+    # GIVEN packed buffers of 20 bytes: a pointer, a number, and 4 bytes more
+    memory = [twins(0, 0, 64)]
+    same = [(node(BASE[0], 5, b"abcd"), node(BASE[1], 5, b"abcd"))]
+    other = [(node(BASE[0], 5, b"abcd", name="packed"), node(BASE[1], 5, b"abce", name="packed"))]
+    # WHEN they are compared THEN an equal tail is no word of its own, and one that differs is refused
+    (words,) = classify(*pair(same, memory))
+    assert found(words) == [(0, WordKind.POINTER, 0, 0), (8, WordKind.SCALAR, None, 0)]
+    reason = refusal(*pair(other, memory))
+    assert reason.message.startswith("bytes 16..20 of a kernel's parameters differ")
+    assert reason.operation == "packed"
+
+
+def test_an_equal_address_needs_an_owner() -> None:
+    # GIVEN a kernel that reads device memory which did not move between the captures
+    device = 0x7F00_0000_1000
+    nodes = [(node(3, device, name="reader"), node(3, device, name="reader"))]
+
+    def owner(value: int) -> str | None:
+        return "generator state" if value == device else None
+
+    def nobody(value: int) -> str | None:
+        if value == device:
+            raise RefusedError(Reason("unowned-address", "a kernel reads device memory that is no input"))
+        return None
+
+    # WHEN somebody owns it THEN the word stays, and says whose it is
+    (words,) = classify(*pair(nodes, []), owner)
+    assert words[1] == Word(
+        8, WordKind.SCALAR, value=device, evidence="same address in both captures: generator state"
+    )
+    assert words[0].evidence == "same bytes in both captures"
+    # WHEN nobody does THEN the graph is refused, with the kernel and the bytes
+    reason = refusal(*pair(nodes, []), nobody)
+    assert reason == Reason(
+        "unowned-address",
+        "a kernel reads device memory that is no input (bytes 8..16 of its parameters)",
+        operation="reader",
+    )
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_phantom_address_that_both_captures_hold_is_stale_and_refused(which: int) -> None:
+    # GIVEN a kernel with one phantom address on both sides, as a cached workspace of an earlier capture has
+    stale = BASE[which] + 64
+    nodes = [(node(stale, name="gemm"), node(stale, name="gemm"))]
+    # WHEN the captures are compared THEN it is no scalar: it points into memory that is not there
+    reason = refusal(*pair(nodes, [twins(0, 0, 512)]))
+    assert reason == Reason(
+        "stale-address",
+        "bytes 0..8 of a kernel's parameters hold one phantom address in both captures: memory that an earlier "
+        "capture left behind",
+        operation="gemm",
+    )
+
+
+def test_two_packed_numbers_that_look_like_a_phantom_address_are_numbers() -> None:
+    # GIVEN two 32-bit numbers in one word, whose value lies in side 0's range but in no allocation
+    nodes = [(node(BASE[0] + (1 << 30)), node(BASE[0] + (1 << 30)))]
+    # WHEN the captures are compared THEN they stay what they are
+    (words,) = classify(*pair(nodes, [twins(0, 0, 512)]))
+    assert found(words) == [(0, WordKind.SCALAR, None, 0)]
+
+
+def test_leftover_host_addresses_are_accepted_but_only_on_both_sides() -> None:
+    # GIVEN padding that holds the host's stack addresses, different in each capture
+    def is_host(value: int) -> bool:
+        return value >> 32 == 0x7FFC
+
+    stack = 0x7FFC << 32
+    memory = [twins(0, 0, 64)]
+    # WHEN both are host addresses THEN no kernel can read through them: the first capture's bytes are kept
+    (words,) = classify(*pair([(node(stack + 1), node(stack + 2))], memory), lambda _: None, is_host)
+    assert found(words) == [(0, WordKind.SCALAR, None, 0)]
+    assert words[0].evidence.startswith("host addresses")
+    # WHEN one of them is a pointer or a number THEN it is refused
+    for other in (BASE[1], 9):
+        reason = refusal(*pair([(node(stack + 1), node(other))], memory), lambda _: None, is_host)
+        assert reason.code == "unexplained-word"
+
+
+def test_a_reused_address_means_what_was_live_when_the_node_was_recorded() -> None:
+    # GIVEN a temporary of 64 blocks, freed after node 1, whose first quarter becomes an output from node 2 on
+    big, quarter = 64 * 512, 16 * 512
+    memory = [twins(0, 1024, big, 0, 2), twins(0, 1024, quarter, 2)]
+    inside = 2 * 512
+    nodes = [
+        (node(BASE[0] + inside, position=p), node(BASE[1] + 1024 + inside, position=p)) for p in (0, 1, 2, 3)
+    ]
+    # WHEN the captures are compared
+    words = classify(*pair(nodes, memory))
+    # THEN the same address is the temporary first and the output later
+    assert [w[0].allocation for w in words] == [0, 0, 1, 1]
+    assert {w[0].delta for w in words} == {inside}
+
+
+def test_the_time_of_a_node_is_its_position_not_its_index() -> None:
+    # GIVEN lowered nodes that come last in the graph although they were recorded first
+    memory = [twins(0, 0, 512, 0, 1), twins(0, 0, 512, 1)]
+    nodes = [(node(BASE[0], position=p), node(BASE[1], position=p)) for p in (1, 0)]
+    # WHEN the captures are compared THEN the last one means the older allocation
+    words = classify(*pair(nodes, memory))
+    assert [w[0].allocation for w in words] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message", "operation"),
+    [
+        ([node(1)], [], "two captures recorded 1 and 0 nodes", ""),
+        ([node(1, name="a")], [node(1, name="b")], "two captures recorded different nodes", "a"),
+        ([node(1)], [node(1, 2)], "two captures recorded different nodes", "kernel"),
+        ([node(1, grid=(2, 1, 1))], [node(1)], "two captures recorded different nodes", "kernel"),
+        ([node(1, block=(32, 1, 1))], [node(1)], "two captures recorded different nodes", "kernel"),
+        ([node(1, shared_bytes=8)], [node(1)], "two captures recorded different nodes", "kernel"),
+        ([node(1, position=1)], [node(1)], "two captures recorded different nodes", "kernel"),
+    ],
+    ids=["count", "name", "parameters", "grid", "block", "shared", "position"],
+)
+def test_captures_of_other_nodes_are_refused(
+    first: list[RawNode], second: list[RawNode], message: str, operation: str
+) -> None:
+    # GIVEN two captures of which one recorded something else WHEN they are compared THEN they are refused
+    reason = refusal(side(0, first, []), side(1, second, []))
+    assert reason == Reason("unstable-capture", message, operation=operation)
+
+
+def test_captures_with_other_allocations_or_edges_are_refused() -> None:
+    # GIVEN the same nodes, but other sizes on one side, or another order
+    a, b = node(1), node(1)
+    # WHEN they are compared THEN they are refused
+    reason = refusal(side(0, [a], [twins(0, 0, 64)[0]]), side(1, [b], [twins(0, 0, 65)[1]]))
+    assert reason == Reason("unstable-capture", "two captures made different allocations")
+    chain = RawNode(NodeKind.KERNEL, "kernel", a.parameters, (0,))
+    reason = refusal(side(0, [a, chain], []), side(1, [b, b], []))
+    assert reason.message == "two captures recorded different nodes"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_word_of_random_captures_is_recovered(seed: int) -> None:
+    # GIVEN random allocations with lives, laid out by two simple allocators with reuse and gaps of their own,
+    # and nodes with pointers into what lives at their time (its last byte and one past its end included) and numbers
+    rng = random.Random(seed)
+    count = 60
+    lives = []
+    for _ in range(40):
+        born = rng.randrange(count)
+        died = rng.choice([None, rng.randint(born + 1, count)])
+        lives.append((rng.choice([1, 8, 511, 512, 513, 4096, 70_000]), born, died))
+    lives.sort(key=lambda life: life[1])
+    memory = [_laid_out(lives, which, rng) for which in (0, 1)]
+    truth: list[list[tuple[int | None, int]]] = []
+    nodes: list[tuple[RawNode, RawNode]] = []
+    for position in range(count):
+        live = [i for i, (_, born, died) in enumerate(lives) if born <= position and (died is None or position < died)]
+        chosen: list[tuple[int | None, int]] = []
+        for _ in range(rng.randrange(6)):
+            if live and rng.random() < 0.7:
+                i = rng.choice(live)
+                chosen.append((i, rng.choice([0, rng.randrange(lives[i][0]), lives[i][0] - 1])))
+            else:
+                chosen.append((None, rng.choice([0, 1, -1 % 2**64, rng.getrandbits(40)])))
+        truth.append(chosen)
+        packed = [
+            [value if i is None else memory[which][i].address + value for i, value in chosen] for which in (0, 1)
+        ]
+        nodes.append((node(*packed[0], position=position), node(*packed[1], position=position)))
+    # WHEN the captures are compared
+    words = classify(*pair(nodes, list(zip(*memory, strict=True))))
+    # THEN every word is what it was made from
+    recovered = [[(w.allocation, w.delta if w.allocation is not None else w.value) for w in row] for row in words]
+    assert recovered == truth
+
+
+def _laid_out(lives: Sequence[tuple[int, int, int | None]], which: int, rng: random.Random) -> list[RawAllocation]:
+    """First fit with random gaps: what is dead is reused, what lives at one time never overlaps."""
+    placed: list[RawAllocation] = []
+    for size, born, died in lives:
+        address = BASE[which] + 512 * rng.randrange(8)
+        blocking = sorted(
+            (a for a in placed if a.died is None or born < a.died), key=lambda a: a.address
+        )
+        for a in blocking:
+            if address + size > a.address and address < a.address + a.size:
+                address = a.address + -(-a.size // 512) * 512
+        placed.append(RawAllocation(address, size, born, died))
+    return placed

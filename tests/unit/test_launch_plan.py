@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from paramgraph_kit.capture.pair import Captured, Kind, Output
+from paramgraph_kit.driver.api import Binding, RawAllocation, RawNode, Recording
+from paramgraph_kit.launch.plan import GRAIN, Placement, Plan, conflicts, make_plan, pack, uses_of
+from paramgraph_kit.trace.model import NodeKind, Role, Word, WordKind
+
+Deps = Sequence[tuple[int, ...]]
+
+
+def chain(count: int) -> list[tuple[int, ...]]:
+    return [(i - 1,) if i else () for i in range(count)]
+
+
+def nodes_of(deps: Deps) -> list[RawNode]:
+    return [RawNode(NodeKind.KERNEL, f"k{i}", b"", d, position=i) for i, d in enumerate(deps)]
+
+
+def captured(
+    deps: Deps, sizes: Sequence[int], uses: Sequence[Sequence[int]], inputs: int, outputs: Sequence[int]
+) -> Captured:
+    """A capture in which allocation ``a`` is addressed by the nodes ``uses[a]``, 8 bytes into it."""
+    words: list[list[Word]] = [[] for _ in deps]
+    for a, users in enumerate(uses):
+        for n in users:
+            words[n].append(Word(8 * len(words[n]), WordKind.POINTER, a, 8))
+    return Captured(
+        recording=Recording(nodes_of(deps), [], None, None),
+        words=[tuple(w) for w in words],
+        allocations=[RawAllocation(1 << 40 | a << 20, size, 0) for a, size in enumerate(sizes)],
+        input_positions=list(range(inputs)),
+        outputs=[Output(Kind.FRESH, a, 0, (2,), (1,), torch.float32) for a in outputs],
+    )
+
+
+def ordered(deps: Deps) -> list[set[int]]:
+    """By plain search: the nodes that precede each node."""
+    before: list[set[int]] = []
+    for d in deps:
+        before.append(set(d).union(*(before[i] for i in d)))
+    return before
+
+
+def may_share(deps: Deps, a: Sequence[int], b: Sequence[int]) -> bool:
+    """The rule itself: every use of one precedes every use of the other."""
+    before = ordered(deps)
+    return all(x in before[y] for x in a for y in b) or all(y in before[x] for x in a for y in b)
+
+
+def random_deps(rng: random.Random, count: int, branches: int) -> list[tuple[int, ...]]:
+    """Streams that fork and join at random: each node follows its stream's tail, and sometimes another stream's."""
+    tails: list[int | None] = [None] * branches
+    deps = []
+    for i in range(count):
+        stream = rng.randrange(branches)
+        found = {tails[stream], rng.choice(tails) if rng.random() < 0.3 else None} - {None}
+        deps.append(tuple(sorted(d for d in found if d is not None)))
+        tails[stream] = i
+    return deps
+
+
+def random_uses(rng: random.Random, nodes: int, buffers: int) -> list[list[int]]:
+    found = []
+    for _ in range(buffers):
+        first = rng.randrange(nodes)
+        near = range(first, min(nodes, first + rng.choice([1, 3, 10, nodes])))
+        found.append(sorted({first, *rng.choices(near, k=rng.randrange(4))}))
+    return found
+
+
+@pytest.mark.parametrize("branches", [1, 2, 4])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_workspace_never_shares_bytes_between_buffers_in_conflict(seed: int, branches: int) -> None:
+    # GIVEN a random graph of one or more streams and random buffers
+    rng = random.Random(seed)
+    count = rng.randrange(5, 60)
+    deps = random_deps(rng, count, branches)
+    uses = random_uses(rng, count, rng.randrange(1, 40))
+    sizes = [rng.choice([0, 1, 511, 512, 513, 5_000, 70_000]) for _ in uses]
+    # WHEN conflicts are found THEN they are those of the rule
+    found = conflicts(nodes_of(deps), uses)
+    expected = [
+        {b for b in range(len(uses)) if b != a and not may_share(deps, uses[a], uses[b])} for a in range(len(uses))
+    ]
+    assert [set(row) for row in found] == expected
+    # WHEN the buffers are packed
+    offsets, total = pack(sizes, found)
+    ends = [offset + size for offset, size in zip(offsets, sizes, strict=True)]
+    # THEN none in conflict overlap, all start on the grain, and all lie within the workspace
+    for a, row in enumerate(found):
+        assert all(ends[a] <= offsets[b] or ends[b] <= offsets[a] for b in row if sizes[a] and sizes[b])
+    assert all(offset % GRAIN == 0 for offset in offsets)
+    assert max(ends) <= total
+    # AND it is no larger than all buffers side by side, nor smaller than what one node needs at once
+    assert total <= sum(-(-max(s, 1) // GRAIN) * GRAIN for s in sizes)
+    if branches == 1:
+        live = [sum(s for s, u in zip(sizes, uses, strict=True) if u[0] <= n <= u[-1]) for n in range(count)]
+        assert total >= max(live)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_chain_and_a_general_graph_of_the_same_order_agree(seed: int) -> None:
+    # GIVEN a chain, and the same chain with an edge more, which takes the general way
+    rng = random.Random(seed)
+    count = 50
+    uses = random_uses(rng, count, 30)
+    deps = chain(count)
+    redundant = [*deps[:-1], (0, count - 2)]
+    # WHEN both are asked for conflicts THEN the answers are the same
+    plain, general = (conflicts(nodes_of(d), uses) for d in (deps, redundant))
+    assert [set(row) for row in plain] == [set(row) for row in general]
+
+
+def test_branches_share_bytes_only_with_what_comes_before_the_fork_or_after_the_join() -> None:
+    # GIVEN a fork into 1 -> 2 and 3 -> 4, joined at 5: one buffer on each branch, one before and one after
+    deps: Deps = [(), (0,), (1,), (0,), (3,), (2, 4)]
+    uses = [[1, 2], [3, 4], [0], [5]]
+    # WHEN conflicts are found THEN the branches' buffers conflict with one another only, though 2 was recorded before 3
+    assert conflicts(nodes_of(deps), uses) == [[1], [0], [], []]
+    # AND the workspace has room for both branches, and the others share it
+    assert pack([512, 512, 1024, 1024], conflicts(nodes_of(deps), uses)) == ([0, 512, 0, 0], 1024)
+
+
+def test_lowered_nodes_that_come_last_in_creation_are_where_their_edges_say() -> None:
+    # GIVEN a chain a -> fill -> b, whose fill was made last and so has a late position, and a buffer used by fill and b
+    plan = make_plan(captured([(), (0,), (1,)], [512, 512, 512], [[0], [1, 2], [0, 1]], 0, []))
+    for node in plan.placements:
+        assert node.role is Role.WORKSPACE
+    late = captured([(), (0,), (1,)], [512, 512, 512], [[0], [1, 2], [0, 1]], 0, [])
+    late.recording.nodes[1].position = 99
+    # WHEN it is planned THEN edges alone decide
+    assert make_plan(late) == plan
+    # AND the first buffer shares bytes with the one that is used only after it
+    assert plan.workspace_bytes == 1024
+    assert plan.placements[0].offset == plan.placements[1].offset
+
+
+def test_slots_are_inputs_then_outputs_then_the_workspace() -> None:
+    # GIVEN two inputs, a temporary, an output, something that no node addresses, and two nodes
+    made = captured(chain(2), [64, 64, 600, 32, 8], [[0], [1], [0, 1], [1], []], 2, [3])
+    # WHEN it is planned THEN each has its slot and each word its binding
+    assert make_plan(made) == Plan(
+        placements=(
+            Placement(Role.INPUT, 0),
+            Placement(Role.INPUT, 1),
+            Placement(Role.WORKSPACE, 3, 0),
+            Placement(Role.OUTPUT, 2),
+            Placement(Role.WORKSPACE, None, 0),
+        ),
+        fresh=(3,),
+        workspace_bytes=1024,
+        slots=4,
+        bindings=(
+            Binding(0, 0, 0, 8),
+            Binding(0, 8, 3, 8),
+            Binding(1, 0, 1, 8),
+            Binding(1, 8, 3, 8),
+            Binding(1, 16, 2, 8),
+        ),
+    )
+
+
+def test_without_temporaries_there_is_no_workspace_and_no_slot_for_it() -> None:
+    # GIVEN one kernel from an input to an output that is returned twice
+    made = captured(chain(1), [64, 64], [[0], [0]], 1, [1, 1])
+    # WHEN it is planned THEN there are two slots and nothing else
+    plan = make_plan(made)
+    assert (plan.workspace_bytes, plan.slots, plan.fresh) == (0, 2, (1,))
+
+
+def test_a_node_that_addresses_a_buffer_twice_uses_it_once() -> None:
+    # GIVEN one node with two words into one allocation
+    made = captured(chain(1), [64], [[0]], 0, [])
+    made.words[0] = (*made.words[0], Word(8, WordKind.POINTER, 0, 0), Word(16, WordKind.SCALAR, value=3))
+    # WHEN its uses are counted THEN there is one, but both words are bound
+    assert uses_of(made) == {0: [0]}
+    assert [b.offset for b in make_plan(made).bindings] == [0, 8]
+
+
+@pytest.mark.parametrize("branches", [1, 3])
+def test_planning_two_thousand_nodes_takes_less_than_0_3_seconds(branches: int) -> None:
+    # GIVEN 2,000 nodes and 800 buffers, a quarter of them used over most of the graph
+    rng = random.Random(0)
+    count = 2_000
+    uses = random_uses(rng, count, 800)
+    deps = chain(count) if branches == 1 else random_deps(rng, count, branches)
+    made = captured(deps, [rng.choice([512, 8_192, 1 << 20]) for _ in uses], uses, 10, list(range(700, 800)))
+    best = 1e9
+    for _ in range(3):
+        # WHEN it is planned
+        start = time.perf_counter()
+        plan = make_plan(made)
+        best = min(best, time.perf_counter() - start)
+    # THEN it takes less than the guard allows, and the plan has every buffer
+    assert plan.workspace_bytes > 0
+    assert best < 0.3, f"planning took {best:.3f} s"
