@@ -5,13 +5,15 @@ fix      makes it canonical (part of `make format`)
 run      runs each notebook under nbval: every stored output must come out again
 execute  runs each notebook and stores its outputs, canonically: after changing a cell or what it shows
 
-Canonical means: no execution counts, no widget state, fixed metadata, stable cell ids, outputs kept. That keeps
-differences readable and lets a notebook be shown where no kernel runs.
+Canonical means: execution counts and cell ids in order, no widget state, fixed metadata, outputs kept. That keeps
+differences readable and lets a notebook be shown where no kernel runs. (nbval wants counts: without one it takes a
+cell for never run. In order, they are also what a message about "cell 3" means.)
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import subprocess
 import sys
@@ -42,8 +44,12 @@ def notebooks() -> list[Path]:
 
 def canonical(notebook: Json) -> Json:
     """The same notebook without anything that changes from run to run or from editor to editor."""
+    count = itertools.count(1)
     return {
-        "cells": [_cell(index, cell) for index, cell in enumerate(notebook["cells"])],
+        "cells": [
+            _cell(index, cell, next(count) if cell["cell_type"] == "code" else 0)
+            for index, cell in enumerate(notebook["cells"])
+        ],
         "metadata": METADATA,
         "nbformat": 4,
         "nbformat_minor": 5,
@@ -113,7 +119,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _cell(index: int, cell: Json) -> Json:
+def _cell(index: int, cell: Json, count: int) -> Json:
     tags = cell["metadata"].get("tags")
     kept: Json = {
         "cell_type": cell["cell_type"],
@@ -122,12 +128,12 @@ def _cell(index: int, cell: Json) -> Json:
         "source": _lines(cell["source"]),
     }
     if cell["cell_type"] == "code":
-        kept["execution_count"] = None
-        kept["outputs"] = [_output(output) for output in cell["outputs"]]
+        kept["execution_count"] = count
+        kept["outputs"] = [_output(output, count) for output in cell["outputs"]]
     return kept
 
 
-def _output(output: Json) -> Json:
+def _output(output: Json, count: int) -> Json:
     kept = dict(output)
     if "data" in kept:
         kept["data"] = {
@@ -139,7 +145,7 @@ def _output(output: Json) -> Json:
     if "text" in kept:
         kept["text"] = _lines(kept["text"])
     if kept["output_type"] == "execute_result":
-        kept["execution_count"] = None
+        kept["execution_count"] = count
     return kept
 
 

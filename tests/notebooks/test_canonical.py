@@ -19,7 +19,7 @@ def small(**changes: Any) -> dict[str, Any]:
         "cell_type": "code",
         "id": "cell-00",
         "metadata": {},
-        "execution_count": None,
+        "execution_count": 1,
         "source": ["print('source: x')"],
         "outputs": [{"output_type": "stream", "name": "stdout", "text": ["source: x\n"]}],
     }
@@ -82,10 +82,10 @@ def test_canonical_form_drops_what_changes_from_run_to_run(tmp_path: Path) -> No
     (cell,) = json.loads(path.read_text(encoding="utf-8"))["cells"]
     assert cell["id"] == "cell-00"
     assert cell["metadata"] == {"tags": ["nbval-ignore-output"]}
-    assert cell["execution_count"] is None
+    assert cell["execution_count"] == 1
     assert cell["outputs"][1] == {
         "output_type": "execute_result",
-        "execution_count": None,
+        "execution_count": 1,
         "metadata": {},
         "data": {"text/plain": ["3"]},
     }
