@@ -10,9 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-Step = Callable[[nn.Module, int], list[Tensor]]
-
-
 class Block(nn.Module):
     """A Llama-like block: RMSNorm, rotary attention, RMSNorm, SwiGLU."""
 
@@ -62,13 +59,20 @@ class Llama(nn.Module):
 
 @dataclass(frozen=True)
 class Workload:
-    """A model and one step of its use; ``step(model, seed)`` makes fresh inputs and returns what is compared."""
+    """A model and one step of its use.
+
+    ``step(model, inputs, optimizer)`` returns the tensors that are compared bit for bit: the outputs, or in training
+    the loss, every gradient and every buffer.
+    """
 
     name: str
     build: Callable[[torch.device], nn.Module]
-    step: Callable[[nn.Module, int, torch.device], list[Tensor]]
+    inputs: Callable[[int, torch.device], list[Tensor]]  # (seed, device)
+    step: Callable[[nn.Module, list[Tensor], torch.optim.Optimizer | None], list[Tensor]]
     blocks: str = ""  # compile each module of this ModuleList instead of the whole model
     training: bool = False
+    optimizer: Callable[[nn.Module], torch.optim.Optimizer] | None = None
+    note: str = ""
 
 
 def compile_workload(workload: Workload, model: nn.Module, **how: Any) -> nn.Module:
@@ -82,17 +86,35 @@ def compile_workload(workload: Workload, model: nn.Module, **how: Any) -> nn.Mod
     return model
 
 
-def _tokens(seed: int, device: torch.device, batch: int, length: int, vocab: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(0, vocab, (batch, length), generator=generator).to(device)
-
-
-def _gradients(model: nn.Module, loss: Tensor) -> list[Tensor]:
+def _gradients(model: nn.Module, loss: Tensor, optimizer: torch.optim.Optimizer | None) -> list[Tensor]:
     loss.backward()  # type: ignore[no-untyped-call]
     found = [loss.detach()] + [p.grad for p in model.parameters() if p.grad is not None]
+    found += [b.clone() for b in model.buffers() if b.is_floating_point()]
+    if optimizer is not None:
+        optimizer.step()
     for p in model.parameters():
         p.grad = None
     return found
+
+
+def _tokens(vocab: int, batch: int, length: int) -> Callable[[int, torch.device], list[Tensor]]:
+    def inputs(seed: int, device: torch.device) -> list[Tensor]:
+        generator = torch.Generator().manual_seed(seed)
+        return [torch.randint(0, vocab, (batch, length), generator=generator).to(device)]
+
+    return inputs
+
+
+def _next_token(logits_of: Callable[[nn.Module, Tensor], Tensor], training: bool) -> Any:
+    def step(model: nn.Module, inputs: list[Tensor], optimizer: torch.optim.Optimizer | None) -> list[Tensor]:
+        (x,) = inputs
+        if training:
+            logits = logits_of(model, x)
+            return _gradients(model, F.cross_entropy(logits.flatten(0, 1).float(), x.flatten()), optimizer)
+        with torch.no_grad():
+            return [logits_of(model, x)]
+
+    return step
 
 
 def llama(name: str, layers: int, dim: int, tokens: int, *, batch: int = 1, blocks: bool, training: bool,
@@ -103,15 +125,8 @@ def llama(name: str, layers: int, dim: int, tokens: int, *, batch: int = 1, bloc
         torch.manual_seed(0)
         return Llama(layers, dim, heads, hidden, vocab).to(device=device, dtype=dtype).train(training)
 
-    def step(model: nn.Module, seed: int, device: torch.device) -> list[Tensor]:
-        x = _tokens(seed, device, batch, tokens, vocab)
-        if training:
-            logits = model(x)
-            return _gradients(model, F.cross_entropy(logits.flatten(0, 1).float(), x.flatten()))
-        with torch.no_grad():
-            return [model(x)]
-
-    return Workload(name, build, step, "layers" if blocks else "", training)
+    step = _next_token(lambda model, x: model(x), training)
+    return Workload(name, build, _tokens(vocab, batch, tokens), step, "layers" if blocks else "", training)
 
 
 def gpt2(name: str, *, training: bool, batch: int = 2, tokens: int = 128, **config: int) -> Workload:
@@ -124,16 +139,9 @@ def gpt2(name: str, *, training: bool, batch: int = 2, tokens: int = 128, **conf
         model = GPT2LMHeadModel(GPT2Config(use_cache=False, **config)).to(device=device, dtype=torch.bfloat16)
         return model.train(training)  # type: ignore[no-any-return]
 
-    def step(model: nn.Module, seed: int, device: torch.device) -> list[Tensor]:
-        x = _tokens(seed, device, batch, tokens, 50257)
-        torch.manual_seed(seed)
-        if training:
-            logits = model(x).logits
-            return _gradients(model, F.cross_entropy(logits.flatten(0, 1).float(), x.flatten()))
-        with torch.no_grad():
-            return [model(x).logits]
-
-    return Workload(name, build, step, "", training)
+    step = _next_token(lambda model, x: model(x).logits, training)
+    adamw = (lambda model: torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)) if training else None
+    return Workload(name, build, _tokens(50257, batch, tokens), step, "", training, adamw)
 
 
 def resnet50(name: str, *, training: bool, batch: int = 16) -> Workload:
@@ -145,29 +153,34 @@ def resnet50(name: str, *, training: bool, batch: int = 16) -> Workload:
         torch.manual_seed(0)
         return make().to(device=device).train(training)  # type: ignore[no-any-return]
 
-    def step(model: nn.Module, seed: int, device: torch.device) -> list[Tensor]:
+    def inputs(seed: int, device: torch.device) -> list[Tensor]:
         generator = torch.Generator().manual_seed(seed)
-        x = torch.randn(batch, 3, 224, 224, generator=generator).to(device)
+        images = torch.randn(batch, 3, 224, 224, generator=generator)
+        return [images.to(device), torch.randint(0, 1000, (batch,), generator=generator).to(device)]
+
+    def step(model: nn.Module, inputs: list[Tensor], optimizer: torch.optim.Optimizer | None) -> list[Tensor]:
+        x, labels = inputs
         if training:
-            labels = torch.randint(0, 1000, (batch,), generator=generator).to(device)
-            found = _gradients(model, F.cross_entropy(model(x), labels))
-            return found + [b.clone() for b in model.buffers()]
+            return _gradients(model, F.cross_entropy(model(x), labels), optimizer)
         with torch.no_grad():
             return [model(x)]
 
-    return Workload(name, build, step, "", training)
+    sgd = (lambda model: torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)) if training else None
+    return Workload(name, build, inputs, step, "", training, sgd)
 
 
 def proof_workloads() -> list[Workload]:
-    """What the first results are measured on: sizes at which launch overhead shows."""
+    """What the results in this repository are measured on."""
     small = {"layers": 8, "dim": 1024, "tokens": 64}
+    large = {"layers": 16, "dim": 4096, "tokens": 2048, "batch": 2, "hidden": 14336, "heads": 32}
     return [
-        llama("llama 8x1024 inference", **small, blocks=False, training=False),
-        llama("llama 8x1024 inference, by block", **small, blocks=True, training=False),
-        llama("llama 8x1024 training", **small, blocks=False, training=True),
-        llama("llama 8x1024 training, by block", **small, blocks=True, training=True),
+        llama("llama 8x1024 inference", **small, blocks=False, training=False),  # type: ignore[arg-type]
+        llama("llama 8x1024 inference by block", **small, blocks=True, training=False),  # type: ignore[arg-type]
+        llama("llama 8x1024 training", **small, blocks=False, training=True),  # type: ignore[arg-type]
+        llama("llama 8x1024 training by block", **small, blocks=True, training=True),  # type: ignore[arg-type]
         gpt2("gpt2 small inference", training=False),
         gpt2("gpt2 small training", training=True),
         resnet50("resnet50 inference", training=False),
         resnet50("resnet50 training", training=True),
+        llama("llama 16x4096 training by block", **large, blocks=True, training=True),  # type: ignore[arg-type]
     ]

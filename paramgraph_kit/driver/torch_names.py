@@ -74,6 +74,7 @@ NAMES: dict[str, TorchName] = {
         TorchName("torch._functorch.config:", ("2.11", "2.13"), "AOTAutograd's cache would bypass our hook", "functorch_config"),
         TorchName("torch._inductor.compile_fx:", ("2.11", "2.13"), "where cudagraphify is looked up", "compile_fx_module"),
         TorchName("torch._inductor.output_code:", ("2.11", "2.13"), "where the generation hook is looked up", "output_code_module"),
+        TorchName("torch._inductor.async_compile:shutdown_compile_workers", ("2.11", "2.13"), "they hold CUDA contexts"),
         TorchName("torch._inductor:config", ("2.11", "2.13"), "the user's settings for partitions"),
         TorchName("torch._subclasses.fake_tensor:unset_fake_temporarily", ("2.11", "2.13"), "real work while tracing"),
         TorchName("torch._guards:TracingContext", ("2.11", "2.13"), "which inputs of a compiled graph are parameters"),

@@ -9,7 +9,6 @@ instead of reading something.
 from __future__ import annotations
 
 import ctypes
-from functools import cache
 from typing import Any
 
 import torch
@@ -34,14 +33,16 @@ class PhantomRange:
 
     def __init__(self, device: int, side: int) -> None:
         self.device = device
+        self._side = side
         self.base = int(call(cu.cuMemAddressReserve, RANGE, GRAIN, BASE[side], 0))
         self._cursor = self.base
         self._mapped = self.base
         self._chunk: Any = None
         self.exhausted = False
+        self._live: set[int] = set()  # segments that the caching allocator has not given back
         # Kept on self: torch holds the raw addresses of these two callbacks.
         self._on_alloc = _ALLOC(self._alloc)
-        self._on_free = _FREE(lambda *_: None)
+        self._on_free = _FREE(lambda address, *_: self._live.discard(address))
         self.allocator = torch._C._cuda_customAllocator(
             ctypes.cast(self._on_alloc, ctypes.c_void_p).value, ctypes.cast(self._on_free, ctypes.c_void_p).value
         )
@@ -53,6 +54,10 @@ class PhantomRange:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._live:
+            # Somebody still holds a tensor on this memory: it stays mapped, and the next capture gets a new range.
+            _ranges.pop((self.device, self._side), None)
+            return
         if self._mapped > self.base:
             call(cu.cuMemUnmap, self.base, self._mapped - self.base)
             self._mapped = self.base
@@ -100,10 +105,12 @@ class PhantomRange:
 
     def _alloc(self, size: int, _device: int, _stream: int | None) -> int:
         try:
-            return self.reserve(size)
+            address = self.reserve(size)
         except Exception:
             self.exhausted = True  # an exception cannot cross the C++ caller: a null address is its "out of memory"
             return 0
+        self._live.add(address)
+        return address
 
 
 _ALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)
@@ -131,7 +138,11 @@ def _access(device: int) -> Any:
     return access
 
 
-@cache
+_ranges: dict[tuple[int, int], PhantomRange] = {}
+
+
 def phantom_range(device: int, side: int) -> PhantomRange:
-    """The range of one side on one device; reserved once per process."""
-    return PhantomRange(device, side)
+    """The range of one side on one device; reserved once and used again by every capture."""
+    if (device, side) not in _ranges:
+        _ranges[device, side] = PhantomRange(device, side)
+    return _ranges[device, side]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -70,10 +71,10 @@ def record(
         mark = phantom.range.mark()
         with _History() as history:
             graph, result = _capture(run, phantom, stream, device, history.labels)
+            allocations = history.allocations(phantom, device)  # while the results live: they never died
             graph.reset()
             del result
-            torch._C._cuda_clearCublasWorkspaces()
-            allocations = history.allocations(phantom, device)
+        torch._C._cuda_clearCublasWorkspaces()
         phantom.pool = None
         phantom.range.rewind(mark)
     graph, result = _capture(run, phantom, stream, device, lambda _: nullcontext())
@@ -106,28 +107,34 @@ def _capture(
             with watch(stream.cuda_stream):
                 result = run()
         except BaseException as error:
-            _abandon(graph, phantom, device, ended=False)
+            _abandon(graph, phantom, device, error)
             if phantom.range.exhausted:
                 reason = Reason("phantom-exhausted", "one call needs more address space than is set aside")
                 raise RefusedError(reason) from error
             raise
         try:
             graph.capture_end()
-        except BaseException:
-            _abandon(graph, phantom, device, ended=True)
+        except BaseException as error:
+            _abandon(graph, phantom, device, error)
             raise
     return graph, result
 
 
-def _abandon(graph: torch.cuda.CUDAGraph, phantom: CudaPhantom, device: int, *, ended: bool) -> None:
-    """After a failed capture: end it, take the pool off the capture, and bring the generator back."""
-    if not ended:
+def _abandon(graph: torch.cuda.CUDAGraph, phantom: CudaPhantom, device: int, error: BaseException) -> None:
+    """After a failed capture: end it, give the pool back, and bring the generator back."""
+    ended = False
+    with _ignored():
+        graph.capture_end()
+        ended = True
+    if not ended:  # an invalidated capture leaves the pool routed to it and counted as used
         with _ignored():
-            graph.capture_end()
-    with _ignored():  # capture_end skips this when the capture was invalidated
-        torch._C._cuda_endAllocateToPool(device, phantom.pool.id)
+            torch._C._cuda_endAllocateToPool(device, phantom.pool.id)
+        with _ignored():
+            torch._C._cuda_releasePool(device, phantom.pool.id)
     with _ignored():
         graph.reset()
+    # The frames of the failed call hold tensors on memory that is about to go.
+    traceback.clear_frames(error.__traceback__)
     # Only the end of a good capture tells the generator that no capture is under way.
     repair = torch.cuda.CUDAGraph()
     with _ignored():

@@ -1,0 +1,31 @@
+"""CUDA graphs without the pain: parameterized launch, diagnosis and pictures, on a GPU or on a simulator of one.
+
+    model = torch.compile(model, backend="paramgraph")
+    y = model(x)
+    print(paramgraph_kit.report(model))
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paramgraph_kit._verbs import compile as compile
+from paramgraph_kit._verbs import device as device
+from paramgraph_kit._verbs import diagnose as diagnose
+from paramgraph_kit._verbs import explore as explore
+from paramgraph_kit._verbs import load as load
+from paramgraph_kit._verbs import report as report
+from paramgraph_kit._verbs import save as save
+from paramgraph_kit._verbs import watch as watch
+from paramgraph_kit._version import __version__ as __version__
+
+__all__ = ["compile", "cuda", "device", "diagnose", "explore", "load", "report", "save", "watch"]
+
+
+def __getattr__(name: str) -> Any:
+    # ``cuda`` is torch.cuda or its simulated twin: found out when first asked, so that import stays free of torch.
+    if name == "cuda":
+        from paramgraph_kit.driver.select import twin
+
+        return twin()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,186 @@
+"""One workload in one mode, in a process of its own: what a step costs, what it holds, whether its bits are right."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from paramgraph_kit.backend import paramgraph
+from paramgraph_kit.backend.registry import compiled_graphs
+from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.bench.workloads import Workload, compile_workload
+
+MODES: dict[str, dict[str, Any]] = {
+    "no graphs": {},
+    "graph trees": {"mode": "reduce-overhead"},
+    "paramgraph": {"backend": paramgraph},
+}
+_SAME_CODE = {"backend": paramgraph, "options": {"select": "never"}}
+
+
+@dataclass
+class Run:
+    """A compiled workload that can be stepped."""
+
+    workload: Workload
+    mode: str
+    device: torch.device
+    how: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        self.base: nn.Module = self.workload.build(self.device)
+        self.optimizer = self.workload.optimizer(self.base) if self.workload.optimizer else None
+        self.model = compile_workload(self.workload, self.base, **self.how)
+        self.samples = [self.workload.inputs(seed, self.device) for seed in range(4)]
+
+    def step(self, seed: int) -> list[Tensor]:
+        """One step on fresh copies of sample inputs, so that their addresses move."""
+        if self.mode == "graph trees":
+            torch.compiler.cudagraph_mark_step_begin()
+        torch.manual_seed(seed)
+        inputs = [x.clone() for x in self.samples[seed % len(self.samples)]]
+        return self.workload.step(self.model, inputs, self.optimizer)
+
+
+def measure(workload: Workload, mode: str, *, steps: int = 50, warmup: int = 6) -> dict[str, Any]:
+    """Times in microseconds (medians), memory in bytes, of one mode."""
+    device = torch.device("cuda", torch.cuda.current_device())
+    torch.backends.cudnn.deterministic = True
+    started = time.perf_counter()
+    run = Run(workload, mode, device, MODES[mode])
+    for seed in range(warmup):
+        run.step(seed)
+    # Inductor's compile workers hold CUDA contexts of their own, which the device counts and no user of a step does.
+    torch_name("shutdown_compile_workers")()
+    torch.cuda.synchronize()
+    setup = time.perf_counter() - started
+    torch.cuda.reset_peak_memory_stats()
+    cpu, total = [], []
+    for seed in range(steps):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        run.step(seed)
+        launched = time.perf_counter()
+        torch.cuda.synchronize()
+        cpu.append((launched - start) * 1e6)
+        total.append((time.perf_counter() - start) * 1e6)
+    stepping = _used(device)
+    result: dict[str, Any] = {
+        "workload": workload.name,
+        "mode": mode,
+        "cpu_us": round(statistics.median(cpu), 1),
+        "total_us": round(statistics.median(total), 1),
+        "total_us_quartiles": [round(q, 1) for q in statistics.quantiles(total, n=4)],
+        "stepping_bytes": stepping,
+        "peak_reserved_bytes": torch.cuda.max_memory_reserved(device),
+        "peak_allocated_bytes": torch.cuda.max_memory_allocated(device),
+        "setup_s": round(setup, 1),
+        "steps": steps,
+    }
+    gc.collect()
+    torch.cuda.empty_cache()
+    result["rest_bytes"] = _used(device)
+    result["rest_reserved_bytes"] = torch.cuda.memory_reserved(device)
+    result["held_outputs"] = _held_outputs(run)
+    if mode == "paramgraph":
+        result["graphs"] = graph_facts()
+    return result
+
+
+def _used(device: torch.device) -> int:
+    torch.cuda.synchronize()
+    free, everything = torch.cuda.mem_get_info(device)
+    return everything - free
+
+
+def _held_outputs(run: Run) -> str:
+    """Whether what one call returned is still there after the next."""
+    if run.workload.training:
+        return "not applicable"
+    first = run.step(0)
+    kept = [t.clone() for t in first]
+    run.step(1)
+    try:
+        same = all(same_bits(a, b) for a, b in zip(first, kept, strict=True))
+    except RuntimeError as error:
+        return f"raises: {str(error).splitlines()[0][:90]}"
+    return "valid" if same else "overwritten"
+
+
+def graph_facts() -> list[dict[str, Any]]:
+    """What was graphed: one row for each partition that is alive."""
+    rows = []
+    for graph in compiled_graphs():
+        for launcher in graph.launchers:
+            variants = [v for v in launcher.variants.values() if v is not None]
+            rows.append(
+                {
+                    "partition": launcher.name,
+                    "executables": len(variants),
+                    "nodes": [len(v.captured.recording.nodes) for v in variants],
+                    "words": [len(v.plan.bindings) for v in variants],
+                    "slots": [v.plan.slots for v in variants],
+                    "workspace_bytes": [v.plan.workspace_bytes for v in variants],
+                    "patching": [v.executable.patching for v in variants],
+                    "launches": [v.state.launches for v in variants],
+                    "patched_launches": [v.state.patches for v in variants],
+                    "ungraphed_calls": launcher.ungraphed_calls,
+                    "reasons": [r.label() for r in launcher.reasons + graph.reasons],
+                    "launches_outside": graph.outside,
+                }
+            )
+    return rows
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    """Bitwise equality, NaN included.
+
+    >>> same_bits(torch.tensor([float("nan")]), torch.tensor([float("nan")]))
+    True
+    """
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return torch.equal(*(t.detach().contiguous().reshape(-1).view(torch.uint8) for t in (a, b)))
+
+
+def compare_bits(workload: Workload, *, steps: int = 6) -> dict[str, Any]:
+    """Ours against the same Inductor code ungraphed: every compared tensor of every step, at moved addresses."""
+    device = torch.device("cuda", torch.cuda.current_device())
+    torch.backends.cudnn.deterministic = True
+
+    def collect(mode: str, how: dict[str, Any], steps: int, *, moving: bool = False) -> list[list[Tensor]]:
+        torch._dynamo.reset()
+        gc.collect()
+        return _collect(Run(workload, mode, device, how), steps, moving=moving)
+
+    collect("ungraphed", _SAME_CODE, 1)  # Inductor tunes its kernels in the first run of all: that is not compared
+    reference = collect("ungraphed", _SAME_CODE, steps)
+    again = collect("ungraphed", _SAME_CODE, steps)
+    ours = collect("paramgraph", MODES["paramgraph"], steps, moving=True)
+    return {
+        "compared": sum(len(s) for s in reference),
+        "different": _different(reference, ours),
+        "baseline_differs_from_itself": _different(reference, again),
+        "launches": sum(n for row in graph_facts() for n in row["launches"]),
+    }
+
+
+def _collect(run: Run, steps: int, *, moving: bool = False) -> list[list[Tensor]]:
+    in_the_way = []
+    found = []
+    for seed in range(steps):
+        if moving:
+            in_the_way.append(torch.empty(37 * 512 * (seed + 1), device=run.device))
+        found.append([t.detach().cpu() for t in run.step(seed)])
+    return found
+
+
+def _different(first: list[list[Tensor]], second: list[list[Tensor]]) -> int:
+    pairs = [(a, b) for x, y in zip(first, second, strict=True) for a, b in zip(x, y, strict=True)]
+    return sum(not same_bits(a, b) for a, b in pairs)

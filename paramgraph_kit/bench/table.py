@@ -1,0 +1,78 @@
+"""The results of a comparison as Markdown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+MIB = 1 << 20
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """Tables of time and memory with the hardware above them; where we lose stands in the same rows."""
+    source, rows = result["source"], result["rows"]
+    by_name: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in rows:
+        by_name.setdefault(row["workload"], {})[row["mode"]] = row
+    lines = [
+        f"{source['device']}, driver {source['driver']}, torch {source['torch']}, Python {source['python']}, "
+        f"{source['date']}; `{source['command']}`.",
+        "",
+        "Times are medians of single steps in microseconds: CPU until everything is launched / total until the GPU is done.",
+        "",
+        "| workload | no graphs | graph trees | paramgraph | total over trees | bits |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, modes in by_name.items():
+        cells = [_times(modes.get(m)) for m in ("no graphs", "graph trees", "paramgraph")]
+        lines.append(f"| {name} | {' | '.join(cells)} | {_ratio(modes)} | {_bits(modes.get('bits'))} |")
+    lines += [
+        "",
+        "Device memory in MiB (everything the process holds on the GPU): while stepping / peak reserved by the allocator / "
+        "at rest, after `empty_cache()`. For trees and paramgraph: what they add to no graphs.",
+        "",
+        "| workload | no graphs | trees add | paramgraph adds | outputs of the last call, trees / paramgraph |",
+        "|---|---|---|---|---|",
+    ]
+    for name, modes in by_name.items():
+        base = modes.get("no graphs")
+        held = " / ".join(str(modes.get(m, {}).get("held_outputs", "?"))[:24] for m in ("graph trees", "paramgraph"))
+        added = [_added(modes.get(m), base) for m in ("graph trees", "paramgraph")]
+        lines.append(f"| {name} | {_memory(base)} | {' | '.join(added)} | {held} |")
+    return "\n".join(lines) + "\n"
+
+
+def _times(row: dict[str, Any] | None) -> str:
+    return f"{row['cpu_us']:.0f} / {row['total_us']:.0f}" if row and "cpu_us" in row else _missing(row)
+
+
+def _ratio(modes: dict[str, dict[str, Any]]) -> str:
+    try:
+        return f"{modes['paramgraph']['total_us'] / modes['graph trees']['total_us']:.2f}"
+    except KeyError:
+        return "-"
+
+
+def _bits(row: dict[str, Any] | None) -> str:
+    if not row or "compared" not in row:
+        return _missing(row)
+    if row["different"] == 0:
+        return f"{row['compared']} tensors equal"
+    own = row["baseline_differs_from_itself"]
+    return f"{row['different']} of {row['compared']} differ (the baseline differs from itself in {own})"
+
+
+def _memory(row: dict[str, Any] | None) -> str:
+    return " / ".join(f"{row[k] / MIB:.0f}" for k in _KEYS) if row and _KEYS[0] in row else _missing(row)
+
+
+def _added(row: dict[str, Any] | None, base: dict[str, Any] | None) -> str:
+    if not row or not base or _KEYS[0] not in row or _KEYS[0] not in base:
+        return _missing(row)
+    return " / ".join(f"{(row[k] - base[k]) / MIB:+.0f}" for k in _KEYS)
+
+
+def _missing(row: dict[str, Any] | None) -> str:
+    return f"failed: {row['error'][:60]}" if row and "error" in row else "-"
+
+
+_KEYS = ("stepping_bytes", "peak_reserved_bytes", "rest_bytes")
