@@ -126,11 +126,10 @@ def _guard(captured: Captured, scope: dict[str, Any], layouts: bool) -> list[str
 
 def _differs(name: str, constant: str, value: Any, scope: dict[str, Any]) -> str:
     """A test for another number than was captured; of floats the bits count: NaN is itself, and -0.0 is not 0.0."""
-    scope[constant] = value
-    if isinstance(value, float) and (value != value or value == 0):
-        scope[constant] = value.hex()
-        return f"{name}.hex() != {constant}"
-    return f"{name} != {constant}"
+    exact = isinstance(value, float) and (value != value or value == 0)
+    scope[constant] = value.hex() if exact else value
+    scope[f"{constant}_type"] = type(value)
+    return f"type({name}) is not {constant}_type or {name}{'.hex()' if exact else ''} != {constant}"
 
 
 def _alignment(captured: Captured, position: int) -> int:
