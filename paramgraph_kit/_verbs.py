@@ -79,10 +79,13 @@ def report(model: Any = None) -> Report:
         ParamgraphError: ``model`` is nothing that can have been compiled.
 
     Examples:
-        >>> print(report(lambda x: x))  # doctest: +ELLIPSIS
-        paramgraph report
-        ...
+        >>> import torch
+        >>> double = compile(lambda x: x * 2)
+        >>> print(str(report(double)).splitlines()[-1])
         nothing is compiled yet: call the model once, compiled with backend="paramgraph"
+        >>> y = double(torch.ones(2, device=device()))
+        >>> report(double)
+        Report(1 of 1 partitions graphed, 1 of 1 kernels in graphs)
     """
     from paramgraph_kit.backend.report import make_report
 
@@ -123,10 +126,8 @@ def diagnose(error: BaseException) -> Diagnosis:
         ParamgraphError: ``error`` is no exception.
 
     Examples:
-        >>> print(diagnose(RuntimeError("CUDA graphs must be captured on a non-default stream.")))
-        ...     # doctest: +ELLIPSIS
-        The capture was begun on the default stream  [default-stream]
-        ...
+        >>> diagnose(RuntimeError("CUDA graphs must be captured on a non-default stream."))
+        Diagnosis(default-stream: The capture was begun on the default stream)
     """
     from paramgraph_kit._diagnosis import Diagnosis
     from paramgraph_kit.doctor import explain

@@ -6,21 +6,21 @@ import functools
 import re
 import traceback
 import types
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from paramgraph_kit.backend.registry import CompiledGraph
+from paramgraph_kit.backend.registry import CompiledGraph, Key, key_of
 from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.launch.launcher import Options
 from paramgraph_kit.partition.frames import user_frame
 from paramgraph_kit.trace.errors import ParamgraphError
 from paramgraph_kit.trace.model import Reason
 
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+")
 _TORCH = str(Path(torch.__file__).parent)
-
-Key = tuple[str, str, int]  # file, name, first line
 
 
 class Model:
@@ -33,6 +33,7 @@ class Model:
     def __init__(self, model: Any) -> None:
         self.modules: set[int] = set()
         self.codes: set[types.CodeType] = set()
+        self.options: list[Options] = []  # that it was compiled with, where torch.compile's result tells
         self._add(model)
         if not self.codes and not self.modules:
             raise ParamgraphError(
@@ -40,6 +41,7 @@ class Model:
                 "pass what torch.compile returned, or nothing for everything that is compiled"
             )
         # Dynamo's functions that resume after a graph break have the file of the original and a name made of its.
+        self._keys = {key_of(code) for code in self.codes}
         self._names = {(code.co_filename, code.co_name) for code in self.codes}
 
     def _add(self, model: Any) -> None:
@@ -47,11 +49,14 @@ class Model:
             for module in model.modules():
                 self.modules.add(id(module))
                 self._add_function(module.forward)
+                self._note_options(getattr(getattr(module, "dynamo_ctx", None), "callback", None))
+                self._add_callback(getattr(module, "_compiled_call_impl", None))
             return
         self._add_function(model)
-        call = getattr(type(model), "__call__", None)
-        if not self.codes and isinstance(call, types.FunctionType):
-            self.codes.add(call.__code__)
+        if not self.codes and callable(model):  # an object whose class has a __call__ of its own
+            call = type(model).__call__
+            if isinstance(call, types.FunctionType):
+                self.codes.add(call.__code__)
 
     def _add_function(self, function: Any) -> None:
         while function is not None:
@@ -62,6 +67,7 @@ class Model:
                 if isinstance(function.__self__, torch.nn.Module):
                     self.modules.add(id(function.__self__))
                 function = function.__func__
+            self._add_callback(function)
             code = getattr(function, "__code__", None)
             inner = getattr(function, "_torchdynamo_orig_callable", None) or getattr(function, "__wrapped__", None)
             if isinstance(code, types.CodeType) and not _is_torch(code):
@@ -71,20 +77,39 @@ class Model:
                 return
             function = inner
 
+    def _add_callback(self, function: Any) -> None:
+        names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+        if "callback" in names:  # what torch.compile makes of a function
+            self._note_options(function.__closure__[names.index("callback")].cell_contents)
+
+    def _note_options(self, callback: Any) -> None:
+        while callback is not None:
+            settings = getattr(callback, "kwargs", None)
+            inner = getattr(callback, "_torchdynamo_orig_backend", None)
+            if inner is None and isinstance(settings, dict):
+                known = {field.name for field in fields(Options)}
+                given = settings.get("options") or {}
+                options = Options(**given) if set(given) <= known else None
+                if options is not None and options not in self.options:
+                    self.options.append(options)
+            callback = inner
+
     def has(self, graph: CompiledGraph) -> bool:
         """Whether a graph was compiled for this model: its own code, or what that code called."""
+        # The same code may be compiled twice, to compare: once as it is and once with select="never".
+        if self.options and graph.launchers and graph.launchers[0].options not in self.options:
+            return False
         owner = graph.owner() if graph.owner is not None else None
         if owner is not None and id(owner) in self.modules:
             return True
-        return self._is_mine(graph.code) or any(self._is_mine(code) for code in graph.callers)
+        own = {key_of(graph.code)} if graph.code is not None else set()
+        return any(self._is_mine(key) for key in own | graph.callers)
 
-    def _is_mine(self, code: types.CodeType | None) -> bool:
-        if code is None:
-            return False
-        if code in self.codes:
+    def _is_mine(self, key: Key) -> bool:
+        if key in self._keys:
             return True
-        resumed = _RESUMED.fullmatch(code.co_name)
-        return resumed is not None and (code.co_filename, resumed[1]) in self._names
+        resumed = _RESUMED.fullmatch(key[1])
+        return resumed is not None and (key[0], resumed[1]) in self._names
 
     def ran(self, stack: traceback.StackSummary | list[traceback.FrameSummary]) -> bool:
         """Whether a stack goes through this model's code."""

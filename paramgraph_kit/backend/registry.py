@@ -14,8 +14,15 @@ import torch
 from paramgraph_kit.launch.launcher import Launcher
 from paramgraph_kit.trace.model import Reason
 
+Key = tuple[str, str, int]  # file, name, first line
+
 _order = itertools.count()
 _graphs: weakref.WeakSet[CompiledGraph] = weakref.WeakSet()
+
+
+def key_of(code: types.CodeType) -> Key:
+    """What names a function's code without keeping it alive; Dynamo's rewritten code has the key of the original."""
+    return code.co_filename, code.co_name, code.co_firstlineno
 
 
 @dataclass(eq=False)
@@ -24,7 +31,7 @@ class CompiledGraph:
 
     name: str  # "forward 0", "backward 0", "inference 1"
     code: types.CodeType | None  # the user's function that Dynamo compiled
-    callers: frozenset[types.CodeType] = frozenset()  # what was running when it was compiled
+    callers: frozenset[Key] = frozenset()  # what was running when it was compiled
     owner: weakref.ref[Any] | None = None  # ``self`` of that function, where it had one
     launchers: list[Launcher] = field(default_factory=list)
     operations: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by launcher name
@@ -52,7 +59,7 @@ class Site:
     """The user's function that is being compiled."""
 
     code: types.CodeType | None = None
-    callers: frozenset[types.CodeType] = frozenset()
+    callers: frozenset[Key] = frozenset()
     owner: weakref.ref[Any] | None = None
 
 
@@ -66,7 +73,7 @@ def site_being_compiled() -> Site:
             owner = values.get("self", values.get("fn")) if isinstance(values, dict) else None
             callers = set()
             while frame is not None:
-                callers.add(frame.f_code)
+                callers.add(key_of(frame.f_code))
                 frame = frame.f_back
             return Site(
                 code if isinstance(code, types.CodeType) else None,

@@ -181,7 +181,10 @@ def _cells(row: Row) -> tuple[str, ...]:
 def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(row[n]) for row in table) for n in range(len(table[0]))]
     return [
-        "  ".join(f"{cell:<{width}}" if n < 2 else f"{cell:>{width}}" for n, (cell, width) in enumerate(zip(row, widths, strict=True))).rstrip()
+        "  ".join(
+            f"{cell:<{width}}" if n < 2 else f"{cell:>{width}}"
+            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
         for row in table
     ]
 
@@ -189,5 +192,3 @@ def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
 def _reasons(reasons: Iterable[Reason]) -> list[str]:
     lines = [f"  {one_line(reason.label())}" for reason in reasons]
     return ["not in graphs, because", *lines] if lines else []
-
-

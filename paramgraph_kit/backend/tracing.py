@@ -113,7 +113,9 @@ def _allocations(variant: Variant) -> Iterator[Allocation]:
         if placement.role is Role.INPUT:
             name = f"input {captured.input_positions[index]}"
         elif placement.role is Role.OUTPUT:
-            returned = [k for k, output in enumerate(captured.outputs) if (output.kind, output.source) == (Kind.FRESH, index)]
+            returned = [
+                k for k, output in enumerate(captured.outputs) if (output.kind, output.source) == (Kind.FRESH, index)
+            ]
             name = f"output {returned[0]}" if returned else ""
         yield Allocation(index, placement.role, raw.size, placement.slot, placement.offset, raw.born, raw.died, name)
 
@@ -132,4 +134,3 @@ def _lanes(nodes: Sequence[RawNode]) -> list[int]:
             last.append(index)
         lanes.append(lane)
     return lanes
-

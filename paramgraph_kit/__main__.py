@@ -1,0 +1,67 @@
+"""``python -m paramgraph_kit``: the tour, the benchmark, and a look at trace files, in a terminal."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from paramgraph_kit._verbs import explore, load
+from paramgraph_kit._version import __version__
+from paramgraph_kit.trace import ParamgraphError
+
+
+def parser() -> argparse.ArgumentParser:
+    """What the command line understands."""
+    top = argparse.ArgumentParser(prog="python -m paramgraph_kit", description="CUDA graphs, parameterized.")
+    top.add_argument("--version", action="version", version=f"paramgraph_kit {__version__}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    tour = commands.add_parser("tour", help="do the main job once, check every claim, write an HTML page")
+    tour.add_argument("--html", type=Path, default=Path("paramgraph_tour.html"), help="the page (default %(default)s)")
+    tour.add_argument("--quiet", action="store_true", help="print only where the page is")
+    show = commands.add_parser("explore", help="print a trace file, or write it as an HTML page")
+    show.add_argument("trace", type=Path, metavar="FILE", help="what paramgraph_kit.save wrote (.pgtrace)")
+    show.add_argument("--html", type=Path, help="write this page instead of printing")
+    commands.add_parser("bench", help="measure against no graphs and graph trees (needs a GPU)", add_help=False)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status: 0, 1 for an error that one line explains, 2 for a wrong call."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options, rest = parser().parse_known_args(given)
+    if options.command == "bench":
+        from paramgraph_kit import bench
+
+        return bench.main(rest)
+    if rest:
+        parser().error(f"unrecognized arguments: {' '.join(rest)}")
+    try:
+        if options.command == "tour":
+            _tour(options.html, options.quiet)
+        else:
+            _explore(options.trace, options.html)
+    except ParamgraphError as error:
+        print(f"paramgraph_kit: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _tour(page: Path, quiet: bool) -> None:
+    from paramgraph_kit import _tour as tour
+
+    def say(text: str) -> None:
+        if not quiet:
+            print(text, flush=True)
+
+    print(f"page: {tour.run(page, say)}")
+
+
+def _explore(trace: Path, page: Path | None) -> None:
+    explorer = explore(load(trace))
+    print(explorer.text() if page is None else f"page: {explorer.to_html(page)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,212 @@
+"""watch: what a trace gets while a block runs, and that nothing of it stays behind."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import paramgraph_kit as pgk
+from paramgraph_kit.backend import watch as watching
+from paramgraph_kit.backend.registry import compiled_graphs
+from paramgraph_kit.launch import launcher as launching
+from paramgraph_kit.trace import PoolAction, Trace
+
+DEVICE = pgk.device()
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="counts nodes and events of the simulator")
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    gc.collect()
+    yield
+    assert nothing_left()
+
+
+def nothing_left() -> bool:
+    """No watch is active, no observer registered, and no executable reports to anybody."""
+    states = [v.state for g in compiled_graphs() for x in g.launchers for v in x.variants.values() if v is not None]
+    return not watching._active and not launching.observers and all(state.watch is None for state in states)
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.a(x))
+
+
+def model(**options: Any) -> Any:
+    return pgk.compile(Model().to(DEVICE), **options)
+
+
+def inputs() -> Tensor:
+    return torch.randn(4, 8).to(DEVICE)
+
+
+def test_a_capture_and_its_launches_are_recorded() -> None:
+    # GIVEN a model that has never run
+    fast = model()
+    # WHEN it is called three times at new addresses, and twice at the same ones
+    with pgk.watch("five") as trace, torch.no_grad():
+        kept = [fast(inputs()) for _ in range(3)]
+        x = inputs()
+        first = fast(x)
+        del first
+        fast(x)
+    # THEN the first call captured, and each other one is a launch
+    assert trace.title == "five"
+    assert len(kept) == 3
+    (partition,), (capture,) = trace.partitions, trace.captures
+    assert (partition.graphed, partition.kernels) == (True, 2)
+    assert [launch.call for launch in trace.launches] == [0, 1, 2, 3]
+    assert {launch.capture for launch in trace.launches} == {capture.id}
+    assert trace.launches[0].moved == 5  # weight, bias, input, output and workspace: nothing was bound before
+    assert trace.launches[1].moved >= 2  # the input and the output, which is kept
+    assert all(launch.words_patched == capture.words_patched for launch in trace.launches[:3])
+    # and where nothing moved nothing was patched
+    assert (trace.launches[3].moved, trace.launches[3].words_patched) == (0, 0)
+    assert sum(launch.bytes_copied for launch in trace.launches) == 0
+
+
+def test_what_was_captured_before_is_in_the_trace_once_it_is_launched() -> None:
+    # GIVEN two models that have run
+    used, unused = model(), pgk.compile(lambda x: x * 2)
+    with torch.no_grad():
+        used(inputs())
+        unused(inputs())
+        # WHEN one of them runs
+        with pgk.watch() as trace:
+            used(inputs())
+    # THEN only that one is there
+    assert [len(trace.partitions), len(trace.captures), len(trace.launches)] == [1, 1, 1]
+    assert trace.captures[0].partition == trace.partitions[0].id
+    assert len(trace.captures[0].nodes) == 2
+
+
+def test_training_is_recorded_from_both_threads() -> None:
+    # GIVEN
+    fast = model()
+    # WHEN backwards run, on autograd's own thread
+    with pgk.watch() as trace:
+        for _ in range(3):
+            fast(inputs()).sum().backward()
+    # THEN forward and backward have captures and launches
+    assert sorted(p.graph.split()[0] for p in trace.partitions) == ["backward", "forward"]
+    counts = [sum(launch.capture == capture.id for launch in trace.launches) for capture in trace.captures]
+    assert counts == [2, 2]
+
+
+def test_nested_watches_see_their_own_part() -> None:
+    # GIVEN
+    fast = model()
+    with torch.no_grad(), pgk.watch("outer") as outer:
+        fast(inputs())
+        fast(inputs())
+        # WHEN
+        with pgk.watch("inner") as inner:
+            fast(inputs())
+        fast(inputs())
+    # THEN
+    assert [len(outer.captures), len(outer.launches)] == [1, 3]
+    assert [len(inner.captures), len(inner.launches)] == [1, 1]
+    assert inner.launches[0].call == 0
+
+
+def test_watches_that_do_not_nest_leave_nothing_behind() -> None:
+    # GIVEN two watches, the first of which ends first
+    fast = model()
+    first, second = pgk.watch("first"), pgk.watch("second")
+    with torch.no_grad():
+        traces = [first.__enter__(), second.__enter__()]
+        fast(inputs())
+        fast(inputs())
+        # WHEN
+        first.__exit__(None, None, None)
+        fast(inputs())
+        second.__exit__(None, None, None)
+        fast(inputs())
+    # THEN each has what happened while it was open
+    assert [len(trace.launches) for trace in traces] == [1, 2]
+
+
+def test_an_exception_is_explained_and_goes_on() -> None:
+    # GIVEN a block that breaks a capture
+    found: Trace | None = None
+    x = inputs()
+    # WHEN
+    try:
+        with pgk.watch() as trace:
+            found = trace
+            with pgk.cuda.graph(pgk.cuda.CUDAGraph()):
+                x.sum().item()
+    except RuntimeError as error:
+        raised = str(error)
+    else:
+        raised = ""
+    finally:
+        pgk.cuda.set_stream(pgk.cuda.default_stream())
+    # THEN the error arrives as it is, and the trace has the diagnosis, at this file's line
+    assert "CUDA error" in raised
+    assert found is not None
+    (failure,) = found.failures
+    assert failure.code == "sync-item"
+    assert failure.frame is not None
+    assert failure.frame.text == "x.sum().item()"
+
+
+def test_an_ungraphed_partition_is_there_with_its_reason() -> None:
+    # GIVEN WHEN
+    fast = model(select="never")
+    with pgk.watch() as trace, torch.no_grad():
+        fast(inputs())
+    # THEN
+    (partition,) = trace.partitions
+    assert not partition.graphed
+    assert [reason.code for reason in partition.reasons] == ["not-selected"]
+    assert trace.launches == []
+
+
+def test_pool_events_begin_with_what_is_there_and_add_up() -> None:
+    # GIVEN memory that is held already
+    held = torch.empty(1 << 20, dtype=torch.uint8, device=DEVICE)
+    # WHEN more is allocated and freed in the block
+    with pgk.watch() as trace:
+        more = torch.empty(3 << 20, dtype=torch.uint8, device=DEVICE)
+        del more
+        live, reserved = pgk.cuda.memory_allocated(), pgk.cuda.memory_reserved()
+
+    # THEN the events add up to what the allocator says
+    def total(up: PoolAction, down: PoolAction) -> int:
+        return sum(e.size * ((e.action is up) - (e.action is down)) for e in trace.pool_events)
+
+    assert total(PoolAction.ALLOC, PoolAction.FREE) == live >= held.nbytes
+    assert total(PoolAction.SEGMENT_ALLOC, PoolAction.SEGMENT_FREE) == reserved
+    assert any((e.action, e.size) == (PoolAction.FREE, 3 << 20) for e in trace.pool_events)
+    assert [e.time for e in trace.pool_events] == list(range(len(trace.pool_events)))
+
+
+def test_a_recorded_trace_survives_a_file_and_is_shown(tmp_path: Path) -> None:
+    # GIVEN
+    fast = model()
+    with pgk.watch("kept") as trace, torch.no_grad():
+        fast(inputs())
+        fast(inputs())
+    # WHEN
+    loaded = pgk.load(pgk.save(trace, tmp_path / "kept.pgtrace"))
+    # THEN
+    assert loaded.captures == trace.captures
+    assert loaded.launches == trace.launches
+    assert loaded.partitions == trace.partitions
+    text = pgk.explore(loaded).text()
+    assert "capture 0: 2 nodes, 1 edge" in text
+    assert "(loaded from a recording)" in text
