@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.backend.devices import check_devices
 from paramgraph_kit.backend.registry import CompiledGraph, site_being_compiled
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.torch_names import torch_name
@@ -26,6 +27,7 @@ def paramgraph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **settin
     if settings.get("mode"):
         raise UnsupportedError(f"mode={settings['mode']!r} is Inductor's; backend='paramgraph' takes options=... only")
     target = driver()
+    check_devices(gm, example_inputs, target.device)
     number, site = next(_numbers), site_being_compiled()
 
     def new_graph(phase: str) -> CompiledGraph:
