@@ -23,3 +23,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not torch.cuda.is_available():
         for item in gpu:
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _device_before_any_backward() -> None:
+    """Make the device first: autograd has a queue only for devices that exist at the process's first ``backward()``."""
+    import paramgraph_kit
+
+    paramgraph_kit.device()
