@@ -52,7 +52,8 @@ def compile(model: Any, **options: Any) -> Any:  # noqa: A001 - the verb that to
 
     Args:
         model: a function or a module on ``device()``.
-        options: ``patching`` ("auto", "device" or "host") and ``select`` ("always" or "never").
+        options: the fields of ``launch.launcher.Options``, among them ``patching`` ("auto", "device" or "host": who
+            rewrites addresses) and ``select`` ("always", or "never" for the same code without graphs).
 
     Raises:
         UnsupportedError: an unknown option, or a value that it does not have.
@@ -150,7 +151,7 @@ def explore(what: Any) -> Explorer:
         >>> with watch("nothing") as trace:
         ...     pass
         >>> explore(trace)
-        Explorer(Trace('nothing', ...: 0 partitions, 0 captures, 0 launches, 0 failures, 0 pool events))
+        Explorer(Trace('nothing', ...: 0 partitions, 0 captures, 0 launches, 0 failures, ...))
     """
     return Explorer(_trace_of("explore", what))
 

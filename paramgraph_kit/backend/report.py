@@ -10,8 +10,9 @@ from typing import Any
 from paramgraph_kit.backend.membership import Model, graph_breaks
 from paramgraph_kit.backend.registry import compiled_graphs
 from paramgraph_kit.backend.tracing import (
-    bytes_copied,
     capture_of,
+    copied_each_launch,
+    copied_in_use,
     kernels_known,
     live_variants,
     partitions_of,
@@ -39,7 +40,7 @@ class Row:
     patched: int = 0  # launches that had to patch
     workspace_bytes: int = 0  # the largest of its executables: they take turns
     graph_bytes: int = 0  # on the device, all its executables
-    copied_bytes: int = 0  # of inputs, in one call
+    copied_bytes: int = 0  # of inputs, in all launches
     ungraphed_calls: int = 0
     patching: str = ""
 
@@ -64,7 +65,7 @@ class Report:
 
     @property
     def copied_bytes(self) -> int:
-        """Bytes of inputs that one call of everything copies."""
+        """Bytes of inputs that all launches so far have copied."""
         return sum(row.copied_bytes for row in self.rows)
 
     @property
@@ -104,7 +105,7 @@ class Report:
         ungraphed = sum(row.ungraphed_calls for row in self.rows)
         return [
             ("kernels in graphs", self._share().removesuffix(" of") + percent),
-            ("inputs copied", f"{self.copied_bytes:,} bytes a call"),
+            ("inputs copied", f"{self.copied_bytes:,} bytes in {sum(row.launches for row in self.rows):,} launches"),
             ("addresses patched by", ", ".join(patching) or "nobody: there is no graph"),
             ("calls run ungraphed", f"{ungraphed:,}, the capturing ones included"),
             ("held by graphs", f"{self.graph_bytes:,} bytes"),
@@ -160,7 +161,7 @@ def make_report(model: Any = None) -> Report:
                 sum(v.state.patches for v in variants),
                 max((v.plan.workspace_bytes for v in variants), default=0),
                 sum(v.executable.device_bytes for v in variants),
-                max((bytes_copied(launcher, v) for v in variants), default=0),
+                sum(copied_each_launch(launcher, v) * v.state.launches + copied_in_use(v) for v in variants),
                 launcher.ungraphed_calls,
                 variants[0].executable.patching if variants else "",
             )

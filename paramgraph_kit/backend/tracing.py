@@ -24,7 +24,13 @@ def kernels_of(variant: Variant) -> int:
     return sum(node.kind is NodeKind.KERNEL for node in variant.captured.recording.nodes)
 
 
-def bytes_copied(launcher: Launcher, variant: Variant) -> int:
+def copied_in_use(variant: Variant) -> int:
+    """Bytes of inputs copied so far because somebody still held what the graph was to write over."""
+    copied: int = getattr(variant.state, "copied", 0)
+    return copied
+
+
+def copied_each_launch(launcher: Launcher, variant: Variant) -> int:
     """Bytes of inputs that one launch copies because their alignment is less than a kernel assumes."""
     checked: Iterable[int] = getattr(launcher.run, "checked", ())
     specs = [variant.captured.specs[position] for position in checked]

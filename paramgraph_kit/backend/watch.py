@@ -8,11 +8,18 @@ from contextlib import contextmanager
 from typing import Any
 
 from paramgraph_kit.backend.registry import CompiledGraph, compiled_graphs
-from paramgraph_kit.backend.tracing import bytes_copied, capture_of, live_variants, partition_of, rest_of
+from paramgraph_kit.backend.tracing import (
+    capture_of,
+    copied_each_launch,
+    copied_in_use,
+    live_variants,
+    partition_of,
+    rest_of,
+)
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.launch import launcher as launching
 from paramgraph_kit.launch.launcher import Launcher, Variant
-from paramgraph_kit.trace.model import Failure, Launch, Partition, Trace
+from paramgraph_kit.trace.model import Failure, Launch, Trace
 
 _lock = threading.RLock()
 _active: list[_Watch] = []
@@ -23,8 +30,7 @@ class _Watch:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self.before = {id(graph): _ungraphed(graph) for graph in compiled_graphs()}
-        self.graphs = {id(launcher): graph for graph in compiled_graphs() for launcher in graph.launchers}
+        self.before = {graph.order: _ungraphed(graph) for graph in compiled_graphs()}
         self.partitions: dict[int, int] = {}  # id of a launcher -> number of its partition
         self.captures: dict[int, tuple[int, int]] = {}  # id of a variant -> number of its capture, launches seen
         self.kept: list[Any] = []  # what has an id above must not die before the end
@@ -32,21 +38,12 @@ class _Watch:
     def partition(self, launcher: Launcher) -> int:
         """The number of a partition, which is new to the trace at its first event."""
         if id(launcher) not in self.partitions:
-            graph = self._graph_of(launcher)
-            number = self._append(partition_of(graph, launcher, len(self.trace.partitions)))
+            graph = _graph_of(launcher)
+            number = len(self.trace.partitions)
+            self.trace.partitions.append(partition_of(graph, launcher, number))
             self.partitions[id(launcher)] = number
             self.kept += [launcher, graph]
         return self.partitions[id(launcher)]
-
-    def _append(self, partition: Partition) -> int:
-        self.trace.partitions.append(partition)
-        return partition.id
-
-    def _graph_of(self, launcher: Launcher) -> CompiledGraph:
-        if id(launcher) not in self.graphs:
-            self.graphs = {id(each): graph for graph in compiled_graphs() for each in graph.launchers}
-        found = self.graphs.get(id(launcher))
-        return CompiledGraph(launcher.name.rpartition(" partition ")[0], None) if found is None else found
 
     def capture(self, launcher: Launcher, variant: Variant) -> int:
         """The number of an executable, which is new to the trace at its first event."""
@@ -57,44 +54,56 @@ class _Watch:
             self.kept.append(variant)
         return self.captures[id(variant)][0]
 
-    def launch(self, launcher: Launcher, variant: Variant, old: tuple[int, ...], new: tuple[int, ...]) -> None:
-        """One launch is about to happen with these addresses."""
+    def launch(
+        self, launcher: Launcher, variant: Variant, old: tuple[int, ...], new: tuple[int, ...], copied: int
+    ) -> None:
+        """One launch is about to happen with these addresses, after ``copied`` bytes of inputs were copied."""
         number = self.capture(launcher, variant)
         call = self.captures[id(variant)][1]
         self.captures[id(variant)] = (number, call + 1)
         moved = sum(a != b for a, b in zip(old, new, strict=True)) if old else len(new)
         # A patch writes every bound word, whichever slot moved.
         words = len(variant.plan.bindings) if old != new else 0
-        self.trace.launches.append(Launch(number, call, moved, words, bytes_copied(launcher, variant)))
+        self.trace.launches.append(Launch(number, call, moved, words, copied))
 
     def finish(self) -> None:
         """Bring the partitions up to date, and add those that ran without a graph."""
-        found = {number: identity for identity, number in self.partitions.items()}
-        launchers = {id(kept): kept for kept in self.kept if isinstance(kept, Launcher)}
-        for number, identity in found.items():
-            launcher = launchers[identity]
-            self.trace.partitions[number] = partition_of(self._graph_of(launcher), launcher, number)
+        for launcher in [kept for kept in self.kept if isinstance(kept, Launcher)]:
+            number = self.partitions[id(launcher)]
+            self.trace.partitions[number] = partition_of(_graph_of(launcher), launcher, number)
         for graph in compiled_graphs():
-            calls, old = _ungraphed(graph), self.before.get(id(graph), {})
+            calls, old = _ungraphed(graph), self.before.get(graph.order, {})
             for launcher in graph.launchers:
-                if id(launcher) not in self.partitions and calls[id(launcher)] != old.get(id(launcher), 0):
+                if id(launcher) not in self.partitions and calls[launcher.name] != old.get(launcher.name, 0):
                     self.partition(launcher)
-            if id(graph) not in self.before:
+            if graph.order not in self.before:
                 rest = rest_of(graph, len(self.trace.partitions))
                 if rest is not None:
-                    self._append(rest)
+                    self.trace.partitions.append(rest)
         self.kept.clear()
 
 
-def _ungraphed(graph: CompiledGraph) -> dict[int, int]:
-    return {id(launcher): launcher.ungraphed_calls for launcher in graph.launchers}
+def _ungraphed(graph: CompiledGraph) -> dict[str, int]:
+    return {launcher.name: launcher.ungraphed_calls for launcher in graph.launchers}
+
+
+def _graph_of(launcher: Launcher) -> CompiledGraph:
+    for graph in compiled_graphs():
+        if any(each is launcher for each in graph.launchers):
+            return graph
+    raise LookupError(f"{launcher.name} belongs to no compiled graph")  # its graph outlives it
 
 
 def _attach(launcher: Launcher, variant: Variant) -> None:
+    each, before = copied_each_launch(launcher, variant), copied_in_use(variant)
+
     def tell(old: tuple[int, ...], new: tuple[int, ...]) -> None:
+        nonlocal before
         with _lock:
+            now = copied_in_use(variant)
             for watch in _active:
-                watch.launch(launcher, variant, old, new)
+                watch.launch(launcher, variant, old, new, each + now - before)
+            before = now
 
     variant.state.watch = tell
 

@@ -19,7 +19,11 @@ from paramgraph_kit.trace import PoolAction, Trace
 
 DEVICE = pgk.device()
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="counts nodes and events of the simulator")
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="counts nodes and events of the simulator"),
+    # A weak dictionary of Dynamo's is not safe from a collection while it is reset.
+    pytest.mark.filterwarnings("ignore:.*ExactWeakKeyDictionary:pytest.PytestUnraisableExceptionWarning"),
+]
 
 
 @pytest.fixture(autouse=True)

@@ -99,9 +99,8 @@ def test_cuda_is_the_twin_of_the_device_and_nothing_else_is_there() -> None:
 
 def test_compile_takes_its_own_options_only() -> None:
     # GIVEN wrong names and values WHEN compile is called THEN it fails at once and in one line, not inside Dynamo
-    assert message(lambda: pgk.compile(lambda x: x, patchin="host")) == (
-        "unknown option 'patchin' of backend='paramgraph'; known: patching, select"
-    )
+    said = message(lambda: pgk.compile(lambda x: x, patchin="host"))
+    assert said.startswith("unknown option 'patchin' of backend='paramgraph'; known: patching, ")
     assert message(lambda: pgk.compile(lambda x: x, select="some")) == "select='some': choose one of 'always', 'never'"
 
 

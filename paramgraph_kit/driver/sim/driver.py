@@ -23,7 +23,7 @@ from .errors import out_of_memory
 from .graph import HOST_COPY, SimNode
 from .machine import machine
 from .phantom import SimPhantom
-from .stream import Stream, current_stream, open_captures, set_current, stream_of
+from .stream import Stream, choice, current_stream, open_captures, restore, set_current, stream_of
 
 LOWERED = (NodeKind.MEMCPY, NodeKind.MEMSET)
 
@@ -148,7 +148,7 @@ class SimDriver:
         m = self._machine
         if open_captures():
             raise RefusedError(Reason("capture-under-way", "another capture is under way in this process"))
-        before = current_stream()
+        before = choice()
         self._stream = self._stream or Stream()
         was_left = m.generator.left_in_capture
         underway = m.allocator.captures_underway
@@ -178,7 +178,7 @@ class SimDriver:
             phantom.capture = None
             m.allocator.captures_underway = underway
             m.generator.left_in_capture = was_left
-            set_current(before)
+            restore(before)
         phantom.close()
         for node in done.nodes:
             refuse_node(node)

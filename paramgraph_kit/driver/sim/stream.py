@@ -243,6 +243,9 @@ class _Table:
     def set(self, stream: Stream) -> None:
         self._local.stream = stream
 
+    def forget(self) -> None:
+        del self._local.stream
+
 
 _table = _Table()
 _default = Stream()
@@ -283,6 +286,23 @@ def set_current(stream: Stream) -> None:
     log.append((number, stream))
     if len(log) > 20_000:
         del log[:10_000]
+
+
+Choice = tuple[Stream | None, Stream | None, list[tuple[int, Stream]]]
+
+
+def choice() -> Choice:
+    """Which stream this thread has chosen, if it has, and whom autograd's threads follow."""
+    return _table.current(), _table.engine_stream, _table.engine_log
+
+
+def restore(before: Choice) -> None:
+    """Undo every choice since ``before``: autograd's thread, which chose none, goes on following the others."""
+    stream, engine_stream, engine_log = before
+    set_current(_default if stream is None else stream)  # closes the log
+    if stream is None:
+        _table.forget()
+    _table.engine_stream, _table.engine_log = engine_stream, engine_log
 
 
 def stream_log() -> list[tuple[int, Stream]]:
