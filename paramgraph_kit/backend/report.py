@@ -103,9 +103,10 @@ class Report:
         percent = f" ({100 * inside / total:.0f} %)" if total else ""
         patching = sorted({row.patching for row in self.rows if row.patching})
         ungraphed = sum(row.ungraphed_calls for row in self.rows)
+        launches, copied = sum(row.launches for row in self.rows), self.copied_bytes
         return [
             ("kernels in graphs", self._share().removesuffix(" of") + percent),
-            ("inputs copied", f"{self.copied_bytes:,} bytes in {sum(row.launches for row in self.rows):,} launches"),
+            ("inputs copied", f"{copied:,} bytes in {launches:,} launches" if copied else "0 bytes a call"),
             ("addresses patched by", ", ".join(patching) or "nobody: there is no graph"),
             ("calls run ungraphed", f"{ungraphed:,}, the capturing ones included"),
             ("held by graphs", f"{self.graph_bytes:,} bytes"),

@@ -120,7 +120,7 @@ def test_text_and_html_say_the_same_and_are_deterministic() -> None:
     assert lines[1].startswith("simulated: ")
     assert lines[3].split()[3:-1] == ["graphed", "3", "3", "1", "10", "2", "2", "1,024"]
     assert "kernels in graphs     3 of 3 (100 %)" in lines
-    assert "inputs copied         0 bytes in 2 launches" in lines
+    assert "inputs copied         0 bytes a call" in lines
     assert "not in graphs" not in text
     assert str(pgk.report(model)) == text
     assert "0x" not in text
