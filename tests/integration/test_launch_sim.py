@@ -65,15 +65,14 @@ def test_without_resolving_by_position_the_reused_block_gives_wrong_numbers(monk
     launcher = launcher_of(reusing)
     launcher([moved(N)])
     assert launcher.reasons == []  # nothing notices
-    # WHEN the same function is launched on memory that holds zeros
+    # WHEN the same function is launched on memory that holds nothing of it
     x = moved(N, seed=1)
     cuda_twin.empty_cache()
     torch.empty(5 << 20, device=DEVICE)  # a segment of 20 MiB for what follows: it writes past the end of an output
     found = launcher([x])
-    # THEN its numbers are wrong: it has added 1 to the zeros of another buffer, where a part of the temporary should be
+    # THEN its numbers are wrong: it has read another buffer, where a part of the temporary should be
     assert launches(launcher) == 1
     assert not torch.equal(host(found[0]), reusing(host(x))[0])
-    assert (host(found[0]) == 1).all()
 
 
 def one_and_itself(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -241,6 +241,51 @@ def test_two_threads_may_call_one_launcher() -> None:
     assert launches(launcher) >= 20
 
 
+def test_only_one_partition_is_captured_at_a_time() -> None:
+    # GIVEN a partition whose first call is under way on another thread
+    entered, go_on = threading.Event(), threading.Event()
+
+    def slow(x: Tensor) -> tuple[Tensor]:
+        entered.set()
+        assert go_on.wait(60)
+        return (x + 1,)
+
+    first, second = launcher_of(slow), launcher_of(hungry)
+    x = moved(64)
+    thread = threading.Thread(target=first, args=([x],))
+    thread.start()
+    assert entered.wait(60)
+    # WHEN another partition is called for the first time THEN it runs ungraphed without waiting: its turn comes later
+    assert_same(second([x]), hungry(x))
+    assert (second.variants, second.reasons) == ({}, [])
+    go_on.set()
+    thread.join(60)
+    # AND later both have their graphs
+    for _ in range(2):
+        assert_same(first([x]), (x + 1,))
+        assert_same(second([x]), hungry(x))
+    assert (launches(first), launches(second)) == (2, 1)
+
+
+def test_a_first_call_inside_the_user_s_own_capture_is_part_of_it() -> None:
+    # GIVEN a launcher that nobody has called, and a capture of the user's own
+    launcher = launcher_of(hungry)
+    x = moved(64)
+    expected = hungry(x)
+    graph = cuda_twin.CUDAGraph()
+    # WHEN it is called in there
+    with cuda_twin.graph(graph):
+        found = launcher([x])
+    # THEN its work is part of the user's graph
+    graph.replay()
+    assert_same(found, expected)
+    assert (launcher.variants, launcher.reasons) == ({}, [])
+    # AND calls outside get a graph of their own
+    for _ in range(2):
+        assert_same(launcher([x]), expected)
+    assert launches(launcher) == 1
+
+
 def test_two_threads_may_call_one_compiled_model() -> None:
     # GIVEN a compiled model that has run once
     torch._dynamo.reset()

@@ -165,6 +165,7 @@ def test_models_give_the_bits_of_the_same_code_without_graphs(name: str, trainin
     assert [launches(launcher) for launcher in launchers] == [layers * CALLS - 1] * phases
     for launcher in launchers:
         (variant,) = variants(launcher)
+        assert variant.state.copied == 0
         assert 0 < variant.state.patches <= variant.state.launches
         assert len(variant.plan.bindings) > len(variant.captured.recording.nodes)
 

@@ -9,7 +9,7 @@ import torch
 
 from paramgraph_kit.capture.pair import Captured, Kind, Output
 from paramgraph_kit.driver.api import Binding, RawAllocation, RawNode, Recording
-from paramgraph_kit.launch.plan import GRAIN, Placement, Plan, conflicts, make_plan, pack, uses_of
+from paramgraph_kit.launch.plan import GRAIN, Order, Placement, Plan, conflicts, make_plan, pack, uses_of
 from paramgraph_kit.trace.model import NodeKind, Role, Word, WordKind
 
 Deps = Sequence[tuple[int, ...]]
@@ -38,6 +38,10 @@ def captured(
         input_positions=list(range(inputs)),
         outputs=[Output(Kind.FRESH, a, 0, (2,), (1,), torch.float32) for a in outputs],
     )
+
+
+def conflicts_of(deps: Deps, uses: Sequence[Sequence[int]]) -> list[list[int]]:
+    return conflicts(Order(nodes_of(deps), dict(enumerate(uses))), range(len(uses)))
 
 
 def ordered(deps: Deps) -> list[set[int]]:
@@ -85,7 +89,7 @@ def test_a_workspace_never_shares_bytes_between_buffers_in_conflict(seed: int, b
     uses = random_uses(rng, count, rng.randrange(1, 40))
     sizes = [rng.choice([0, 1, 511, 512, 513, 5_000, 70_000]) for _ in uses]
     # WHEN conflicts are found THEN they are those of the rule
-    found = conflicts(nodes_of(deps), uses)
+    found = conflicts_of(deps, uses)
     expected = [
         {b for b in range(len(uses)) if b != a and not may_share(deps, uses[a], uses[b])} for a in range(len(uses))
     ]
@@ -114,7 +118,7 @@ def test_a_chain_and_a_general_graph_of_the_same_order_agree(seed: int) -> None:
     deps = chain(count)
     redundant = [*deps[:-1], (0, count - 2)]
     # WHEN both are asked for conflicts THEN the answers are the same
-    plain, general = (conflicts(nodes_of(d), uses) for d in (deps, redundant))
+    plain, general = (conflicts_of(d, uses) for d in (deps, redundant))
     assert [set(row) for row in plain] == [set(row) for row in general]
 
 
@@ -123,9 +127,9 @@ def test_branches_share_bytes_only_with_what_comes_before_the_fork_or_after_the_
     deps: Deps = [(), (0,), (1,), (0,), (3,), (2, 4)]
     uses = [[1, 2], [3, 4], [0], [5]]
     # WHEN conflicts are found THEN the branches' buffers conflict with one another only, though 2 was recorded before 3
-    assert conflicts(nodes_of(deps), uses) == [[1], [0], [], []]
+    assert conflicts_of(deps, uses) == [[1], [0], [], []]
     # AND the workspace has room for both branches, and the others share it
-    assert pack([512, 512, 1024, 1024], conflicts(nodes_of(deps), uses)) == ([0, 512, 0, 0], 1024)
+    assert pack([512, 512, 1024, 1024], conflicts_of(deps, uses)) == ([0, 512, 0, 0], 1024)
 
 
 def test_lowered_nodes_that_come_last_in_creation_are_where_their_edges_say() -> None:
