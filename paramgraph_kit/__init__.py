@@ -1,8 +1,8 @@
 """CUDA graphs without the pain: parameterized launch, diagnosis and pictures, on a GPU or on a simulator of one.
 
-    model = torch.compile(model, backend="paramgraph")
-    y = model(x)
-    print(paramgraph_kit.report(model))
+model = torch.compile(model, backend="paramgraph")
+y = model(x)
+print(paramgraph_kit.report(model))
 """
 
 from __future__ import annotations

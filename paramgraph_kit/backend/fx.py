@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from paramgraph_kit.backend.regions import RegionInfo
+from paramgraph_kit.backend.regions import RegionInfo, saved_activations
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.partition.nodes import tensors_in
 from paramgraph_kit.partition.program import Run as Run
@@ -88,6 +88,7 @@ def _wrapped(region: Region, wrap: Wrap, graph: str, phase: str, static: frozens
         aliases=region.aliases,
         frames=region.frames,
         random=region.random,
+        donatable=saved_activations(phase == "backward", region.inputs),
     )
     return wrap(region.run, info)
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from paramgraph_kit.backend.regions import saved_activations
 from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.torch_names import torch_name
@@ -33,7 +34,9 @@ class _Compilation:
     def __init__(self, graph: CompiledGraph, driver: Driver, options: Options) -> None:
         self.graph, self.driver, self.options = graph, driver, options
 
-    def cudagraphify(self, model: Callable[[list[Any]], Any], static_input_idxs: Sequence[int], **meta: Any) -> Launcher:
+    def cudagraphify(
+        self, model: Callable[[list[Any]], Any], static_input_idxs: Sequence[int], **meta: Any
+    ) -> Launcher:
         """What stands in for Inductor's function of this name."""
         number = len(self.graph.launchers)
         launcher = Launcher(
@@ -42,6 +45,7 @@ class _Compilation:
             f"{self.graph.name} partition {number}",
             tuple(meta["constants"]),
             self.options,
+            donatable=saved_activations(meta["is_backward"], [p.name for p in meta["placeholders"]]),
         )
         self.graph.launchers.append(launcher)
         return launcher
@@ -142,7 +146,11 @@ def _install() -> None:
 
     def cudagraphify(model: Any, static_input_idxs: Sequence[int] = (), **meta: Any) -> Any:
         ours = _active.get()
-        return theirs(model, static_input_idxs, **meta) if ours is None else ours.cudagraphify(model, static_input_idxs, **meta)
+        return (
+            theirs(model, static_input_idxs, **meta)
+            if ours is None
+            else ours.cudagraphify(model, static_input_idxs, **meta)
+        )
 
     def maybe_handle_backward_generation(*args: Any) -> None:
         if _active.get() is None:  # it looks for the tree manager, which only torch's own cudagraphify makes
@@ -150,4 +158,3 @@ def _install() -> None:
 
     compile_fx.cudagraphify = cudagraphify
     output_code.maybe_handle_backward_generation = maybe_handle_backward_generation
-

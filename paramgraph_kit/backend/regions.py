@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -28,3 +29,17 @@ class RegionInfo:
     aliases: tuple[tuple[int, int], ...] = ()  # (output, input) that share memory
     frames: tuple[Frame, ...] = ()
     random: bool = False
+    donatable: tuple[int, ...] = ()  # inputs that may die with the call
+
+
+def saved_activations(is_backward: bool, names: Sequence[str]) -> tuple[int, ...]:
+    """Which inputs of a backward graph were saved for it alone, by AOTAutograd's names.
+
+    Incoming gradients ("tangents") are left out: another node of the autograd graph may be given the same tensor.
+
+    >>> saved_activations(True, ["primals_1", "mm", "tangents_1"])
+    (1,)
+    """
+    if not is_backward:
+        return ()
+    return tuple(i for i, name in enumerate(names) if not name.startswith(("primals", "tangents", "partition_")))

@@ -13,15 +13,14 @@ from torch import Tensor, nn
 
 from paramgraph_kit.backend import paramgraph
 from paramgraph_kit.backend.registry import compiled_graphs
-from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.bench.workloads import Workload, compile_workload
+from paramgraph_kit.driver.torch_names import torch_name
 
 MODES: dict[str, dict[str, Any]] = {
     "no graphs": {},
     "graph trees": {"mode": "reduce-overhead"},
     "paramgraph": {"backend": paramgraph},
 }
-_SAME_CODE = {"backend": paramgraph, "options": {"select": "never"}}
 
 
 @dataclass
@@ -58,6 +57,11 @@ def measure(workload: Workload, mode: str, *, steps: int = 50, warmup: int = 6) 
         run.step(seed)
     # Inductor's compile workers hold CUDA contexts of their own, which the device counts and no user of a step does.
     torch_name("shutdown_compile_workers")()
+    # Compiling, tuning and capturing leave blocks in the allocator's cache that no later step needs.
+    gc.collect()
+    torch.cuda.empty_cache()
+    for seed in range(3):
+        run.step(seed)
     torch.cuda.synchronize()
     setup = time.perf_counter() - started
     torch.cuda.reset_peak_memory_stats()
@@ -149,25 +153,36 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
     return torch.equal(*(t.detach().contiguous().reshape(-1).view(torch.uint8) for t in (a, b)))
 
 
-def compare_bits(workload: Workload, *, steps: int = 6) -> dict[str, Any]:
-    """Ours against the same Inductor code ungraphed: every compared tensor of every step, at moved addresses."""
-    device = torch.device("cuda", torch.cuda.current_device())
+def compare_bits(workload: Workload, *, steps: int = 6, device: torch.device | None = None) -> dict[str, Any]:
+    """Graphs against the very same compiled code without them: every compared tensor of every step.
+
+    One compilation serves all runs, since Inductor may tune a kernel otherwise when it loads it again. Inputs are
+    fresh copies in every step and, with graphs, everything lies elsewhere than at capture.
+    """
+    where = device or torch.device("cuda", torch.cuda.current_device())
     torch.backends.cudnn.deterministic = True
+    run = Run(workload, "paramgraph", where, MODES["paramgraph"])
+    start = {name: value.detach().clone() for name, value in run.base.state_dict().items()}
+    run.step(0)  # compiles, tunes and captures
+    launchers = [launcher for graph in compiled_graphs() for launcher in graph.launchers]
 
-    def collect(mode: str, how: dict[str, Any], steps: int, *, moving: bool = False) -> list[list[Tensor]]:
-        torch._dynamo.reset()
-        gc.collect()
-        return _collect(Run(workload, mode, device, how), steps, moving=moving)
+    def collect(graphs: bool) -> list[list[Tensor]]:
+        for launcher in launchers:
+            (launcher.resume if graphs else launcher.pause)()
+        with torch.no_grad():
+            for name, value in run.base.state_dict().items():
+                value.copy_(start[name])
+        run.optimizer = workload.optimizer(run.base) if workload.optimizer else None
+        return _collect(run, steps, moving=graphs)
 
-    collect("ungraphed", _SAME_CODE, 1)  # Inductor tunes its kernels in the first run of all: that is not compared
-    reference = collect("ungraphed", _SAME_CODE, steps)
-    again = collect("ungraphed", _SAME_CODE, steps)
-    ours = collect("paramgraph", MODES["paramgraph"], steps, moving=True)
+    reference, again, ours = collect(False), collect(False), collect(True)
     return {
         "compared": sum(len(s) for s in reference),
         "different": _different(reference, ours),
         "baseline_differs_from_itself": _different(reference, again),
         "launches": sum(n for row in graph_facts() for n in row["launches"]),
+        "ungraphed_calls": sum(r["ungraphed_calls"] for r in graph_facts()),
+        "reasons": sorted({reason for row in graph_facts() for reason in row["reasons"]}),
     }
 
 

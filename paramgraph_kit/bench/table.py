@@ -14,10 +14,15 @@ def markdown(result: dict[str, Any]) -> str:
     for row in rows:
         by_name.setdefault(row["workload"], {})[row["mode"]] = row
     lines = [
-        f"{source['device']}, driver {source['driver']}, torch {source['torch']}, Python {source['python']}, "
-        f"{source['date']}; `{source['command']}`.",
+        (
+            f"{source['device']}, driver {source['driver']}, torch {source['torch']}, Python {source['python']}, "
+            f"{source['date']}; `{source['command']}`."
+        ),
         "",
-        "Times are medians of single steps in microseconds: CPU until everything is launched / total until the GPU is done.",
+        (
+            "Times are medians of single steps in microseconds: "
+            "CPU until everything is launched / total until the GPU is done."
+        ),
         "",
         "| workload | no graphs | graph trees | paramgraph | total over trees | bits |",
         "|---|---|---|---|---|---|",
@@ -27,8 +32,10 @@ def markdown(result: dict[str, Any]) -> str:
         lines.append(f"| {name} | {' | '.join(cells)} | {_ratio(modes)} | {_bits(modes.get('bits'))} |")
     lines += [
         "",
-        "Device memory in MiB (everything the process holds on the GPU): while stepping / peak reserved by the allocator / "
-        "at rest, after `empty_cache()`. For trees and paramgraph: what they add to no graphs.",
+        (
+            "Device memory in MiB (everything the process holds on the GPU): while stepping / peak reserved by the "
+            "allocator / at rest, after `empty_cache()`. For trees and paramgraph: what they add to no graphs."
+        ),
         "",
         "| workload | no graphs | trees add | paramgraph adds | outputs of the last call, trees / paramgraph |",
         "|---|---|---|---|---|",

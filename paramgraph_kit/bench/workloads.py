@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+
 class Block(nn.Module):
     """A Llama-like block: RMSNorm, rotary attention, RMSNorm, SwiGLU."""
 
@@ -28,7 +29,8 @@ class Block(nn.Module):
         y = F.scaled_dot_product_attention(_rotate(q, cos, sin), _rotate(k, cos, sin), v, is_causal=True)
         x = x + self.out(y.transpose(1, 2).reshape(b, t, d))
         h = self.norm2(x)
-        return x + self.down(F.silu(self.gate(h)) * self.up(h))
+        mixed: Tensor = self.down(F.silu(self.gate(h)) * self.up(h))
+        return x + mixed
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -39,22 +41,25 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 class Llama(nn.Module):
     """``layers`` blocks between an embedding and a head."""
 
-    def __init__(self, layers: int = 8, dim: int = 1024, heads: int = 16, hidden: int = 2816, vocab: int = 4096) -> None:
+    def __init__(
+        self, layers: int = 8, dim: int = 1024, heads: int = 16, hidden: int = 2816, vocab: int = 4096
+    ) -> None:
         super().__init__()
         self.embed = nn.Embedding(vocab, dim)
         self.layers = nn.ModuleList(Block(dim, heads, hidden) for _ in range(layers))
         self.norm, self.head = nn.RMSNorm(dim), nn.Linear(dim, vocab, bias=False)
-        self.half = dim // heads // 2
+        self.half_head = dim // heads // 2
 
     def forward(self, tokens: Tensor) -> Tensor:
         """``tokens``: (batch, tokens) of int64; returns logits."""
         t = torch.arange(tokens.shape[1], device=tokens.device, dtype=torch.float32)
-        freq = 1e4 ** (-torch.arange(self.half, device=tokens.device, dtype=torch.float32) / self.half)
+        freq = 1e4 ** (-torch.arange(self.half_head, device=tokens.device, dtype=torch.float32) / self.half_head)
         angle = t[:, None] * freq
         x, cos, sin = self.embed(tokens), angle.cos(), angle.sin()
         for layer in self.layers:
             x = layer(x, cos, sin)
-        return self.head(self.norm(x))
+        logits: Tensor = self.head(self.norm(x))
+        return logits
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,7 @@ def compile_workload(workload: Workload, model: nn.Module, **how: Any) -> nn.Mod
 
 
 def _gradients(model: nn.Module, loss: Tensor, optimizer: torch.optim.Optimizer | None) -> list[Tensor]:
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     found = [loss.detach()] + [p.grad for p in model.parameters() if p.grad is not None]
     found += [b.clone() for b in model.buffers() if b.is_floating_point()]
     if optimizer is not None:
@@ -117,8 +122,20 @@ def _next_token(logits_of: Callable[[nn.Module, Tensor], Tensor], training: bool
     return step
 
 
-def llama(name: str, layers: int, dim: int, tokens: int, *, batch: int = 1, blocks: bool, training: bool,
-          hidden: int = 2816, heads: int = 16, vocab: int = 4096, dtype: torch.dtype = torch.bfloat16) -> Workload:  # fmt: skip
+def llama(
+    name: str,
+    layers: int,
+    dim: int,
+    tokens: int,
+    *,
+    batch: int = 1,
+    blocks: bool,
+    training: bool,
+    hidden: int = 2816,
+    heads: int = 16,
+    vocab: int = 4096,
+    dtype: torch.dtype = torch.bfloat16,
+) -> Workload:
     """A Llama-like model of the given size."""
 
     def build(device: torch.device) -> nn.Module:

@@ -69,16 +69,40 @@ NAMES: dict[str, TorchName] = {
             "looks for the tree manager when a backward is not graphed",
         ),
         TorchName("torch._inductor.compile_fx:get_input_idxs_to_check", ("2.11", "2.13"), "inputs assumed aligned"),
-        TorchName("torch._inductor.utils:align_inputs_from_check_idxs", ("2.11", "2.13"), "Inductor's alignment copies"),
+        TorchName(
+            "torch._inductor.utils:align_inputs_from_check_idxs", ("2.11", "2.13"), "Inductor's alignment copies"
+        ),
         TorchName("torch.utils._ordered_set:OrderedSet", ("2.11", "2.13"), "the type that Inductor's helper wants"),
-        TorchName("torch._functorch.config:", ("2.11", "2.13"), "AOTAutograd's cache would bypass our hook", "functorch_config"),
-        TorchName("torch._inductor.compile_fx:", ("2.11", "2.13"), "where cudagraphify is looked up", "compile_fx_module"),
-        TorchName("torch._inductor.output_code:", ("2.11", "2.13"), "where the generation hook is looked up", "output_code_module"),
-        TorchName("torch._inductor.async_compile:shutdown_compile_workers", ("2.11", "2.13"), "they hold CUDA contexts"),
+        TorchName(
+            "torch._functorch.config:",
+            ("2.11", "2.13"),
+            "AOTAutograd's cache would bypass our hook",
+            "functorch_config",
+        ),
+        TorchName(
+            "torch._inductor.compile_fx:", ("2.11", "2.13"), "where cudagraphify is looked up", "compile_fx_module"
+        ),
+        TorchName(
+            "torch._inductor.output_code:",
+            ("2.11", "2.13"),
+            "where the generation hook is looked up",
+            "output_code_module",
+        ),
+        TorchName(
+            "torch._inductor.async_compile:shutdown_compile_workers", ("2.11", "2.13"), "they hold CUDA contexts"
+        ),
+        TorchName("torch._C:_storage_Use_Count", ("2.11", "2.13"), "whether anybody else holds an input's memory"),
+        TorchName(
+            "torch._C._autograd:_get_current_graph_task_keep_graph",
+            ("2.11", "2.13"),
+            "whether what a backward reads is read again",
+        ),
         TorchName("torch._inductor:config", ("2.11", "2.13"), "the user's settings for partitions"),
         TorchName("torch._subclasses.fake_tensor:unset_fake_temporarily", ("2.11", "2.13"), "real work while tracing"),
         TorchName("torch._guards:TracingContext", ("2.11", "2.13"), "which inputs of a compiled graph are parameters"),
-        TorchName("torch._dynamo.trace_rules:add", ("2.11", "2.13"), "files that Dynamo never compiles", "keep_dynamo_out"),
+        TorchName(
+            "torch._dynamo.trace_rules:add", ("2.11", "2.13"), "files that Dynamo never compiles", "keep_dynamo_out"
+        ),
         TorchName("torch._dynamo.utils:graph_break_reasons", ("2.11", "2.13"), "why a function became several graphs"),
         TorchName("torch._dynamo.backends.common:aot_autograd", ("2.11", "2.13"), "forward and backward FX graphs"),
         TorchName(

@@ -7,20 +7,23 @@ Everything that is known at capture (sizes, strides, slots) is written into the 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
 
 from paramgraph_kit.capture.pair import ALIGNMENT, Captured, Kind, Output
 from paramgraph_kit.driver.api import Driver, Executable
+from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.plan import Plan
 
 
 class State:
     """What one executable remembers between launches, guarded by ``lock``."""
 
-    __slots__ = ("launches", "lock", "patches", "stream", "table", "watch")
+    __slots__ = ("copied", "launches", "lock", "patches", "stream", "table", "watch")
 
     def __init__(self, lock: Any) -> None:
         self.lock = lock
@@ -28,6 +31,7 @@ class State:
         self.stream = -1
         self.launches = 0
         self.patches = 0
+        self.copied = 0  # bytes of inputs copied because somebody else still held what was to be used again
         # While somebody watches: called before each launch with the last table of addresses and the new one.
         self.watch: Callable[[tuple[int, ...], tuple[int, ...]], None] | None = None
 
@@ -58,6 +62,9 @@ def launch_function(
         "replay": executable.launch,
         "otherwise": otherwise,
         "state": state,
+        "references": sys.getrefcount,
+        "holders": storage_holders,
+        "keeps_graph": torch_name("_get_current_graph_task_keep_graph"),
         "acquire": state.lock.acquire,
         "release": state.lock.release,
     }
@@ -78,6 +85,7 @@ def _source(captured: Captured, plan: Plan, scope: dict[str, Any], layouts: bool
     lines += [f" a{k} = address(i{k})" for k in tensors]
     lines += _guard(captured, scope, layouts)
     lines.append(" inputs.clear()")
+    lines += _donations(captured, plan)
     returned, makers = _outputs(captured, plan, scope)
     lines += makers
     table = [f"a{k}" for k in tensors] + [f"address(o{k})" for k in range(len(plan.fresh))]
@@ -106,6 +114,39 @@ def _source(captured: Captured, plan: Plan, scope: dict[str, Any], layouts: bool
     if plan.workspace_bytes:
         lines.append("  free(w)")  # stream-ordered: whoever gets it next runs after this launch
     lines += returned
+    return lines
+
+
+def storage_holders(tensor: torch.Tensor) -> int:
+    """How many hold a tensor's storage, the Python object that asks included."""
+    storage = tensor.untyped_storage()
+    count: int = torch_name("_storage_Use_Count")(storage._cdata)
+    # All who hold the Python object count as one in C++.
+    return count + sys.getrefcount(storage) - _own_references()
+
+
+@cache
+def _own_references() -> int:
+    """References to a storage's Python object that nobody else holds: some versions of torch keep one themselves."""
+    probe = torch.empty(1, device="cpu")
+    storage = probe.untyped_storage()
+    return sys.getrefcount(storage)
+
+
+ALONE = 2  # what ``references`` and ``holders`` say of a tensor that only the launch function has
+
+
+def _donations(captured: Captured, plan: Plan) -> list[str]:
+    """Inputs whose memory the graph uses again must be nobody else's by now; where one is, a copy takes its place."""
+    if not plan.donors:
+        return []
+    lines = [" keep = keeps_graph()"]
+    for k in plan.donors:
+        spec = captured.specs[k]
+        lines += [
+            f" if keep or references(i{k}) > {ALONE} or holders(i{k}) > {ALONE}:",
+            f"  i{k} = i{k}.clone(); a{k} = address(i{k}); state.copied += {spec.nbytes if spec else 0}",
+        ]
     return lines
 
 
@@ -142,7 +183,7 @@ def _outputs(captured: Captured, plan: Plan, scope: dict[str, Any]) -> tuple[lis
     values: list[str] = []
     by_allocation: dict[int, list[Output]] = {}
     for output in captured.outputs:
-        if output.kind is Kind.FRESH:
+        if output.kind is Kind.FRESH and output.source not in plan.inherited:
             by_allocation.setdefault(output.source, []).append(output)
     for slot, allocation in enumerate(plan.fresh):
         size = captured.allocations[allocation].size
@@ -163,6 +204,8 @@ def _outputs(captured: Captured, plan: Plan, scope: dict[str, Any]) -> tuple[lis
         elif output.kind is Kind.INPUT:
             itemsize = output.dtype.itemsize if output.dtype else 1
             values.append(f"view(i{output.source}, {output.size}, {output.stride}, {output.offset // itemsize})")
+        elif output.source in plan.inherited:
+            values.append(f"view(i{plan.inherited[output.source]}, {output.size}, {output.stride}, 0)")
         elif output.source < 0:
             scope[f"e{k}"] = output.dtype
             values.append(f"empty({output.size}, {output.stride}, e{k})")

@@ -5,6 +5,7 @@ Whatever the launcher is not sure of keeps running ungraphed, and the reason is 
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,15 +13,16 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.capture.pair import Captured, InputSpec, alignment_of, capture_pair, describe
+from paramgraph_kit.capture.pair import ALIGNMENT, Captured, InputSpec, alignment_of, capture_pair, describe
 from paramgraph_kit.driver.api import Driver, Executable
-from paramgraph_kit.launch.generate import State, launch_function
-from paramgraph_kit.launch.plan import Plan, make_plan
+from paramgraph_kit.launch.generate import ALONE, State, launch_function, storage_holders
+from paramgraph_kit.launch.plan import WORTH, Plan, make_plan
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Frame, Reason
 
 MAX_VARIANTS = 16  # executables of one partition: one for each set of scalars and alignments that it is called with
 MAX_SCALARS = 4  # of these, how many may differ in nothing but numbers: a number that changes has no end of values
+UNDER_WAY = "capture-under-way"  # the reason of a driver that cannot record now but may later
 
 
 @dataclass(slots=True)
@@ -34,6 +36,8 @@ class Variant:
     launch: Callable[[list[Any]], Any]
 
 
+_capturing = threading.Lock()  # one capture at a time: all of a process's captures use the same phantom memory
+
 observers: list[Callable[[Any, Any], None]] = []  # told (launcher, variant) of every variant that is made
 
 
@@ -42,6 +46,7 @@ class Options:
     """How partitions are launched: the ``options`` of ``torch.compile(..., backend="paramgraph")``."""
 
     patching: str = "auto"  # who rewrites addresses: "device", "host", or whichever works
+    reuse: int = WORTH  # bytes that a graph must save to use the memory of dying inputs again
     select: str = "always"  # which partitions become graphs: "always" all that can, "never" none (for comparison)
 
 
@@ -56,11 +61,11 @@ class Launcher:
     options: Options = field(default_factory=Options)
     explain: Callable[[BaseException], Frame | None] = lambda _: None
     layouts: bool = False  # whether sizes and strides may differ between calls, with no number among the inputs to tell
+    donatable: Sequence[int] = ()  # inputs that may die with the call: activations saved for the backward
     variants: dict[tuple[Any, ...], Variant | None] = field(default_factory=dict)
     reasons: list[Reason] = field(default_factory=list)
     ungraphed_calls: int = 0
     current: Callable[[list[Any]], Any] = field(init=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
     _scalars: dict[tuple[InputSpec | None, ...], list[list[Any]]] = field(default_factory=dict)  # captured, by layout
 
     def __post_init__(self) -> None:
@@ -89,13 +94,12 @@ class Launcher:
             text = f"called with more than {MAX_VARIANTS} sets of scalars or alignments"
             self._refuse(Reason("too-many-variants", text))
             return self._ungraphed(inputs)
-        # A capture under way on this stream is somebody else's: be part of it like any other work.
-        if not self._lock.acquire(blocking=False):
+        if not _capturing.acquire(blocking=False):  # another thread captures: this partition's turn comes later
             return self._ungraphed(inputs)
         try:
             return self._first_call(inputs, key)
         finally:
-            self._lock.release()
+            _capturing.release()
 
     def _key(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(self._tensor_key(x) if isinstance(x, torch.Tensor) else _scalar_key(x) for x in inputs)
@@ -118,13 +122,16 @@ class Launcher:
         if len(seen) >= MAX_SCALARS:
             self._refuse(_changing_scalar(specs, [*seen, scalars]))
             return self._ungraphed(inputs)
+        dying = [k for k in self.donatable if _dies_here(inputs, k, specs[k])]
         before = self.driver.random_position()
         outputs = self.run(inputs)  # warm-up, and this call's result
         increment = self.driver.random_position() - before
         self.ungraphed_calls += 1
         try:
-            self.variants[key] = self._capture(specs, scalars, increment)
+            self.variants[key] = self._capture(specs, scalars, increment, dying)
         except RefusedError as refusal:
+            if refusal.reason.code == UNDER_WAY:  # the user's own capture: this call is in it, a later one is not
+                return outputs
             self.variants[key] = None
             self._refuse(refusal.reason)
         except Exception as error:  # whatever capture ran into, this call has its result: say why and go on
@@ -134,10 +141,12 @@ class Launcher:
         seen.append(scalars)
         return outputs
 
-    def _capture(self, specs: list[InputSpec | None], scalars: list[Any], increment: int) -> Variant:
+    def _capture(
+        self, specs: list[InputSpec | None], scalars: list[Any], increment: int, dying: Sequence[int]
+    ) -> Variant:
         captured = capture_pair(self.driver, self.run, specs, scalars, self.constants, increment)
         try:
-            plan = make_plan(captured)
+            plan = make_plan(captured, dying, self.options.reuse)
             executable = self.driver.instantiate(captured.recording, plan.bindings, plan.slots, self.options.patching)
         except BaseException:
             self.driver.discard(captured.recording)
@@ -158,6 +167,14 @@ class Launcher:
         if reason not in self.reasons:
             self.reasons.append(reason)
 
+    def pause(self) -> None:
+        """Run the same code ungraphed from now on, for comparison; executables are kept for ``resume``."""
+        self.current = self._ungraphed
+
+    def resume(self) -> None:
+        """Launch from graphs again."""
+        self.current = self._select
+
     def destroy(self) -> None:
         """Free every executable; later calls run ungraphed."""
         self.current = self._ungraphed
@@ -166,6 +183,18 @@ class Launcher:
                 variant.executable.destroy()
                 self.driver.discard(variant.captured.recording)
         self.variants.clear()
+
+
+def _dies_here(inputs: list[Any], position: int, spec: InputSpec | None) -> bool:
+    """Whether the caller's list holds the only reference to an input, so that its memory is free after the call."""
+    tensor = inputs[position]
+    return (
+        spec is not None
+        and spec.alignment == ALIGNMENT
+        and spec.nbytes == tensor.numel() * tensor.element_size()
+        and sys.getrefcount(tensor) <= ALONE + 1  # the list's own
+        and storage_holders(tensor) <= ALONE
+    )
 
 
 def _scalar_key(x: Any) -> tuple[Any, ...]:

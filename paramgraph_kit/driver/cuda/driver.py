@@ -32,10 +32,10 @@ class CudaDriver:
         self.device = torch.device("cuda", index)
         self._index = index
         current_raw = torch._C._cuda_getCurrentRawStream
-        empty = torch._C._dynamo.guards._empty_strided_cuda
+        guards: Any = torch._C._dynamo.guards  # untyped
         self.address_of = torch.Tensor.data_ptr
-        self.empty_strided: Callable[..., torch.Tensor] = empty
-        self.reinterpret: Callable[..., torch.Tensor] = torch._C._dynamo.guards._reinterpret_tensor
+        self.empty_strided: Callable[..., torch.Tensor] = guards._empty_strided_cuda
+        self.reinterpret: Callable[..., torch.Tensor] = guards._reinterpret_tensor
         self.allocate: Callable[[int, int], int] = torch._C._cuda_cudaCachingAllocator_raw_alloc
         self.free: Callable[[int], None] = torch._C._cuda_cudaCachingAllocator_raw_delete
         self.current_stream: Callable[[], int] = lambda: current_raw(index)
@@ -71,7 +71,9 @@ class CudaDriver:
         """A tensor over foreign memory."""
         storage = torch._C._construct_storage_from_data_pointer(address, self.device, nbytes)
         empty = torch.empty(0, dtype=dtype, device=self.device)
-        return empty.set_(torch.storage._wrap(storage) if hasattr(torch.storage, "_wrap") else storage, offset, size, stride)
+        return empty.set_(
+            torch.storage._wrap(storage) if hasattr(torch.storage, "_wrap") else storage, offset, size, stride
+        )
 
     def phantom(self, side: int) -> CudaPhantom:
         """Phantom memory for one capture."""

@@ -40,7 +40,7 @@ class CudaExecutable:
                 updaters = self._make_updatable()
                 self.patching = "device"
             except (DriverCallError, UnsupportedError) as error:
-                print('DEVICE PATCH FAILED', error)
+                print("DEVICE PATCH FAILED", error)
                 if patching == "device":
                     raise
                 call(cu.cuGraphDestroy, self._graph)

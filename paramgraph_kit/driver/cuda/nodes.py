@@ -113,11 +113,7 @@ def _kernel(handle: Any) -> RawNode:
     function, name, layout = _function(int(params.func), int(params.kern))
     grid = (int(params.gridDimX), int(params.gridDimY), int(params.gridDimZ))
     block = (int(params.blockDimX), int(params.blockDimY), int(params.blockDimZ))
-    data = (
-        _packed(int(params.extra))
-        if params.extra
-        else _gathered(int(params.kernelParams or 0), layout, name)
-    )
+    data = _packed(int(params.extra)) if params.extra else _gathered(int(params.kernelParams or 0), layout, name)
     return RawNode(
         NodeKind.KERNEL, name, data, (), grid, block, int(params.sharedMemBytes), handle=(handle, function, layout)
     )

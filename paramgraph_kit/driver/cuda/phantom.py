@@ -44,7 +44,8 @@ class PhantomRange:
         self._on_alloc = _ALLOC(self._alloc)
         self._on_free = _FREE(lambda address, *_: self._live.discard(address))
         self.allocator = torch._C._cuda_customAllocator(
-            ctypes.cast(self._on_alloc, ctypes.c_void_p).value, ctypes.cast(self._on_free, ctypes.c_void_p).value
+            ctypes.cast(self._on_alloc, ctypes.c_void_p).value or 0,
+            ctypes.cast(self._on_free, ctypes.c_void_p).value or 0,
         )
 
     def __enter__(self) -> PhantomRange:

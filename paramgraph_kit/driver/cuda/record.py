@@ -12,13 +12,13 @@ import itertools
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
 from cuda.bindings import driver as cu
 
-from paramgraph_kit.driver.api import RawAllocation, Recording
+from paramgraph_kit.driver.api import RawAllocation, RawNode, Recording
 from paramgraph_kit.driver.cuda import nodes as graph_nodes
 from paramgraph_kit.driver.cuda.calls import call, library
 from paramgraph_kit.driver.cuda.phantom import PhantomRange, phantom_range
@@ -67,11 +67,13 @@ def record(
     because watching leaves traces (labels, time stamps) in bytes of kernel parameters that nobody initialises.
     """
     allocations: list[RawAllocation] = []
+    watched: list[RawNode] = []
     if survey:
         mark = phantom.range.mark()
         with _History() as history:
             graph, result = _capture(run, phantom, stream, device, history.labels)
             allocations = history.allocations(phantom, device)  # while the results live: they never died
+            watched = graph_nodes.read(cu.CUgraph(graph.raw_cuda_graph()))
             graph.reset()
             del result
         torch._C._cuda_clearCublasWorkspaces()
@@ -85,7 +87,20 @@ def record(
     except BaseException:
         call(cu.cuGraphDestroy, raw)
         raise
-    return Recording(recorded, allocations, result, raw)
+    return Recording(recorded, allocations, result, raw, unstable=_unstable(watched, recorded))
+
+
+def _unstable(watched: list[RawNode], recorded: list[RawNode]) -> frozenset[tuple[int, int]]:
+    """(node, offset) of the words that differ between two captures of the same work at the same addresses."""
+    if [n.name for n in watched] != [n.name for n in recorded]:
+        return frozenset()
+    return frozenset(
+        (index, offset)
+        for index, (a, b) in enumerate(zip(watched, recorded, strict=True))
+        if a.parameters != b.parameters
+        for offset in range(0, len(b.parameters), 8)
+        if a.parameters[offset : offset + 8] != b.parameters[offset : offset + 8]
+    )
 
 
 def _capture(
@@ -143,12 +158,8 @@ def _abandon(graph: torch.cuda.CUDAGraph, phantom: CudaPhantom, device: int, err
         repair.capture_end()
 
 
-@contextmanager
-def _ignored() -> Iterator[None]:
-    try:
-        yield
-    except RuntimeError:
-        pass
+def _ignored() -> AbstractContextManager[None]:
+    return suppress(RuntimeError)
 
 
 class _History:

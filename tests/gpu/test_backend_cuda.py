@@ -1,0 +1,135 @@
+"""torch.compile(..., backend=paramgraph) on a GPU: bits, sharing, held outputs, what is left behind."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from paramgraph_kit.backend import paramgraph
+from paramgraph_kit.backend.registry import compiled_graphs
+from paramgraph_kit.bench.measure import compare_bits
+from paramgraph_kit.bench.workloads import Llama, Workload, llama
+
+pytestmark = pytest.mark.gpu
+SIZE: dict[str, Any] = {"layers": 3, "dim": 256, "tokens": 48, "hidden": 512, "heads": 4, "vocab": 512}
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize("blocks", [False, True], ids=["whole", "by block"])
+def test_llama_has_the_bits_of_the_same_code_ungraphed(blocks: bool, training: bool) -> None:
+    # GIVEN a Llama-like model WHEN every step is compared with the same compiled code without graphs
+    before = {id(g) for g in compiled_graphs()}
+    result = compare_bits(llama("test", **SIZE, blocks=blocks, training=training))
+    # THEN nothing differs, and the graphs really ran
+    assert result["different"] == 0
+    assert result["reasons"] == []
+    mine = [g for g in compiled_graphs() if id(g) not in before]
+    calls = 6 * (SIZE["layers"] if blocks else 1)
+    assert all(v.state.launches >= calls for g in mine for x in g.launchers for v in x.variants.values() if v)
+    assert sum(len(x.variants) for g in mine for x in g.launchers) == 1 + training  # one executable for all layers
+
+
+def test_memory_of_dying_inputs_is_used_again_with_the_same_bits() -> None:
+    # GIVEN training by block, large enough for saved activations to be worth using again
+    size = SIZE | {"dim": 1024, "tokens": 2048, "hidden": 4096}
+    result = compare_bits(llama("test", **size, blocks=True, training=True), steps=3)
+    # THEN some backward took memory over, copied nothing, and nothing differs
+    variants = [v for g in compiled_graphs() for x in g.launchers for v in x.variants.values() if v]
+    assert any(v.plan.donors for v in variants)
+    assert sum(v.state.copied for v in variants) == 0
+    assert result["different"] == 0
+
+
+def test_dropout_in_training_draws_what_it_draws_without_graphs() -> None:
+    # GIVEN a model with dropout
+    def build(device: torch.device) -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(64, 256), nn.Dropout(0.3), nn.GELU(), nn.Linear(256, 8)).to(device)
+
+    def step(model: nn.Module, inputs: list[torch.Tensor], optimizer: Any) -> list[torch.Tensor]:
+        model(inputs[0]).square().sum().backward()
+        found = [p.grad for p in model.parameters() if p.grad is not None]
+        model.zero_grad(set_to_none=True)
+        return found
+
+    workload = Workload("dropout", build, lambda seed, d: [torch.randn(32, 64, device=d)], step, "", True)
+    # WHEN compared THEN every gradient is the same
+    assert compare_bits(workload)["different"] == 0
+
+
+def test_outputs_of_earlier_calls_stay_valid() -> None:
+    # GIVEN a compiled model WHEN called again and again
+    model = torch.compile(Llama(2, 128, 4, 256, 128).cuda(), backend=paramgraph)
+    outputs, copies = [], []
+    with torch.no_grad():
+        for seed in range(4):
+            torch.manual_seed(seed)
+            outputs.append(model(torch.randint(0, 128, (1, 16), device="cuda")))
+            copies.append(outputs[-1].clone())
+    # THEN what it returned before is untouched
+    assert all(torch.equal(a, b) for a, b in zip(outputs, copies, strict=True))
+
+
+def test_retained_graphs_and_second_backwards_are_right() -> None:
+    # GIVEN a compiled model whose backward runs twice on the same saved activations
+    torch.manual_seed(0)
+    base = nn.Sequential(nn.Linear(512, 4096), nn.GELU(), nn.Linear(4096, 512)).cuda()
+    model = torch.compile(base, backend=paramgraph, options={"reuse": 0})
+    for _ in range(3):
+        x = torch.randn(512, 512, device="cuda")
+        base.zero_grad(set_to_none=True)
+        loss = model(x).square().sum()
+        try:
+            loss.backward(retain_graph=True)
+        except RuntimeError as error:  # Inductor itself refuses where it has planned to write into what is saved
+            if "donated" not in str(error):
+                raise
+            return
+        first = [p.grad.clone() for p in base.parameters() if p.grad is not None]
+        loss.backward()
+        # THEN the second adds the same gradients
+        assert all(
+            torch.allclose(p.grad, 2 * g) for p, g in zip(base.parameters(), first, strict=True) if p.grad is not None
+        )
+
+
+def test_nothing_is_left_of_a_dropped_model() -> None:
+    # GIVEN a device at rest
+    def used() -> int:
+        gc.collect()
+        torch.cuda.empty_cache()
+        return torch.cuda.memory_reserved()
+
+    warm = torch.compile(nn.Linear(64, 64).cuda(), backend=paramgraph)
+    warm(torch.randn(64, 64, device="cuda")).sum().backward()
+    del warm
+    torch._dynamo.reset()
+    before = used()
+    # WHEN a model is compiled, trained and dropped
+    model = torch.compile(Llama(2, 512, 8, 1024, 512).cuda(), backend=paramgraph)
+    for _ in range(3):
+        model(torch.randint(0, 512, (1, 64), device="cuda")).sum().backward()
+    del model
+    torch._dynamo.reset()
+    # THEN its memory and its graphs are gone
+    assert used() <= before + (2 << 20)
+    assert compiled_graphs() == []
+
+
+def test_an_item_in_the_middle_is_right_and_explained() -> None:
+    # GIVEN a model that looks at a value on the host
+    def run(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        if y.sum().item() > 0:
+            y = y + 1
+        return y * 3
+
+    compiled = torch.compile(run, backend=paramgraph)
+    for seed in range(3):
+        x = torch.full((64,), float(seed - 1), device="cuda")
+        # WHEN called THEN the numbers are right on either branch
+        assert torch.equal(compiled(x), run(x))

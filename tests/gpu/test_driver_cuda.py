@@ -1,0 +1,183 @@
+"""The CUDA driver by itself: phantom memory, recording, patching from device and host, recovery."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from paramgraph_kit.capture import pair
+from paramgraph_kit.capture.pair import capture_pair, describe
+from paramgraph_kit.launch.launcher import Launcher, Options
+from paramgraph_kit.trace.model import NodeKind, WordKind
+
+Function = Callable[[list[Any]], list[Any]]
+pytestmark = pytest.mark.gpu
+
+
+def chain(inputs: list[Any]) -> list[Any]:
+    """cuBLAS (packed parameters), ATen, a memset, a copy and a concatenation."""
+    x, w = inputs
+    y = torch.relu(x @ w)
+    z = torch.zeros_like(y)
+    z[1:].copy_(y[:-1])
+    return [torch.cat([y, z]), z]
+
+
+def reused_block(inputs: list[Any]) -> list[Any]:
+    """A temporary of 64 MB is freed and the output takes its first quarter: one address, two allocations."""
+    (x,) = inputs
+    big = x.repeat(4) * 2
+    total = big.sum()
+    del big
+    out = x + 1  # in the bytes that ``big`` had
+    other = x.repeat(4) * 3  # live together with ``out``
+    return [out, total + other.sum()]
+
+
+def launched(driver: Any, run: Function, make: Callable[[], list[Tensor]], **options: Any) -> Launcher:
+    launcher = Launcher(driver, run, "test", (), Options(**options))
+    launcher(make())
+    assert not launcher.reasons, launcher.reasons
+    return launcher
+
+
+def matrices() -> list[Tensor]:
+    return [torch.randn(256, 512, device="cuda").half(), torch.randn(512, 128, device="cuda").half()]
+
+
+@pytest.mark.parametrize("patching", ["device", "host"])
+def test_moved_inputs_give_the_bits_of_the_ungraphed_run(driver: Any, patching: str) -> None:
+    # GIVEN a captured chain of every lowered kind of node
+    launcher = launched(driver, chain, matrices, patching=patching)
+    held = []
+    for _ in range(5):
+        # WHEN it is launched on inputs at new addresses
+        inputs = matrices()
+        expected = chain(list(inputs))
+        got = launcher(list(inputs))
+        held.append((got, [t.clone() for t in got], inputs))
+        # THEN every bit is that of the ungraphed run
+        assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))
+    # THEN the outputs of earlier launches are still what they were
+    assert all(torch.equal(a, b) for got, kept, _ in held for a, b in zip(got, kept, strict=True))
+    variant = next(v for v in launcher.variants.values() if v)
+    assert variant.executable.patching == patching
+    assert variant.state.launches == 5
+
+
+def test_memset_and_memcpy_become_kernels_and_pointers_are_found(driver: Any) -> None:
+    # GIVEN the chain WHEN captured twice
+    captured = capture_pair(driver, chain, describe(driver, matrices()), ())
+    # THEN nothing but kernels is left, two of them lowered, and each node addresses something
+    nodes = captured.recording.nodes
+    assert {n.kind for n in nodes} == {NodeKind.KERNEL}
+    assert {n.lowered_from for n in nodes} >= {None, NodeKind.MEMCPY}
+    assert all(any(w.kind is WordKind.POINTER for w in words) for words in captured.words)
+    driver.discard(captured.recording)
+
+
+def test_a_block_that_is_reused_within_a_capture_is_two_allocations(
+    driver: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make() -> list[Tensor]:
+        return [torch.randn(4 << 20, device="cuda")]
+
+    # GIVEN a function whose output takes the place of a freed temporary WHEN launched at new addresses
+    x = make()
+    expected = reused_block(list(x))
+    got = launched(driver, reused_block, make)(list(x))
+    # THEN the bits are right
+    assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))
+
+    # GIVEN the same with words resolved by the final state of the pool, as if nothing had been freed
+    def final_state(allocations: Any, count: int) -> Any:
+        last = {a.address: a for a in allocations}
+        for a in last.values():
+            a.born, a.died = 0, None
+        return list(last.values())
+
+    monkeypatch.setattr(pair, "merge_ambiguous", final_state)
+    launcher = Launcher(driver, reused_block, "test", (), Options())
+    launcher(make())
+    # THEN it is refused or wrong: the lifetimes are what makes it right
+    wrong = launcher(list(x))
+    assert launcher.reasons or not all(torch.equal(a, b) for a, b in zip(wrong, expected, strict=True))
+
+
+def test_random_numbers_go_on_as_without_graphs(driver: Any) -> None:
+    # GIVEN a function with dropout, captured
+    def run(inputs: list[Any]) -> list[Any]:
+        return [torch.nn.functional.dropout(inputs[0], 0.5, True), torch.rand(1000, device="cuda")]
+
+    def make() -> list[Tensor]:
+        return [torch.ones(1 << 16, device="cuda")]
+
+    launcher = launched(driver, run, make)
+    torch.manual_seed(7)
+    expected = [run(make()) for _ in range(3)] + [[torch.rand(5, device="cuda")]]
+    # WHEN launched from the same seed THEN every draw is the same, and so is the next eager one
+    torch.manual_seed(7)
+    got = [launcher(make()) for _ in range(3)] + [[torch.rand(5, device="cuda")]]
+    assert all(torch.equal(a, b) for x, y in zip(expected, got, strict=True) for a, b in zip(x, y, strict=True))
+    assert next(v for v in launcher.variants.values() if v).state.launches == 3
+
+
+def test_two_streams_take_turns_on_one_executable(driver: Any) -> None:
+    # GIVEN one executable WHEN launched in turn on two streams with other addresses each time
+    launcher = launched(driver, chain, matrices)
+    streams = [torch.cuda.Stream(), torch.cuda.Stream()]
+    torch.cuda.synchronize()
+    work = []
+    for i in range(40):
+        with torch.cuda.stream(streams[i % 2]):
+            inputs = matrices()
+            work.append((inputs, launcher(list(inputs))))
+    torch.cuda.synchronize()
+    # THEN no patch overtook a launch
+    assert all(torch.equal(a, b) for x, got in work for a, b in zip(got, chain(list(x)), strict=True))
+
+
+def test_a_failed_capture_leaves_eager_work_memory_and_random_numbers_alone(driver: Any) -> None:
+    # GIVEN a function that draws random numbers and then synchronises
+    def run(inputs: list[Any]) -> list[Any]:
+        noise = torch.rand(1 << 20, device="cuda")
+        return [inputs[0] * (noise + inputs[0].sum().item())]
+
+    torch.rand(1, device="cuda")
+    gc.collect()
+    torch.cuda.empty_cache()
+    reserved = torch.cuda.memory_reserved()
+    launcher = Launcher(driver, run, "test", (), Options())
+    # WHEN its capture fails
+    x = torch.ones(1 << 20, device="cuda")
+    launcher([x])
+    # THEN the reason is kept, the call and later ones work, and no phantom memory is left in the statistics
+    assert [r.code for r in launcher.reasons] == ["capture-failed"]
+    assert "not permitted when stream is capturing" in launcher.reasons[0].message
+    launcher([x])
+    torch.rand(3, device="cuda")
+    del x
+    gc.collect()
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() <= reserved + (4 << 20)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        torch.rand(3, device="cuda")
+    graph.replay()
+    torch.cuda.synchronize()
+
+
+def test_memory_that_nobody_owns_up_to_is_refused(driver: Any) -> None:
+    # GIVEN a function that reads a tensor it was not given
+    hidden = torch.randn(1 << 12, device="cuda")
+    launcher = Launcher(driver, lambda inputs: [inputs[0] + hidden], "test", (), Options())
+    # WHEN captured THEN it is refused, and the result is right all the same
+    x = torch.ones(1 << 12, device="cuda")
+    launcher([x])
+    assert [r.code for r in launcher.reasons] == ["unowned-address"]
+    assert torch.equal(launcher([x])[0], x + hidden)
