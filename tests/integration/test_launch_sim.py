@@ -274,9 +274,7 @@ def test_a_number_that_changes_is_graphed_for_few_values_only() -> None:
     assert launches(launcher) == 1
 
 
-@pytest.mark.parametrize(
-    "values", [(0.0, -0.0), (float("nan"), float("nan"), 1.0), (1, True, 1.0), (None, 2)], ids=str
-)
+@pytest.mark.parametrize("values", [(0.0, -0.0), (float("nan"), float("nan"), 1.0), (1, True, 1.0), (None, 2)], ids=str)
 def test_numbers_that_compare_equal_are_told_apart_by_their_bits(values: tuple[Any, ...]) -> None:
     # GIVEN a function whose result depends on a number's sign, type or presence
     def function(x: Tensor, number: Any) -> tuple[Tensor]:
