@@ -95,3 +95,17 @@ def test_command_line_says_what_it_can_do() -> None:
 
     assert result.returncode == 0
     assert "tour" in result.stdout
+
+
+def test_example_of_the_readme_runs(repository: Path) -> None:
+    # GIVEN the first block of Python in the README
+    readme = (repository / "README.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    assert len([line for line in example.splitlines() if line.strip()]) <= 12
+
+    # WHEN a newcomer pastes it
+    result = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, check=False, timeout=120)
+
+    # THEN it runs, and the report says that graphs were launched
+    assert result.returncode == 0, result.stderr
+    assert "100 %" in result.stdout
