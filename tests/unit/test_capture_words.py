@@ -157,9 +157,7 @@ def test_an_equal_address_needs_an_owner() -> None:
 
     # WHEN somebody owns it THEN the word stays, and says whose it is
     (words,) = classify(*pair(nodes, []), owner)
-    assert words[1] == Word(
-        8, WordKind.SCALAR, value=device, evidence="same address in both captures: generator state"
-    )
+    assert words[1] == Word(8, WordKind.SCALAR, value=device, evidence="same address in both captures: generator state")
     assert words[0].evidence == "same bytes in both captures"
     # WHEN nobody does THEN the graph is refused, with the kernel and the bytes
     reason = refusal(*pair(nodes, []), nobody)
@@ -233,9 +231,7 @@ def test_a_reused_address_means_what_was_live_when_the_node_was_recorded() -> No
     big, quarter = 64 * 512, 16 * 512
     memory = [twins(0, 1024, big, 0, 2), twins(0, 1024, quarter, 2)]
     inside = 2 * 512
-    nodes = [
-        (node(BASE[0] + inside, position=p), node(BASE[1] + 1024 + inside, position=p)) for p in (0, 1, 2, 3)
-    ]
+    nodes = [(node(BASE[0] + inside, position=p), node(BASE[1] + 1024 + inside, position=p)) for p in (0, 1, 2, 3)]
     # WHEN the captures are compared
     words = classify(*pair(nodes, memory))
     # THEN the same address is the temporary first and the output later
@@ -309,9 +305,7 @@ def test_every_word_of_random_captures_is_recovered(seed: int) -> None:
             else:
                 chosen.append((None, rng.choice([0, 1, -1 % 2**64, rng.getrandbits(40)])))
         truth.append(chosen)
-        packed = [
-            [value if i is None else memory[which][i].address + value for i, value in chosen] for which in (0, 1)
-        ]
+        packed = [[value if i is None else memory[which][i].address + value for i, value in chosen] for which in (0, 1)]
         nodes.append((node(*packed[0], position=position), node(*packed[1], position=position)))
     # WHEN the captures are compared
     words = classify(*pair(nodes, list(zip(*memory, strict=True))))
@@ -325,9 +319,7 @@ def _laid_out(lives: Sequence[tuple[int, int, int | None]], which: int, rng: ran
     placed: list[RawAllocation] = []
     for size, born, died in lives:
         address = BASE[which] + 512 * rng.randrange(8)
-        blocking = sorted(
-            (a for a in placed if a.died is None or born < a.died), key=lambda a: a.address
-        )
+        blocking = sorted((a for a in placed if a.died is None or born < a.died), key=lambda a: a.address)
         for a in blocking:
             if address + size > a.address and address < a.address + a.size:
                 address = a.address + -(-a.size // 512) * 512
