@@ -16,7 +16,7 @@ lab: ## install, then open JupyterLab on the first notebook (without a display: 
 test: ## install, then lint, types, unit and integration tests, notebooks
 	@scripts/test
 
-tour: ## do the main job in the terminal and write an HTML page
+tour: ## do the main job in the terminal and write a page, out/tour.html
 	@scripts/tour
 
 env: ## only create the environment for development, in .venv
