@@ -1,7 +1,7 @@
 """``python -m paramgraph_kit bench``: every workload in every mode, as JSON and as a table.
 
-Each workload and mode gets a process of its own, one after the other, so that no mode inherits another's memory,
-compiled code or warmed-up allocator.
+Each workload and mode gets a process of its own, so that no mode inherits another's memory, compiled code or
+warmed-up allocator. The modes of a workload compile at the same time, then they are timed one after the other.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from paramgraph_kit.bench.table import markdown
 
-BITS = "bits"
+READY = "ready to be timed"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,30 +54,55 @@ def _parent(options: argparse.Namespace) -> int:
         result["rows"] = [r for r in json.loads(path.read_text())["rows"] if r["workload"] not in names]
     rows: list[dict[str, Any]] = result["rows"]
 
-    def job(name: str, mode: str) -> None:
-        started = time.perf_counter()
-        command = [sys.executable, "-m", "paramgraph_kit.bench", "--child", name, mode, "--steps", str(options.steps)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        try:
-            rows.append(json.loads(done.stdout.splitlines()[-1]))
-        except (IndexError, json.JSONDecodeError):
-            error = (done.stderr.strip().splitlines() or ["no output"])[-1]
-            rows.append({"workload": name, "mode": mode, "error": error})
-            print(done.stderr[-2000:], file=sys.stderr)
-        print(f"{name}: {mode}, {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
-        path.write_text(json.dumps(result, indent=1) + "\n")
-
-    # Nothing is timed here, so these may run side by side; what they compile, the timed runs find in Inductor's cache.
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda name: job(name, BITS), names))
     for name in names:
-        for mode in MODES:
-            job(name, mode)
+        started = time.perf_counter()
+        children = [_Child(name, mode, options.steps) for mode in MODES]
+        for child in children:
+            child.wait_until_ready()
+        rows += [child.result() for child in children]
+        print(f"{name}: {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
+        path.write_text(json.dumps(result, indent=1) + "\n")
     text = markdown(result)
     (options.out / "bench.md").write_text(text)
     print(text)
-    wrong = [r for r in rows if r.get("error") or r.get("different", 0) > r.get("baseline_differs_from_itself", 0)]
+    wrong = [r for r in rows if r.get("error") or r.get("bits", {}).get("different")]
     return 1 if wrong else 0
+
+
+class _Child:
+    """One workload in one mode, in a process that says when it is warm and waits for its turn to be timed."""
+
+    def __init__(self, name: str, mode: str, steps: int) -> None:
+        self.row = {"workload": name, "mode": mode}
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - it lives as long as the child
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "paramgraph_kit.bench", "--child", name, mode, "--steps", str(steps)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+
+    def wait_until_ready(self) -> None:
+        """Until it is warmed up, or has failed."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.strip() == READY:
+                return
+
+    def result(self) -> dict[str, Any]:
+        """Let it be timed; what it measured, or its error."""
+        try:
+            output, _ = self._process.communicate("go\n")
+        except (BrokenPipeError, ValueError):
+            output = ""
+        try:
+            return dict(json.loads(output.splitlines()[-1]))
+        except (IndexError, json.JSONDecodeError):
+            self._errors.seek(0)
+            text = self._errors.read().strip()
+            print(text[-2000:], file=sys.stderr)
+            return self.row | {"error": (text.splitlines() or ["no output"])[-1]}
 
 
 def _source() -> dict[str, Any]:
@@ -88,13 +113,13 @@ def _source() -> dict[str, Any]:
 
 
 def _child(name: str, mode: str, steps: int) -> int:
-    from paramgraph_kit.bench.measure import compare_bits, measure
+    from paramgraph_kit.bench.measure import measure
     from paramgraph_kit.bench.workloads import proof_workloads
 
+    def turn() -> None:
+        print(READY, flush=True)
+        sys.stdin.readline()
+
     workload = next(w for w in proof_workloads() if w.name == name)
-    if mode == BITS:
-        result = {"workload": name, "mode": mode, **compare_bits(workload)}
-    else:
-        result = measure(workload, mode, steps=steps)
-    print(json.dumps(result))
+    print(json.dumps(measure(workload, mode, steps=steps, turn=turn)))
     return 0

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import os
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from cuda.bindings import nvml
 from torch import Tensor, nn
 
 from paramgraph_kit.backend import paramgraph
@@ -17,7 +21,7 @@ from paramgraph_kit.bench.workloads import Workload, compile_workload
 from paramgraph_kit.driver.torch_names import torch_name
 
 MODES: dict[str, dict[str, Any]] = {
-    "no graphs": {},
+    "no graphs": {"backend": paramgraph, "options": {"select": "never"}},  # the same Inductor code
     "graph trees": {"mode": "reduce-overhead"},
     "paramgraph": {"backend": paramgraph},
 }
@@ -47,8 +51,10 @@ class Run:
         return self.workload.step(self.model, inputs, self.optimizer)
 
 
-def measure(workload: Workload, mode: str, *, steps: int = 50, warmup: int = 6) -> dict[str, Any]:
-    """Times in microseconds (medians), memory in bytes, of one mode."""
+def measure(
+    workload: Workload, mode: str, *, steps: int = 50, warmup: int = 6, turn: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
+    """Times in microseconds (medians), memory in bytes, of one mode; ``turn()`` waits until this one may be timed."""
     device = torch.device("cuda", torch.cuda.current_device())
     torch.backends.cudnn.deterministic = True
     started = time.perf_counter()
@@ -64,6 +70,9 @@ def measure(workload: Workload, mode: str, *, steps: int = 50, warmup: int = 6) 
         run.step(seed)
     torch.cuda.synchronize()
     setup = time.perf_counter() - started
+    turn()
+    for seed in range(3):
+        run.step(seed)
     torch.cuda.reset_peak_memory_stats()
     cpu, total = [], []
     for seed in range(steps):
@@ -74,7 +83,7 @@ def measure(workload: Workload, mode: str, *, steps: int = 50, warmup: int = 6) 
         torch.cuda.synchronize()
         cpu.append((launched - start) * 1e6)
         total.append((time.perf_counter() - start) * 1e6)
-    stepping = _used(device)
+    stepping, reserved = _used(device), torch.cuda.memory_reserved(device)
     result: dict[str, Any] = {
         "workload": workload.name,
         "mode": mode,
@@ -91,16 +100,25 @@ def measure(workload: Workload, mode: str, *, steps: int = 50, warmup: int = 6) 
     torch.cuda.empty_cache()
     result["rest_bytes"] = _used(device)
     result["rest_reserved_bytes"] = torch.cuda.memory_reserved(device)
+    result["stepping_reserved_bytes"] = reserved
     result["held_outputs"] = _held_outputs(run)
     if mode == "paramgraph":
         result["graphs"] = graph_facts()
+        result["bits"] = compare(run)
     return result
 
 
 def _used(device: torch.device) -> int:
+    """Bytes of device memory that this process holds: context, code, graphs and everything else included."""
     torch.cuda.synchronize()
-    free, everything = torch.cuda.mem_get_info(device)
-    return everything - free
+    try:
+        nvml.init_v2()
+        handle = nvml.device_get_handle_by_index_v2(device.index or 0)
+        mine = [p for p in nvml.device_get_compute_running_processes_v3(handle) if p.pid == os.getpid()]
+        return int(mine[0].used_gpu_memory)
+    except Exception:  # without NVML's view of processes, the device's: right as long as nobody else is on it
+        free, everything = torch.cuda.mem_get_info(device)
+        return everything - free
 
 
 def _held_outputs(run: Run) -> str:
@@ -154,48 +172,64 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 
 
 def compare_bits(workload: Workload, *, steps: int = 6, device: torch.device | None = None) -> dict[str, Any]:
-    """Graphs against the very same compiled code without them: every compared tensor of every step.
-
-    One compilation serves all runs, since Inductor may tune a kernel otherwise when it loads it again. Inputs are
-    fresh copies in every step and, with graphs, everything lies elsewhere than at capture.
-    """
+    """Compile a workload with graphs and compare it with itself without them; see ``compare``."""
     where = device or torch.device("cuda", torch.cuda.current_device())
     torch.backends.cudnn.deterministic = True
     run = Run(workload, "paramgraph", where, MODES["paramgraph"])
-    start = {name: value.detach().clone() for name, value in run.base.state_dict().items()}
     run.step(0)  # compiles, tunes and captures
+    return compare(run, steps)
+
+
+def compare(run: Run, steps: int = 6) -> dict[str, Any]:
+    """Graphs against the very same compiled code without them: every compared tensor of every step.
+
+    Each step is done three times from the same state: twice ungraphed, then from graphs, on fresh copies of its
+    inputs and with the allocator disturbed, so that everything lies elsewhere than at capture. Inductor may tune a
+    kernel otherwise when it loads it again, so one compilation serves all three.
+    """
     launchers = [launcher for graph in compiled_graphs() for launcher in graph.launchers]
-
-    def collect(graphs: bool) -> list[list[Tensor]]:
-        for launcher in launchers:
-            (launcher.resume if graphs else launcher.pause)()
-        with torch.no_grad():
-            for name, value in run.base.state_dict().items():
-                value.copy_(start[name])
-        run.optimizer = workload.optimizer(run.base) if workload.optimizer else None
-        return _collect(run, steps, moving=graphs)
-
-    reference, again, ours = collect(False), collect(False), collect(True)
+    before = sum(n for row in graph_facts() for n in row["launches"])
+    compared = different = own = 0
+    in_the_way = []
+    for seed in range(steps):
+        state = _state(run)
+        results = []
+        for graphs in (False, False, True):
+            for launcher in launchers:
+                (launcher.resume if graphs else launcher.pause)()
+            _restore(run, state)
+            in_the_way.append(torch.empty(37 * 512 * (seed + 1), device=run.device))
+            results.append(run.step(seed))
+        reference, again, ours = results
+        compared += len(reference)
+        own += _different(reference, again)
+        different += _different(reference, ours) + abs(len(reference) - len(ours))
     return {
-        "compared": sum(len(s) for s in reference),
-        "different": _different(reference, ours),
-        "baseline_differs_from_itself": _different(reference, again),
-        "launches": sum(n for row in graph_facts() for n in row["launches"]),
-        "ungraphed_calls": sum(r["ungraphed_calls"] for r in graph_facts()),
+        "compared": compared,
+        "different": different,
+        "baseline_differs_from_itself": own,
+        "launches": sum(n for row in graph_facts() for n in row["launches"]) - before,
         "reasons": sorted({reason for row in graph_facts() for reason in row["reasons"]}),
     }
 
 
-def _collect(run: Run, steps: int, *, moving: bool = False) -> list[list[Tensor]]:
-    in_the_way = []
-    found = []
-    for seed in range(steps):
-        if moving:
-            in_the_way.append(torch.empty(37 * 512 * (seed + 1), device=run.device))
-        found.append([t.detach().cpu() for t in run.step(seed)])
-    return found
+def _state(run: Run) -> tuple[dict[str, Tensor], Any]:
+    """What a step changes: buffers and, with an optimizer, parameters and its own state."""
+    names = dict(run.base.named_buffers())
+    if run.optimizer is not None:
+        names |= dict(run.base.named_parameters())
+    optimizer = copy.deepcopy(run.optimizer.state_dict()) if run.optimizer else None
+    return {name: value.detach().clone() for name, value in names.items()}, optimizer
 
 
-def _different(first: list[list[Tensor]], second: list[list[Tensor]]) -> int:
-    pairs = [(a, b) for x, y in zip(first, second, strict=True) for a, b in zip(x, y, strict=True)]
-    return sum(not same_bits(a, b) for a, b in pairs)
+def _restore(run: Run, state: tuple[dict[str, Tensor], Any]) -> None:
+    values = dict(run.base.named_buffers()) | dict(run.base.named_parameters())
+    with torch.no_grad():
+        for name, value in state[0].items():
+            values[name].copy_(value)
+    if run.optimizer is not None:
+        run.optimizer.load_state_dict(copy.deepcopy(state[1]))
+
+
+def _different(first: list[Tensor], second: list[Tensor]) -> int:
+    return sum(not same_bits(a, b) for a, b in zip(first, second, strict=True))

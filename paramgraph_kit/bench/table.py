@@ -29,7 +29,9 @@ def markdown(result: dict[str, Any]) -> str:
     ]
     for name, modes in by_name.items():
         cells = [_times(modes.get(m)) for m in ("no graphs", "graph trees", "paramgraph")]
-        lines.append(f"| {name} | {' | '.join(cells)} | {_ratio(modes)} | {_bits(modes.get('bits'))} |")
+        lines.append(
+            f"| {name} | {' | '.join(cells)} | {_ratio(modes)} | {_bits(modes.get('paramgraph', {}).get('bits'))} |"
+        )
     lines += [
         "",
         (

@@ -132,13 +132,7 @@ def capture_pair(
         if outputs[0] != outputs[1]:
             raise RefusedError(Reason("unstable-capture", "two captures returned different values"))
         owned = _owned(driver, recordings[0], constants)
-        words = classify(
-            sides[0],
-            sides[1],
-            lambda v: _static_owner(v, owned, segments),
-            driver.host_addresses(),
-            recordings[0].unstable,
-        )
+        words = classify(sides[0], sides[1], lambda v: _static_owner(v, owned, segments), driver.host_addresses())
     except BaseException:
         for recording in recordings:
             driver.discard(recording)

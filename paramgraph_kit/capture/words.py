@@ -8,7 +8,7 @@ that is the same at every launch. Any other difference is unexplained, and the g
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
@@ -76,22 +76,19 @@ def classify(
     second: Side,
     static_owner: Callable[[int], str | None] = lambda _: None,
     is_host_address: Callable[[int], bool] = lambda _: False,
-    unstable: Container[tuple[int, int]] = (),
 ) -> list[tuple[Word, ...]]:
     """The words of every node of ``first``, by comparison with ``second``.
 
     ``static_owner(value)`` names live device memory that an equal word points into and that stays where it is, None
     if the value is no such address; it raises RefusedError for device memory that nobody owns up to.
     ``is_host_address(value)`` tells bytes left over from the host's stack or heap: no kernel can read through them.
-    ``unstable`` holds (node, offset) of words that changed between two captures at the same addresses. In one of
-    ATen's own kernels such a word is padding or an unused array entry: ATen passes nothing that depends on time.
 
     Raises RefusedError where the two captures differ in shape or in a way that nothing explains.
     """
     check_same_shape(first, second)
     indices = _Index(first.allocations), _Index(second.allocations)
     result = []
-    for index, (a, b) in enumerate(zip(first.nodes, second.nodes, strict=True)):
+    for a, b in zip(first.nodes, second.nodes, strict=True):
         words = []
         for offset in range(0, len(a.parameters) - 7, 8):
             x, y = a.parameters[offset : offset + 8], b.parameters[offset : offset + 8]
@@ -113,15 +110,11 @@ def classify(
                 words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=evidence))
             elif _harmless(value_x, in_x, is_host_address) and _harmless(value_y, in_y, is_host_address):
                 words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_LEFTOVER))
-            elif _is_padding(a, index, offset, unstable):
+            elif _is_padding(a):
                 words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_PADDING))
             else:
                 _refuse(a, offset, 8, "no rule explains it")
-        if (
-            (tail := len(a.parameters) % 8)
-            and a.parameters[-tail:] != b.parameters[-tail:]
-            and not _is_padding(a, index, len(a.parameters) - tail, unstable)
-        ):
+        if (tail := len(a.parameters) % 8) and a.parameters[-tail:] != b.parameters[-tail:] and not _is_padding(a):
             _refuse(a, len(a.parameters) - tail, tail, "no rule explains it")
         result.append(tuple(words))
     return result
@@ -130,12 +123,16 @@ def classify(
 _LEFTOVER = "host addresses: bytes left over on the stack, which no kernel can read through"
 
 
-_PADDING = "changes from capture to capture at equal addresses: bytes that ATen leaves uninitialised"
+_PADDING = "differs, and is no address in both captures: bytes that ATen leaves uninitialised"
 _ATEN = "_ZN2at6native"  # how the names of ATen's own kernels begin
 
 
-def _is_padding(node: RawNode, index: int, offset: int, unstable: Container[tuple[int, int]]) -> bool:
-    return node.name.startswith(_ATEN) and (index, offset) in unstable
+def _is_padding(node: RawNode) -> bool:
+    """Whether a difference that is no pointer can only be padding or an unused array entry.
+
+    ATen passes addresses as aligned pointers and nothing else that depends on time or on where memory lies.
+    """
+    return node.name.startswith(_ATEN)
 
 
 def _harmless(value: int, in_phantom: bool, is_host_address: Callable[[int], bool]) -> bool:

@@ -51,8 +51,6 @@ class Recording:
     result: Any  # what the captured function returned, tensors on phantom memory
     graph: Any  # the driver's handle of the graph
     random_increment: int = 0  # how far one launch moves the generator; 0: no random numbers
-    # (node, offset) of words that changed between two captures at the same addresses: no function of them
-    unstable: frozenset[tuple[int, int]] = frozenset()
     static_ranges: list[tuple[int, int, str]] = field(default_factory=list)  # (address, size, owner)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -26,6 +27,19 @@ def call(function: Callable[..., Any], *args: Any) -> Any:
     if status != cu.CUresult.CUDA_SUCCESS:
         raise DriverCallError(function.__name__, int(status), status.name)
     return None if not values else values[0] if len(values) == 1 else tuple(values)
+
+
+class Owned:
+    """A handle of the driver that is released when it is closed or forgotten; not at exit, when CUDA may be gone."""
+
+    def __init__(self, raw: Any, release: Callable[[Any], Any]) -> None:
+        self.raw = raw
+        self._end = weakref.finalize(self, release, raw)
+        self._end.atexit = False
+
+    def close(self) -> None:
+        """Release the handle now, once."""
+        self._end()
 
 
 @cache

@@ -102,7 +102,7 @@ class CudaDriver:
 
     def discard(self, recording: Recording) -> None:
         """Free a recorded graph."""
-        call(cu.cuGraphDestroy, recording.graph)
+        recording.graph.close()
 
     def join_streams(self, before: int, after: int) -> None:
         """Make stream ``after`` wait for what is queued on stream ``before``."""

@@ -13,7 +13,7 @@ from cuda.bindings import driver as cu
 
 from paramgraph_kit.driver.api import Binding, Recording
 from paramgraph_kit.driver.cuda import kernels
-from paramgraph_kit.driver.cuda.calls import DriverCallError, call, library
+from paramgraph_kit.driver.cuda.calls import DriverCallError, Owned, call, library
 from paramgraph_kit.driver.cuda.random import advance
 from paramgraph_kit.trace.errors import ParamgraphError, UnsupportedError
 
@@ -28,31 +28,24 @@ class CudaExecutable:
         self._device = device
         self._random = recording.random_increment
         self._keep: list[Any] = []
-        # Device-updatable nodes cannot be turned back or cloned, so each attempt gets its own clone.
         before = torch.cuda.mem_get_info(device)[0]
-        self._graph = call(cu.cuGraphClone, recording.graph)
-        found = {b.node for b in bindings}
-        self._nodes = {i: call(cu.cuGraphNodeFindInClone, recording.nodes[i].handle[0], self._graph) for i in found}
+        self._clone(recording, bindings)
         self.patching = patching
         updaters = None
         if patching != "host":
             try:
                 updaters = self._make_updatable()
                 self.patching = "device"
-            except (DriverCallError, UnsupportedError) as error:
-                print("DEVICE PATCH FAILED", error)
+            except (DriverCallError, UnsupportedError):
                 if patching == "device":
                     raise
-                call(cu.cuGraphDestroy, self._graph)
-                self._graph = call(cu.cuGraphClone, recording.graph)
-                self._nodes = {
-                    i: call(cu.cuGraphNodeFindInClone, recording.nodes[i].handle[0], self._graph) for i in found
-                }
+                self._clone(recording, bindings)  # a device-updatable node cannot be turned back
                 self.patching = "host"
-        self._exec = call(cu.cuGraphInstantiate, self._graph, 0)
+        raw = call(cu.cuGraphInstantiate, self._graph.raw, 0)
+        self._exec = Owned(raw, cu.cuGraphExecDestroy)
         # Without an upload the first replay runs with the captured addresses.
         stream = torch.cuda.current_stream(device)
-        call(cu.cuGraphUpload, self._exec, cu.CUstream(stream.cuda_stream))
+        call(cu.cuGraphUpload, raw, cu.CUstream(stream.cuda_stream))
         stream.synchronize()
         self.patch: Callable[[Sequence[int]], None] = (
             self._device_patch(bindings, slots, updaters)
@@ -67,9 +60,16 @@ class CudaExecutable:
 
     def destroy(self) -> None:
         """Free the executable once the work already queued on the device is done (the driver waits)."""
-        call(cu.cuGraphExecDestroy, self._exec)
-        call(cu.cuGraphDestroy, self._graph)
+        self._exec.close()
+        self._graph.close()
         self._keep.clear()
+
+    def _clone(self, recording: Recording, bindings: Sequence[Binding]) -> None:
+        self._graph = Owned(call(cu.cuGraphClone, recording.graph.raw), cu.cuGraphDestroy)
+        self._nodes = {
+            i: call(cu.cuGraphNodeFindInClone, recording.nodes[i].handle[0], self._graph.raw)
+            for i in {b.node for b in bindings}
+        }
 
     def _make_updatable(self) -> dict[int, int]:
         kernels.function("pgk_patch_16")  # fails here, before a node is changed, where it cannot be built
@@ -133,7 +133,7 @@ class CudaExecutable:
                 params.extra = ctypes.addressof(extra)
                 self._keep += [buffer, size, extra]
             work.append((self._nodes[index], params, buffer, [(b.offset, b.slot, b.delta) for b in words]))
-        set_params, executable, pack = cu.cuGraphExecKernelNodeSetParams, self._exec, struct.Struct("<Q").pack_into
+        set_params, executable, pack = cu.cuGraphExecKernelNodeSetParams, self._exec.raw, struct.Struct("<Q").pack_into
         success = cu.CUresult.CUDA_SUCCESS
 
         def patch(addresses: Sequence[int]) -> None:
@@ -147,7 +147,7 @@ class CudaExecutable:
         return patch
 
     def _launcher(self) -> Callable[[int], None]:
-        graph_launch, executable, void = library().cuGraphLaunch, ctypes.c_void_p(int(self._exec)), ctypes.c_void_p
+        graph_launch, executable, void = library().cuGraphLaunch, ctypes.c_void_p(int(self._exec.raw)), ctypes.c_void_p
         increment, device = self._random, self._device
 
         def launch(stream: int) -> None:

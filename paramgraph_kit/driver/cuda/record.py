@@ -11,6 +11,7 @@ import ctypes
 import itertools
 import sys
 import traceback
+import types
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
@@ -18,10 +19,11 @@ from typing import Any
 import torch
 from cuda.bindings import driver as cu
 
-from paramgraph_kit.driver.api import RawAllocation, RawNode, Recording
+from paramgraph_kit.driver.api import RawAllocation, Recording
 from paramgraph_kit.driver.cuda import nodes as graph_nodes
-from paramgraph_kit.driver.cuda.calls import call, library
+from paramgraph_kit.driver.cuda.calls import Owned, call, library
 from paramgraph_kit.driver.cuda.phantom import PhantomRange, phantom_range
+from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
 
@@ -67,40 +69,20 @@ def record(
     because watching leaves traces (labels, time stamps) in bytes of kernel parameters that nobody initialises.
     """
     allocations: list[RawAllocation] = []
-    watched: list[RawNode] = []
     if survey:
         mark = phantom.range.mark()
         with _History() as history:
             graph, result = _capture(run, phantom, stream, device, history.labels)
             allocations = history.allocations(phantom, device)  # while the results live: they never died
-            watched = graph_nodes.read(cu.CUgraph(graph.raw_cuda_graph()))
             graph.reset()
             del result
         torch._C._cuda_clearCublasWorkspaces()
         phantom.pool = None
         phantom.range.rewind(mark)
     graph, result = _capture(run, phantom, stream, device, lambda _: nullcontext())
-    raw = call(cu.cuGraphClone, cu.CUgraph(graph.raw_cuda_graph()))
+    owned = Owned(call(cu.cuGraphClone, cu.CUgraph(graph.raw_cuda_graph())), cu.cuGraphDestroy)
     graph.reset()  # its hold on the pool ends here: the clone is ours
-    try:
-        recorded = graph_nodes.read(raw)
-    except BaseException:
-        call(cu.cuGraphDestroy, raw)
-        raise
-    return Recording(recorded, allocations, result, raw, unstable=_unstable(watched, recorded))
-
-
-def _unstable(watched: list[RawNode], recorded: list[RawNode]) -> frozenset[tuple[int, int]]:
-    """(node, offset) of the words that differ between two captures of the same work at the same addresses."""
-    if [n.name for n in watched] != [n.name for n in recorded]:
-        return frozenset()
-    return frozenset(
-        (index, offset)
-        for index, (a, b) in enumerate(zip(watched, recorded, strict=True))
-        if a.parameters != b.parameters
-        for offset in range(0, len(b.parameters), 8)
-        if a.parameters[offset : offset + 8] != b.parameters[offset : offset + 8]
-    )
+    return Recording(graph_nodes.read(owned.raw), allocations, result, owned)
 
 
 def _capture(
@@ -186,26 +168,27 @@ class _History:
     def labels(self, stream: int) -> Iterator[None]:
         """Label allocations with how many nodes the capture under way on ``stream`` has so far.
 
-        Between two lines of Python the count is exact. Inside one C call it may grow unseen, so what is made or
-        freed there gets the count at entry and a "+": a lower bound.
+        Between two calls of Inductor's generated code the count is exact. Inside one C call, or one operator of
+        other Python code, it may grow unseen: what is made or freed there gets the count at entry and a "+".
         """
         graph = ctypes.c_void_p(int(call(cu.cuStreamGetCaptureInfo, cu.CUstream(stream))[2]))
         count = ctypes.c_size_t(0)
         get_nodes, reference = library().cuGraphGetNodes, ctypes.byref(count)
         set_label, tag, labels = torch._C._cuda_setMemoryMetadata, self._tag, self._labels
-        in_c = [False]
-        seen = f"{tag}0"
+        generated = torch_name("cache_dir")()
+        unseen = [True]
+        seen = f"{tag}0+"
 
-        def hook(_frame: object, event: str, _argument: object) -> None:
+        def hook(frame: types.FrameType, event: str, _argument: object) -> None:
             nonlocal seen
             get_nodes(graph, None, reference)
             if event == "c_call":
-                in_c.append(True)
+                unseen.append(True)
             elif event == "call":
-                in_c.append(False)
-            elif len(in_c) > 1:
-                in_c.pop()
-            label = f"{tag}{count.value}+" if in_c[-1] else f"{tag}{count.value}"
+                unseen.append(not frame.f_code.co_filename.startswith(generated))
+            elif len(unseen) > 1:
+                unseen.pop()
+            label = f"{tag}{count.value}+" if unseen[-1] else f"{tag}{count.value}"
             if label != seen:
                 seen = label
                 labels.append(count.value)
