@@ -238,7 +238,7 @@ def test_two_threads_may_call_one_launcher() -> None:
     assert len(variants(launcher)) == 1
     assert launcher.reasons == []
     assert launches(launcher) + launcher.ungraphed_calls == 40
-    assert launches(launcher) >= 20
+    assert launches(launcher) >= 19  # the capturing thread's, all but its first; the other may be done by then
 
 
 def test_only_one_partition_is_captured_at_a_time() -> None:
