@@ -181,3 +181,20 @@ def test_memory_that_nobody_owns_up_to_is_refused(driver: Any) -> None:
     launcher([x])
     assert [r.code for r in launcher.reasons] == ["unowned-address"]
     assert torch.equal(launcher([x])[0], x + hidden)
+
+
+def test_somebody_else_s_failed_capture_does_not_abort_ours(driver: Any) -> None:
+    # GIVEN a capture of the user's own that failed and was left as torch leaves it
+    broken = torch.cuda.CUDAGraph()
+    x = torch.ones(1 << 10, device="cuda")
+    before = torch.cuda.current_stream()
+    with pytest.raises(RuntimeError), torch.cuda.graph(broken):
+        x.sum().item()
+    torch.cuda.set_stream(before)
+    # WHEN we capture, with that graph still held
+    launcher = launched(driver, chain, matrices)
+    inputs = matrices()
+    # THEN it works, bit for bit, and the process lives
+    assert all(torch.equal(a, b) for a, b in zip(launcher(list(inputs)), chain(list(inputs)), strict=True))
+    del broken
+    assert torch.rand(3, device="cuda").shape == (3,)

@@ -18,6 +18,7 @@ from paramgraph_kit.driver.cuda import random
 from paramgraph_kit.driver.cuda.calls import call, is_device_address
 from paramgraph_kit.driver.cuda.executable import CudaExecutable
 from paramgraph_kit.driver.cuda.record import CudaPhantom, record
+from paramgraph_kit.driver.cuda.recover import settle
 from paramgraph_kit.trace.model import Origin, Source
 
 
@@ -89,6 +90,8 @@ class CudaDriver:
 
     def record(self, run: Callable[[], Any], phantom: CudaPhantom, *, survey: bool) -> Recording:
         """Capture ``run`` on a side stream."""
+        if survey:
+            settle(self._index, self._stream)
         tick = random.ticker(self._index)  # before the capture: it allocates what random kernels read
         recording = record(run, phantom, self._stream, self._index, survey=survey)
         recording.static_ranges += tick.static_ranges()

@@ -1,0 +1,72 @@
+"""Bringing the caching allocator back after somebody else's failed capture.
+
+A failed ``torch.cuda.graph`` leaves the allocator believing that its capture is still under way. It then defers
+frees, and giving a pool back aborts the process. So before a capture of ours the allocator is asked, and what was
+left behind is ended.
+"""
+
+from __future__ import annotations
+
+import torch
+from cuda.bindings import driver as cu
+
+from paramgraph_kit.trace.errors import RefusedError
+from paramgraph_kit.trace.model import Reason
+
+_POOL_STREAMS = 32  # torch hands out its streams in turn from so many of each priority
+_seen_idle: set[int] = set()  # devices on which the allocator was seen idle: only then does "busy" mean something
+
+
+def settle(device: int, stream: torch.cuda.Stream) -> None:
+    """Make sure that no capture is under way, ending what failed ones left; raises RefusedError if one really is."""
+    if _is_idle(device):
+        return
+    ended = 0
+    if not _any_stream_captures(device):
+        ended = _end_failed_captures(device, stream)
+        if ended and _is_idle(device):
+            return
+    if ended or device in _seen_idle:
+        text = "another capture or memory-pool context is open: this call runs ungraphed, a later one may capture"
+        raise RefusedError(Reason("capture-under-way", text))
+
+
+def _is_idle(device: int) -> bool:
+    """Whether emptying the cache waits for the device, which the allocator leaves out while a capture is under way."""
+    count = torch.cuda.memory_stats(device).get("num_sync_all_streams", 0)
+    try:
+        torch.cuda.empty_cache()
+    except RuntimeError:  # some versions of torch refuse instead
+        return False
+    idle = bool(torch.cuda.memory_stats(device).get("num_sync_all_streams", 0) != count)
+    if idle:
+        _seen_idle.add(device)
+    return idle
+
+
+def _any_stream_captures(device: int) -> bool:
+    active = cu.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE
+    streams = [torch.cuda.Stream(device, priority=p) for p in (0, -1) for _ in range(_POOL_STREAMS)]
+    return any(cu.cuStreamIsCapturing(cu.CUstream(s.cuda_stream))[1] == active for s in streams)
+
+
+def _end_failed_captures(device: int, stream: torch.cuda.Stream) -> int:
+    """End every capture that the allocator still waits for; returns how many there were.
+
+    Captures number their pools (1, 0), (2, 0), ...; one more capture tells how far they have come.
+    """
+    probe = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(stream):
+        probe.capture_begin(capture_error_mode="thread_local")
+        torch.cuda._sleep(1)  # an empty graph would warn
+        probe.capture_end()
+    newest = int(probe.pool()[0])
+    ended = 0
+    for number in range(1, newest):
+        try:
+            torch._C._cuda_endAllocateToPool(device, (number, 0))
+        except RuntimeError:
+            continue  # not under way
+        torch._C._cuda_releasePool(device, (number, 0))  # the failed graph will never do it
+        ended += 1
+    return ended
