@@ -171,11 +171,13 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
     return torch.equal(*(t.detach().contiguous().reshape(-1).view(torch.uint8) for t in (a, b)))
 
 
-def compare_bits(workload: Workload, *, steps: int = 6, device: torch.device | None = None) -> dict[str, Any]:
-    """Compile a workload with graphs and compare it with itself without them; see ``compare``."""
+def compare_bits(
+    workload: Workload, *, steps: int = 6, device: torch.device | None = None, **options: Any
+) -> dict[str, Any]:
+    """Compile a workload with the backend's ``options`` and compare it with itself without graphs: see ``compare``."""
     where = device or torch.device("cuda", torch.cuda.current_device())
     torch.backends.cudnn.deterministic = True
-    run = Run(workload, "paramgraph", where, MODES["paramgraph"])
+    run = Run(workload, "paramgraph", where, {"backend": paramgraph, "options": options})
     run.step(0)  # compiles, tunes and captures
     return compare(run, steps)
 

@@ -16,7 +16,7 @@ import torch
 from paramgraph_kit.capture.pair import ALIGNMENT, Captured, InputSpec, alignment_of, capture_pair, describe
 from paramgraph_kit.driver.api import Driver, Executable
 from paramgraph_kit.launch.generate import ALONE, State, launch_function, storage_holders
-from paramgraph_kit.launch.plan import WORTH, Plan, make_plan
+from paramgraph_kit.launch.plan import Plan, make_plan
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Frame, Reason
 
@@ -46,7 +46,9 @@ class Options:
     """How partitions are launched: the ``options`` of ``torch.compile(..., backend="paramgraph")``."""
 
     patching: str = "auto"  # who rewrites addresses: "device", "host", or whichever works
-    reuse: int = WORTH  # bytes that a graph must save to use the memory of dying inputs again
+    # Let a backward use the memory of activations that die with it again, where that saves so many bytes; None: never.
+    # On an H200 it took 460 MiB off the allocated peak of a 16-layer model, but fragmented what the allocator reserved.
+    reuse: int | None = None
     select: str = "always"  # which partitions become graphs: "always" all that can, "never" none (for comparison)
 
 
@@ -122,7 +124,8 @@ class Launcher:
         if len(seen) >= MAX_SCALARS:
             self._refuse(_changing_scalar(specs, [*seen, scalars]))
             return self._ungraphed(inputs)
-        dying = [k for k in self.donatable if _dies_here(inputs, k, specs[k])]
+        wanted = self.donatable if self.options.reuse is not None else ()
+        dying = [k for k in wanted if _dies_here(inputs, k, specs[k])]
         before = self.driver.random_position()
         outputs = self.run(inputs)  # warm-up, and this call's result
         increment = self.driver.random_position() - before
@@ -146,7 +149,7 @@ class Launcher:
     ) -> Variant:
         captured = capture_pair(self.driver, self.run, specs, scalars, self.constants, increment)
         try:
-            plan = make_plan(captured, dying, self.options.reuse)
+            plan = make_plan(captured, dying, self.options.reuse or 0)
             executable = self.driver.instantiate(captured.recording, plan.bindings, plan.slots, self.options.patching)
         except BaseException:
             self.driver.discard(captured.recording)

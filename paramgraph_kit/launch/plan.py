@@ -17,7 +17,6 @@ from paramgraph_kit.capture.pair import Captured, Kind, Output
 from paramgraph_kit.driver.api import Binding, RawNode
 from paramgraph_kit.trace.model import Role, WordKind
 
-WORTH = 16 << 20  # bytes that using dying inputs' memory again must save: checking that they die costs time
 SMALL = 64 << 10  # what is smaller than this is not worth a place of its own
 GRAIN = 512  # the caching allocator's rounding: what kernels were captured on is aligned no less
 
@@ -44,7 +43,7 @@ class Plan:
     inherited: dict[int, int] = field(default_factory=dict)  # output allocation -> position of the donor
 
 
-def make_plan(captured: Captured, donatable: Sequence[int] = (), worth: int = WORTH) -> Plan:
+def make_plan(captured: Captured, donatable: Sequence[int] = (), worth: int = 0) -> Plan:
     """Assign every addressed allocation a slot and an offset.
 
     ``donatable`` are positions of inputs that die with the call: what is needed after their last use may take their
@@ -53,7 +52,8 @@ def make_plan(captured: Captured, donatable: Sequence[int] = (), worth: int = WO
     uses = uses_of(captured)
     inputs = len(captured.input_positions)
     returned = tuple(dict.fromkeys(o.source for o in captured.outputs if o.kind is Kind.FRESH and o.source >= 0))
-    inner = [i for i in sorted(uses) if i >= inputs and i not in set(returned)]
+    given_out = set(returned)
+    inner = [i for i in sorted(uses) if i >= inputs and i not in given_out]
     sizes = {i: captured.allocations[i].size for i in inner}
     order = Order(captured.recording.nodes, uses)
     offsets, total = pack(list(sizes.values()), conflicts(order, inner))

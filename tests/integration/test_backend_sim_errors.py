@@ -48,7 +48,7 @@ def double(x: Tensor) -> Tensor:
     [
         ({"options": {"speed": 3}}, "unknown option 'speed' of backend='paramgraph'; known: patching, reuse, select"),
         ({"options": {"patching": "gpu"}}, "patching='gpu': choose one of 'auto', 'device', 'host'"),
-        ({"options": {"reuse": -1}}, "reuse=-1: give a number of bytes, 0 or more"),
+        ({"options": {"reuse": -1}}, "reuse=-1: give a number of bytes, 0 or more, or None"),
         ({"options": {"select": None}}, "select=None: choose one of 'always', 'never'"),
         (
             {"mode": "reduce-overhead"},
