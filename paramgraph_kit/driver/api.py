@@ -105,6 +105,7 @@ class Driver(Protocol):
     allocate: Callable[[int, int], int]  # (nbytes, stream) -> address, from the caching allocator
     free: Callable[[int], None]
     current_stream: Callable[[], int]
+    is_capturing: Callable[[], bool]  # whether the current stream captures, for somebody else
 
     def source(self) -> Source:
         """The machine and versions, for labels."""

@@ -43,12 +43,14 @@ def launch_function(
     executable: Executable,
     state: State,
     otherwise: Callable[[list[Any]], Any],
+    ungraphed: Callable[[list[Any]], Any],
     layouts: bool = False,
 ) -> Callable[[list[Any]], Any]:
     """A function with the partition's own calling convention: a list that it empties in, a sequence out.
 
     ``otherwise(inputs)`` takes calls that this executable was not captured for: other scalars or alignments and,
-    with ``layouts``, other sizes or strides.
+    with ``layouts``, other sizes or strides. ``ungraphed(inputs)`` takes calls inside somebody else's capture, which
+    wants kernels of its own rather than a launch of ours.
     """
     scope: dict[str, Any] = {
         "address": driver.address_of,
@@ -61,6 +63,8 @@ def launch_function(
         "patch": executable.patch,
         "replay": executable.launch,
         "otherwise": otherwise,
+        "ungraphed": ungraphed,
+        "capturing": driver.is_capturing,
         "state": state,
         "references": sys.getrefcount,
         "holders": storage_holders,
@@ -79,7 +83,7 @@ def launch_function(
 def _source(captured: Captured, plan: Plan, scope: dict[str, Any], layouts: bool) -> list[str]:
     count = len(captured.specs)
     tensors = captured.input_positions
-    lines = ["def launch(inputs):"]
+    lines = ["def launch(inputs):", " if capturing(): return ungraphed(inputs)"]
     if count:
         lines.append(f" {''.join(f'i{k}, ' for k in range(count))}= inputs")
     lines += [f" a{k} = address(i{k})" for k in tensors]

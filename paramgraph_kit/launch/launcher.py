@@ -155,7 +155,9 @@ class Launcher:
             self.driver.discard(captured.recording)
             raise
         state = State(threading.Lock())
-        launch = launch_function(self.driver, captured, plan, executable, state, self._select, self.layouts)
+        launch = launch_function(
+            self.driver, captured, plan, executable, state, self._select, self._ungraphed, self.layouts
+        )
         self.current = launch
         variant = Variant(captured, plan, executable, state, launch)
         for tell in observers:

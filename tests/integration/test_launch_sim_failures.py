@@ -286,6 +286,26 @@ def test_a_first_call_inside_the_user_s_own_capture_is_part_of_it() -> None:
     assert launches(launcher) == 1
 
 
+def test_a_later_call_inside_the_user_s_own_capture_is_part_of_it_too() -> None:
+    # GIVEN a launcher that has its graph, and a capture of the user's own
+    launcher = launcher_of(hungry)
+    x = moved(64)
+    expected = hungry(x)
+    for _ in range(2):
+        launcher([x])
+    graph = cuda_twin.CUDAGraph()
+    # WHEN it is called in there
+    with cuda_twin.graph(graph):
+        found = launcher([x])
+    # THEN its kernels, not a launch of ours, are part of the user's graph
+    graph.replay()
+    assert_same(found, expected)
+    assert launches(launcher) == 1
+    # AND it goes on launching outside
+    assert_same(launcher([x]), expected)
+    assert launches(launcher) == 2
+
+
 def test_two_threads_may_call_one_compiled_model() -> None:
     # GIVEN a compiled model that has run once
     torch._dynamo.reset()

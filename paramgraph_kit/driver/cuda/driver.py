@@ -40,6 +40,7 @@ class CudaDriver:
         self.allocate: Callable[[int, int], int] = torch._C._cuda_cudaCachingAllocator_raw_alloc
         self.free: Callable[[int], None] = torch._C._cuda_cudaCachingAllocator_raw_delete
         self.current_stream: Callable[[], int] = lambda: current_raw(index)
+        self.is_capturing: Callable[[], bool] = torch._C._cuda_isCurrentStreamCapturing
 
     def __repr__(self) -> str:
         return f"CudaDriver({self.device})"

@@ -19,16 +19,20 @@ _seen_idle: set[int] = set()  # devices on which the allocator was seen idle: on
 
 def settle(device: int, stream: torch.cuda.Stream) -> None:
     """Make sure that no capture is under way, ending what failed ones left; raises RefusedError if one really is."""
+    if torch.cuda.is_current_stream_capturing() or _any_stream_captures(device):
+        raise _busy()
     if _is_idle(device):
         return
-    ended = 0
-    if not _any_stream_captures(device):
-        ended = _end_failed_captures(device, stream)
-        if ended and _is_idle(device):
-            return
+    ended = _end_failed_captures(device, stream)
+    if ended and _is_idle(device):
+        return
     if ended or device in _seen_idle:
-        text = "another capture or memory-pool context is open: this call runs ungraphed, a later one may capture"
-        raise RefusedError(Reason("capture-under-way", text))
+        raise _busy()
+
+
+def _busy() -> RefusedError:
+    text = "another capture or memory-pool context is open: this call runs ungraphed, a later one may capture"
+    return RefusedError(Reason("capture-under-way", text))
 
 
 def _is_idle(device: int) -> bool:

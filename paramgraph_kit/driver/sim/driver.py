@@ -104,6 +104,7 @@ class SimDriver:
         self.address_of: Callable[[torch.Tensor], int] = torch.Tensor.data_ptr
         self.allocate: Callable[[int, int], int] = self._allocate
         self.current_stream: Callable[[], int] = _current_stream
+        self.is_capturing: Callable[[], bool] = lambda: current_stream().capture is not None
         self.free: Callable[[int], None] = self._machine.allocator.free
 
     def _allocate(self, nbytes: int, stream: int) -> int:
