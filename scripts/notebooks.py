@@ -1,9 +1,10 @@
-"""Keeps the notebooks canonical and true: ``python scripts/notebooks.py check|fix|run|execute [NOTEBOOK ...]``.
+"""Keeps the notebooks canonical and true: ``python scripts/notebooks.py check|fix|run|execute|cells [NOTEBOOK ...]``.
 
 check    says what is not canonical, changes nothing (part of `make test`)
 fix      makes it canonical (part of `make format`)
 run      runs each notebook under nbval: every stored output must come out again
 execute  runs each notebook and stores its outputs, canonically: after changing a cell or what it shows
+cells    runs the code cells in this process, without Jupyter: on a GPU machine that has torch and little else
 
 Canonical means: execution counts and cell ids in order, no widget state, fixed metadata, outputs kept. That keeps
 differences readable and lets a notebook be shown where no kernel runs. (nbval wants counts: without one it takes a
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import linecache
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -97,10 +99,27 @@ def execute(path: Path) -> None:
     path.write_text(dumps(canonical(json.loads(nbformat.writes(notebook)))), encoding="utf-8")
 
 
+def cells(path: Path) -> None:
+    """Run a notebook's code cells one after the other in one namespace; a claim that fails raises."""
+    from torch._dynamo.backends.registry import list_backends, register_backend
+
+    if "paramgraph" not in list_backends():  # run from a checkout that is not installed: no entry point names it
+        from paramgraph_kit.backend import paramgraph
+
+        register_backend(paramgraph, name="paramgraph")
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    scope: dict[str, Any] = {"__name__": "__main__"}
+    for number, cell in enumerate((c for c in notebook["cells"] if c["cell_type"] == "code"), 1):
+        source, name = "".join(cell["source"]), f"<{path.stem} cell {number}>"
+        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)  # for diagnoses
+        exec(compile(source, name, "exec"), scope)
+        print(f"cell {number} ok", flush=True)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("verb", choices=["check", "fix", "run", "execute"])
+    parser.add_argument("verb", choices=["check", "fix", "run", "execute", "cells"])
     parser.add_argument("notebook", nargs="*", type=Path, help="default: all")
     options = parser.parse_args(arguments)
     paths = [p.resolve() for p in options.notebook] or notebooks()
@@ -114,6 +133,8 @@ def main(arguments: list[str] | None = None) -> int:
     for path in paths:
         if options.verb == "execute":
             execute(path)
+        elif options.verb == "cells":
+            cells(path)
         else:
             path.write_text(dumps(canonical(json.loads(path.read_text(encoding="utf-8")))), encoding="utf-8")
     return 0

@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -19,7 +20,9 @@ from typing import Any
 
 from paramgraph_kit.bench.table import markdown
 
+COMMAND = (sys.executable, "-m", "paramgraph_kit.bench")
 READY = "ready to be timed"
+LIMIT_S = 900  # for one workload in one mode, its turn waited for included
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -76,12 +79,15 @@ class _Child:
         self.row = {"workload": name, "mode": mode}
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - it lives as long as the child
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "paramgraph_kit.bench", "--child", name, mode, "--steps", str(steps)],
+            [*COMMAND, "--child", name, mode, "--steps", str(steps)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
         )
+        self._limit = threading.Timer(LIMIT_S, self._process.kill)
+        self._limit.daemon = True
+        self._limit.start()
 
     def wait_until_ready(self) -> None:
         """Until it is warmed up, or has failed."""
@@ -96,11 +102,13 @@ class _Child:
             output, _ = self._process.communicate("go\n")
         except (BrokenPipeError, ValueError):
             output = ""
+        self._limit.cancel()
+        self._errors.seek(0)
+        text = self._errors.read().strip()
+        self._errors.close()
         try:
             return dict(json.loads(output.splitlines()[-1]))
         except (IndexError, json.JSONDecodeError):
-            self._errors.seek(0)
-            text = self._errors.read().strip()
             print(text[-2000:], file=sys.stderr)
             return self.row | {"error": (text.splitlines() or ["no output"])[-1]}
 

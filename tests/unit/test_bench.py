@@ -1,0 +1,83 @@
+"""The comparison's machinery without a GPU: children that take turns, the table, and the words where there is none."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from paramgraph_kit.bench import command, main
+from paramgraph_kit.bench.table import markdown
+
+CHILD = """
+import json, sys
+print("something else")
+print("ready to be timed", flush=True)
+assert sys.stdin.readline() == "go\\n"
+print(json.dumps({"workload": sys.argv[2], "mode": sys.argv[3], "cpu_us": 1.0}))
+"""
+
+
+def test_a_child_waits_for_its_turn_and_hands_in_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN two children that are warm and wait
+    monkeypatch.setattr(command, "COMMAND", (sys.executable, "-c", CHILD))
+    children = [command._Child("llama", mode, 5) for mode in ("no graphs", "paramgraph")]
+    for child in children:
+        child.wait_until_ready()
+    # WHEN each gets its turn THEN each hands in its row
+    assert [child.result() for child in children] == [
+        {"workload": "llama", "mode": mode, "cpu_us": 1.0} for mode in ("no graphs", "paramgraph")
+    ]
+
+
+def test_a_child_that_fails_is_a_row_with_its_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # GIVEN a child that dies before it is warm
+    monkeypatch.setattr(command, "COMMAND", (sys.executable, "-c", "raise SystemExit('no such model')"))
+    child = command._Child("llama", "paramgraph", 5)
+    child.wait_until_ready()
+    # WHEN asked THEN it does not hang, and the error is in the row and on the terminal
+    assert child.result() == {"workload": "llama", "mode": "paramgraph", "error": "no such model"}
+    assert "no such model" in capsys.readouterr().err
+
+
+def _row(mode: str, total: float, memory: int, **more: Any) -> dict[str, Any]:
+    keys = ("stepping_bytes", "peak_reserved_bytes", "rest_bytes")
+    return {"workload": "w", "mode": mode, "cpu_us": total / 2, "total_us": total} | dict.fromkeys(keys, memory) | more
+
+
+def test_the_table_shows_ratios_what_is_added_and_what_failed() -> None:
+    # GIVEN one workload in three modes and one that failed
+    rows = [
+        _row("no graphs", 400, 100 << 20),
+        _row("graph trees", 100, 350 << 20, held_outputs="raises: Error"),
+        _row("paramgraph", 90, 110 << 20, held_outputs="valid", bits={"compared": 7, "different": 0}),
+        {"workload": "other", "mode": "paramgraph", "error": "out of memory"},
+    ]
+    source = {"device": "GPU", "driver": "1", "torch": "2", "python": "3", "date": "2026-01-01", "command": "bench"}
+    # WHEN drawn
+    text = markdown({"source": source, "rows": rows})
+    # THEN the numbers, their hardware and the failure are there
+    assert text.startswith("GPU, driver 1, torch 2, Python 3, 2026-01-01; `bench`.")
+    assert "| w | 200 / 400 | 50 / 100 | 45 / 90 | 0.90 | 7 tensors equal |" in text
+    assert "| w | 100 / 100 / 100 | +250 / +250 / +250 | +10 / +10 / +10 | raises: Error / valid |" in text
+    assert "| other | - | - | failed: out of memory | - | failed: out of memory |" not in text
+    assert "failed: out of memory" in text
+
+
+def test_a_difference_is_named_beside_the_baseline_s_own() -> None:
+    # GIVEN results whose bits differ WHEN drawn THEN the baseline's own differences stand beside them
+    bits = {"compared": 9, "different": 4, "baseline_differs_from_itself": 3}
+    source = dict.fromkeys(("device", "driver", "torch", "python", "date", "command"), "x")
+    text = markdown({"source": source, "rows": [_row("paramgraph", 1, 1, bits=bits)]})
+    assert "4 of 9 differ (the baseline differs from itself in 3)" in text
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
+def test_without_a_gpu_it_says_so_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    # GIVEN no GPU WHEN run THEN one line and a status, no numbers
+    assert main([]) == 2
+    assert capsys.readouterr().err == "bench: no GPU here; it measures real launches only\n"
