@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from cuda.bindings import nvml
 from torch import Tensor, nn
 
 from paramgraph_kit.backend import paramgraph
@@ -112,6 +111,8 @@ def _used(device: torch.device) -> int:
     """Bytes of device memory that this process holds: context, code, graphs and everything else included."""
     torch.cuda.synchronize()
     try:
+        from cuda.bindings import nvml
+
         nvml.init_v2()
         handle = nvml.device_get_handle_by_index_v2(device.index or 0)
         mine = [p for p in nvml.device_get_compute_running_processes_v3(handle) if p.pid == os.getpid()]
