@@ -51,6 +51,27 @@ SIMULATOR = tuple(  # what driver/sim is built on; checked together before the d
     )
 )
 
+CUDA = tuple(  # what driver/cuda is built on; a build of torch without CUDA has none of them
+    TorchName(path, BOTH, why)
+    for path, why in (
+        ("torch._C:_cuda_getCurrentRawStream", "the current stream without an object for it"),
+        ("torch._C._dynamo.guards:_empty_strided_cuda", "an empty tensor in 1.1 us instead of 2.3"),
+        ("torch._C:_cuda_cudaCachingAllocator_raw_alloc", "a workspace without a tensor"),
+        ("torch._C:_cuda_cudaCachingAllocator_raw_delete", "giving it back"),
+        ("torch._C:_cuda_isCurrentStreamCapturing", "whether a call is part of somebody else's capture"),
+        ("torch._C:_cuda_customAllocator", "serving allocations from phantom memory"),
+        ("torch._C:_cuda_clearCublasWorkspaces", "workspaces are cached across captures"),
+        ("torch._C:_cuda_endAllocateToPool", "taking a pool off a failed capture"),
+        ("torch._C:_cuda_releasePool", "giving back the pool of a failed capture"),
+        ("torch._C:_cuda_isHistoryEnabled", "whether the user records memory history"),
+        ("torch._C:_cuda_getMemoryMetadata", "the user's own label on allocations"),
+        ("torch._C:_cuda_setMemoryMetadata", "labelling allocations with the capture's position"),
+        ("torch._C:_cuda_memorySnapshot", "reading the labels back"),
+        ("torch.cuda.memory:_record_memory_history", "switching the allocator's history on and off"),
+        ("torch.cuda:_sleep", "a kernel that does nothing"),
+    )
+)
+
 NAMES: dict[str, TorchName] = {
     name.key: name
     for name in (
@@ -115,14 +136,17 @@ NAMES: dict[str, TorchName] = {
 }
 
 
+_CUDA_NAMES = {name.key: name for name in CUDA}
+
+
 @cache
 def torch_name(key: str) -> Any:
-    """The object behind ``NAMES[key]``.
+    """The object behind ``NAMES[key]`` or, in a build with CUDA, behind the name of ``CUDA`` with that key.
 
     Raises:
         UnsupportedError: this torch does not have it (any more).
     """
-    entry = NAMES[key]
+    entry = NAMES[key] if key in NAMES else _CUDA_NAMES[key]
     module, _, attributes = entry.path.partition(":")
     try:
         found: Any = importlib.import_module(module)
@@ -139,9 +163,11 @@ def torch_name(key: str) -> Any:
 
 
 def missing() -> list[str]:
-    """The paths of all names that this torch does not have."""
+    """The paths of all names that this torch does not have; those of ``CUDA`` count where torch is built with it."""
+    import torch
+
     gone = []
-    for key, entry in NAMES.items():
+    for key, entry in (NAMES | (_CUDA_NAMES if torch.version.cuda else {})).items():
         try:
             torch_name(key)
         except UnsupportedError:

@@ -19,6 +19,7 @@ from paramgraph_kit.driver.cuda.calls import call, is_device_address
 from paramgraph_kit.driver.cuda.executable import CudaExecutable
 from paramgraph_kit.driver.cuda.record import CudaPhantom, record
 from paramgraph_kit.driver.cuda.recover import settle
+from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import Origin, Source
 
 
@@ -32,15 +33,14 @@ class CudaDriver:
         index = torch.cuda.current_device() if device is None else device
         self.device = torch.device("cuda", index)
         self._index = index
-        current_raw = torch._C._cuda_getCurrentRawStream
-        guards: Any = torch._C._dynamo.guards  # untyped
+        current_raw = torch_name("_cuda_getCurrentRawStream")
         self.address_of = torch.Tensor.data_ptr
-        self.empty_strided: Callable[..., torch.Tensor] = guards._empty_strided_cuda
-        self.reinterpret: Callable[..., torch.Tensor] = guards._reinterpret_tensor
-        self.allocate: Callable[[int, int], int] = torch._C._cuda_cudaCachingAllocator_raw_alloc
-        self.free: Callable[[int], None] = torch._C._cuda_cudaCachingAllocator_raw_delete
+        self.empty_strided: Callable[..., torch.Tensor] = torch_name("_empty_strided_cuda")
+        self.reinterpret: Callable[..., torch.Tensor] = torch_name("_reinterpret_tensor")
+        self.allocate: Callable[[int, int], int] = torch_name("_cuda_cudaCachingAllocator_raw_alloc")
+        self.free: Callable[[int], None] = torch_name("_cuda_cudaCachingAllocator_raw_delete")
         self.current_stream: Callable[[], int] = lambda: current_raw(index)
-        self.is_capturing: Callable[[], bool] = torch._C._cuda_isCurrentStreamCapturing
+        self.is_capturing: Callable[[], bool] = torch_name("_cuda_isCurrentStreamCapturing")
 
     def __repr__(self) -> str:
         return f"CudaDriver({self.device})"
@@ -71,7 +71,7 @@ class CudaDriver:
         self, address: int, nbytes: int, size: Sequence[int], stride: Sequence[int], offset: int, dtype: torch.dtype
     ) -> torch.Tensor:
         """A tensor over foreign memory."""
-        storage = torch._C._construct_storage_from_data_pointer(address, self.device, nbytes)
+        storage = torch_name("_construct_storage_from_data_pointer")(address, self.device, nbytes)
         empty = torch.empty(0, dtype=dtype, device=self.device)
         return empty.set_(
             torch.storage._wrap(storage) if hasattr(torch.storage, "_wrap") else storage, offset, size, stride

@@ -15,6 +15,7 @@ from paramgraph_kit.driver.api import Binding, Recording
 from paramgraph_kit.driver.cuda import kernels
 from paramgraph_kit.driver.cuda.calls import DriverCallError, Owned, call, library
 from paramgraph_kit.driver.cuda.random import advance
+from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.errors import ParamgraphError, UnsupportedError
 
 _UPDATABLE = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE
@@ -96,7 +97,12 @@ class CudaExecutable:
         launch_kernel, fill = library().cuLaunchKernel, struct.Struct(f"<{slots}Q").pack_into
         function = ctypes.c_void_p(kernels.function(f"pgk_patch_{size}"))
         blocks, one, threads, zero = (ctypes.c_uint(n) for n in (max(1, -(-len(bindings) // 64)), 1, 64, 0))
-        current_stream, device, null, void = torch._C._cuda_getCurrentRawStream, self._device, None, ctypes.c_void_p
+        current_stream, device, null, void = (
+            torch_name("_cuda_getCurrentRawStream"),
+            self._device,
+            None,
+            ctypes.c_void_p,
+        )
 
         def patch(addresses: Sequence[int]) -> None:
             fill(table, 0, *addresses)

@@ -11,10 +11,10 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-import torch
 from cuda.bindings import driver as cu
 
 from paramgraph_kit.driver.cuda.calls import call
+from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
 
@@ -44,7 +44,7 @@ class PhantomRange:
         # Kept on self: torch holds the raw addresses of these two callbacks.
         self._on_alloc = _ALLOC(self._alloc)
         self._on_free = _FREE(lambda address, *_: self._live.discard(address))
-        self.allocator = torch._C._cuda_customAllocator(
+        self.allocator = torch_name("_cuda_customAllocator")(
             ctypes.cast(self._on_alloc, ctypes.c_void_p).value or 0,
             ctypes.cast(self._on_free, ctypes.c_void_p).value or 0,
         )

@@ -42,7 +42,7 @@ class CudaPhantom:
         return self
 
     def __exit__(self, *error: object) -> None:
-        torch._C._cuda_clearCublasWorkspaces()
+        torch_name("_cuda_clearCublasWorkspaces")()
         self.pool = None  # its segments leave the allocator's statistics here
         self.range.__exit__(*error)
 
@@ -76,7 +76,7 @@ def record(
             allocations = history.allocations(phantom, device)  # while the results live: they never died
             graph.reset()
             del result
-        torch._C._cuda_clearCublasWorkspaces()
+        torch_name("_cuda_clearCublasWorkspaces")()
         phantom.pool = None
         phantom.range.rewind(mark)
     graph, result = _capture(run, phantom, stream, device, lambda _: nullcontext())
@@ -93,7 +93,7 @@ def _capture(
     watch: Callable[[int], AbstractContextManager[None]],
 ) -> tuple[torch.cuda.CUDAGraph, Any]:
     # A workspace cached by an earlier capture would have the same address on both sides and point nowhere.
-    torch._C._cuda_clearCublasWorkspaces()
+    torch_name("_cuda_clearCublasWorkspaces")()
     # no_split: every allocation is a segment of its own, with our gaps around it.
     phantom.pool = torch.cuda.MemPool(phantom.range.allocator, no_split=True)
     graph = torch.cuda.CUDAGraph(keep_graph=True)
@@ -125,9 +125,9 @@ def _abandon(graph: torch.cuda.CUDAGraph, phantom: CudaPhantom, device: int, err
         ended = True
     if not ended:  # an invalidated capture leaves the pool routed to it and counted as used
         with _ignored():
-            torch._C._cuda_endAllocateToPool(device, phantom.pool.id)
+            torch_name("_cuda_endAllocateToPool")(device, phantom.pool.id)
         with _ignored():
-            torch._C._cuda_releasePool(device, phantom.pool.id)
+            torch_name("_cuda_releasePool")(device, phantom.pool.id)
     with _ignored():
         graph.reset()
     # The frames of the failed call hold tensors on memory that is about to go.
@@ -136,7 +136,7 @@ def _abandon(graph: torch.cuda.CUDAGraph, phantom: CudaPhantom, device: int, err
     repair = torch.cuda.CUDAGraph()
     with _ignored():
         repair.capture_begin(capture_error_mode="thread_local")
-        torch.cuda._sleep(1)
+        torch_name("_sleep")(1)
         repair.capture_end()
 
 
@@ -153,16 +153,16 @@ class _History:
         self._was_on = False
 
     def __enter__(self) -> _History:
-        self._was_on = torch._C._cuda_isHistoryEnabled()
-        self._metadata = torch._C._cuda_getMemoryMetadata()
+        self._was_on = torch_name("_cuda_isHistoryEnabled")()
+        self._metadata = torch_name("_cuda_getMemoryMetadata")()
         if not self._was_on:
-            torch.cuda.memory._record_memory_history("all", context=None, stacks="python")
+            torch_name("_record_memory_history")("all", context=None, stacks="python")
         return self
 
     def __exit__(self, *_: object) -> None:
-        torch._C._cuda_setMemoryMetadata(self._metadata)
+        torch_name("_cuda_setMemoryMetadata")(self._metadata)
         if not self._was_on:
-            torch.cuda.memory._record_memory_history(None)
+            torch_name("_record_memory_history")(None)
 
     @contextmanager
     def labels(self, stream: int) -> Iterator[None]:
@@ -174,7 +174,7 @@ class _History:
         graph = ctypes.c_void_p(int(call(cu.cuStreamGetCaptureInfo, cu.CUstream(stream))[2]))
         count = ctypes.c_size_t(0)
         get_nodes, reference = library().cuGraphGetNodes, ctypes.byref(count)
-        set_label, tag, labels = torch._C._cuda_setMemoryMetadata, self._tag, self._labels
+        set_label, tag, labels = torch_name("_cuda_setMemoryMetadata"), self._tag, self._labels
         generated = torch_name("cache_dir")()
         unseen = [True]
         seen = f"{tag}0+"
@@ -207,7 +207,7 @@ class _History:
 
     def allocations(self, phantom: CudaPhantom, device: int) -> list[RawAllocation]:
         """Every allocation made in phantom memory, oldest first, with the positions that bound its life."""
-        events = torch._C._cuda_memorySnapshot(None)["device_traces"][device]
+        events = torch_name("_cuda_memorySnapshot")(None)["device_traces"][device]
         found: list[RawAllocation] = []
         live: dict[int, RawAllocation] = {}
         after = dict(itertools.pairwise(sorted(set(self._labels))))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from cuda.bindings import driver as cu
 
+from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
 
@@ -62,15 +63,15 @@ def _end_failed_captures(device: int, stream: torch.cuda.Stream) -> int:
     probe = torch.cuda.CUDAGraph()
     with torch.cuda.stream(stream):
         probe.capture_begin(capture_error_mode="thread_local")
-        torch.cuda._sleep(1)  # an empty graph would warn
+        torch_name("_sleep")(1)  # an empty graph would warn
         probe.capture_end()
     newest = int(probe.pool()[0])
     ended = 0
     for number in range(1, newest):
         try:
-            torch._C._cuda_endAllocateToPool(device, (number, 0))
+            torch_name("_cuda_endAllocateToPool")(device, (number, 0))
         except RuntimeError:
             continue  # not under way
-        torch._C._cuda_releasePool(device, (number, 0))  # the failed graph will never do it
+        torch_name("_cuda_releasePool")(device, (number, 0))  # the failed graph will never do it
         ended += 1
     return ended
