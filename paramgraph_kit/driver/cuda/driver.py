@@ -6,7 +6,7 @@ import bisect
 import datetime
 import platform
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -33,13 +33,12 @@ class CudaDriver:
         index = torch.cuda.current_device() if device is None else device
         self.device = torch.device("cuda", index)
         self._index = index
-        current_raw = torch_name("_cuda_getCurrentRawStream")
         self.address_of = torch.Tensor.data_ptr
         self.empty_strided: Callable[..., torch.Tensor] = torch_name("_empty_strided_cuda")
         self.reinterpret: Callable[..., torch.Tensor] = torch_name("_reinterpret_tensor")
         self.allocate: Callable[[int, int], int] = torch_name("_cuda_cudaCachingAllocator_raw_alloc")
         self.free: Callable[[int], None] = torch_name("_cuda_cudaCachingAllocator_raw_delete")
-        self.current_stream: Callable[[], int] = lambda: current_raw(index)
+        self.current_stream: Callable[[], int] = partial(torch_name("_cuda_getCurrentRawStream"), index)
         self.is_capturing: Callable[[], bool] = torch_name("_cuda_isCurrentStreamCapturing")
 
     def __repr__(self) -> str:
