@@ -1,4 +1,4 @@
-"""``python -m paramgraph_kit``: the tour, the benchmark, and a look at trace files, in a terminal."""
+"""``python -m paramgraph_kit``: the tour, the benchmark, trace files and the catalogue of failures, in a terminal."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ def parser() -> argparse.ArgumentParser:
     show = commands.add_parser("explore", help="print a trace file, or write it as an HTML page")
     show.add_argument("trace", type=Path, metavar="FILE", help="what paramgraph_kit.save wrote (.pgtrace)")
     show.add_argument("--html", type=Path, help="write this page instead of printing")
+    diagnose = commands.add_parser("diagnose", help="the catalogue of capture failures: list it, or show one class")
+    which = diagnose.add_mutually_exclusive_group(required=True)
+    which.add_argument("id", nargs="?", metavar="ID", help="show this class with a failing and a working program")
+    which.add_argument("--list", action="store_true", help="one line for each class")
     commands.add_parser("bench", help="measure against no graphs and graph trees (needs a GPU)", add_help=False)
     return top
 
@@ -40,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.command == "tour":
             _tour(options.html, options.quiet)
+        elif options.command == "diagnose":
+            _diagnose(None if options.list else options.id)
         else:
             _explore(options.trace, options.html)
     except ParamgraphError as error:
@@ -61,6 +67,16 @@ def _tour(page: Path, quiet: bool) -> None:
 def _explore(trace: Path, page: Path | None) -> None:
     explorer = explore(load(trace))
     print(explorer.text() if page is None else f"page: {explorer.to_html(page)}")
+
+
+def _diagnose(id: str | None) -> None:  # noqa: A002 - what the catalogue calls it
+    from paramgraph_kit.doctor import catalogue, failure_class
+
+    if id is None:
+        print("\n".join(each.line() for each in catalogue()))
+        return
+    found = failure_class(id)
+    print(f"{found.text()}\n\n{found.programs()}")
 
 
 if __name__ == "__main__":

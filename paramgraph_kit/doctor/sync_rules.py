@@ -33,7 +33,7 @@ PLACES = (
         "One stream can be captured into one graph at a time. The inner begin failed and spoiled the outer capture.",
         fix("with graph(a):  with graph(b): ...", "with graph(a): ...   then   with graph(b): ..."),
         codes=(900,),
-        files=("cuda/graphs.py",),
+        files=("cuda/graphs.py", "sim/cuda_twin.py"),  # torch's, and its simulated twin
         operations=("graph", "capture_begin", "make_graphed_callables"),
     ),
 )
