@@ -86,8 +86,8 @@ class FailureClass:
         return "\n".join(lines)
 
     def programs(self) -> str:
-        """Both snippets, as they run."""
-        parts = (("before", self.before), ("after", self.after))
+        """Both snippets, and what both need first."""
+        parts = (("first, for both", PRELUDE), ("before", self.before), ("after", self.after))
         return "\n".join(f"# {name}\n{code}" for name, code in parts).rstrip()
 
 

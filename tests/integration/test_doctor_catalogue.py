@@ -127,7 +127,8 @@ def test_the_terminal_shows_a_class_with_its_programs(capsys: pytest.CaptureFixt
     # GIVEN a class WHEN the terminal shows it THEN its words come first, then both programs
     assert main(["diagnose", "stale-input"]) == 0
     each = failure_class("stale-input")
-    assert capsys.readouterr().out == f"{each.text()}\n\n# before\n{each.before}\n# after\n{each.after.rstrip()}\n"
+    programs = f"# first, for both\n{PRELUDE}\n# before\n{each.before}\n# after\n{each.after}"
+    assert capsys.readouterr().out == f"{each.text()}\n\n{programs}"
 
 
 def test_the_terminal_refuses_an_unknown_id_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import io
-import json
-import re
-import threading
-import time
 import warnings
 from collections.abc import Iterator
-from contextlib import redirect_stdout
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,26 +12,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from paramgraph_kit.driver.select import device, twin
+from tests.integration.h200_cases import CASES, LEFT_OUT, PAGE, on_simulator, page, seen_and_recorded
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
-
-CASES: dict[str, dict[str, Any]] = json.loads(
-    (Path(__file__).parent.parent / "data" / "h200_capture_cases.json").read_text()
-)["cases"]
-
-# Where the simulator cannot know, or torch gives a device in Python no way to do it.
-LEFT_OUT = {
-    "cold.mm": "lazily created library handles",
-    "cold.conv": "lazily created library handles",
-    "to_sparse": "dense tensors only",
-    "gen.reg": "torch makes generators of a device in C++",
-    "gen.unreg": "torch makes generators of a device in C++",
-    "pin_big": "torch makes pinned memory in factories in C++",
-    "self.thread_local.pin_big": "torch makes pinned memory in factories in C++",
-    "thr.thread_local.pin": "torch makes pinned memory in factories in C++",
-    "thr.relaxed.pin": "torch makes pinned memory in factories in C++",
-    "self.relaxed.cudaMalloc": "calls the CUDA runtime itself",
-}
 
 
 @pytest.fixture
@@ -48,66 +24,23 @@ def cuda() -> Iterator[Any]:
     twin().recover()
 
 
-def on_simulator(text: str) -> str:
-    """The program for the simulated device, or the message as it would name that."""
-    return text.replace("'cuda'", "'sim'").replace(".cuda()", ".to('sim')").replace("cuda:0", "sim:0")
-
-
-def run_case(case: dict[str, Any], cuda: Any, names: dict[str, Any]) -> str:
-    """Run a case as it was run on the H200; returns the phase in which it is, in the words of the data."""
-    if case.get("program") is not None:
-        exec(on_simulator(case["program"]), names)
-        return "ran"
-    graph = names["g"] = cuda.CUDAGraph()
-    exec(on_simulator(case["setup"]), names)
-    body = compile(on_simulator(case["body"]), "body", "exec")
-    side = cuda.Stream()
-    side.wait_stream(cuda.current_stream())
-    with cuda.stream(side):
-        for _ in range(case["warmups"]):
-            exec(body, names)
-    cuda.current_stream().wait_stream(side)
-    names["phase"] = "fails in capture"
-    with cuda.graph(graph, **case["capture_kwargs"]):
-        exec(body, names)
-    names["phase"] = "fails after capture"
-    graph.replay()
-    cuda.synchronize()
-    exec(on_simulator(case["post"]), names)
-    return "captured and replayed"
-
-
-def without_numbers(text: str) -> str:
-    """Text with random values blanked."""
-    return re.sub(r"\s*-?\d+\.\d+", "#", text).strip()
-
-
 @pytest.mark.parametrize("name", sorted(set(CASES) - set(LEFT_OUT)))
 def test_the_simulator_does_what_an_h200_did(name: str, cuda: Any) -> None:
-    # GIVEN a program whose outcome on an H200 is known
-    case = CASES[name]
-    expected = case["h200"]
-    torch.manual_seed(0)
-    names: dict[str, Any] = {"torch": torch, "nn": nn, "F": F, "C": cuda, "threading": threading, "io": io}
-    names |= {"time": time, "phase": "fails"}
-    printed = io.StringIO()
-    raised: BaseException | None = None
-    # WHEN it runs on the simulator
-    with redirect_stdout(printed), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            outcome = run_case(case, cuda, names)
-        except Exception as error:
-            raised = error
-            outcome = names["phase"]
-    # THEN outcome, chain of errors and output are the same
-    chain = []
-    while raised is not None:
-        chain.append((type(raised).__name__, str(raised).splitlines()[0]))
-        raised = raised.__context__
-    assert chain == [(e["type"], on_simulator(e["message"]).splitlines()[0]) for e in expected["exceptions"]]
-    assert outcome == expected["outcome"]
-    assert without_numbers(printed.getvalue()) == without_numbers(on_simulator(expected["printed"]))
+    # GIVEN a program whose outcome on an H200 is known WHEN it runs on the simulator
+    seen, recorded = seen_and_recorded(name, cuda)
+    # THEN chain of errors, outcome and output are the same
+    assert seen == recorded
+
+
+def test_the_page_about_the_simulator_is_up_to_date(cuda: Any) -> None:
+    # GIVEN the page WHEN every case runs again THEN it says what came out, and nothing differs
+    fresh = page(cuda)
+    assert PAGE.read_text(encoding="utf-8") == fresh, "python -m tests.integration.h200_cases writes it"
+    total = next(line for line in fresh.splitlines() if line.startswith("| **all**"))
+    cases, same, unknown, differs = (int(cell.strip(" *")) for cell in total.split("|")[2:-1])
+    assert (cases, differs) == (len(CASES), 0)
+    assert same + unknown == cases
+    assert unknown <= 15
 
 
 WAITS = {k: c["h200"].get("sync_debug_warnings") for k, c in CASES.items() if k not in LEFT_OUT and "program" not in c}

@@ -1,0 +1,187 @@
+"""The programs whose outcome on a real H200 is recorded, run on the simulator and compared; writes docs/simulator.md.
+
+``python -m tests.integration.h200_cases`` writes the page.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import threading
+import time
+import warnings
+from collections import Counter
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from paramgraph_kit.doctor.failure_class import CATEGORIES
+from paramgraph_kit.driver.select import device, twin
+
+PAGE = Path(__file__).parents[2] / "docs" / "simulator.md"
+CASES: dict[str, dict[str, Any]] = json.loads(
+    (Path(__file__).parents[1] / "data" / "h200_capture_cases.json").read_text()
+)["cases"]
+
+# Where the simulator cannot know, or torch gives a device in Python no way to do it.
+LEFT_OUT = {
+    "cold.mm": "the simulator has no libraries that create handles at their first call",
+    "cold.conv": "the simulator has no libraries that create handles at their first call",
+    "to_sparse": "the simulated device has dense tensors only",
+    "gen.reg": "torch makes generators of a device in C++",
+    "gen.unreg": "torch makes generators of a device in C++",
+    "pin_big": "torch makes pinned memory in factories in C++",
+    "self.thread_local.pin_big": "torch makes pinned memory in factories in C++",
+    "thr.thread_local.pin": "torch makes pinned memory in factories in C++",
+    "thr.relaxed.pin": "torch makes pinned memory in factories in C++",
+    "self.relaxed.cudaMalloc": "the program calls the CUDA runtime itself, past torch",
+}
+
+# A case's category is that of the first of these that its name begins with; the rest are syncs.
+BEGINS = {
+    "autograd and optimizers": ("opt.", "ag.", "clip", "scaler.", "ckpt"),
+    "streams": ("strm.", "new_stream"),
+    "threads": ("thr.", "self."),
+    "lazy initialisation": ("cold.",),
+    "RNG": ("gen.", "get_rng", "set_rng", "dropout", "multinomial"),
+    "API misuse": ("api.", "mgc."),
+    "silent": ("sil.",),
+    "memory": ("pin_big", "bigalloc"),
+}
+SAME, UNKNOWN, DIFFERS = "same", "declared unknown", "differs"
+
+
+def on_simulator(text: str) -> str:
+    """The program for the simulated device, or the message as it would name that."""
+    return text.replace("'cuda'", "'sim'").replace(".cuda()", ".to('sim')").replace("cuda:0", "sim:0")
+
+
+def run_case(case: dict[str, Any], cuda: Any, names: dict[str, Any]) -> str:
+    """Run a case as it was run on the H200; returns the phase in which it is, in the words of the data."""
+    if case.get("program") is not None:
+        exec(on_simulator(case["program"]), names)
+        return "ran"
+    graph = names["g"] = cuda.CUDAGraph()
+    exec(on_simulator(case["setup"]), names)
+    body = compile(on_simulator(case["body"]), "body", "exec")
+    side = cuda.Stream()
+    side.wait_stream(cuda.current_stream())
+    with cuda.stream(side):
+        for _ in range(case["warmups"]):
+            exec(body, names)
+    cuda.current_stream().wait_stream(side)
+    names["phase"] = "fails in capture"
+    with cuda.graph(graph, **case["capture_kwargs"]):
+        exec(body, names)
+    names["phase"] = "fails after capture"
+    graph.replay()
+    cuda.synchronize()
+    exec(on_simulator(case["post"]), names)
+    return "captured and replayed"
+
+
+def without_numbers(text: str) -> str:
+    """Text without random values: those with two digits or more behind the point."""
+    return re.sub(r"\s*-?\d+\.\d\d+", "#", text).strip()
+
+
+def seen_and_recorded(name: str, cuda: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a case does on the simulator and what it did on an H200: chain of errors, outcome, output."""
+    case = CASES[name]
+    expected = case["h200"]
+    torch.manual_seed(0)
+    names: dict[str, Any] = {"torch": torch, "nn": nn, "F": F, "C": cuda, "threading": threading, "io": io}
+    names |= {"time": time, "phase": "fails"}
+    printed = io.StringIO()
+    raised: BaseException | None = None
+    with redirect_stdout(printed), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            outcome = run_case(case, cuda, names)
+        except Exception as error:
+            raised = error
+            outcome = names["phase"]
+    chain = []
+    while raised is not None:
+        chain.append((type(raised).__name__, str(raised).splitlines()[0]))
+        raised = raised.__context__
+    seen = {"chain": chain, "outcome": outcome, "printed": without_numbers(printed.getvalue())}
+    recorded = {
+        "chain": [(e["type"], on_simulator(e["message"]).splitlines()[0]) for e in expected["exceptions"]],
+        "outcome": expected["outcome"],
+        "printed": without_numbers(on_simulator(expected["printed"])),
+    }
+    return seen, recorded
+
+
+def category(name: str) -> str:
+    """The catalogue's category of a case."""
+    return next((each for each, begins in BEGINS.items() if name.startswith(begins)), "sync")
+
+
+def verdict(name: str, cuda: Any) -> str:
+    """SAME, UNKNOWN or DIFFERS."""
+    if name in LEFT_OUT:
+        return UNKNOWN
+    try:
+        seen, recorded = seen_and_recorded(name, cuda)
+    finally:
+        cuda.recover()
+    return SAME if seen == recorded else DIFFERS
+
+
+def page(cuda: Any) -> str:
+    """The page about the simulator, from running every case."""
+    found = Counter((category(name), verdict(name, cuda)) for name in sorted(CASES))
+    rows = [each for each in CATEGORIES if any((each, v) in found for v in (SAME, UNKNOWN, DIFFERS))]
+    columns = (SAME, UNKNOWN, DIFFERS)
+    table = [f"| {' | '.join(('category', 'cases', *columns))} |", "|---|---:|---:|---:|---:|"]
+    for row in rows:
+        numbers = [found[row, column] for column in columns]
+        table.append(f"| {row} | {sum(numbers)} | {' | '.join(map(str, numbers))} |")
+    totals = [sum(found[row, column] for row in rows) for column in columns]
+    table.append(f"| **all** | **{sum(totals)}** | {' | '.join(f'**{n}**' for n in totals)} |")
+    unknown = [f"| `{name}` | {category(name)} | {LEFT_OUT[name]} |" for name in sorted(LEFT_OUT)]
+    return TEXT.format(
+        table="\n".join(table), unknown="\n".join(["| case | category | why |", "|---|---|---|", *unknown])
+    )
+
+
+TEXT = """\
+# The simulator
+
+On a machine without a GPU everything here runs on a simulated device: captures execute nothing, replays run what was
+captured on the addresses of then, and what CUDA forbids fails with CUDA's own words. Nothing that it shows is a
+measurement of a GPU: times in particular are not simulated.
+
+## Compared with an H200
+
+The file `tests/data/h200_capture_cases.json` holds what one NVIDIA H200 (driver 580.159.04, torch 2.11.0+cu130) did
+with small programs. The same programs run on the simulator. *Same* means: the same chain of exceptions, of the same
+types and with the same first lines, in the same phase; or success with the same output. Numbers with two digits or more
+behind the point are not compared: they are random in these programs. *Declared unknown* means that the simulator does
+not claim to know.
+
+{table}
+
+## Declared unknown
+
+{unknown}
+
+The same holds for the classes of `python -m paramgraph_kit diagnose --list` that name a reason why the simulator cannot
+know them; all others are run on it, the failing program and the working one.
+
+<!-- Written by `python -m tests.integration.h200_cases`; a test compares it with a fresh run. -->
+"""
+
+
+if __name__ == "__main__":
+    device()
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(page(twin()), encoding="utf-8")
+    print(PAGE)
