@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from paramgraph_kit.doctor import (
     catalogue_gradients,
+    catalogue_misuse,
     catalogue_silent,
     catalogue_streams,
     catalogue_sync,
@@ -20,7 +21,14 @@ def catalogue() -> tuple[FailureClass, ...]:
         >>> catalogue()[0]
         FailureClass(sync-item: A value is read back to the CPU)
     """
-    parts = (catalogue_sync, catalogue_streams, catalogue_torch, catalogue_silent, catalogue_gradients)
+    parts = (
+        catalogue_sync,
+        catalogue_streams,
+        catalogue_torch,
+        catalogue_misuse,
+        catalogue_silent,
+        catalogue_gradients,
+    )
     classes = (each for part in parts for each in part.CLASSES)
     return tuple(sorted(classes, key=lambda each: CATEGORIES.index(each.category)))
 

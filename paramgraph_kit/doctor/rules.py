@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from paramgraph_kit.doctor.cuda_rules import KNOWN, VAGUE
 from paramgraph_kit.doctor.evidence import Evidence
+from paramgraph_kit.doctor.misuse_rules import MISUSE
 from paramgraph_kit.doctor.rule import Rule
 from paramgraph_kit.doctor.sync_rules import PLACES, SYNCS
 
-SPECIFIC = (*PLACES, *SYNCS, *KNOWN)
+SPECIFIC = (*PLACES, *SYNCS, *MISUSE, *KNOWN)
 
 
 def diagnose(evidence: Evidence, *, vague: bool = False) -> Rule | None:

@@ -70,7 +70,7 @@ def test_before_fails_in_the_way_that_the_class_says(each: FailureClass, tmp_pat
         assert not same(names["got"], names["expected"])
         return
     # WHEN a loud one runs THEN the doctor gives its code, at a line of the program, in few lines
-    with pytest.raises(RuntimeError) as raised:
+    with pytest.raises((RuntimeError, TypeError)) as raised:
         run(each.before, file)
     failure = explain(raised.value)
     assert failure.code == each.recognised, failure_text(failure)
@@ -88,7 +88,7 @@ def test_after_captures_and_gives_eagers_numbers(each: FailureClass, tmp_path: P
     names = run(each.after, tmp_path / "after.py")
     assert same(names["got"], names["expected"]), (names["got"], names["expected"])
     # and a graph was replayed, not only captured
-    assert "g.replay()" in each.after
+    assert "g.replay()" in each.after or "make_graphed_callables" in each.after
 
 
 @by_id
