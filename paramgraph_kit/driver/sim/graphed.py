@@ -107,7 +107,7 @@ def make_graphed_callables(
     samples = [sample_args] if one else list(sample_args)
     for args in samples:
         if not all(isinstance(a, Tensor) for a in args):
-            raise TypeError(
+            raise AssertionError(  # torch's own choice
                 "In the beta API, sample_args for each callable must contain only Tensors. Other types are not allowed."
             )
     pool = pool or graph_pool_handle()
