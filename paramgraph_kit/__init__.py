@@ -29,3 +29,17 @@ def __getattr__(name: str) -> Any:
 
         return twin()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """``%load_ext paramgraph_kit``: adds ``%paramgraph`` and ``%%paramgraph``; ``%paramgraph?`` is their help."""
+    from paramgraph_kit import _magic
+
+    _magic.load(ipython)
+
+
+def unload_ipython_extension(ipython: Any) -> None:
+    """``%unload_ext paramgraph_kit``: takes both out again, with the trace that they keep."""
+    from paramgraph_kit import _magic
+
+    _magic.unload(ipython)

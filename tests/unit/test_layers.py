@@ -131,6 +131,7 @@ def test_what_is_allowed_is_not_reported(tmp_path: Path) -> None:
     for file, source in {
         "driver/select.py": "from paramgraph_kit.driver.sim import driver\nfrom paramgraph_kit.driver import cuda",
         "driver/sim/arena.py": "import torch\nfrom . import events\nfrom paramgraph_kit.trace import model",
+        "_magic.py": "from IPython.core.magic import Magics",
         "explore/widget.py": "import anywidget\nfrom paramgraph_kit.trace import model",
         "bench/run.py": "from paramgraph_kit.backend import report",
         "__init__.py": "from paramgraph_kit.launch import plan",

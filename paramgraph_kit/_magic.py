@@ -1,0 +1,364 @@
+"""``%paramgraph`` and ``%%paramgraph``: the public verbs, one line each, in IPython and notebooks.
+
+Everything here is parsing and showing; what is done is done by the functions of ``paramgraph_kit``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import keyword
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import takewhile
+from types import CodeType
+from typing import Any, NoReturn
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
+from IPython.display import display
+
+from paramgraph_kit import _verbs as verbs
+from paramgraph_kit.trace import ParamgraphError, Trace
+
+NAME = "paramgraph"
+WIDTH = 88  # of the help, wherever it is read
+INTRODUCTION = """Watch a cell, find out why a capture failed, look at graphs and memory.
+
+    %%paramgraph watch -o trace       run this cell and keep what the launcher did
+    %paramgraph graph                 the picture of its first graph
+    %paramgraph memory model          the same verbs for a trace, a report or a compiled model
+    %%paramgraph diagnose             run this cell and explain the capture that fails in it
+
+Names that -o binds are variables like any other: unloading the extension keeps them.
+"""
+
+
+class _Done(Exception):  # noqa: N818 - no error: the help was printed and nothing is left to do
+    """The parser has printed the help."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser that neither exits nor prints usage: an error is one line."""
+
+    def __init__(self, **options: Any) -> None:
+        # The width is fixed so that the help does not depend on the window in which the extension was loaded.
+        options.setdefault("formatter_class", partial(argparse.HelpFormatter, width=WIDTH))
+        super().__init__(allow_abbrev=False, **options)
+        if sys.version_info >= (3, 14):
+            self.color = False
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog}: {message} (%{NAME}? shows the help)")
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        raise _Done
+
+
+def _name(text: str) -> str:
+    if not text.isidentifier() or keyword.iskeyword(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no name for a variable")
+    return text
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
+
+
+def parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """What the magic understands, and the parser of each verb."""
+    top = _Parser(prog=f"%{NAME}", description="Each verb has its own help: %paramgraph VERB -h.")
+    commands = top.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=_Parser)
+    found: dict[str, argparse.ArgumentParser] = {}
+
+    def verb(name: str, says: str, bound: str, *, expression: str = "", page: bool = True) -> argparse.ArgumentParser:
+        found[name] = made = commands.add_parser(name, help=says, description=says[0].upper() + says[1:] + ".")
+        if name == "save":
+            made.add_argument("file", metavar="FILE", type=_unquoted, help="where to write, by custom *.pgtrace")
+        if expression:
+            made.add_argument("expression", metavar="EXPR", nargs="*", help=expression)
+        made.add_argument("-o", dest="bind", metavar="NAME", type=_name, help=f"bind {bound} to this variable")
+        if page:
+            made.add_argument(
+                "--html", metavar="FILE", type=_unquoted, help="also write everything as one self-contained page"
+            )
+        return made
+
+    last = "a trace, a report or a compiled model; the last watched trace if left out"
+    watch = verb("watch", "run the cell and record what the launcher does (cell only)", "the trace")
+    watch.add_argument(
+        "--title", type=_unquoted, default="watch", help="what the trace is called (default %(default)s)"
+    )
+    verb(
+        "diagnose",
+        "explain why a capture failed: run the cell and explain what it raises, or explain the last exception",
+        "the diagnosis",
+        expression="an exception; the last one that was shown if left out",
+        page=False,
+    )
+    verb("partitions", "show what is graphed, what is not, and why", "the view", expression=last)
+    graph = verb("graph", "draw a captured graph", "the picture", expression=last)
+    graph.add_argument("--capture", type=int, default=0, metavar="N", help="which one (default %(default)s)")
+    graph.add_argument("--allocations", action="store_true", help="draw the memory of the graph too")
+    verb("memory", "show memory pools over time", "the view", expression=last)
+    everything = "a compiled function or module; everything that is compiled if left out"
+    verb("report", "show what was graphed and what it costs", "the report", expression=everything)
+    save = verb("save", "write a trace to a file", "the path", expression=last, page=False)
+    save.add_argument("--strip-source", action="store_true", help="leave out source lines and paths")
+    return top, found
+
+
+def help_text() -> str:
+    """The whole help: of the magic, then of each verb."""
+    top, each = parser()
+    return "\n".join([INTRODUCTION, top.format_help(), *(one.format_help() for one in each.values())])
+
+
+def split(line: str) -> list[str]:
+    """The words of a line; quotes and brackets keep their spaces and stay, as expressions need both.
+
+    Raises:
+        UsageError: a quote or a bracket is not closed.
+
+    Examples:
+        >>> split("graph load('my run.pgtrace') --capture 1")
+        ['graph', "load('my run.pgtrace')", '--capture', '1']
+    """
+    words, word, quote, depth, escaped = [], "", "", 0, False
+    for letter in line:
+        if quote:
+            quote = "" if letter == quote and not escaped else quote
+            escaped = letter == "\\" and not escaped
+        elif letter in "'\"":
+            quote = letter
+        elif letter in "([{":
+            depth += 1
+        elif letter in ")]}":
+            depth -= 1
+        elif letter.isspace() and depth <= 0:
+            words.append(word)
+            word = ""
+            continue
+        word += letter
+    if quote or depth > 0:
+        raise UsageError(f"%{NAME}: {quote or 'a bracket'} is not closed in: {line.strip()}")
+    return [found for found in (*words, word) if found]
+
+
+@contextmanager
+def _one_line(verb: str) -> Iterator[None]:
+    """Errors that are explained already are shown without a traceback."""
+    try:
+        yield
+    except (ParamgraphError, OSError) as error:
+        raise UsageError(f"%{NAME} {verb}: {error}") from error
+
+
+@magics_class
+class ParamgraphMagics(Magics):  # type: ignore[misc]
+    """The magic of one shell and the trace that it watched last."""
+
+    def __init__(self, shell: Any) -> None:
+        super().__init__(shell)
+        self.trace: Trace | None = None
+        self.failed: BaseException | None = None
+        self.parser, self.verbs = parser()
+
+    @no_var_expand  # type: ignore[untyped-decorator]
+    @line_cell_magic  # type: ignore[untyped-decorator]
+    def paramgraph(self, line: str, cell: str | None = None) -> None:
+        # The docstring is the help, set below from the parser.
+        __tracebackhide__ = True  # as in all that is between the shell and the code of a cell
+        try:
+            options = self._parse(line)
+            if cell is not None:
+                self._cell(options, cell)
+            elif options.verb == "watch":
+                self._wrong(options, f"needs a cell: write %%{NAME} watch in a cell's first line, code below it")
+            else:
+                getattr(self, f"_{options.verb}")(options)
+        except _Done:
+            return
+        except UsageError:
+            self._keep_failure()
+            raise
+
+    # What the verbs do
+
+    def _cell(self, options: argparse.Namespace, cell: str) -> None:
+        __tracebackhide__ = True
+        if options.verb == "watch":
+            self._watch(options, cell)
+        elif options.verb == "diagnose":
+            self._diagnose_cell(options, cell)
+        else:
+            self._wrong(options, f"takes no cell: write %{NAME} {options.verb}, after %%{NAME} watch")
+
+    def _watch(self, options: argparse.Namespace, cell: str) -> None:
+        __tracebackhide__ = True
+        code = self._compiled(cell)
+        try:
+            with ExitStack() as stack:
+                with _one_line("watch"):
+                    trace = stack.enter_context(verbs.watch(options.title))
+                self.trace = trace  # before it runs, so that it is there whatever the cell does
+                self._bind(options, trace)
+                self._execute(code)
+        except UsageError:
+            raise
+        except BaseException:
+            try:
+                self._page(options, self.trace)
+            except UsageError as error:  # what the cell raised is more important
+                print(error, file=sys.stderr)
+            raise
+        self._show(options, verbs.explore(trace), trace)
+
+    def _diagnose_cell(self, options: argparse.Namespace, cell: str) -> None:
+        __tracebackhide__ = True
+        if options.expression:
+            self._wrong(options, "takes a cell or an expression, not both")
+        code, found = self._compiled(cell), None
+        try:
+            self._execute(code)
+        except Exception as error:
+            found = verbs.diagnose(error)
+            self._bind(options, found)
+            display(found)
+            if found.failure.code == "unknown":  # perhaps nothing but a typing error: nobody must miss it
+                raise
+            # As if it had been shown, so that %debug and a later diagnose find it.
+            sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+            if sys.version_info >= (3, 12):
+                sys.last_exc = error
+        else:
+            self._bind(options, None)
+            print("the cell raised nothing")
+
+    def _diagnose(self, options: argparse.Namespace) -> None:
+        if options.expression:
+            error = self._value(options)
+        else:
+            self._keep_failure()
+            error = self.failed
+            if error is None:
+                self._wrong(options, f"nothing has failed yet; %{NAME} diagnose EXPR explains an exception of yours")
+        with _one_line("diagnose"):
+            self._show(options, verbs.diagnose(error))
+
+    def _partitions(self, options: argparse.Namespace) -> None:
+        self._view(options, lambda explorer: explorer.partitions())
+
+    def _graph(self, options: argparse.Namespace) -> None:
+        self._view(options, lambda explorer: explorer.graph(options.capture, allocations=options.allocations))
+
+    def _memory(self, options: argparse.Namespace) -> None:
+        self._view(options, lambda explorer: explorer.memory())
+
+    def _report(self, options: argparse.Namespace) -> None:
+        model = self._value(options) if options.expression else None
+        with _one_line("report"):
+            found = verbs.report(model)
+        self._show(options, found, found.trace)
+
+    def _save(self, options: argparse.Namespace) -> None:
+        what = self._subject(options)
+        with _one_line("save"):
+            path = verbs.save(what, options.file, strip_source=options.strip_source)
+        self._bind(options, path)
+        print(f"saved: {path}")
+
+    # How they do it
+
+    def _parse(self, line: str) -> argparse.Namespace:
+        options, rest = self.parser.parse_known_args(split(line))
+        # Words after an option belong to the expression; argparse of some versions leaves them over.
+        if rest and (any(word.startswith("-") for word in rest) or not hasattr(options, "expression")):
+            self.verbs[options.verb].error(f"unrecognized arguments: {' '.join(rest)}")
+        if hasattr(options, "expression"):
+            options.expression = " ".join([*options.expression, *rest])
+        return options
+
+    def _wrong(self, options: argparse.Namespace, says: str) -> NoReturn:
+        raise UsageError(f"%{NAME} {options.verb}: {says}")
+
+    def _keep_failure(self) -> None:
+        """Remember the last exception that was shown, before a slip of the pen takes its place in ``sys``."""
+        shown = getattr(sys, "last_value", None)
+        if shown is not None and not isinstance(shown, UsageError):
+            self.failed = shown
+
+    def _value(self, options: argparse.Namespace) -> Any:
+        try:
+            return self.shell.ev(options.expression)
+        except Exception as error:
+            text = str(error).strip().partition("\n")[0]
+            self._wrong(options, f"{options.expression}: {type(error).__name__}: {text}")
+
+    def _subject(self, options: argparse.Namespace) -> Any:
+        if options.expression:
+            return self._value(options)
+        if self.trace is None:
+            self._wrong(options, f"nothing is watched yet: run a cell with %%{NAME} watch, or name a trace or a model")
+        return self.trace
+
+    def _view(self, options: argparse.Namespace, view: Callable[[Any], Any]) -> None:
+        what = self._subject(options)
+        with _one_line(options.verb):
+            explorer = verbs.explore(what)
+            found = view(explorer)
+        self._show(options, found, explorer.trace)
+
+    def _show(self, options: argparse.Namespace, found: Any, trace: Trace | None = None) -> None:
+        if options.verb != "watch":
+            self._bind(options, found)
+        display(found)
+        self._page(options, trace)
+
+    def _bind(self, options: argparse.Namespace, value: Any) -> None:
+        if options.bind:
+            self.shell.push({options.bind: value})
+
+    def _page(self, options: argparse.Namespace, trace: Trace | None) -> None:
+        if getattr(options, "html", None) and trace is not None:
+            with _one_line(options.verb):
+                print(f"page: {verbs.explore(trace).to_html(options.html)}")
+
+    def _compiled(self, cell: str) -> list[CodeType]:
+        """The cell's statements and, to be displayed, its last expression."""
+        shell = self.shell
+        # Line numbers are those that people see: the magic's own line counts, and the blank ones that IPython drops.
+        dropped = 1 + len([*takewhile(str.isspace, cell.splitlines(keepends=True))])
+        source = "\n" * dropped + shell.transform_cell(cell)
+        name = shell.compile.cache(source, shell.displayhook.prompt_count, raw_code=cell)
+        body = shell.transform_ast(shell.compile.ast_parse(source, filename=name)).body
+        last = [body.pop()] if body and isinstance(body[-1], ast.Expr) else []
+        codes = [shell.compile(ast.Module(body, []), name, "exec")]
+        return codes + [shell.compile(ast.Interactive([node]), name, "single") for node in last]
+
+    def _execute(self, codes: list[CodeType]) -> None:
+        __tracebackhide__ = "__ipython_bottom__"  # tracebacks begin below this frame, as in any other cell
+        with self.shell.builtin_trap, self.shell.display_trap:
+            for code in codes:
+                exec(code, self.shell.user_global_ns, self.shell.user_ns)
+
+
+ParamgraphMagics.paramgraph.__doc__ = help_text()
+
+
+def load(shell: Any) -> None:
+    """Register the magic with a shell, in place of one that is there."""
+    unload(shell)
+    shell.register_magics(ParamgraphMagics(shell))
+
+
+def unload(shell: Any) -> None:
+    """Take the magic, and the trace and exception that it keeps, out of a shell."""
+    manager = shell.magics_manager
+    for kind in ("line", "cell"):
+        if isinstance(getattr(manager.magics[kind].get(NAME), "__self__", None), ParamgraphMagics):
+            del manager.magics[kind][NAME]
+    manager.registry.pop(ParamgraphMagics.__name__, None)
+    shell.configurables[:] = [one for one in shell.configurables if not isinstance(one, ParamgraphMagics)]

@@ -1,0 +1,373 @@
+"""The magic in a real IPython shell: what it runs, shows, binds, refuses, and takes away again."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+from traitlets.config import Config
+
+import paramgraph_kit as pgk
+from paramgraph_kit._diagnosis import Diagnosis
+from paramgraph_kit.backend import watch as watching
+from paramgraph_kit.backend.report import Report
+from paramgraph_kit.explore import Picture, View
+from paramgraph_kit.trace import Trace
+
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="counts nodes of the simulator"),
+    pytest.mark.filterwarnings("ignore:.*ExactWeakKeyDictionary:pytest.PytestUnraisableExceptionWarning"),
+]
+
+SETUP = """
+import torch, paramgraph_kit as pgk
+model = pgk.compile(torch.nn.Linear(8, 8).to(pgk.device()))
+x = torch.randn(4, 8).to(pgk.device())
+"""
+CALLS = "with torch.no_grad():\n    kept = [model(x) for _ in range(3)]\n"
+BROKEN = "with pgk.cuda.graph(pgk.cuda.CUDAGraph()):\n    x.sum().item()\n"
+
+
+class Session:
+    """A shell, and what one cell after the other says in it."""
+
+    def __init__(self, shell: Any) -> None:
+        self.shell = shell
+
+    def run(self, cell: str) -> Any:
+        """The cell's result with what it printed (``out``, ``err``) and the bundles it displayed (``shown``)."""
+        with capture_output() as said:
+            result = self.shell.run_cell(cell, store_history=True)
+        result.out, result.err = said.stdout, said.stderr
+        result.shown = [output.data for output in said.outputs]
+        return result
+
+    def good(self, cell: str) -> Any:
+        """``run``, of a cell that must not fail."""
+        result = self.run(cell)
+        assert result.success, result.out + result.err
+        return result
+
+    def refused(self, cell: str) -> str:
+        """The one line that a wrong cell gets."""
+        result = self.run(cell)
+        assert type(result.error_in_exec).__name__ == "UsageError"
+        assert result.shown == []
+        said: str = (result.out + result.err).strip()
+        assert said.startswith("UsageError: %paramgraph")
+        assert "\n" not in said
+        return said.removeprefix("UsageError: ")
+
+    def __getitem__(self, name: str) -> Any:
+        return self.shell.user_ns[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.shell.user_ns
+
+    def magics(self) -> list[str]:
+        """Kinds of magic that have our name."""
+        return [kind for kind, known in self.shell.magics_manager.magics.items() if "paramgraph" in known]
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+        monkeypatch.delattr(sys, name, raising=False)
+    torch._dynamo.reset()
+    gc.collect()
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.InteractiveShell.colors = "nocolor"
+    module = ModuleType("magic_session")
+    shell = InteractiveShell.instance(config=config, user_module=module)
+    session = Session(shell)
+    session.good("%load_ext paramgraph_kit")
+    session.good(SETUP)
+    yield session
+    session.run("pgk.cuda.set_stream(pgk.cuda.default_stream())")
+    InteractiveShell.clear_instance()
+    sys.modules.pop("magic_session", None)
+    for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+        if hasattr(sys, name):
+            delattr(sys, name)
+    assert not watching._active
+
+
+# A cell
+
+
+def test_watch_keeps_binds_and_shows_what_the_cell_did(session: Session, tmp_path: Path) -> None:
+    # WHEN a cell is watched, whose last line is an expression
+    page = tmp_path / "a page.html"
+    result = session.good(f"%%paramgraph watch -o trace --title 'three calls' --html '{page}'\n{CALLS}len(kept)")
+    # THEN the expression is the cell's value, names of the cell are there, and the trace has its launches
+    assert result.result == len(session["kept"]) == 3
+    trace = session["trace"]
+    assert isinstance(trace, Trace)
+    assert (trace.title, len(trace.captures), len(trace.launches)) == ("three calls", 1, 2)
+    # and it is shown, and written as a page
+    assert result.shown[-1]["text/plain"].startswith("three calls\nsimulated")
+    assert f"page: {page}\n" in result.out
+    assert "<h1>three calls</h1>" in page.read_text(encoding="utf-8")
+
+
+def test_braces_and_dollars_are_left_alone(session: Session) -> None:
+    # GIVEN a variable whose name IPython would put in
+    session.good("name = 'expanded'")
+    # WHEN THEN
+    session.good("%%paramgraph watch -o trace --title '{name} $name'\npass")
+    assert session["trace"].title == "{name} $name"
+
+
+def test_an_exception_of_the_cell_is_shown_as_always_and_the_trace_is_kept(session: Session) -> None:
+    # WHEN
+    result = session.run(f"%%paramgraph watch -o trace\n{CALLS}\nmissing = trace.nothing")
+    # THEN the cell has failed with its own error, at its own line, and no frame of ours is shown
+    assert isinstance(result.error_in_exec, AttributeError)
+    said = result.out + result.err
+    assert "----> 5 missing = trace.nothing" in said
+    assert "_magic.py" not in said
+    # and the trace has all up to there, and the failure with this cell's number
+    assert len(session["trace"].launches) == 2
+    (failure,) = session["trace"].failures
+    number = session.shell.execution_count - 1
+    assert failure.frame.label().startswith(f"<cell {number}>:5")
+    session.good("%paramgraph partitions")
+
+
+def test_a_page_that_cannot_be_written_does_not_hide_the_cells_exception(session: Session, tmp_path: Path) -> None:
+    result = session.run(f"%%paramgraph watch --html {tmp_path / 'no' / 'page.html'}\n1 / 0")
+    assert isinstance(result.error_in_exec, ZeroDivisionError)
+    assert "%paramgraph watch: " in result.err
+
+
+def test_an_interrupt_ends_the_cell_and_the_trace_is_kept(session: Session) -> None:
+    # GIVEN the handler that a kernel has
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        # WHEN somebody presses stop
+        result = session.run(
+            f"%%paramgraph watch -o trace\nimport signal\n{CALLS}signal.raise_signal(signal.SIGINT)\nafter = 1"
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    # THEN
+    assert isinstance(result.error_in_exec, KeyboardInterrupt)
+    assert "KeyboardInterrupt" in result.out + result.err
+    assert "after" not in session
+    assert len(session["trace"].launches) == 2
+    assert session["trace"].failures == []
+    assert not watching._active
+
+
+def test_a_cell_with_a_syntax_error_is_no_watch(session: Session) -> None:
+    result = session.run("%%paramgraph watch -o trace\nz = = 1")
+    assert isinstance(result.error_in_exec, SyntaxError)
+    assert "trace" not in session
+
+
+def test_diagnose_explains_instead_of_a_traceback(session: Session) -> None:
+    # WHEN a capture fails in a cell
+    result = session.good(f"%%paramgraph diagnose -o why\n\n{BROKEN}")
+    # THEN the explanation, with the line as the cell shows it, is all that is seen
+    assert isinstance(session["why"], Diagnosis)
+    (shown,) = result.shown
+    assert shown["text/plain"] == str(session["why"])
+    assert session["why"].failure.code == "sync-item"
+    frame = session["why"].failure.frame
+    assert frame is not None
+    assert frame.line == 4
+    assert "Traceback" not in result.out + result.err
+    # and it stays the last exception
+    assert session.good("%paramgraph diagnose").shown == result.shown
+
+
+def test_diagnose_does_not_hide_what_it_does_not_know(session: Session) -> None:
+    result = session.run("%%paramgraph diagnose -o why\nundefined_name")
+    assert isinstance(result.error_in_exec, NameError)
+    assert session["why"].failure.code == "unknown"
+
+
+def test_diagnose_of_a_cell_that_is_right(session: Session) -> None:
+    result = session.good("%%paramgraph diagnose -o why\nx.sum()")
+    assert result.out.endswith("the cell raised nothing\n")
+    assert session["why"] is None
+
+
+# A line
+
+
+def test_diagnose_explains_the_last_exception_after_a_slip_too(session: Session) -> None:
+    # GIVEN a capture that failed, then a verb that does not exist
+    assert not session.run(BROKEN).success
+    session.refused("%paramgraph diagnos")
+    # WHEN THEN the failure is explained, not the slip
+    assert "[sync-item]" in session.good("%paramgraph diagnose").shown[0]["text/plain"]
+    session.good("error = RuntimeError('CUDA graphs must be captured on a non-default stream.')")
+    session.good("%paramgraph diagnose error -o why")
+    assert session["why"].failure.code == "default-stream"
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "says"),
+    [
+        ("partitions", View, "[graphed]"),
+        ("graph", Picture, "capture 0"),
+        ("graph --allocations", Picture, "capture 0"),
+        ("memory", View, "default"),
+        ("report", Report, "kernels in graphs     1 of 1"),
+        ("report model", Report, "kernels in graphs     1 of 1"),
+        ("partitions model", View, "[graphed]"),
+        ("graph --capture 0 trace", Picture, "capture 0"),
+        ("graph [trace,  trace][-1] --capture 0", Picture, "capture 0"),
+        ("memory trace if trace.launches else None", View, "default"),
+    ],
+)
+def test_each_view_is_shown_bound_and_written(
+    session: Session, tmp_path: Path, line: str, kind: type, says: str
+) -> None:
+    # GIVEN
+    session.good(f"%%paramgraph watch -o trace\n{CALLS}")
+    page = tmp_path / "page.html"
+    # WHEN
+    result = session.good(f"%paramgraph {line} -o found --html={page}")
+    # THEN
+    assert isinstance(session["found"], kind)
+    (shown,) = result.shown
+    assert says in shown["text/plain"]
+    assert result.out == f"page: {page}\n"
+    assert page.read_text(encoding="utf-8").startswith("<!")
+
+
+def test_save_writes_the_last_trace_or_another(session: Session, tmp_path: Path) -> None:
+    # GIVEN two watched cells
+    session.good(f"%%paramgraph watch -o first --title first\n{CALLS}")
+    session.good("%%paramgraph watch --title second\npass")
+    # WHEN
+    result = session.good(f"%paramgraph save '{tmp_path}/a b.pgtrace' -o path")
+    session.good(f"%paramgraph save --strip-source {tmp_path}/first.pgtrace first")
+    # THEN
+    assert result.out == f"saved: {tmp_path}/a b.pgtrace\n"
+    assert pgk.load(session["path"]).title == "second"
+    assert pgk.load(tmp_path / "first.pgtrace").launches == session["first"].launches
+    # and a file is an expression as well
+    session.good(f"%paramgraph partitions pgk.load('{tmp_path}/a b.pgtrace') -o found")
+    assert isinstance(session["found"], View)
+
+
+# Help and errors
+
+
+def test_help_is_the_docstring_and_names_every_verb(session: Session) -> None:
+    # WHEN
+    doc = session.shell.find_line_magic("paramgraph").__doc__
+    asked = session.good("%paramgraph -h")
+    # THEN all verbs and options are in it, from the parser that reads them
+    assert asked.out in doc
+    for verb in ("watch", "diagnose", "partitions", "graph", "memory", "report", "save"):
+        said = session.good(f"%paramgraph {verb} --help").out
+        assert said.startswith(f"usage: %paramgraph {verb} [-h]")
+        assert said in doc
+    assert session.shell.object_inspect("%paramgraph")["docstring"] == doc.rstrip()
+    assert "usage: %paramgraph save" in session.shell.object_inspect_mime("%paramgraph")["text/plain"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "says"),
+    [
+        ("%paramgraph", "%paramgraph: the following arguments are required: VERB (%paramgraph? shows the help)"),
+        ("%paramgraph wach", "%paramgraph: argument VERB: invalid choice: 'wach'"),
+        ("%paramgraph graph --captur 1", "%paramgraph graph: unrecognized arguments: --captur"),
+        ("%paramgraph graph --capture one", "%paramgraph graph: argument --capture: invalid int value: 'one'"),
+        ("%paramgraph graph -o 3x", "%paramgraph graph: argument -o: '3x' is no name for a variable"),
+        ("%paramgraph graph -o class", "%paramgraph graph: argument -o: 'class' is no name for a variable"),
+        ("%paramgraph graph", "%paramgraph graph: nothing is watched yet: run a cell with %%paramgraph watch"),
+        ("%paramgraph graph missing", "%paramgraph graph: missing: NameError: name 'missing' is not defined"),
+        ("%paramgraph graph x +", "%paramgraph graph: x +: SyntaxError: invalid syntax"),
+        ("%paramgraph graph f(x", "%paramgraph: a bracket is not closed in: graph f(x"),
+        ("%paramgraph graph 'x", "%paramgraph: ' is not closed in: graph 'x"),
+        ("%paramgraph graph 3", "%paramgraph graph: report takes a compiled function or module, not a int"),
+        ("%paramgraph graph 'a.pgtrace'", "%paramgraph graph: explore takes a trace, a report or a compiled model"),
+        ("%paramgraph graph pgk.report()", "%paramgraph graph: graph(0): no such capture; this trace has no captures"),
+        ("%paramgraph report 3", "%paramgraph report: report takes a compiled function or module, not a int"),
+        ("%paramgraph save", "%paramgraph save: the following arguments are required: FILE"),
+        ("%paramgraph save /no/such/folder/a.pgtrace pgk.report()", "%paramgraph save: /no/such/folder/a.pgtrace"),
+        ("%paramgraph diagnose", "%paramgraph diagnose: nothing has failed yet"),
+        ("%paramgraph diagnose 3", "%paramgraph diagnose: diagnose takes the exception that a failed capture raised"),
+        ("%paramgraph watch", "%paramgraph watch: needs a cell: write %%paramgraph watch in a cell's first line"),
+        ("%%paramgraph watch model\npass", "%paramgraph watch: unrecognized arguments: model"),
+        ("%%paramgraph graph\npass", "%paramgraph graph: takes no cell: write %paramgraph graph"),
+        ("%%paramgraph diagnose x\npass", "%paramgraph diagnose: takes a cell or an expression, not both"),
+    ],
+)
+def test_a_wrong_line_gets_one_line(session: Session, cell: str, says: str) -> None:
+    assert session.refused(cell).startswith(says)
+
+
+def test_a_page_that_cannot_be_written_is_one_line_after_the_view(session: Session, tmp_path: Path) -> None:
+    result = session.run(f"%paramgraph report -o found --html {tmp_path / 'no' / 'page.html'}")
+    assert len(result.shown) == 1
+    assert isinstance(session["found"], Report)
+    assert type(result.error_in_exec).__name__ == "UsageError"
+    assert (result.out + result.err).startswith("UsageError: %paramgraph report: ")
+
+
+# Loading and unloading
+
+
+def test_unload_leaves_nothing(session: Session) -> None:
+    # GIVEN a shell without the extension, then one in which it was used
+    shell = session.shell
+    session.good("%unload_ext paramgraph_kit")
+    names, known = set(shell.user_ns), len(shell.configurables)
+    registry = set(shell.magics_manager.registry)
+    session.good("%load_ext paramgraph_kit")
+    assert session.magics() == ["line", "cell"]
+    session.good("%%paramgraph watch\npass")
+    session.good("%paramgraph partitions")
+    magics = weakref.ref(shell.magics_manager.registry["ParamgraphMagics"])
+    # WHEN
+    session.good("%unload_ext paramgraph_kit")
+    # THEN neither magic nor name nor object is left
+    assert session.magics() == []
+    assert {name for name in set(shell.user_ns) - names if not name.startswith("_")} == set()
+    assert set(shell.magics_manager.registry) == registry
+    assert len(shell.configurables) == known
+    gc.collect()
+    assert magics() is None
+    assert "not found" in session.run("%paramgraph report").err
+
+
+def test_load_twice_and_reload_keep_one_magic(session: Session) -> None:
+    # GIVEN WHEN
+    known = len(session.shell.configurables)
+    pgk.load_ipython_extension(session.shell)
+    session.good("%reload_ext paramgraph_kit")
+    # THEN it works, once, and what the package exports is what it was
+    assert len(session.shell.configurables) == known
+    session.good("%%paramgraph watch -o trace\npass")
+    assert callable(pgk.explore)
+    assert isinstance(session["trace"], Trace)
+
+
+def test_unload_leaves_another_magic_of_that_name(session: Session) -> None:
+    # GIVEN a user's own magic that took the name
+    def paramgraph(line: str) -> str:
+        return line
+
+    session.shell.register_magic_function(paramgraph, "line")
+    # WHEN
+    session.good("%unload_ext paramgraph_kit")
+    # THEN
+    assert session.magics() == ["line"]
+    assert session.good("%paramgraph mine").result == "mine"
