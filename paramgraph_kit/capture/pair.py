@@ -194,13 +194,13 @@ def _outputs(
         elif id(value) in by_identity:
             outputs.append(Output(Kind.ARGUMENT, by_identity[id(value)]))
         elif value.device != driver.device or not contains(driver.address_of(value)):
-            outputs.append(_outside(driver, value, index, contains))
+            outputs.append(_outside(driver, value, index))
         else:
             outputs.append(_inside(driver, value, index, allocations, positions, inputs))
     return outputs
 
 
-def _outside(driver: Driver, value: torch.Tensor, index: int, contains: Callable[[int], bool]) -> Output:
+def _outside(driver: Driver, value: torch.Tensor, index: int) -> Output:
     layout = tuple(value.shape), tuple(value.stride()), value.dtype
     if value.device == driver.device and value.numel() == 0:
         return Output(Kind.FRESH, -1, 0, *layout)

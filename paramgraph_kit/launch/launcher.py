@@ -18,7 +18,7 @@ from paramgraph_kit.driver.api import Driver, Executable
 from paramgraph_kit.launch.generate import ALONE, State, launch_function, storage_holders
 from paramgraph_kit.launch.plan import Plan, make_plan
 from paramgraph_kit.trace.errors import RefusedError
-from paramgraph_kit.trace.model import Frame, Reason
+from paramgraph_kit.trace.model import Reason
 
 MAX_VARIANTS = 16  # executables of one partition: one for each set of scalars and alignments that it is called with
 MAX_SCALARS = 4  # of these, how many may differ in nothing but numbers: a number that changes has no end of values
@@ -61,7 +61,6 @@ class Launcher:
     name: str
     constants: Sequence[torch.Tensor] = ()
     options: Options = field(default_factory=Options)
-    explain: Callable[[BaseException], Frame | None] = lambda _: None
     layouts: bool = False  # whether sizes and strides may differ between calls, with no number among the inputs to tell
     donatable: Sequence[int] = ()  # inputs that may die with the call: activations saved for the backward
     variants: dict[tuple[Any, ...], Variant | None] = field(default_factory=dict)
@@ -85,6 +84,8 @@ class Launcher:
 
     def _select(self, inputs: list[Any]) -> Any:
         """Find the executable for these inputs, or make it after running this call ungraphed."""
+        if self.driver.is_capturing():  # somebody else's capture: be part of it, and map no memory meanwhile
+            return self._ungraphed(inputs)
         key = self._key(inputs)
         known = self.variants.get(key)
         if known is not None:
@@ -140,7 +141,7 @@ class Launcher:
         except Exception as error:  # whatever capture ran into, this call has its result: say why and go on
             self.variants[key] = None
             text = str(error).splitlines()[0] if str(error) else type(error).__name__
-            self._refuse(Reason("capture-failed", text, self.explain(error)))
+            self._refuse(Reason("capture-failed", text))
         seen.append(scalars)
         return outputs
 

@@ -71,10 +71,7 @@ class CudaDriver:
     ) -> torch.Tensor:
         """A tensor over foreign memory."""
         storage = torch_name("_construct_storage_from_data_pointer")(address, self.device, nbytes)
-        empty = torch.empty(0, dtype=dtype, device=self.device)
-        return empty.set_(
-            torch.storage._wrap(storage) if hasattr(torch.storage, "_wrap") else storage, offset, size, stride
-        )
+        return torch.empty(0, dtype=dtype, device=self.device).set_(storage, offset, size, stride)
 
     def phantom(self, side: int) -> CudaPhantom:
         """Phantom memory for one capture."""

@@ -15,8 +15,6 @@ from paramgraph_kit.driver.cuda.calls import is_device_address
 from paramgraph_kit.driver.cuda.nodes import read
 from paramgraph_kit.trace.model import NodeKind
 
-_STEP = 4  # how far one small random kernel moves the generator (Philox counts in fours)
-
 
 class _Ticker:
     def __init__(self, device: int) -> None:
