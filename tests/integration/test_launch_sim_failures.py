@@ -267,9 +267,12 @@ def test_only_one_partition_is_captured_at_a_time() -> None:
     assert (launches(first), launches(second)) == (2, 1)
 
 
-def test_a_first_call_inside_the_user_s_own_capture_is_part_of_it() -> None:
-    # GIVEN a launcher that nobody has called, and a capture of the user's own
+def test_a_first_call_inside_the_user_s_own_capture_is_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a launcher that nobody has called, and a capture of the user's own, in which no memory may be mapped
     launcher = launcher_of(hungry)
+    mapped: list[int] = []
+    phantom = DRIVER.phantom
+    monkeypatch.setattr(DRIVER, "phantom", lambda side: (mapped.append(side), phantom(side))[1])
     x = moved(64)
     expected = hungry(x)
     graph = cuda_twin.CUDAGraph()
@@ -279,7 +282,7 @@ def test_a_first_call_inside_the_user_s_own_capture_is_part_of_it() -> None:
     # THEN its work is part of the user's graph
     graph.replay()
     assert_same(found, expected)
-    assert (launcher.variants, launcher.reasons) == ({}, [])
+    assert (launcher.variants, launcher.reasons, mapped) == ({}, [], [])
     # AND calls outside get a graph of their own
     for _ in range(2):
         assert_same(launcher([x]), expected)
