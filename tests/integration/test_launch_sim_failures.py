@@ -272,7 +272,12 @@ def test_a_first_call_inside_the_user_s_own_capture_is_part_of_it(monkeypatch: p
     launcher = launcher_of(hungry)
     mapped: list[int] = []
     phantom = DRIVER.phantom
-    monkeypatch.setattr(DRIVER, "phantom", lambda side: (mapped.append(side), phantom(side))[1])
+
+    def noted(side: int) -> Any:
+        mapped.append(side)
+        return phantom(side)
+
+    monkeypatch.setattr(DRIVER, "phantom", noted)
     x = moved(64)
     expected = hungry(x)
     graph = cuda_twin.CUDAGraph()
