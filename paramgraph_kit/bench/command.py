@@ -46,10 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parent(options: argparse.Namespace) -> int:
-    from paramgraph_kit.bench.measure import MODES
+    from paramgraph_kit.bench.measure import modes_of
     from paramgraph_kit.bench.workloads import proof_workloads
 
-    names = [w.name for w in proof_workloads() if any(part in w.name for part in options.only.split(","))]
+    chosen = [w for w in proof_workloads() if any(part in w.name for part in options.only.split(","))]
+    names = [w.name for w in chosen]
     path = options.out / "bench.json"
     options.out.mkdir(parents=True, exist_ok=True)
     result: dict[str, Any] = {"source": _source(), "rows": []}
@@ -57,9 +58,10 @@ def _parent(options: argparse.Namespace) -> int:
         result["rows"] = [r for r in json.loads(path.read_text())["rows"] if r["workload"] not in names]
     rows: list[dict[str, Any]] = result["rows"]
 
-    for name in names:
+    for workload in chosen:
         started = time.perf_counter()
-        children = [_Child(name, mode, options.steps) for mode in MODES]
+        name = workload.name
+        children = [_Child(name, mode, options.steps) for mode in modes_of(workload)]
         for child in children:
             child.wait_until_ready()
         rows += [child.result() for child in children]

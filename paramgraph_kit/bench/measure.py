@@ -23,7 +23,13 @@ MODES: dict[str, dict[str, Any]] = {
     "no graphs": {"backend": paramgraph, "options": {"select": "never"}},  # the same Inductor code
     "graph trees": {"mode": "reduce-overhead"},
     "paramgraph": {"backend": paramgraph},
+    "with reuse": {"backend": paramgraph, "options": {"reuse": 16 << 20}},  # training only: of dying activations
 }
+
+
+def modes_of(workload: Workload) -> list[str]:
+    """The modes that make a difference to a workload."""
+    return [mode for mode in MODES if workload.training or mode != "with reuse"]
 
 
 @dataclass
@@ -101,7 +107,7 @@ def measure(
     result["rest_reserved_bytes"] = torch.cuda.memory_reserved(device)
     result["stepping_reserved_bytes"] = reserved
     result["held_outputs"] = _held_outputs(run)
-    if mode == "paramgraph":
+    if MODES[mode].get("backend") and mode != "no graphs":
         result["graphs"] = graph_facts()
         result["bits"] = compare(run)
     return result

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ from paramgraph_kit.trace.model import NodeKind, WordKind
 
 Function = Callable[[list[Any]], list[Any]]
 pytestmark = pytest.mark.gpu
+ROOT = Path(__file__).parents[2]
 
 
 def chain(inputs: list[Any]) -> list[Any]:
@@ -37,6 +41,10 @@ def reused_block(inputs: list[Any]) -> list[Any]:
     out = x + 1  # in the bytes that ``big`` had
     other = x.repeat(4) * 3  # live together with ``out``
     return [out, total + other.sum()]
+
+
+def reused_block_inputs() -> list[Tensor]:
+    return [torch.randn(4 << 20, device="cuda")]
 
 
 def launched(driver: Any, run: Function, make: Callable[[], list[Tensor]], **options: Any) -> Launcher:
@@ -81,32 +89,40 @@ def test_memset_and_memcpy_become_kernels_and_pointers_are_found(driver: Any) ->
     driver.discard(captured.recording)
 
 
-def test_a_block_that_is_reused_within_a_capture_is_two_allocations(
-    driver: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def make() -> list[Tensor]:
-        return [torch.randn(4 << 20, device="cuda")]
-
+def test_a_block_that_is_reused_within_a_capture_is_two_allocations(driver: Any) -> None:
     # GIVEN a function whose output takes the place of a freed temporary WHEN launched at new addresses
-    x = make()
+    x = reused_block_inputs()
     expected = reused_block(list(x))
-    got = launched(driver, reused_block, make)(list(x))
+    got = launched(driver, reused_block, reused_block_inputs)(list(x))
     # THEN the bits are right
     assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))
 
-    # GIVEN the same with words resolved by the final state of the pool, as if nothing had been freed
+
+def test_without_lifetimes_a_reused_block_is_refused_or_wrong() -> None:
+    # GIVEN words resolved by the final state of the pool, as if nothing had been freed
+    # WHEN launched, in a process of its own, because a wrong address may end it THEN it is refused or wrong
+    script = "from tests.gpu.test_driver_cuda import right_without_lifetimes as f; print('right:', f())"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, timeout=300)
+    assert "right: False" in found.stdout or "illegal memory access" in found.stderr, found.stderr[-500:]
+
+
+def right_without_lifetimes() -> bool:
+    """Whether the reused block still comes out right from a graph with the launcher's solution switched off."""
+    from paramgraph_kit.driver.select import driver as select
+
     def final_state(allocations: Any, count: int) -> Any:
         last = {a.address: a for a in allocations}
         for a in last.values():
             a.born, a.died = 0, None
         return list(last.values())
 
-    monkeypatch.setattr(pair, "merge_ambiguous", final_state)
-    launcher = Launcher(driver, reused_block, "test", (), Options())
-    launcher(make())
-    # THEN it is refused or wrong: the lifetimes are what makes it right
-    wrong = launcher(list(x))
-    assert launcher.reasons or not all(torch.equal(a, b) for a, b in zip(wrong, expected, strict=True))
+    pair.merge_ambiguous = final_state
+    x = reused_block_inputs()
+    expected = reused_block(list(x))
+    launcher = Launcher(select(), reused_block, "test", (), Options())
+    launcher(reused_block_inputs())
+    got = launcher(list(x))
+    return not launcher.reasons and all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))
 
 
 def test_random_numbers_go_on_as_without_graphs(driver: Any) -> None:
@@ -187,13 +203,13 @@ def test_somebody_else_s_failed_capture_does_not_abort_ours(driver: Any) -> None
     # GIVEN a capture of the user's own that failed and was left as torch leaves it
     broken = torch.cuda.CUDAGraph()
     x = torch.ones(1 << 10, device="cuda")
+    inputs = matrices()  # now: torch's own generator waits for that capture too, until we have ended it
     before = torch.cuda.current_stream()
     with pytest.raises(RuntimeError), torch.cuda.graph(broken):
         x.sum().item()
     torch.cuda.set_stream(before)
     # WHEN we capture, with that graph still held
-    launcher = launched(driver, chain, matrices)
-    inputs = matrices()
+    launcher = launched(driver, chain, lambda: list(inputs))
     # THEN it works, bit for bit, and the process lives
     assert all(torch.equal(a, b) for a, b in zip(launcher(list(inputs)), chain(list(inputs)), strict=True))
     del broken
