@@ -1,19 +1,21 @@
 """``python -m paramgraph_kit bench``: every workload in every mode, as JSON and as a table.
 
 Each workload and mode gets a process of its own, so that no mode inherits another's memory, compiled code or
-warmed-up allocator. The modes of a workload compile at the same time, then they are timed one after the other.
+warmed-up allocator. The modes of a workload compile at the same time; then they are timed in turns, each several
+times, because a machine's speed drifts by more than the modes differ.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from paramgraph_kit.bench.table import markdown
 
 COMMAND = (sys.executable, "-m", "paramgraph_kit.bench")
 READY = "ready to be timed"
+TURNS = 9
 LIMIT_S = 900  # for one workload in one mode, its turn waited for included
 
 
@@ -31,12 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder for bench.json and bench.md")
     parser.add_argument("--only", default="", help="workloads whose name contains one of these, comma-separated")
     parser.add_argument("--more", action="store_true", help="keep what bench.json says of other workloads")
-    parser.add_argument("--steps", type=int, default=50, help="timed steps (default %(default)s)")
+    parser.add_argument("--steps", type=int, default=8, help="timed steps a turn (default %(default)s)")
     parser.add_argument("--child", nargs=2, metavar=("WORKLOAD", "MODE"), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.child:
         workload, mode = options.child
-        return _child(workload, mode, options.steps)
+        return _child(workload, mode)
     import torch
 
     if not torch.cuda.is_available():
@@ -61,9 +64,12 @@ def _parent(options: argparse.Namespace) -> int:
     for workload in chosen:
         started = time.perf_counter()
         name = workload.name
-        children = [_Child(name, mode, options.steps) for mode in modes_of(workload)]
+        children = [_Child(name, mode) for mode in modes_of(workload)]
         for child in children:
             child.wait_until_ready()
+        for _ in range(TURNS):
+            for child in children:
+                child.take_a_turn(options.steps)
         rows += [child.result() for child in children]
         print(f"{name}: {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
         path.write_text(json.dumps(result, indent=1) + "\n")
@@ -77,11 +83,11 @@ def _parent(options: argparse.Namespace) -> int:
 class _Child:
     """One workload in one mode, in a process that says when it is warm and waits for its turn to be timed."""
 
-    def __init__(self, name: str, mode: str, steps: int) -> None:
+    def __init__(self, name: str, mode: str) -> None:
         self.row = {"workload": name, "mode": mode}
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - it lives as long as the child
         self._process = subprocess.Popen(
-            [*COMMAND, "--child", name, mode, "--steps", str(steps)],
+            [*COMMAND, "--child", name, mode],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -92,18 +98,28 @@ class _Child:
         self._limit.start()
 
     def wait_until_ready(self) -> None:
-        """Until it is warmed up, or has failed."""
+        """Until it is warmed up or done with its turn, or has failed."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.strip() == READY:
                 return
 
+    def take_a_turn(self, steps: int) -> None:
+        """Time so many steps, if it still runs."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError, ValueError):  # it has failed: its result will say so
+            print(steps, file=self._process.stdin, flush=True)
+            self.wait_until_ready()
+
     def result(self) -> dict[str, Any]:
-        """Let it be timed; what it measured, or its error."""
-        try:
-            output, _ = self._process.communicate("go\n")
-        except (BrokenPipeError, ValueError):
-            output = ""
+        """No more turns: what it measured, or its error."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            print(0, file=self._process.stdin, flush=True)
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.stdin = None
+        output, _ = self._process.communicate()
         self._limit.cancel()
         self._errors.seek(0)
         text = self._errors.read().strip()
@@ -122,14 +138,16 @@ def _source() -> dict[str, Any]:
     return {k: v for k, v in source.items() if k != "from_file"} | {"command": "python -m paramgraph_kit bench"}
 
 
-def _child(name: str, mode: str, steps: int) -> int:
+def _child(name: str, mode: str) -> int:
     from paramgraph_kit.bench.measure import measure
     from paramgraph_kit.bench.workloads import proof_workloads
 
-    def turn() -> None:
+    def turns() -> Iterator[int]:
         print(READY, flush=True)
-        sys.stdin.readline()
+        while steps := int(sys.stdin.readline() or 0):
+            yield steps
+            print(READY, flush=True)
 
     workload = next(w for w in proof_workloads() if w.name == name)
-    print(json.dumps(measure(workload, mode, steps=steps, turn=turn)))
+    print(json.dumps(measure(workload, mode, turns())))
     return 0

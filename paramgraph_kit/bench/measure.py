@@ -7,8 +7,9 @@ import gc
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -56,10 +57,11 @@ class Run:
         return self.workload.step(self.model, inputs, self.optimizer)
 
 
-def measure(
-    workload: Workload, mode: str, *, steps: int = 50, warmup: int = 6, turn: Callable[[], None] = lambda: None
-) -> dict[str, Any]:
-    """Times in microseconds (medians), memory in bytes, of one mode; ``turn()`` waits until this one may be timed."""
+def measure(workload: Workload, mode: str, turns: Iterable[int], *, warmup: int = 6) -> dict[str, Any]:
+    """Times in microseconds (medians), memory in bytes, of one mode.
+
+    ``turns`` says how many steps to time at each turn; between turns other modes may have theirs.
+    """
     device = torch.device("cuda", torch.cuda.current_device())
     torch.backends.cudnn.deterministic = True
     started = time.perf_counter()
@@ -75,31 +77,29 @@ def measure(
         run.step(seed)
     torch.cuda.synchronize()
     setup = time.perf_counter() - started
-    turn()
-    for seed in range(3):
-        run.step(seed)
-    torch.cuda.reset_peak_memory_stats()
-    cpu, total = [], []
-    for seed in range(steps):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        run.step(seed)
-        launched = time.perf_counter()
-        torch.cuda.synchronize()
-        cpu.append((launched - start) * 1e6)
-        total.append((time.perf_counter() - start) * 1e6)
+    cpu: list[list[float]] = []
+    total: list[list[float]] = []
+    for steps in turns:
+        for seed in range(3):
+            run.step(seed)
+        if not cpu:
+            torch.cuda.reset_peak_memory_stats()
+        times = [_timed(run, seed) for seed in range(steps)]
+        cpu.append([launched for launched, _ in times])
+        total.append([done for _, done in times])
     stepping, reserved = _used(device), torch.cuda.memory_reserved(device)
     result: dict[str, Any] = {
         "workload": workload.name,
         "mode": mode,
-        "cpu_us": round(statistics.median(cpu), 1),
-        "total_us": round(statistics.median(total), 1),
-        "total_us_quartiles": [round(q, 1) for q in statistics.quantiles(total, n=4)],
+        "cpu_us": _median([*chain(*cpu)]),
+        "total_us": _median([*chain(*total)]),
+        "cpu_us_turns": [_median(turn) for turn in cpu],
+        "total_us_turns": [_median(turn) for turn in total],
         "stepping_bytes": stepping,
         "peak_reserved_bytes": torch.cuda.max_memory_reserved(device),
         "peak_allocated_bytes": torch.cuda.max_memory_allocated(device),
         "setup_s": round(setup, 1),
-        "steps": steps,
+        "steps": sum(map(len, cpu)),
     }
     gc.collect()
     torch.cuda.empty_cache()
@@ -111,6 +111,20 @@ def measure(
         result["graphs"] = graph_facts()
         result["bits"] = compare(run)
     return result
+
+
+def _timed(run: Run, seed: int) -> tuple[float, float]:
+    """Microseconds of one step: until everything is launched, and until the device is done."""
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    run.step(seed)
+    launched = time.perf_counter()
+    torch.cuda.synchronize()
+    return (launched - start) * 1e6, (time.perf_counter() - start) * 1e6
+
+
+def _median(times: list[float]) -> float:
+    return round(statistics.median(times), 1)
 
 
 def _used(device: torch.device) -> int:

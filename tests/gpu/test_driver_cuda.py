@@ -116,7 +116,7 @@ def right_without_lifetimes() -> bool:
             a.born, a.died = 0, None
         return list(last.values())
 
-    pair.merge_ambiguous = final_state
+    setattr(pair, "merge_ambiguous", final_state)  # noqa: B010 - it is imported there, not exported
     x = reused_block_inputs()
     expected = reused_block(list(x))
     launcher = Launcher(select(), reused_block, "test", (), Options())

@@ -15,20 +15,27 @@ CHILD = """
 import json, sys
 print("something else")
 print("ready to be timed", flush=True)
-assert sys.stdin.readline() == "go\\n"
-print(json.dumps({"workload": sys.argv[2], "mode": sys.argv[3], "cpu_us": 1.0}))
+turns = []
+while steps := int(sys.stdin.readline()):
+    turns.append(steps)
+    print("ready to be timed", flush=True)
+print(json.dumps({"workload": sys.argv[2], "mode": sys.argv[3], "turns": turns}))
 """
 
 
 def test_a_child_waits_for_its_turn_and_hands_in_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN two children that are warm and wait
     monkeypatch.setattr(command, "COMMAND", (sys.executable, "-c", CHILD))
-    children = [command._Child("llama", mode, 5) for mode in ("no graphs", "paramgraph")]
+    children = [command._Child("llama", mode) for mode in ("no graphs", "paramgraph")]
     for child in children:
         child.wait_until_ready()
-    # WHEN each gets its turn THEN each hands in its row
+    # WHEN each gets its turns
+    for steps in (5, 7):
+        for child in children:
+            child.take_a_turn(steps)
+    # THEN each hands in its row
     assert [child.result() for child in children] == [
-        {"workload": "llama", "mode": mode, "cpu_us": 1.0} for mode in ("no graphs", "paramgraph")
+        {"workload": "llama", "mode": mode, "turns": [5, 7]} for mode in ("no graphs", "paramgraph")
     ]
 
 
@@ -37,8 +44,9 @@ def test_a_child_that_fails_is_a_row_with_its_error(
 ) -> None:
     # GIVEN a child that dies before it is warm
     monkeypatch.setattr(command, "COMMAND", (sys.executable, "-c", "raise SystemExit('no such model')"))
-    child = command._Child("llama", "paramgraph", 5)
+    child = command._Child("llama", "paramgraph")
     child.wait_until_ready()
+    child.take_a_turn(5)
     # WHEN asked THEN it does not hang, and the error is in the row and on the terminal
     assert child.result() == {"workload": "llama", "mode": "paramgraph", "error": "no such model"}
     assert "no such model" in capsys.readouterr().err
@@ -46,7 +54,11 @@ def test_a_child_that_fails_is_a_row_with_its_error(
 
 def _row(mode: str, total: float, memory: int, **more: Any) -> dict[str, Any]:
     keys = ("stepping_bytes", "peak_reserved_bytes", "rest_bytes")
-    return {"workload": "w", "mode": mode, "cpu_us": total / 2, "total_us": total} | dict.fromkeys(keys, memory) | more
+    return (
+        {"workload": "w", "mode": mode, "cpu_us": total / 2, "total_us": total, "total_us_turns": [total]}
+        | dict.fromkeys(keys, memory)
+        | more
+    )
 
 
 def test_the_table_shows_ratios_what_is_added_and_what_failed() -> None:

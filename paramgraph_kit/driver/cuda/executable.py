@@ -1,4 +1,9 @@
-"""An instantiated graph whose pointer words are rewritten before a launch, from the device or from the host."""
+"""An instantiated graph whose pointer words are rewritten at its launch, from the device or from the host.
+
+From the device: the graph's first node is our patch kernel, on which everything else waits. It gets today's addresses
+in its own parameters, the only ones that the host writes, and sets those of the nodes behind it. CUDA documents a node
+of the same graph as a caller of cudaGraphKernelNodeSetParam, and its immediate dependents as those that see the update.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,6 @@ from paramgraph_kit.driver.api import Binding, Recording
 from paramgraph_kit.driver.cuda import kernels
 from paramgraph_kit.driver.cuda.calls import DriverCallError, Owned, call, library
 from paramgraph_kit.driver.cuda.random import advance
-from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.errors import ParamgraphError, UnsupportedError
 
 _UPDATABLE = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE
@@ -32,10 +36,10 @@ class CudaExecutable:
         before = torch.cuda.mem_get_info(device)[0]
         self._clone(recording, bindings)
         self.patching = patching
-        updaters = None
+        patch_node = None
         if patching != "host":
             try:
-                updaters = self._make_updatable()
+                patch_node = self._add_patch_node(bindings, slots)
                 self.patching = "device"
             except (DriverCallError, UnsupportedError):
                 if patching == "device":
@@ -49,9 +53,7 @@ class CudaExecutable:
         call(cu.cuGraphUpload, raw, cu.CUstream(stream.cuda_stream))
         stream.synchronize()
         self.patch: Callable[[Sequence[int]], None] = (
-            self._device_patch(bindings, slots, updaters)
-            if updaters is not None
-            else self._host_patch(recording, bindings)
+            self._host_patch(recording, bindings) if patch_node is None else self._device_patch(patch_node, slots)
         )
         self.launch = self._launcher()
         self.device_bytes = max(0, before - torch.cuda.mem_get_info(device)[0])
@@ -72,45 +74,45 @@ class CudaExecutable:
             for i in {b.node for b in bindings}
         }
 
-    def _make_updatable(self) -> dict[int, int]:
-        kernels.function("pgk_patch_16")  # fails here, before a node is changed, where it cannot be built
+    def _add_patch_node(self, bindings: Sequence[Binding], slots: int) -> Any:
+        """Put the patch kernel before everything else and let it update the nodes behind it."""
+        size = next((n for n in kernels.TABLE_SIZES if n >= slots), None)
+        if size is None:
+            raise ParamgraphError(f"{slots} tensors enter and leave one graph; the most is {kernels.TABLE_SIZES[-1]}")
+        function = kernels.function(f"pgk_patch_{size}")  # where it cannot be built, fail unchanged
         updaters = {}
         for index, node in self._nodes.items():
             value = cu.CUkernelNodeAttrValue()  # a fresh one each time: the driver writes its handle into it
             value.deviceUpdatableKernelNode.deviceUpdatable = 1
             call(cu.cuGraphKernelNodeSetAttribute, node, _UPDATABLE, value)
             updaters[index] = int(value.deviceUpdatableKernelNode.devNode)
-        return updaters
-
-    def _device_patch(
-        self, bindings: Sequence[Binding], slots: int, updaters: dict[int, int]
-    ) -> Callable[[Sequence[int]], None]:
-        size = next((n for n in kernels.TABLE_SIZES if n >= slots), None)
-        if size is None:
-            raise ParamgraphError(f"{slots} tensors enter and leave one graph; the most is {kernels.TABLE_SIZES[-1]}")
         packed = b"".join(_BINDING.pack(updaters[b.node], b.offset, b.slot, b.delta) for b in bindings)
         rows = torch.frombuffer(bytearray(packed or bytes(_BINDING.size)), dtype=torch.uint8).to(f"cuda:{self._device}")
-        table = (ctypes.c_uint64 * size)()
+        self._table = (ctypes.c_uint64 * size)()
         where, count = ctypes.c_uint64(rows.data_ptr()), ctypes.c_uint32(len(bindings))
-        arguments = (ctypes.c_void_p * 3)(*map(ctypes.addressof, (table, where, count)))
-        self._keep += [rows, table, where, count, arguments]
-        launch_kernel, fill = library().cuLaunchKernel, struct.Struct(f"<{slots}Q").pack_into
-        function = ctypes.c_void_p(kernels.function(f"pgk_patch_{size}"))
-        blocks, one, threads, zero = (ctypes.c_uint(n) for n in (max(1, -(-len(bindings) // 64)), 1, 64, 0))
-        current_stream, device, null, void = (
-            torch_name("_cuda_getCurrentRawStream"),
-            self._device,
-            None,
-            ctypes.c_void_p,
-        )
+        arguments = (ctypes.c_void_p * 3)(*map(ctypes.addressof, (self._table, where, count)))
+        self._params = params = cu.CUDA_KERNEL_NODE_PARAMS()
+        params.func = cu.CUfunction(function)
+        params.gridDimX, params.blockDimX = max(1, -(-len(bindings) // 64)), 64
+        params.gridDimY = params.gridDimZ = params.blockDimY = params.blockDimZ = 1
+        params.kernelParams = ctypes.addressof(arguments)
+        self._keep += [rows, where, count, arguments]
+        graph = self._graph.raw
+        roots = list(call(cu.cuGraphGetRootNodes, graph, call(cu.cuGraphGetRootNodes, graph, 0)[1])[0])
+        first = call(cu.cuGraphAddKernelNode, graph, [], 0, params)
+        call(cu.cuGraphAddDependencies, graph, [first] * len(roots), roots, None, len(roots))
+        return first
+
+    def _device_patch(self, node: Any, slots: int) -> Callable[[Sequence[int]], None]:
+        set_params, fill = library().cuGraphExecKernelNodeSetParams_v2, struct.Struct(f"<{slots}Q").pack_into
+        executable, where = ctypes.c_void_p(int(self._exec.raw)), ctypes.c_void_p(int(node))
+        params, table = ctypes.c_void_p(self._params.getPtr()), self._table
 
         def patch(addresses: Sequence[int]) -> None:
             fill(table, 0, *addresses)
-            status = launch_kernel(
-                function, blocks, one, one, threads, one, one, zero, void(current_stream(device)), arguments, null
-            )
+            status = set_params(executable, where, params)
             if status:
-                raise DriverCallError("cuLaunchKernel", status, "while patching addresses")
+                raise DriverCallError("cuGraphExecKernelNodeSetParams", status, "while patching addresses")
 
         return patch
 
