@@ -28,6 +28,7 @@ def parser() -> argparse.ArgumentParser:
     which.add_argument("id", nargs="?", metavar="ID", help="show this class with a failing and a working program")
     which.add_argument("--list", action="store_true", help="one line for each class")
     commands.add_parser("bench", help="measure against no graphs and graph trees (needs a GPU)", add_help=False)
+    commands.add_parser("corpus", help="compare many small workloads with themselves ungraphed", add_help=False)
     return top
 
 
@@ -39,6 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from paramgraph_kit import bench
 
         return bench.main(rest)
+    if options.command == "corpus":
+        from paramgraph_kit.bench import corpus_command
+
+        return corpus_command.main(rest)
     if rest:
         parser().error(f"unrecognized arguments: {' '.join(rest)}")
     try:

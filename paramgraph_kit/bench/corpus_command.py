@@ -1,0 +1,177 @@
+"""``python -m paramgraph_kit corpus``: every workload of the corpus, in processes of their own, several at once.
+
+A workload that crashes, hangs or takes the GPU down with it is one failure in the table. Results are written as they
+come (``corpus.jsonl``), so what an interrupted run has found is kept, and ``--missing`` goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+from paramgraph_kit.bench.corpus.table import markdown
+
+COMMAND = (sys.executable, "-m", "paramgraph_kit", "corpus")
+BAD = ("wrong", "missed", "failed")
+Row = dict[str, Any]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the corpus; returns the exit status: 1 if a result is wrong, missed or failed."""
+    parser = argparse.ArgumentParser(prog="python -m paramgraph_kit corpus", description=__doc__)
+    parser.add_argument("--only", default="", help="names containing one of these, or families, comma-separated")
+    parser.add_argument("--missing", action="store_true", help="only what --out has no result of yet, or a failed one")
+    parser.add_argument("--jobs", type=int, default=6, help="workloads at once (default %(default)s)")
+    parser.add_argument("--limit", type=float, default=180, help="seconds for one workload (default %(default)s)")
+    parser.add_argument("--budget", type=float, help="start no workload after so many seconds")
+    parser.add_argument("--out", type=Path, default=Path("results"), help="folder (default %(default)s)")
+    parser.add_argument("--device", choices=("auto", "cuda", "sim", "cpu"), default="auto", help=argparse.SUPPRESS)
+    parser.add_argument("--eager", action="store_true", help=argparse.SUPPRESS)  # is the workload itself sound?
+    parser.add_argument("--list", action="store_true", help="print the names and run nothing")
+    parser.add_argument("--child", metavar="NAME", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.child:
+        return _child(options.child, options.device, options.eager)
+    from paramgraph_kit.bench.corpus import corpus
+
+    cases = corpus(options.only)
+    if options.list:
+        print("\n".join(f"{case.family:<12} {case.name}" for case in cases))
+        return 0
+    device = options.device if options.device != "auto" else _device()
+    if device == "sim":
+        cases = [case for case in cases if case.simulated]
+    return _parent([(case.family, case.name) for case in cases], device, options)
+
+
+def _parent(names: list[tuple[str, str]], device: str, options: argparse.Namespace) -> int:
+    options.out.mkdir(parents=True, exist_ok=True)
+    journal = options.out / "corpus.jsonl"
+    kept = read(journal)
+    if options.missing:
+        names = [(f, n) for f, n in names if kept.get(n, {"status": "failed"})["status"] == "failed"]
+    started = time.monotonic()
+
+    def one(family: str, name: str) -> Row | None:
+        if options.budget is not None and time.monotonic() - started > options.budget:
+            return None
+        return {"workload": name, "family": family} | run_child(name, device, options.eager, options.limit)
+
+    with journal.open("a") as file, ThreadPoolExecutor(options.jobs) as pool:
+        for done in as_completed([pool.submit(one, *pair) for pair in names]):
+            row = done.result()
+            if row is not None:
+                kept[row["workload"]] = row
+                file.write(json.dumps(row) + "\n")
+                file.flush()
+                print(_line(row), file=sys.stderr, flush=True)
+    result = {"source": _source(device), "rows": list(kept.values())}
+    (options.out / "corpus.json").write_text(json.dumps(result, indent=1) + "\n")
+    journal.write_text("".join(json.dumps(row) + "\n" for row in kept.values()))
+    text = markdown(result)
+    (options.out / "corpus.md").write_text(text)
+    print(text)
+    return 1 if any(kept[name]["status"] in BAD for _, name in names if name in kept) else 0
+
+
+def read(journal: Path) -> dict[str, Row]:
+    """The last row of each workload; a line that an interruption cut off is left out."""
+    rows: dict[str, Row] = {}
+    for line in journal.read_text().splitlines() if journal.is_file() else ():
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        rows[row["workload"]] = row
+    return rows
+
+
+def run_child(name: str, device: str, eager: bool, limit: float) -> Row:
+    """One workload in a process of its own, with whatever became of that process."""
+    command = [*COMMAND, "--child", name, "--device", device, *(["--eager"] if eager else [])]
+    # Several workloads compile at once: each gets few compiler processes.
+    environment = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": os.environ.get("TORCHINDUCTOR_COMPILE_THREADS", "2")}
+    started = time.monotonic()
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    )
+    try:
+        output, errors = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # its own session: the compiler processes that it started too
+        process.communicate()
+        return {"status": "failed", "error": f"not done after {limit:.0f} s", "total_s": round(limit, 1)}
+    taken = {"process_s": round(time.monotonic() - started, 1)}
+    for line in reversed(output.splitlines()):
+        try:
+            return dict(json.loads(line)) | taken
+        except (json.JSONDecodeError, ValueError, TypeError):
+            continue
+    return {"status": "failed", "error": _last(errors.splitlines(), process.returncode)} | taken
+
+
+def _last(lines: Iterable[str], status: int) -> str:
+    said = [line for line in lines if line.strip()]
+    if status < 0:
+        return f"killed by {signal.Signals(-status).name}: {said[-1] if said else ''}".rstrip(": ")
+    return said[-1] if said else f"exit status {status} and no output"
+
+
+def _child(name: str, device: str, eager: bool) -> int:
+    import torch
+
+    from paramgraph_kit.bench.corpus import check as checking
+    from paramgraph_kit.bench.corpus import corpus
+    from paramgraph_kit.bench.corpus.case import missing
+
+    if device == "cpu":
+        where = torch.device("cpu")
+    else:
+        from paramgraph_kit.driver.select import device as select
+
+        where = select()
+    case = next(case for case in corpus() if case.name == name)
+    reason = missing(case, where)
+    if reason:
+        row: Row = {"status": "skipped", "error": reason}
+    else:
+        try:
+            row = (checking.eager if eager else checking.check)(case, where)
+        except Exception as error:  # one row of the table: the rest of the corpus goes on
+            if os.environ.get("PARAMGRAPH_CORPUS_RAISE"):
+                raise
+            text = " ".join(line.strip() for line in str(error).splitlines()[:4])
+            row = {"status": "failed", "error": f"{type(error).__name__}: {text}"[:500]}
+    print(json.dumps(row), flush=True)
+    return 0
+
+
+def _device() -> str:
+    from paramgraph_kit.driver.select import device
+
+    return device().type
+
+
+def _source(device: str) -> Row:
+    from dataclasses import asdict
+
+    from paramgraph_kit.driver.select import driver
+
+    source = asdict(driver().source())
+    kept = {key: value for key, value in source.items() if key != "from_file"}
+    return kept | {"command": "python -m paramgraph_kit corpus", "asked_for": device}
+
+
+def _line(row: Row) -> str:
+    share = f"{row['kernels_in_graphs']}/{row['kernels']} kernels, " if "kernels" in row else ""
+    error = f"  {row['error']}" if "error" in row else ""
+    return f"{row['status']:<9} {row['workload']}: {share}{row.get('process_s', 0)} s{error}"
