@@ -165,7 +165,7 @@ def cases() -> list[Case]:
         _case("timm vit", _timm("vit_tiny_patch16_224", **vit), timm, train=True, optimizer=adamw_fused),
         _case("timm swin", _timm("swin_tiny_patch4_window7_224", **swin), timm),
         _case("timm convnext", _timm("convnext_atto", depths=(1, 1, 1, 1)), timm, train=True),
-        _case("timm mixer", _timm("mixer_s16_224", img_size=64, num_blocks=2), timm),
+        _case("timm mixer", _timm("mixer_s16_224", img_size=64), timm),
         Case(
             "unet training",
             built(_UNet, train=True),
