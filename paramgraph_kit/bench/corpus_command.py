@@ -33,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=6, help="workloads at once (default %(default)s)")
     parser.add_argument("--limit", type=float, default=180, help="seconds for one workload (default %(default)s)")
     parser.add_argument("--budget", type=float, help="start no workload after so many seconds")
+    parser.add_argument("--time", action="store_true", help="instead, time no graphs, graph trees and paramgraph")
+    parser.add_argument("--rounds", type=int, default=4, help="with --time: turns of each mode (default %(default)s)")
+    parser.add_argument("--steps", type=int, default=15, help="with --time: steps of a turn (default %(default)s)")
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder (default %(default)s)")
     parser.add_argument("--device", choices=("auto", "cuda", "sim", "cpu"), default="auto", help=argparse.SUPPRESS)
     parser.add_argument("--eager", action="store_true", help=argparse.SUPPRESS)  # is the workload itself sound?
@@ -40,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--child", metavar="NAME", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.child:
-        return _child(options.child, options.device, options.eager)
+        return _child(options.child, options.device, options.eager, options.time)
     from paramgraph_kit.bench.corpus import corpus
 
     cases = corpus(options.only)
@@ -50,11 +53,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     device = options.device if options.device != "auto" else _device()
     if device == "sim":
         cases = [case for case in cases if case.simulated]
-    return _parent([(case.family, case.name) for case in cases], device, options)
-
-
-def _parent(names: list[tuple[str, str]], device: str, options: argparse.Namespace) -> int:
     options.out.mkdir(parents=True, exist_ok=True)
+    if options.time:
+        if device != "cuda" and options.device == "auto":
+            print("corpus --time: no GPU here; it measures real launches only", file=sys.stderr)
+            return 2
+        return _time([case.name for case in cases if case.timed], device, options)
+    return _check([(case.family, case.name) for case in cases], device, options)
+
+
+def _check(names: list[tuple[str, str]], device: str, options: argparse.Namespace) -> int:
     journal = options.out / "corpus.jsonl"
     kept = read(journal)
     if options.missing:
@@ -74,13 +82,49 @@ def _parent(names: list[tuple[str, str]], device: str, options: argparse.Namespa
                 file.write(json.dumps(row) + "\n")
                 file.flush()
                 print(_line(row), file=sys.stderr, flush=True)
-    result = {"source": _source(device), "rows": list(kept.values())}
-    (options.out / "corpus.json").write_text(json.dumps(result, indent=1) + "\n")
-    journal.write_text("".join(json.dumps(row) + "\n" for row in kept.values()))
-    text = markdown(result)
-    (options.out / "corpus.md").write_text(text)
-    print(text)
+    _rewrite(journal, kept)
+    print(write(options.out, device))
     return 1 if any(kept[name]["status"] in BAD for _, name in names if name in kept) else 0
+
+
+def _time(names: list[str], device: str, options: argparse.Namespace) -> int:
+    from paramgraph_kit.bench.corpus import timing
+
+    journal = options.out / "corpus_times.jsonl"
+    kept = read(journal)
+    if options.missing:
+        names = [name for name in names if not kept.get(name, {}).get("us")]
+    started = time.monotonic()
+    start = timing.started([*COMMAND, "--time", "--device", device, "--child"], options.limit)
+    with journal.open("a") as file:
+        for rows in timing.in_batches(names, start, options.jobs, options.rounds, options.steps):
+            for row in rows:
+                kept[row["workload"]] = row
+                file.write(json.dumps(row) + "\n")
+                print(f"{row['workload']}: {row.get('us') or row.get('error')}", file=sys.stderr)
+            file.flush()
+            if options.budget is not None and time.monotonic() - started > options.budget:
+                break
+    _rewrite(journal, kept)
+    print(write(options.out, device))
+    return 1 if any("error" in kept[name] for name in names if name in kept) else 0
+
+
+def _rewrite(journal: Path, rows: dict[str, Row]) -> None:
+    journal.write_text("".join(json.dumps(row) + "\n" for row in rows.values()))
+
+
+def write(out: Path, device: str) -> str:
+    """corpus.json and corpus.md from what both phases have left in ``out``; returns the Markdown."""
+    result = {
+        "source": _source(device),
+        "rows": [*read(out / "corpus.jsonl").values()],
+        "times": [*read(out / "corpus_times.jsonl").values()],
+    }
+    (out / "corpus.json").write_text(json.dumps(result, indent=1) + "\n")
+    text = markdown(result)
+    (out / "corpus.md").write_text(text)
+    return text
 
 
 def read(journal: Path) -> dict[str, Row]:
@@ -126,11 +170,11 @@ def _last(lines: Iterable[str], status: int) -> str:
     return said[-1] if said else f"exit status {status} and no output"
 
 
-def _child(name: str, device: str, eager: bool) -> int:
+def _child(name: str, device: str, eager: bool, timed: bool) -> int:
     import torch
 
     from paramgraph_kit.bench.corpus import check as checking
-    from paramgraph_kit.bench.corpus import corpus
+    from paramgraph_kit.bench.corpus import corpus, timing
     from paramgraph_kit.bench.corpus.case import missing
 
     if device == "cpu":
@@ -141,6 +185,9 @@ def _child(name: str, device: str, eager: bool) -> int:
         where = select()
     case = next(case for case in corpus() if case.name == name)
     reason = missing(case, where)
+    if timed:
+        timing.result_line(timing.skip(name, reason) if reason else timing.measure(case, where, timing.turns()))
+        return 0
     if reason:
         row: Row = {"status": "skipped", "error": reason}
     else:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from paramgraph_kit.bench.corpus.timing import MODES, ratio, summary
+
 Row = dict[str, Any]
 ORDER = ("wrong", "missed", "failed", "ungraphed", "refused", "equal", "skipped", "eager")
 MEANING = {
@@ -41,7 +43,39 @@ def markdown(result: Row) -> str:
             f"| {row['workload']} | {row['status']} | {_tensors(row)} | {_kernels(row)} | {_peak(row)} | "
             f"{row.get('process_s', '')} | {_why(row)} |"
         )
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_times(result.get("times", []))]) + "\n"
+
+
+def _times(rows: list[Row]) -> list[str]:
+    if not rows:
+        return []
+    found = summary(rows)
+    worst = found["worst_over_better"]
+    lines = [
+        "",
+        (
+            f"Total time of a step in microseconds, medians, all modes in turns in one process; "
+            f"{found['workloads']} workloads. Geometric mean of paramgraph over graph trees: "
+            f"{found['geometric_mean_over_trees']} ({found['compared_with_trees']} workloads that trees can run). "
+            f"Worst over the better of the others: {worst and worst['ratio']} ({worst and worst['workload']})."
+        ),
+        "",
+        f"| workload | {' | '.join(MODES)} | over trees | over the better |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in sorted(rows, key=lambda row: -(ratio(row, *MODES[:2]) or 0)):
+        cells = [_time(row, mode) for mode in MODES]
+        ratios = [ratio(row, "graph trees"), ratio(row, "no graphs", "graph trees")]
+        cells += ["-" if r is None else f"{r:.2f}" for r in ratios]
+        lines.append(f"| {row['workload']} | {' | '.join(cells)} |")
+    return lines
+
+
+def _time(row: Row, mode: str) -> str:
+    if mode in row.get("us", {}):
+        return f"{row['us'][mode]:.0f}"
+    error = row.get("errors", {}).get(mode, row.get("error", "-"))
+    return str(error)[:60].replace("|", "\\|")
 
 
 def _tensors(row: Row) -> str:
