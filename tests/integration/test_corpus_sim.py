@@ -1,0 +1,50 @@
+"""The part of the corpus that the simulated device can run, compared bit for bit as on a GPU."""
+
+from __future__ import annotations
+
+import gc
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from paramgraph_kit.bench import corpus_command
+from paramgraph_kit.bench.corpus import Case, corpus
+from paramgraph_kit.bench.corpus.check import check
+from paramgraph_kit.driver.select import device
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU runs the whole corpus instead")
+SIMULATED = [case for case in corpus() if case.simulated]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_compiled_before() -> None:
+    torch.compiler.reset()
+    gc.collect()  # the report speaks of every graph that is alive
+
+
+@pytest.mark.parametrize("case", [c for c in SIMULATED if not c.expect], ids=lambda case: case.name)
+def test_a_workload_is_equal_bit_for_bit_and_wholly_in_graphs(case: Case) -> None:
+    # GIVEN a workload WHEN every step is compared at moved addresses THEN nothing differs, and every kernel is graphed
+    row = check(case, device())
+    assert (row["status"], row["different"], row["baseline_differs_from_itself"]) == ("equal", 0, 0)
+    assert row["launches"] > 0
+    assert row["strict"]
+    assert row["kernels_in_graphs"] == row["kernels"] > 0
+
+
+@pytest.mark.parametrize("case", [c for c in SIMULATED if c.expect], ids=lambda case: case.name)
+def test_what_no_graph_may_take_is_refused_and_right(case: Case) -> None:
+    # GIVEN a workload that hides something WHEN compared THEN it is right, and the report says why it is not graphed
+    row = check(case, device())
+    assert (row["status"], row["different"]) == ("refused", 0)
+    assert any(reason.startswith(f"{case.expect[0]}: ") for reason in row["reasons"])
+
+
+def test_the_command_runs_a_workload_in_a_process_of_its_own(tmp_path: Path) -> None:
+    # GIVEN the command WHEN one workload is run THEN its row is in the journal and in the table, labelled as simulated
+    assert corpus_command.main(["--only", "held outputs", "--out", str(tmp_path)]) == 0
+    row = json.loads((tmp_path / "corpus.jsonl").read_text())
+    assert (row["workload"], row["family"], row["status"]) == ("held outputs", "state", "equal")
+    assert (tmp_path / "corpus.md").read_text().startswith("simulated device")

@@ -1,0 +1,175 @@
+"""The corpus without a compiler: what is in it, that every workload runs, what a comparison notices, the table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from paramgraph_kit.bench.corpus import FAMILIES, Case, corpus
+from paramgraph_kit.bench.corpus.case import missing, normal, tensors
+from paramgraph_kit.bench.corpus.check import _verdict, compare, eager
+from paramgraph_kit.bench.corpus.refusal import EXPECTED
+from paramgraph_kit.bench.corpus.table import markdown
+from paramgraph_kit.bench.corpus.timing import ratio, summary
+
+CPU = torch.device("cpu")
+OWN = [case for case in corpus() if not case.needs]
+SOURCE = dict.fromkeys(("device", "driver", "torch", "python", "date", "command"), "x")
+
+
+def test_the_corpus_is_large_and_every_name_is_used_once() -> None:
+    # GIVEN the corpus WHEN counted THEN it has every family and at least 60 workloads besides those that are refused
+    families = Counter(case.family for case in corpus())
+    assert set(families) == set(FAMILIES)
+    assert sum(n for family, n in families.items() if family != "refusal") >= 60
+    assert max(Counter(case.name for case in corpus()).values()) == 1
+
+
+def test_a_family_is_chosen_by_its_whole_name_and_a_workload_by_a_part() -> None:
+    # GIVEN parts of names WHEN asked for THEN a family's name never means workloads that happen to contain it
+    assert {case.family for case in corpus("training")} == {"training"}
+    assert [case.name for case in corpus("alexnet,held out")] == [
+        "alexnet inference",
+        "alexnet training",
+        "held outputs",
+    ]
+    assert corpus("no such workload") == []
+
+
+@pytest.mark.parametrize("case", OWN, ids=lambda case: case.name)
+def test_every_workload_of_our_own_runs_and_returns_tensors(case: Case) -> None:
+    # GIVEN a workload that needs no other package WHEN two steps are run THEN each returns what can be compared
+    assert eager(case, CPU)["compared"] >= 2
+
+
+@pytest.mark.parametrize("case", OWN, ids=lambda case: case.name)
+def test_inputs_depend_on_the_seed_and_on_nothing_else(case: Case) -> None:
+    # GIVEN a workload WHEN its inputs are made twice THEN they are equal for one seed, and others for the next
+    first, again, other = case.inputs(0, CPU), case.inputs(0, CPU), case.inputs(1, CPU)
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert any(a.shape != b.shape or not torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_what_a_workload_needs_and_is_not_here_is_said() -> None:
+    # GIVEN needs that this machine does not have WHEN asked THEN one line says which
+    def needing(*needs: str) -> Case:
+        return Case("x", lambda _: nn.Identity(), normal((1,)), lambda *_: [], needs=needs)
+
+    assert missing(needing("torch>=2.11", "numpy"), CPU) == ""
+    assert missing(needing("cuda:2"), CPU) == "needs 2 CUDA device(s), there are 0 of them"
+    assert missing(needing("no.such.package"), CPU) == "needs no.such.package, which is not installed"
+    assert missing(needing("numpy>=99"), CPU).startswith("needs numpy 99 or newer, this is ")
+
+
+def test_tensors_are_found_in_whatever_a_model_returns() -> None:
+    # GIVEN nested results WHEN flattened THEN order is kept and everything else is left out
+    a, b, c = torch.zeros(1), torch.ones(1), torch.ones(2)
+    found = tensors(({"x": a, "y": [b, None]}, 3, "text", c))
+    assert [id(t) for t in found] == [id(a), id(b), id(c)]
+
+
+class Scripted:
+    """Stands in for a Run: each step returns what the script says."""
+
+    optimizer = None
+    device = CPU
+
+    def __init__(self, *results: list[float]) -> None:
+        self.base = nn.Identity()
+        self._results = iter(results)
+
+    def step(self, _: int) -> list[Tensor]:
+        return [torch.tensor([x]) for x in next(self._results)]
+
+
+def _compared(*results: list[float]) -> tuple[int, int]:
+    run: Any = Scripted(*results)
+    row = compare(run, steps=1)
+    return row["different"], row["baseline_differs_from_itself"]
+
+
+def test_a_comparison_counts_what_differs_where_the_baseline_is_sure() -> None:
+    # GIVEN two ungraphed results and one from graphs WHEN compared THEN only what is certain is called different
+    nan = float("nan")
+    assert _compared([1.0, nan], [1.0, nan], [1.0, nan]) == (0, 0)
+    assert _compared([1.0, 2.0], [1.0, 2.0], [1.0, 2.5]) == (1, 0)
+    assert _compared([1.0, 2.0], [1.0, 2.1], [1.0, 7.0]) == (0, 1)
+    assert _compared([0.0, 2.0], [0.0, 2.0], [-0.0, 2.0]) == (1, 0)
+    assert _compared([1.0, 2.0], [1.0, 2.0], [1.0]) == (1, 0)
+
+
+def _judged(case: Case, **row: Any) -> str:
+    full = {"different": 0, "reasons": [], "launches": 3, "kernels": 2, "kernels_in_graphs": 2} | row
+    return str(_verdict(case, full)["status"])
+
+
+def test_a_verdict_never_takes_a_wrong_number_or_a_missed_reason_for_good() -> None:
+    # GIVEN a plain workload and one that must be refused
+    plain = Case("x", lambda _: nn.Identity(), normal((1,)), lambda *_: [])
+    refused = Case("x", lambda _: nn.Identity(), normal((1,)), lambda *_: [], expect=("opaque-node",))
+    graphed = Case("x", lambda _: nn.Identity(), normal((1,)), lambda *_: [], graphed=True)
+    # WHEN judged THEN what was launched, refused, missed and wrong are told apart
+    assert _judged(plain) == "equal"
+    assert _judged(plain, launches=0) == "ungraphed"
+    assert _judged(plain, different=1) == "wrong"
+    assert _judged(refused, reasons=["opaque-node: a host node"]) == "refused"
+    assert _judged(refused, reasons=["opaque-node: a host node"], different=1) == "wrong"
+    assert _judged(refused, reasons=["unexplained-word: a word"]) == "missed"
+    assert _judged(graphed, kernels_in_graphs=1) == "missed"
+
+
+def test_every_opaque_operation_is_a_workload() -> None:
+    # GIVEN the operations that hide something WHEN looked up THEN each is in the family with its code
+    from paramgraph_kit.bench.corpus.opaque import OPERATIONS
+
+    assert set(EXPECTED) == set(OPERATIONS)
+    codes = {case.name: case.expect for case in corpus("refusal")}
+    assert all(codes[name.replace("_", " ")] == ((code,) if code else ()) for name, (code, _, _) in EXPECTED.items())
+
+
+def test_the_table_begins_with_what_is_bad_and_counts_kernels() -> None:
+    # GIVEN rows of several statuses
+    rows = [
+        {
+            "workload": "good",
+            "status": "equal",
+            "compared": 8,
+            "different": 0,
+            "kernels": 9,
+            "kernels_in_graphs": 8,
+            "reasons": ["cpu-op: runs on cpu (a|b)"],
+            "peak_bytes": 3 << 20,
+            "process_s": 4.2,
+        },
+        {"workload": "bad", "status": "wrong", "compared": 8, "different": 2, "baseline_differs_from_itself": 1},
+        {"workload": "gone", "status": "failed", "error": "killed by SIGSEGV"},
+    ]
+    # WHEN drawn
+    text = markdown({"source": SOURCE, "rows": rows})
+    # THEN the worst comes first, with numbers and reasons
+    assert text.index("| bad | wrong | 8, 2 differ, 1 unstable without graphs |") < text.index("| gone | failed |")
+    assert "| good | equal | 8 | 8 / 9 | 3 | 4.2 | cpu-op: runs on cpu (a\\|b) |" in text
+    assert "| failed | 1 | an error, a crash, or no end in time |" in text
+
+
+def test_times_are_summed_up_over_what_could_run() -> None:
+    # GIVEN three workloads, one of which trees cannot run and one that nobody can
+    rows = [
+        {"workload": "a", "us": {"no graphs": 400.0, "graph trees": 100.0, "paramgraph": 50.0}, "errors": {}},
+        {"workload": "b", "us": {"no graphs": 100.0, "graph trees": 100.0, "paramgraph": 200.0}, "errors": {}},
+        {"workload": "c", "us": {"no graphs": 90.0, "paramgraph": 100.0}, "errors": {"graph trees": "no | way"}},
+        {"workload": "d", "error": "needs timm, which is not installed"},
+    ]
+    # WHEN summed up THEN the mean is over those with both, the worst over all that have another
+    found = summary(rows)
+    assert found["geometric_mean_over_trees"] == 1.0
+    assert found["compared_with_trees"] == 2
+    assert found["worst_over_better"] == {"ratio": 2.0, "workload": "b"}
+    assert ratio(rows[3], "no graphs") is None
+    text = markdown({"source": SOURCE, "rows": [], "times": rows})
+    assert "| c | 90 | no \\| way | 100 | - | 1.11 |" in text
+    assert text.index("| b | 100 |") < text.index("| c | 90 |") < text.index("| a | 400 | 100 | 50 | 0.50 | 0.50 |")
