@@ -1,23 +1,63 @@
-"""What ``diagnose`` returns: a failure that shows itself as text."""
+"""What ``diagnose`` returns: failures that show themselves as text."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from paramgraph_kit.trace.errors import ParamgraphError
 from paramgraph_kit.trace.model import Failure
 from paramgraph_kit.trace.wording import failure_text, one_line
 
 
 class Diagnosis:
-    """Why a capture failed, at which line of the user's, and what to write instead; ``failure`` has it as data."""
+    """What goes wrong, at which line of the user's, why, and what to write instead.
 
-    def __init__(self, failure: Failure) -> None:
-        self.failure = failure
+    ``failures`` has it as data, in the order of lines; ``notes`` are no problems, but good to know. It is false where
+    nothing was found, and has a length.
+    """
+
+    def __init__(self, failures: Sequence[Failure], heading: str = "", notes: Sequence[str] = ()) -> None:
+        self.failures = tuple(failures)
+        self.heading = heading
+        self.notes = tuple(notes)
+
+    @property
+    def failure(self) -> Failure:
+        """The first failure.
+
+        Raises:
+            ParamgraphError: nothing was found.
+        """
+        if not self.failures:
+            raise ParamgraphError("nothing was found, so there is no failure: ask len(diagnosis) first")
+        return self.failures[0]
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The code of every failure."""
+        return tuple(failure.code for failure in self.failures)
+
+    def __len__(self) -> int:
+        return len(self.failures)
+
+    def __iter__(self) -> Iterator[Failure]:
+        return iter(self.failures)
 
     def __str__(self) -> str:
-        return failure_text(self.failure)
+        parts = [self.heading] if self.heading else []
+        parts += [failure_text(failure) for failure in self.failures]
+        if self.notes:
+            parts.append("\n".join(one_line(f"  note   {note}") for note in self.notes))
+        # Of an exception there is one failure, and its notes belong to it.
+        return "\n\n".join(parts) if self.heading else "\n".join(parts)
 
     def __repr__(self) -> str:
+        if len(self.failures) != 1:
+            listed = ", ".join(
+                f"{f.code} at {f.frame.file}:{f.frame.line}" if f.frame else f.code for f in self.failures
+            )
+            return one_line(f"Diagnosis({len(self.failures)} problems{': ' if listed else ''}{listed})")
         frame = self.failure.frame
         where = f" at {frame.label()}" if frame else ""
         return one_line(f"Diagnosis({self.failure.code}: {self.failure.title}{where})")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 # Eager, although the verbs are lazy: the first import of a subpackage sets the attribute of that name on its parent,
 # and must not do so after ``paramgraph_kit.explore`` has become the function below.
+from paramgraph_kit._diagnose import diagnose as diagnose
 from paramgraph_kit.explore import Explorer
 from paramgraph_kit.trace import ParamgraphError, Trace
 from paramgraph_kit.trace import load as _load
@@ -21,7 +22,6 @@ from paramgraph_kit.trace import save as _save
 if TYPE_CHECKING:
     import torch
 
-    from paramgraph_kit._diagnosis import Diagnosis
     from paramgraph_kit.backend.report import Report
 
 
@@ -115,30 +115,6 @@ def watch(title: str = "watch") -> Iterator[Trace]:
 
     with watching(title, explain) as trace, pool_events(trace.pool_events):
         yield trace
-
-
-def diagnose(error: BaseException) -> Diagnosis:
-    """Why a capture failed: the real cause, your line, and what to write instead.
-
-    Args:
-        error: the exception that a failed capture raised.
-
-    Raises:
-        ParamgraphError: ``error`` is no exception.
-
-    Examples:
-        >>> diagnose(RuntimeError("CUDA graphs must be captured on a non-default stream."))
-        Diagnosis(default-stream: The capture was begun on the default stream)
-    """
-    from paramgraph_kit._diagnosis import Diagnosis
-    from paramgraph_kit.doctor import explain
-
-    if not isinstance(error, BaseException):
-        raise ParamgraphError(
-            f"diagnose takes the exception that a failed capture raised, not a {type(error).__name__}: "
-            "catch it with 'except Exception as error' and pass error"
-        )
-    return Diagnosis(explain(error))
 
 
 def explore(what: Any) -> Explorer:

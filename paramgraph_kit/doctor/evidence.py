@@ -14,6 +14,7 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 from types import CodeType, TracebackType
+from typing import Any
 
 from paramgraph_kit.trace.model import Frame
 
@@ -80,7 +81,7 @@ def gather(exception: BaseException) -> Evidence:
     code, line = traceback.tb_frame.f_code, traceback.tb_lineno
     text = linecache.getline(code.co_filename, line, traceback.tb_frame.f_globals).strip()
     frame = Frame(display_name(code.co_filename), line, code.co_name, text)
-    operations, exact = _operations(code, traceback, text)
+    operations, exact = operations_at(code, traceback.tb_lasti, traceback.tb_frame.f_globals, text)
     return Evidence(type(exception).__name__, message, cuda_code(exception), frame, operations, exact, files)
 
 
@@ -162,18 +163,20 @@ def _spot(traceback: TracebackType | None) -> tuple[TracebackType, tuple[str, ..
     return (spot, tuple(files)) if spot is not None else None
 
 
-def _operations(code: CodeType, traceback: TracebackType, line: str) -> tuple[tuple[str, ...], bool]:
-    """Operations of the expression that raised, or of the whole line where Python kept no columns."""
+def operations_at(
+    code: CodeType, instruction_at: int, names: dict[str, Any], line: str
+) -> tuple[tuple[str, ...], bool]:
+    """Operations of the expression at an instruction, or of the whole line where Python kept no columns."""
     # The position of "if x.any():" is that of the call; only the instruction tells that the bool failed.
-    instruction = dis.opname[code.co_code[traceback.tb_lasti]]
+    instruction = dis.opname[code.co_code[instruction_at]]
     if any(name in instruction for name in ("_IF_", "TO_BOOL", "UNARY_NOT", "CONTAINS_OP")):
         return ("bool", *_calls(line)), True
     if instruction.startswith("FORMAT_"):
         return ("format", *_calls(line)), True
-    positions = next(islice(code.co_positions(), traceback.tb_lasti // 2, None), (None,) * 4)
+    positions = next(islice(code.co_positions(), instruction_at // 2, None), (None,) * 4)
     start, end, left, right = positions
     if start is not None and end is not None and left is not None and right is not None:
-        lines = [linecache.getline(code.co_filename, n, traceback.tb_frame.f_globals) for n in range(start, end + 1)]
+        lines = [linecache.getline(code.co_filename, n, names) for n in range(start, end + 1)]
         raw = [text.encode() for text in lines]
         raw[-1] = raw[-1][:right]
         raw[0] = raw[0][left:]

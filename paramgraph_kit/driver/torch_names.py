@@ -125,6 +125,8 @@ NAMES: dict[str, TorchName] = {
         TorchName(
             "torch._dynamo.trace_rules:add", ("2.11", "2.13"), "files that Dynamo never compiles", "keep_dynamo_out"
         ),
+        TorchName("torch:_tensor_str", ("2.11", "2.13"), "to see that a tensor is printed"),
+        TorchName("torch.utils._python_dispatch:TorchDispatchMode", ("2.11", "2.13"), "every operation as it runs"),
         TorchName("torch._dynamo.utils:graph_break_reasons", ("2.11", "2.13"), "why a function became several graphs"),
         TorchName("torch._dynamo.backends.common:aot_autograd", ("2.11", "2.13"), "forward and backward FX graphs"),
         TorchName(

@@ -133,7 +133,7 @@ def test_diagnose_says_what_it_takes() -> None:
     wrong: Any = "CUDA error"
     assert message(lambda: pgk.diagnose(wrong)) == (
         "diagnose takes the exception that a failed capture raised, not a str: "
-        "catch it with 'except Exception as error' and pass error"
+        "catch it with 'except Exception as error' and pass error; or pass a function and its arguments"
     )
 
 

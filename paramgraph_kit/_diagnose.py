@@ -1,0 +1,107 @@
+"""The verb ``diagnose``: from an exception, from a function, or from a compiled model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from paramgraph_kit._diagnosis import Diagnosis
+from paramgraph_kit.trace.errors import ParamgraphError
+
+if TYPE_CHECKING:
+    from paramgraph_kit.doctor import FailureClass
+
+LIMIT_S = 30.0
+
+
+class Diagnose:
+    """Why a capture fails, at which line of yours, and what to write instead.
+
+    Give it what a failed capture raised, or a function with its arguments, or a compiled model.
+    ``diagnose.catalogue()`` lists all that it knows, ``diagnose.capture(graph)`` captures like ``torch.cuda.graph`` and
+    cleans up after a failure, ``diagnose.repair()`` cleans up after one of somebody else's.
+
+    Examples:
+        >>> diagnose(RuntimeError("CUDA graphs must be captured on a non-default stream."))
+        Diagnosis(default-stream: The capture was begun on the default stream)
+    """
+
+    def __call__(
+        self, what: Any, /, *args: Any, limit_s: float = LIMIT_S, confirm: bool = False, **kwargs: Any
+    ) -> Diagnosis:
+        """All that is wrong with a capture.
+
+        Args:
+            what: an exception; or a function, which is called eagerly two to five times; or what
+                ``torch.compile`` returned.
+            limit_s: for all calls of a function together, in seconds.
+            confirm: also capture the function for real, in a child process.
+
+        Raises:
+            ParamgraphError: ``what`` is none of these, or a capture is under way.
+
+        Examples:
+            >>> import torch
+            >>> import paramgraph_kit as pgk
+            >>> def f(x):
+            ...     return x * x.sum().item()
+            >>> pgk.diagnose(f, torch.ones(4, device=pgk.device())).codes
+            ('sync-item',)
+        """
+        if isinstance(what, BaseException):
+            return _from_exception(what)
+        if _is_compiled(what):
+            return _from_compiled(what, args, kwargs)
+        if not callable(what):
+            raise ParamgraphError(
+                f"diagnose takes the exception that a failed capture raised, not a {type(what).__name__}: "
+                "catch it with 'except Exception as error' and pass error; or pass a function and its arguments"
+            )
+        return _from_function(what, args, kwargs, limit_s, confirm)
+
+    def catalogue(self) -> tuple[FailureClass, ...]:
+        """Every known class of failure, each with a program that fails so and one that does not.
+
+        Examples:
+            >>> len(diagnose.catalogue()) > 60
+            True
+        """
+        from paramgraph_kit.doctor import catalogue
+
+        return catalogue()
+
+    def __repr__(self) -> str:
+        return "<paramgraph_kit.diagnose: an exception, a function or a compiled model>"
+
+
+diagnose = Diagnose()
+
+
+def _from_exception(error: BaseException) -> Diagnosis:
+    from paramgraph_kit.doctor import explain
+
+    return Diagnosis([explain(error)])
+
+
+def _is_compiled(what: Any) -> bool:
+    return hasattr(what, "_torchdynamo_orig_callable") or type(what).__name__ == "OptimizedModule"
+
+
+def _from_compiled(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Diagnosis:
+    raise ParamgraphError("diagnose of a compiled model is not there yet: use report(model)")
+
+
+def _from_function(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], limit_s: float, confirm: bool
+) -> Diagnosis:
+    from paramgraph_kit._verbs import device
+    from paramgraph_kit.doctor.examine import examine
+    from paramgraph_kit.driver.select import driver
+
+    device()
+    found = examine(function, args, kwargs, limit_s=limit_s)
+    name = getattr(function, "__qualname__", type(function).__name__)
+    count = len(found.problems)
+    where = f"{found.calls} calls on {driver().source().label()}, {found.operations} operations in one"
+    heading = f"{name}: {count or 'no'} problem{'' if count == 1 else 's'} ({where})"
+    return Diagnosis(found.problems, heading, found.notes)

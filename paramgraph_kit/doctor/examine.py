@@ -1,0 +1,335 @@
+"""From a function to all problems that its capture would have: it is run eagerly, watched, and its runs compared."""
+
+from __future__ import annotations
+
+import io
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.calls import WantsToExit, watched
+from paramgraph_kit.doctor.compare import differences
+from paramgraph_kit.doctor.evidence import first_line
+from paramgraph_kit.doctor.explain import explain
+from paramgraph_kit.doctor.host_state import Change, Holder, HostState
+from paramgraph_kit.doctor.keeper import Keeper, RandomState
+from paramgraph_kit.doctor.limit import TimeUp, at_most
+from paramgraph_kit.doctor.observer import Observer, Step
+from paramgraph_kit.doctor.places import Places, codes_in
+from paramgraph_kit.doctor.silent_rules import SILENT
+from paramgraph_kit.doctor.source_lines import written_at
+from paramgraph_kit.driver.select import driver, twin
+from paramgraph_kit.trace.errors import ParamgraphError
+from paramgraph_kit.trace.model import Failure, Frame
+
+
+@dataclass(slots=True)
+class Examination:
+    """What was found: problems, and what is no problem but good to know."""
+
+    problems: list[Failure] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    operations: int = 0  # on the device, in one call
+    calls: int = 0
+    result: Any = None
+
+
+@dataclass(slots=True)
+class _Call:
+    steps: list[Step]
+    found: list[Failure]
+    on_device: int
+    changes: list[Change]
+    random_drawn: bool
+    result: Any = None
+    ended: Failure | None = None  # why it did not return
+
+
+def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The frame below which everything is the user's."""
+    return function(*args, **kwargs)
+
+
+def examine(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, limit_s: float
+) -> Examination:
+    """Call ``function`` a few times and find all that a capture would refuse or freeze.
+
+    Tensors, gradients, generators, optimizers, the current stream and what the function changes in Python are put back.
+
+    Raises:
+        ParamgraphError: a capture is under way.
+    """
+    if driver().is_capturing():
+        raise ParamgraphError("diagnose(fn) runs fn eagerly, and a capture is under way: end it first")
+    watch = _Watch(function, args, kwargs, limit_s)
+    try:
+        return watch.examine()
+    finally:
+        watch.put_back()
+
+
+class _Watch:
+    def __init__(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], limit_s: float
+    ) -> None:
+        self.function, self.args, self.kwargs = function, args, kwargs
+        self.until = time.monotonic() + limit_s
+        self.limit_s = limit_s
+        self.state = HostState(function, args, kwargs)
+        self.random = RandomState()
+        self.gradients = torch.is_grad_enabled()
+        self.stream = twin().Stream()
+        self.number = 0
+
+    def put_back(self) -> None:
+        self.state.put_back()
+        self.random.put_back()
+        torch.set_grad_enabled(self.gradients)
+
+    def examine(self) -> Examination:
+        first = self.call(self.args, self.kwargs)
+        found = Examination(operations=first.on_device, result=first.result)
+        if first.ended is not None:
+            return self.finish(found, [first], [first.ended])
+        second = self.call(self.args, self.kwargs)
+        pair = [first, second]
+        silent = self.compare(*pair)
+        if second.ended is None and (silent or second.changes):
+            # Perhaps only the first call was different, as where something is made when it is needed first.
+            third = self.call(self.args, self.kwargs)
+            if third.ended is None:
+                pair = [second, third]
+                silent = self.compare(*pair)
+        ended = [call.ended for call in pair if call.ended is not None]
+        if not ended:
+            silent += self.frozen_arguments(pair[1], found)
+            self.frozen_names(pair[1], found)
+        return self.finish(found, pair, [*silent, *ended])
+
+    def finish(self, found: Examination, calls: list[_Call], more: list[Failure]) -> Examination:
+        problems = {(f.code, f.frame): f for call in calls for f in call.found}
+        problems |= {(f.code, f.frame): f for f in more if (f.code, f.frame) not in problems}
+        found.calls = self.number
+        found.problems = _without_echoes(list(problems.values()))
+        if not found.operations and not any(f.code in ("raises", "exits", "time-limit") for f in found.problems):
+            rule = SILENT["empty-graph"]
+            text = "no operation ran on the device in this thread"
+            found.problems.append(Failure("empty-graph", rule.title, text, None, rule.cause, rule.fix))
+        found.problems.sort(key=lambda f: (f.code in ("raises", "exits", "time-limit"), *_position(f.frame)))
+        if found.result is not None and not _has_tensor(found.result) and found.operations:
+            kind = type(found.result).__name__
+            found.notes.append(f"it returns a {kind} and no tensor: after a replay, only tensors have new values")
+        return found
+
+    def compare(self, a: _Call, b: _Call) -> list[Failure]:
+        """What differs between two calls, and what both left behind in Python."""
+        found = differences(a.steps, b.steps, random_drawn=a.random_drawn or b.random_drawn)
+        codes = list(codes_in(step.place.stack for step in b.steps))
+        codes += [f.__code__ for f in self.state.functions if f.__code__ not in codes and f.__name__ != "__init__"]
+        for change in b.changes:
+            if failure := _effect(change, written_at(change, codes)):
+                found.append(failure)
+        return found
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
+        """One call, after which the device and torch's own bookkeeping are as before; Python's state is the user's."""
+        self.number += 1
+        self.random.put_back() if self.number == 1 else self.random.perturb(self.number)
+        drawn_from = RandomState()
+        before = self.state.read()
+        cuda, target = twin(), driver()
+        keeper = Keeper()
+        places = Places(run.__code__)
+        at: list[Frame | None] = []
+        current = cuda.current_stream()
+        self.stream.wait_stream(current)
+        cuda.set_stream(self.stream)
+        observer = Observer(places, keeper, target.device, target.current_stream)
+        result, ended = None, None
+        quiet = redirect_stdout(io.StringIO()) if self.number > 1 else nullcontext()
+        try:
+            with quiet, _no_warnings(self.number > 1), watched(observer):
+                left = self.until - time.monotonic()
+                with at_most(left, lambda frame: at.append(_user_frame(places, frame))), observer:
+                    result = run(self.function, args, kwargs)
+        except TimeUp:
+            text = f"interrupted after {self.limit_s:g} s in all, in call {self.number}"
+            ended = _ended("time-limit", text, at[0] if at else None)
+        except (SystemExit, WantsToExit) as error:
+            ended = _ended("exits", f"{type(error).__name__}({error})", explain(error).frame)
+        except Exception as error:
+            ended = _raised(error)
+        finally:
+            cuda.set_stream(current)
+            torch.set_grad_enabled(self.gradients)
+            lost = _synchronize(cuda)
+            if lost is None:
+                keeper.put_back()
+                current.wait_stream(self.stream)
+        if ended is None:
+            for place in observer.forks.unjoined():
+                observer.refused("CUDA error: capturing stream has unjoined work", 904, "wait_stream", place)
+        drawn = drawn_from.host_moved()
+        changes = self.state.changes(before)
+        self.state.put_back(torchs_only=True)
+        self.random.put_back_device()
+        return _Call(
+            observer.steps, list(observer.found.values()), observer.on_device, changes, drawn, result, ended or lost
+        )
+
+    def frozen_arguments(self, base: _Call, found: Examination) -> list[Failure]:
+        """Call once more with other numbers as arguments: what they decide is frozen."""
+        args = tuple(_other(value) for value in self.args)
+        kwargs = {name: _other(value) for name, value in self.kwargs.items()}
+        changed = [(i, a, b) for i, (a, b) in enumerate(zip(self.args, args, strict=True)) if a is not b]
+        named = [(name, self.kwargs[name], kwargs[name]) for name in kwargs if kwargs[name] is not self.kwargs[name]]
+        if not changed and not named:
+            return []
+        other = self.call(args, kwargs)
+        if other.ended is not None:
+            found.notes.append("with other numbers as arguments it fails, so what they decide could not be seen")
+            return []
+        names = ", ".join([f"argument {i + 1} = {a}" for i, a, _ in changed] + [f"{n} = {a}" for n, a, _ in named])
+        random_drawn = base.random_drawn or other.random_drawn
+        frozen = differences(base.steps, other.steps, random_drawn=random_drawn)
+        return [
+            Failure(f.code, f.title, f"{f.message} (tried other numbers for {names})", f.frame, f.cause, f.fix)
+            for f in frozen
+            if f.code not in ("host-random", "stale-input")
+        ]
+
+    def frozen_names(self, base: _Call, found: Examination) -> None:
+        """Call once more with other numbers in outer variables: they are candidates for parameters."""
+        numbers = self.state.numbers()
+        if not numbers:
+            return
+        held: list[tuple[Holder, Any]] = [(holder, holder.read()) for holder, _ in numbers]
+        for holder, value in held:
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                holder.write(_other(value))
+        try:
+            other = self.call(self.args, self.kwargs)
+        finally:
+            for holder, value in held:
+                holder.write(value)
+        if other.ended is not None:
+            return
+        for failure in differences(base.steps, other.steps, random_drawn=True):
+            if failure.code in ("scalar-frozen", "size-frozen", "cpu-scalar-frozen", "branch-frozen") and failure.frame:
+                names = [h.name for h, _ in numbers if h.name in failure.frame.text] or [h.name for h, _ in numbers]
+                what = "decides a branch" if failure.code == "branch-frozen" else "would be frozen"
+                found.notes.append(f"candidate for a parameter: {', '.join(names)} {what} at {failure.frame.label()}")
+
+
+def _other(value: Any) -> Any:
+    """Another number of the same kind, close by; anything else as it is."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, float):
+        return value * 1.25 + 0.0625
+    return value
+
+
+def _effect(change: Change, frame: Frame | None) -> Failure | None:
+    """What a change of Python's state means for a graph; None where no line of the user's makes it."""
+    if frame is None:
+        return None
+    what = f"{change.owner}.{change.name}" if change.owner else change.name
+    if change.kind == "container" and _keeps_tensor(change):
+        rule, text = SILENT["output-alias"], f"{what} keeps a new tensor at each call"
+    elif isinstance(change.after, torch.Tensor):
+        return None  # a tensor that is read again shows as a stale input
+    else:
+        rule = SILENT["host-counter"]
+        text = f"{what} went from {_brief(change.before)} to {_brief(change.after)} in one call"
+    return Failure(rule.code, rule.title, text, frame, rule.cause, rule.fix)
+
+
+def _keeps_tensor(change: Change) -> bool:
+    def parts(value: Any) -> list[Any]:
+        return list(value.values()) if isinstance(value, dict) else list(value)
+
+    device = driver().device.type
+    known = {id(part) for part in parts(change.before)}
+    return any(
+        isinstance(part, torch.Tensor) and part.device.type == device and id(part) not in known
+        for part in parts(change.after)
+    )
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, (int, float, str, bool)) or value is None:
+        return repr(value)[:40]
+    return f"{len(value)} entries" if hasattr(value, "__len__") else type(value).__name__
+
+
+def _without_echoes(problems: list[Failure]) -> list[Failure]:
+    """One line need not be told twice: what waits there, and what it freezes because of that."""
+    waits = {f.frame for f in problems if f.code not in SILENT}
+    echoes = ("scalar-frozen", "cpu-scalar-frozen", "host-random")
+    rng = {f.frame for f in problems if f.code == "host-random"}
+    return [
+        f
+        for f in problems
+        if not (f.code in echoes and f.frame in waits) and not (f.code == "cpu-scalar-frozen" and f.frame in rng)
+    ]
+
+
+def _position(frame: Frame | None) -> tuple[str, int]:
+    return (frame.file, frame.line) if frame else ("~", 0)
+
+
+def _has_tensor(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return True
+    if isinstance(value, dict):
+        return any(_has_tensor(part) for part in value.values())
+    if isinstance(value, (list, tuple)):
+        return any(_has_tensor(part) for part in value)
+    return hasattr(value, "__dict__") and any(isinstance(part, torch.Tensor) for part in vars(value).values())
+
+
+def _ended(code: str, said: str, frame: Frame | None) -> Failure:
+    rule = SILENT[code]
+    return Failure(code, rule.title, said, frame, rule.cause, rule.fix)
+
+
+def _raised(error: Exception) -> Failure:
+    found = explain(error)
+    if found.code == "unknown":
+        text = f"{type(error).__name__}: {first_line(str(error))}"
+        return _ended("raises", text, found.frame)
+    return found
+
+
+def _user_frame(places: Places, frame: FrameType | None) -> Frame | None:
+    return places.of(frame).frame()
+
+
+def _synchronize(cuda: Any) -> Failure | None:
+    """Wait for the device; the error of a kernel shows here at the latest."""
+    try:
+        cuda.synchronize()
+    except RuntimeError as error:
+        return explain(error)
+    return None
+
+
+@contextmanager
+def _no_warnings(quiet: bool) -> Iterator[None]:
+    """The same warning need not come from every call."""
+    if not quiet:
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,223 @@
+"""What a function can change in Python: variables, lists, dictionaries and objects that it can reach."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.evidence import is_library
+
+MOST = 20_000  # containers
+DEEP = 6
+_TORCHS = ("torch.optim", "torch.amp", "torch.nn")
+Container = list[Any] | dict[Any, Any] | set[Any] | deque[Any]
+
+
+@dataclass(slots=True)
+class Holder:
+    """Something that holds values and can be written: a cell, a global name, or a container."""
+
+    kind: str  # "cell", "global", "container", "attributes"
+    name: str  # of the variable, or under which the container was found
+    target: Any
+    of_torch: bool = False  # torch's own bookkeeping, not the user's
+
+    def read(self) -> Any:
+        """What it holds now; containers are copied, one level deep."""
+        if self.kind == "cell":
+            try:
+                return self.target.cell_contents
+            except ValueError:
+                return None
+        if self.kind == "global":
+            return self.target.get(self.name)
+        return self.target.copy()
+
+    def write(self, value: Any) -> None:
+        """Hold ``value`` again."""
+        if self.kind == "cell":
+            self.target.cell_contents = value
+        elif self.kind == "global":
+            self.target[self.name] = value
+        elif isinstance(self.target, list):
+            self.target[:] = value
+        else:
+            self.target.clear()
+            (self.target.extend if isinstance(self.target, deque) else self.target.update)(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A difference between two states: what is called ``name`` held ``before`` and then ``after``."""
+
+    kind: str  # of the holder
+    name: str
+    before: Any
+    after: Any
+    owner: str = ""  # what holds it is called so
+
+
+class HostState:
+    """All holders that a function, its arguments and its owner lead to, and what they hold."""
+
+    def __init__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.holders: list[Holder] = []
+        self.functions: list[types.FunctionType] = []  # of the user's own
+        self._seen: set[int] = set()
+        self._visit(function, "", 0)
+        for value in (*args, *kwargs.values()):
+            self._visit(value, "", 0)
+        self.kept = self.read()
+
+    def read(self) -> list[Any]:
+        """What all hold now."""
+        return [holder.read() for holder in self.holders]
+
+    def put_back(self, *, torchs_only: bool = False) -> None:
+        """Make all hold what they held at first."""
+        for holder, value in zip(self.holders, self.kept, strict=True):
+            if (holder.of_torch or not torchs_only) and not _same(holder.read(), value):
+                holder.write(value)
+
+    def changes(self, before: list[Any]) -> list[Change]:
+        """What the user's own hold now and did not hold then."""
+        found: list[Change] = []
+        for holder, then in zip(self.holders, before, strict=True):
+            now = holder.read()
+            if holder.of_torch or _same(now, then):
+                continue
+            if holder.kind == "attributes":
+                names = [key for key in {**then, **now} if not _same(then.get(key), now.get(key))]
+                found += [Change("attribute", str(n), then.get(n), now.get(n), holder.name) for n in names]
+            else:
+                found.append(Change(holder.kind, holder.name, then, now))
+        return found
+
+    def numbers(self) -> list[tuple[Holder, int | float]]:
+        """Variables that hold a number and are not written in capitals, as constants are."""
+        return [
+            (holder, value)
+            for holder, value in zip(self.holders, self.kept, strict=True)
+            if holder.kind in ("cell", "global")
+            and isinstance(value, (int, float))
+            and not isinstance(value, bool)
+            and not holder.name.isupper()
+        ]
+
+    def _visit(self, value: Any, name: str, depth: int) -> None:
+        if depth > DEEP or id(value) in self._seen or len(self.holders) > MOST:
+            return
+        if value is None or isinstance(value, (int, float, complex, str, bytes, torch.Tensor, type, types.ModuleType)):
+            return
+        self._seen.add(id(value))
+        if isinstance(value, functools.partial):
+            for part in (value.func, *value.args, *value.keywords.values()):
+                self._visit(part, name, depth)
+        elif isinstance(value, types.MethodType):
+            self._visit(value.__func__, name, depth)
+            self._visit(value.__self__, "self", depth)
+        elif isinstance(value, types.FunctionType):
+            self._function(value, depth)
+        elif isinstance(value, (list, dict, set, deque)):
+            self._container(value, name, depth, of_torch=False)
+        elif isinstance(value, (tuple, frozenset)):
+            for part in value:
+                self._visit(part, name, depth + 1)
+        else:
+            self._object(value, name, depth)
+
+    def _function(self, function: types.FunctionType, depth: int) -> None:
+        function = getattr(function, "__wrapped__", function)
+        if not isinstance(function, types.FunctionType) or is_library(function.__code__.co_filename):
+            return
+        self.functions.append(function)
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            self.holders.append(Holder("cell", name, cell))
+            self._visit(self.holders[-1].read(), name, depth + 1)
+        for name in sorted(_names(function.__code__)):
+            if name in function.__globals__:
+                self.holders.append(Holder("global", name, function.__globals__))
+                self._visit(function.__globals__[name], name, depth + 1)
+
+    def _container(self, value: Container, name: str, depth: int, *, of_torch: bool) -> None:
+        self.holders.append(Holder("container", name, value, of_torch))
+        if len(value) > 2000:
+            return
+        for part in list(value.values()) if isinstance(value, dict) else list(value):
+            if of_torch and isinstance(part, (list, dict)):
+                self._container(part, name, depth + 1, of_torch=True)
+            else:
+                self._visit(part, name, depth + 1)
+
+    def _object(self, value: Any, name: str, depth: int) -> None:
+        attributes = getattr(value, "__dict__", None)
+        if not isinstance(attributes, dict):
+            return
+        module = type(value).__module__ or ""
+        is_module = isinstance(value, torch.nn.Module)
+        torchs = module.startswith(_TORCHS)
+        if not torchs and not is_module and _of_library(type(value)):
+            return
+        own = not torchs and not _of_library(type(value))
+        self.holders.append(Holder("attributes", name, attributes, not own))
+        for key, part in list(attributes.items()):
+            if torchs and isinstance(part, (list, dict)) and not is_module:
+                self._container(part, key, depth + 1, of_torch=True)
+            elif is_module and key in ("_parameters", "_buffers", "_modules"):
+                self.holders.append(Holder("container", key, part, of_torch=True))
+                if key == "_modules":
+                    for child_name, child in part.items():
+                        self._visit(child, child_name, min(depth, DEEP - 1))
+            else:
+                self._visit(part, key, depth + 1)
+        for method in vars(type(value)).values() if own else ():
+            if isinstance(method, types.FunctionType):
+                self._function(method, depth + 1)
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """Global names that a function and those defined in it use."""
+    found = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found |= _names(constant)
+    return found
+
+
+def _of_library(kind: type) -> bool:
+    for value in vars(kind).values():
+        if isinstance(value, types.FunctionType) and not value.__code__.co_filename.startswith("<"):
+            return is_library(value.__code__.co_filename)
+    return kind.__module__ not in ("__main__", "builtins") and not _has_own_file(kind)
+
+
+def _has_own_file(kind: type) -> bool:
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return file is not None and not is_library(file)
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Identity for objects, value for numbers and text, and for containers that of their parts."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, (int, float, complex, str, bytes)):
+        return bool(a == b) or (a != a and b != b)  # nan is itself
+    if isinstance(a, dict):
+        return len(a) == len(b) and all(key in b and _same_part(value, b[key]) for key, value in a.items())
+    if isinstance(a, (list, deque)):
+        return len(a) == len(b) and all(_same_part(x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, set):
+        return bool(a == b)
+    return False
+
+
+def _same_part(a: Any, b: Any) -> bool:
+    return a is b or (isinstance(a, (int, float, complex, str, bytes)) and type(a) is type(b) and _same(a, b))

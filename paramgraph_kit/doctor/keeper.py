@@ -1,0 +1,131 @@
+"""Puts tensors, gradients and generators back: what existed before is copied just before it is first written."""
+
+from __future__ import annotations
+
+import random
+import sys
+
+import torch
+
+from paramgraph_kit.driver.select import twin
+
+
+class Keeper:
+    """What one call of the user's function changes, and how to undo that."""
+
+    def __init__(self) -> None:
+        self.made: set[int] = set()  # storages that came to be during the call
+        self._written: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
+        self._generators: dict[int, tuple[torch.Generator, torch.Tensor]] = {}
+
+    def is_outside(self, tensor: torch.Tensor) -> bool:
+        """Whether the memory of a tensor was there before the call."""
+        return storage_key(tensor) not in self.made
+
+    def note_made(self, tensor: torch.Tensor) -> None:
+        """A tensor came out of an operation that did not get its memory."""
+        key = storage_key(tensor)
+        if key not in self._written:
+            self.made.add(key)
+
+    def before_write(self, tensor: torch.Tensor) -> None:
+        """Copy memory from outside before its first write."""
+        key = storage_key(tensor)
+        if not key or key in self.made or key in self._written:
+            return
+        storage = tensor.untyped_storage()
+        with torch.no_grad():
+            flat = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
+            self._written[key] = (flat, flat.clone())
+
+    def note_leaf(self, tensor: torch.Tensor) -> None:
+        """Remember the gradient of a parameter."""
+        if id(tensor) not in self._gradients:
+            self._gradients[id(tensor)] = (tensor, tensor.grad)
+
+    def note_leaves_of(self, tensor: torch.Tensor) -> None:
+        """Remember the gradients of all that a result from outside was made of."""
+        todo, seen = [tensor.grad_fn], set()
+        while todo:
+            node = todo.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            if (leaf := getattr(node, "variable", None)) is not None:
+                self.note_leaf(leaf)
+            todo += [following for following, _ in node.next_functions]
+
+    def note_generator(self, generator: torch.Generator) -> None:
+        """Remember the state of a generator of the user's."""
+        if id(generator) not in self._generators:
+            self._generators[id(generator)] = (generator, generator.get_state())
+
+    def gradient_of(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The gradient that a parameter had before the call."""
+        found = self._gradients.get(id(tensor))
+        return found[1] if found else None
+
+    def is_written(self, tensor: torch.Tensor) -> bool:
+        """Whether the call has written memory from outside that this tensor has."""
+        return storage_key(tensor) in self._written
+
+    def put_back(self) -> None:
+        """Undo everything."""
+        with torch.no_grad():
+            for flat, saved in self._written.values():
+                flat.copy_(saved)
+        for tensor, gradient in self._gradients.values():
+            if tensor.grad is not gradient:
+                tensor.grad = gradient
+        for generator, state in self._generators.values():
+            generator.set_state(state)
+        self._written.clear()
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    """What names the memory of a tensor while it lives; 0 for tensors without memory."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):
+        return 0
+
+
+class RandomState:
+    """Every default generator: the CPU's, the device's, Python's and numpy's."""
+
+    def __init__(self) -> None:
+        self._cuda = twin()
+        self._device = self._cuda.get_rng_state()
+        self._cpu = torch.get_rng_state()
+        self._python = random.getstate()
+        self._numpy = sys.modules["numpy"].random.get_state() if "numpy" in sys.modules else None
+
+    def put_back(self) -> None:
+        """All as it was."""
+        self.put_back_device()
+        torch.set_rng_state(self._cpu)
+        random.setstate(self._python)
+        if self._numpy is not None:
+            sys.modules["numpy"].random.set_state(self._numpy)
+
+    def put_back_device(self) -> None:
+        """The device's alone."""
+        self._cuda.set_rng_state(self._device)
+
+    def perturb(self, number: int) -> None:
+        """Other numbers on the host; the device draws the same ones."""
+        self.put_back()
+        torch.default_generator.manual_seed(977 * number + 1)
+        random.seed(977 * number + 1)
+        if self._numpy is not None:
+            sys.modules["numpy"].random.seed(977 * number + 1)
+
+    def host_moved(self) -> bool:
+        """Whether numbers have been drawn on the host since."""
+        if random.getstate() != self._python or not torch.equal(torch.get_rng_state(), self._cpu):
+            return True
+        if self._numpy is None:
+            return False
+        now, then = sys.modules["numpy"].random.get_state(), self._numpy
+        return bool(now[2] != then[2] or (now[1] != then[1]).any())

@@ -1,0 +1,74 @@
+"""A time limit for a call in this thread."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+AGAIN_S = 0.5  # how often a call that swallows the interruption is interrupted again
+
+
+class TimeUp(BaseException):
+    """The call took too long."""
+
+
+@contextmanager
+def at_most(seconds: float, interrupted: Callable[[FrameType | None], None]) -> Iterator[None]:
+    """Raise TimeUp in the body after ``seconds``, telling ``interrupted`` where it was.
+
+    In the main thread a signal does it, which also ends sleeps; elsewhere Python's own interruption, which waits for
+    the next bytecode. Neither ends a call into C that never returns.
+    """
+    if threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer"):
+        with _by_signal(seconds, interrupted):
+            yield
+    else:
+        with _by_thread(seconds):
+            yield
+
+
+@contextmanager
+def _by_signal(seconds: float, interrupted: Callable[[FrameType | None], None]) -> Iterator[None]:
+    def up(number: int, frame: FrameType | None) -> None:
+        interrupted(frame)
+        raise TimeUp
+
+    before = signal.signal(signal.SIGALRM, up)
+    started = time.monotonic()
+    left, interval = signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001), AGAIN_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        if left:  # somebody else's alarm goes on, and rings at once if its time has come
+            signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - started), 0.001), interval)
+
+
+@contextmanager
+def _by_thread(seconds: float) -> Iterator[None]:
+    me, done = ctypes.c_ulong(threading.get_ident()), threading.Event()
+    lock = threading.Lock()
+
+    def ring() -> None:
+        wait = seconds
+        while not done.wait(wait):
+            with lock:
+                if not done.is_set():
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(me, ctypes.py_object(TimeUp))
+            wait = AGAIN_S
+
+    clock = threading.Thread(target=ring, name="diagnose: time limit", daemon=True)
+    clock.start()
+    try:
+        yield
+    finally:
+        with lock:
+            done.set()
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(me, None)
+        clock.join()

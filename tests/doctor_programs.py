@@ -1,0 +1,354 @@
+"""Functions with planted problems, each marked at its line, and sound ones: for the simulator and for a GPU alike.
+
+A program defines ``f`` and ``inputs``; ``# problem: CODE`` stands at the line that the doctor has to name.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+from pathlib import Path
+from typing import Any
+
+HEAD = """\
+import random
+import time
+import torch
+from torch import nn
+from torch.nn import functional as F
+import paramgraph_kit as pgk
+cuda, device = pgk.cuda, pgk.device()
+x = torch.randn(4, 4, device=device)
+inputs = (x,)
+"""
+
+
+def program(text: str, file: Path) -> dict[str, Any]:
+    """Run a program from a file of its own; returns its names."""
+    file.write_text(HEAD + text)
+    linecache.checkcache(str(file))
+    names: dict[str, Any] = {"__name__": "planted"}
+    exec(compile(file.read_text(), str(file), "exec"), names)
+    return names
+
+
+def marked(text: str) -> set[tuple[str, int]]:
+    """(code, line) of every planted problem."""
+    lines = (HEAD + text).splitlines()
+    return {
+        (code, n)
+        for n, line in enumerate(lines, 1)
+        if (mark := re.search(r"# problem: (.+)$", line))
+        for code in mark[1].split()
+    }
+
+
+SEVEN = """
+side = cuda.Stream()
+kept = []
+
+def f(x):
+    mean = x.mean().item()  # problem: sync-item
+    y = x * mean
+    y = y[y > 0]  # problem: dynamic-shape
+    table = torch.tensor([1.0, 2.0], device=device)  # problem: tensor-literal
+    cuda.synchronize()  # problem: synchronize
+    y = y * random.random()  # problem: host-random
+    side.wait_stream(cuda.current_stream())
+    with cuda.stream(side):
+        z = x * 2  # problem: unjoined-work
+    kept.append(y)  # problem: output-alias
+    return y.sum() * table
+"""
+
+PLANTED = {
+    "branch on the device": """
+def f(x):
+    if x.sum() > 100:  # problem: data-dependent-branch
+        x = x + 1
+    return x
+""",
+    "branch on a counter": """
+step = 0
+def f(x):
+    global step
+    step += 1  # problem: host-counter
+    if step % 2:  # problem: branch-frozen
+        x = x.relu()
+    return x * 2
+""",
+    "counter as a number": """
+step = 0
+def f(x):
+    global step
+    step += 1  # problem: host-counter
+    return x * step  # problem: scalar-frozen
+""",
+    "attribute": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+    def forward(self, x):
+        self.calls += 1  # problem: host-counter
+        return x * self.calls  # problem: scalar-frozen
+f = Model()
+""",
+    "size": """
+n = 1
+def f(x):
+    global n
+    n = n % 3 + 1  # problem: host-counter
+    return x[:n].sum()  # problem: size-frozen
+""",
+    "loop": """
+n = 1
+def f(x):
+    global n
+    n = n % 3 + 1  # problem: host-counter
+    for _ in range(n):  # problem: branch-frozen
+        x = x + 1
+    return x
+""",
+    "time": """
+def f(x):
+    return x * time.time()  # problem: scalar-frozen
+""",
+    "a CPU tensor of one element": """
+k = torch.tensor(2.0)
+def f(x):
+    return x * k  # problem: cpu-scalar-frozen
+""",
+    "host random numbers in a tensor": """
+def f(x):
+    return x * torch.rand(()).item()  # problem: host-random
+""",
+    "another input at each call": """
+batches = iter([torch.randn(4, 4, device=device) for _ in range(9)])
+def f(x):
+    return x + next(batches)  # problem: stale-input
+""",
+    "state that is exchanged": """
+state = torch.zeros(4, 4, device=device)
+def f(x):
+    global state
+    state = state * 0.9 + x  # problem: stale-input
+    return state
+""",
+    "print": """
+def f(x):
+    print("loss")  # problem: host-counter
+    return x * 2
+""",
+    "print of a tensor": """
+def f(x):
+    print(x)  # problem: print
+    return x * 2
+""",
+    "copy to the CPU": """
+def f(x):
+    y = x * 2
+    y.cpu()  # problem: copy-to-cpu
+    return y
+""",
+    "copy to the GPU": """
+c = torch.randn(4, 4)
+def f(x):
+    return x + c.to(device, non_blocking=True)  # problem: copy-to-gpu
+""",
+    "pinned, but blocking": """
+c = torch.randn(4, 4).pin_memory()
+def f(x):
+    y = x.clone()
+    y.copy_(c)  # problem: copy-to-gpu
+    return y
+""",
+    "a list as index": """
+def f(x):
+    return x[[2, 0, 1]]  # problem: cpu-index
+""",
+    "assignment through a mask": """
+v = torch.zeros(int((x > 0).sum()), device=device)
+def f(x):
+    y = x.clone()
+    y[x > 0] = v  # problem: mask-assignment
+    return y
+""",
+    "a size that is counted": """
+i = torch.tensor([0, 2], device=device)
+def f(x):
+    return F.one_hot(i), x * 2  # problem: hidden-size
+""",
+    "linear algebra": """
+a = torch.eye(4, device=device)
+def f(x):
+    return torch.linalg.inv(a) @ x  # problem: linalg-check
+""",
+    "events": """
+e = cuda.Event()
+def f(x):
+    y = x * 2
+    e.record()
+    e.query()  # problem: captured-event
+    return y
+""",
+    "the default stream": """
+def f(x):
+    with cuda.stream(cuda.default_stream()):
+        y = x * 2  # problem: work-elsewhere
+    return y
+""",
+    "a stream that was never forked": """
+side = cuda.Stream()
+def f(x):
+    with cuda.stream(side):
+        y = x * 2  # problem: work-elsewhere
+    cuda.current_stream().wait_stream(side)  # problem: isolation
+    return y
+""",
+    "an optimizer": """
+p = nn.Parameter(torch.ones(4, 4, device=device))
+opt = torch.optim.Adam([p], lr=0.1)
+def f(x):
+    opt.zero_grad()
+    (p * x).sum().backward()
+    opt.step()  # problem: optimizer-not-capturable
+""",
+    "gradients from outside": """
+p = nn.Parameter(torch.ones(4, 4, device=device))
+opt = torch.optim.SGD([p], lr=0.1)
+(p * x).sum().backward()
+def f(x):
+    opt.step()  # problem: gradients-rebound
+""",
+    "a schedule": """
+p = nn.Parameter(torch.ones(4, 4, device=device))
+opt = torch.optim.SGD([p], lr=0.1)
+rate = 0.1
+def f(x):
+    global rate
+    rate *= 0.5  # problem: host-counter
+    opt.param_groups[0]["lr"] = rate
+    opt.zero_grad()
+    (p * x).sum().backward()
+    opt.step()  # problem: learning-rate-frozen
+""",
+    "code that knows of captures": """
+def f(x):
+    if cuda.is_current_stream_capturing():  # problem: capture-aware-code
+        return x
+    return x * 2
+""",
+    "seeding": """
+def f(x):
+    torch.manual_seed(0)  # problem: reseeded
+    return F.dropout(x)
+""",
+    "a loss from outside": """
+p = nn.Parameter(torch.ones(4, 4, device=device))
+loss = (p * x).sum()
+def f(x):
+    loss.backward(retain_graph=True)  # problem: legacy-stream
+    return x * 2
+""",
+    "through a helper": """
+def helper(a):
+    return a.max().item()  # problem: sync-item
+
+class Wrapped(nn.Module):
+    def forward(self, x):
+        return x / helper(x)
+
+f = Wrapped()
+""",
+}
+
+SOUND = {
+    "a module": """
+f = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.BatchNorm1d(8), nn.Dropout(), nn.Linear(8, 4)).to(device)
+""",
+    "masks with numbers": """
+def f(x):
+    y = x.clone()
+    y[y > 0] = -1.0
+    return torch.where(y < 0, y, 0.0).masked_fill(y > 1, 2.0)
+""",
+    "a fork that is joined": """
+side = cuda.Stream()
+def f(x):
+    side.wait_stream(cuda.current_stream())
+    with cuda.stream(side):
+        y = x * 2
+    z = x + 1
+    cuda.current_stream().wait_stream(side)
+    return y + z
+""",
+    "events that fork and join": """
+side, begin, end = cuda.Stream(), cuda.Event(), cuda.Event()
+def f(x):
+    begin.record()
+    side.wait_event(begin)
+    with cuda.stream(side):
+        y = x * 2
+        end.record()
+    cuda.current_stream().wait_event(end)
+    return y + 1
+""",
+    "random numbers of the device": """
+def f(x):
+    return x * torch.rand(4, 4, device=device) + torch.randn_like(x)
+""",
+    "a step": """
+p = nn.Parameter(torch.ones(4, 4, device=device))
+opt = torch.optim.SGD([p], lr=0.1, momentum=0.9)
+def f(x):
+    loss = (p * x).sum()
+    loss.backward()
+    opt.step()
+    opt.zero_grad()
+    return loss.detach()
+""",
+    "gradients that add up, and clipping": """
+m = nn.Linear(4, 4).to(device)
+def f(x):
+    loss = m(x).square().mean()
+    loss.backward()
+    nn.utils.clip_grad_norm_(m.parameters(), 1.0)
+    return loss
+""",
+    "something that is made once": """
+class Cached(nn.Module):
+    cache = None
+    def forward(self, x):
+        if self.cache is None:
+            self.cache = torch.arange(4.0, device=x.device)
+            self.most = self.cache.max().item()
+        return x + self.cache
+f = Cached()
+""",
+    "a copy to pinned memory": """
+pinned = torch.zeros(4, 4).pin_memory()
+def f(x):
+    y = x * 2
+    pinned.copy_(y, non_blocking=True)
+    return y
+""",
+    "in place": """
+buffer = torch.zeros(4, 4, device=device)
+def f(x):
+    buffer.mul_(0.9).add_(x)
+    return buffer * 2
+""",
+    "shapes are no values": """
+def f(x):
+    if x.shape[0] > 2 and x.dim() == 2:
+        x = x.reshape(-1)
+    return x.softmax(0)
+""",
+    "checkpoint": """
+from torch.utils.checkpoint import checkpoint
+m = nn.Linear(4, 4).to(device)
+def f(x):
+    checkpoint(lambda a: F.dropout(m(a)), x, use_reentrant=False).sum().backward()
+""",
+}

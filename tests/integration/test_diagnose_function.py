@@ -1,0 +1,264 @@
+"""All problems of a function in one call: planted ones are found at their lines, and sound code raises no alarm."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import paramgraph_kit as pgk
+from paramgraph_kit._diagnosis import Diagnosis
+from paramgraph_kit.trace import ParamgraphError
+from paramgraph_kit.trace.wording import failure_text
+from tests.doctor_programs import PLANTED, SEVEN, SOUND, marked, program
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
+DEVICE = pgk.device()
+
+
+@pytest.fixture(autouse=True)
+def recovered() -> Iterator[None]:
+    yield
+    pgk.cuda.recover()
+
+
+def found(diagnosis: Diagnosis) -> set[tuple[str, int]]:
+    return {(f.code, f.frame.line if f.frame else 0) for f in diagnosis.failures}
+
+
+def test_seven_planted_problems_are_found_in_one_call_with_their_lines(tmp_path: Path) -> None:
+    # GIVEN a function with seven different problems WHEN it is diagnosed once
+    names = program(SEVEN, tmp_path / "seven.py")
+    diagnosis = pgk.diagnose(names["f"], *names["inputs"])
+    # THEN all are found, at their lines, and nothing else
+    assert len(marked(SEVEN)) == len({code for code, _ in marked(SEVEN)}) == 7
+    assert found(diagnosis) == marked(SEVEN), str(diagnosis)
+    assert {f.frame.file for f in diagnosis.failures if f.frame} == {str(tmp_path / "seven.py")}
+    # and it is said in few lines each
+    assert all(len(failure_text(f).splitlines()) <= 12 for f in diagnosis.failures)
+
+
+@pytest.mark.parametrize("name", sorted(PLANTED))
+def test_a_planted_problem_is_found_at_its_line(name: str, tmp_path: Path) -> None:
+    # GIVEN one problem WHEN diagnosed THEN it is found there, and it is all that is found
+    names = program(PLANTED[name], tmp_path / "planted.py")
+    diagnosis = pgk.diagnose(names["f"], *names["inputs"])
+    assert found(diagnosis) == marked(PLANTED[name]), str(diagnosis)
+
+
+@pytest.mark.parametrize("name", sorted(SOUND))
+def test_sound_code_raises_no_alarm(name: str, tmp_path: Path) -> None:
+    # GIVEN code that captures and replays as eager runs WHEN diagnosed THEN nothing is found
+    names = program(SOUND[name], tmp_path / "sound.py")
+    assert list(pgk.diagnose(names["f"], *names["inputs"])) == []
+
+
+def training_step() -> tuple[Callable[[torch.Tensor], torch.Tensor], nn.Module, Any]:
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 1)).to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, capturable=True)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss: torch.Tensor = model(x).square().mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        return loss.detach()
+
+    return step, model, optimizer
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_nothing_of_the_caller_changes(warm: bool) -> None:
+    # GIVEN a training step that writes parameters, buffers, gradients and an optimizer's state
+    step, model, optimizer = training_step()
+    x = torch.randn(4, 4, device=DEVICE)
+    if warm:
+        step(x)
+    tensors = [*model.parameters(), *model.buffers(), x]
+    copies = [t.clone() for t in tensors]
+    gradients = [p.grad for p in model.parameters()]
+    values = [g.clone() if g is not None else None for g in gradients]
+    state = {p: dict(s) for p, s in optimizer.state.items()}
+    kept = {p: {k: v.clone() for k, v in s.items()} for p, s in state.items()}
+    random.seed(3)
+    host, device_state, python = torch.get_rng_state(), pgk.cuda.get_rng_state(), random.getstate()
+    stream = pgk.cuda.current_stream()
+    # WHEN it is diagnosed
+    assert list(pgk.diagnose(step, x)) == []
+    # THEN parameters, buffers, inputs and the optimizer's state have the same bits
+    assert all(torch.equal(a, b) for a, b in zip(tensors, copies, strict=True))
+    assert all(torch.equal(optimizer.state[p][k], v) for p, s in kept.items() for k, v in s.items())
+    assert {p: dict(s) for p, s in optimizer.state.items()}.keys() == state.keys()
+    # and gradients are the same tensors, with the same bits
+    assert all(a is p.grad for a, p in zip(gradients, model.parameters(), strict=True))
+    assert all(g is None or torch.equal(g, v) for g, v in zip(gradients, values, strict=True) if v is not None)
+    # and so are the random numbers to come, and the stream
+    assert torch.equal(torch.get_rng_state(), host)
+    assert torch.equal(pgk.cuda.get_rng_state(), device_state)
+    assert random.getstate() == python
+    assert pgk.cuda.current_stream() == stream
+    assert torch.is_grad_enabled()
+
+
+def test_what_the_function_changes_in_python_is_put_back() -> None:
+    # GIVEN a function that counts, collects and exchanges
+    names: dict[str, Any] = {"count": 0, "log": [], "table": {"a": 1}}
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        names["count"] += 1
+        names["log"].append(names["count"])
+        names["table"]["b"] = 2
+        return x * 2
+
+    # WHEN diagnosed THEN each is told, and afterwards all is as before
+    diagnosis = pgk.diagnose(f, torch.ones(2, device=DEVICE))
+    assert set(diagnosis.codes) == {"host-counter"}
+    assert names == {"count": 0, "log": [], "table": {"a": 1}}
+
+
+def test_numbers_that_a_variable_holds_are_candidates_for_parameters() -> None:
+    # GIVEN a number in an outer variable that nothing changes
+    scale = 3.0
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x * scale
+
+    # WHEN diagnosed THEN it is no problem, but it is named, with the line
+    diagnosis = pgk.diagnose(f, torch.ones(2, device=DEVICE))
+    assert not diagnosis
+    assert len(diagnosis.notes) == 1
+    assert diagnosis.notes[0].startswith("candidate for a parameter: scale would be frozen at ")
+    assert diagnosis.notes[0].endswith("return x * scale")
+    assert scale == 3.0
+
+
+def test_a_number_as_argument_is_frozen_and_said_so() -> None:
+    def f(x: torch.Tensor, k: int, mode: str = "a", *, twice: bool = False) -> torch.Tensor:
+        y = x * k
+        return y * 2 if twice else y
+
+    diagnosis = pgk.diagnose(f, torch.ones(2, device=DEVICE), 3, twice=True)
+    assert set(diagnosis.codes) == {"scalar-frozen", "branch-frozen"}
+    assert "mul got 3 in one call and 4 in the next (tried other numbers for argument 2 = 3" in str(diagnosis)
+
+
+# hostile input
+
+
+def raises(x: torch.Tensor) -> Any:
+    y = x * x.sum().item()
+    return y + missing  # type: ignore[name-defined]  # noqa: F821
+
+
+def no_tensor(x: torch.Tensor) -> str:
+    x.add_(1)
+    return "done"
+
+
+def forever(x: torch.Tensor) -> torch.Tensor:
+    while True:
+        try:
+            x = x + 1
+        except Exception:
+            continue
+
+
+def sleeps(x: torch.Tensor) -> torch.Tensor:
+    import time
+
+    time.sleep(60)
+    return x
+
+
+def leaves(x: torch.Tensor) -> torch.Tensor:
+    import sys
+
+    y = x + 1
+    sys.exit(3)
+    return y
+
+
+def leaves_at_once(x: torch.Tensor) -> torch.Tensor:
+    import os
+
+    os._exit(3)
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "text"),
+    [
+        (raises, "raises", "return y + missing"),
+        (forever, "time-limit", None),
+        (sleeps, "time-limit", "time.sleep(60)"),
+        (leaves, "exits", "sys.exit(3)"),
+        (leaves_at_once, "exits", "os._exit(3)"),
+    ],
+)
+def test_hostile_functions_get_a_clear_answer_and_the_session_survives(
+    function: Callable[[torch.Tensor], Any], code: str, text: str | None
+) -> None:
+    # GIVEN a function that does not return WHEN diagnosed with a limit
+    x = torch.ones(2, device=DEVICE)
+    failure = pgk.diagnose(function, x, limit_s=1.0).failures[-1]
+    # THEN it is said, with its line, in few lines
+    assert failure.code == code
+    assert failure.frame is not None
+    assert text is None or failure.frame.text.startswith(text)
+    assert len(failure_text(failure).splitlines()) <= 12
+    # and everything goes on
+    assert x.sum().item() == 2
+    assert pgk.cuda.current_stream() == pgk.cuda.default_stream()
+
+
+def test_what_was_found_before_a_function_raised_is_kept() -> None:
+    diagnosis = pgk.diagnose(raises, torch.ones(2, device=DEVICE))
+    assert diagnosis.codes == ("sync-item", "raises")
+    assert "NameError: name 'missing' is not defined" in str(diagnosis)
+
+
+def test_a_function_in_another_thread_has_a_limit_too() -> None:
+    import threading
+
+    got: list[Diagnosis] = []
+    x = torch.ones(2, device=DEVICE)
+    thread = threading.Thread(target=lambda: got.append(pgk.diagnose(forever, x, limit_s=1.0)))
+    thread.start()
+    thread.join(30)
+    assert got[0].codes == ("time-limit",)
+
+
+def test_no_tensor_and_no_work() -> None:
+    x = torch.ones(2, device=DEVICE)
+    # GIVEN a function that returns no tensor THEN that is a note, and what it wrote is put back
+    diagnosis = pgk.diagnose(no_tensor, x)
+    assert not diagnosis
+    assert diagnosis.notes == ("it returns a str and no tensor: after a replay, only tensors have new values",)
+    assert x.sum().item() == 2
+    # GIVEN one that does nothing on the device THEN that is the problem
+    assert pgk.diagnose(lambda: 3).codes == ("empty-graph",)
+
+
+def test_a_capture_under_way_is_refused_in_one_line() -> None:
+    x = torch.ones(2, device=DEVICE)
+    with pgk.cuda.graph(pgk.cuda.CUDAGraph()):
+        y = x + 1
+        with pytest.raises(ParamgraphError, match=r"^diagnose\(fn\) runs fn eagerly, and a capture is under way"):
+            pgk.diagnose(lambda: y + 1)
+
+
+def test_the_whole_text_begins_with_what_was_done() -> None:
+    x = torch.ones(2, device=DEVICE)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    text = str(pgk.diagnose(f, x))
+    assert text.startswith(
+        "test_the_whole_text_begins_with_what_was_done.<locals>.f: no problems (2 calls on simulated:"
+    )
+    assert repr(pgk.diagnose(f, x)) == "Diagnosis(0 problems)"
