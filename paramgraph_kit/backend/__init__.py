@@ -52,8 +52,8 @@ def make_options(given: dict[str, Any] | None) -> Options:
     for name, choices in (("patching", ("auto", "device", "host")), ("select", ("always", "never"))):
         if (value := getattr(options, name)) not in choices:
             raise UnsupportedError(f"{name}={value!r}: choose one of {', '.join(map(repr, choices))}")
-    if options.reuse is not None and (not isinstance(options.reuse, int) or options.reuse < 0):
-        raise UnsupportedError(f"reuse={options.reuse!r}: give a number of bytes, 0 or more, or None")
+    if type(options.stages) is not int or options.stages < 1:
+        raise UnsupportedError(f"stages={options.stages!r}: give a whole number, 1 or more")
     return options
 
 

@@ -6,13 +6,14 @@ The simulator's counterpart of Inductor. No decompositions: each operation runs 
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.fx
 
-from paramgraph_kit.backend.regions import RegionInfo, saved_activations
+from paramgraph_kit.backend.regions import RegionInfo, saved_only
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.partition.nodes import tensors_in
 from paramgraph_kit.partition.program import Run as Run
@@ -57,7 +58,7 @@ def compile_fx_graph(
                 observe(name, cut)
             static = _static_inputs(cut, phase)
             device = _device_of(graph, kind)
-            runs = [_wrapped(region, wrap, name, phase, static, device) for region in cut.regions]
+            runs = [_wrapped(region, wrap, name, phase, static, device, cut) for region in cut.regions]
             return program(cut, runs)
 
         return compile_graph
@@ -72,9 +73,12 @@ def compile_fx_graph(
     return compiled
 
 
-def _wrapped(region: Region, wrap: Wrap, graph: str, phase: str, static: frozenset[str], device: torch.device) -> Run:
+def _wrapped(
+    region: Region, wrap: Wrap, graph: str, phase: str, static: frozenset[str], device: torch.device, cut: Split
+) -> Run:
     if not region.graphed:
         return region.run
+    returned = returned_to_the_caller()
     info = RegionInfo(
         graph=graph,
         partition=region.index,
@@ -88,9 +92,16 @@ def _wrapped(region: Region, wrap: Wrap, graph: str, phase: str, static: frozens
         aliases=region.aliases,
         frames=region.frames,
         random=region.random,
-        donatable=saved_activations(phase == "backward", region.inputs),
+        together=saved_only(cut.outputs, returned, region.outputs) if phase == "forward" else frozenset(),
     )
     return wrap(region.run, info)
+
+
+def returned_to_the_caller() -> int:
+    """How many results of the forward being compiled are the caller's; what comes after is saved for the backward."""
+    context = torch_name("TracingContext").try_get()
+    metadata = getattr(context, "fw_metadata", None)
+    return int(getattr(metadata, "num_forward", sys.maxsize))
 
 
 def _static_inputs(cut: Split, phase: str) -> frozenset[str]:

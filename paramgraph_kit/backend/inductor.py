@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from paramgraph_kit.backend.regions import saved_activations
+from paramgraph_kit.backend.fx import returned_to_the_caller
 from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.torch_names import torch_name
@@ -45,7 +45,6 @@ class _Compilation:
             f"{self.graph.name} partition {number}",
             tuple(meta["constants"]),
             self.options,
-            donatable=saved_activations(meta["is_backward"], [p.name for p in meta["placeholders"]]),
         )
         self.graph.launchers.append(launcher)
         return launcher
@@ -92,6 +91,10 @@ def compile_with_inductor(
         finally:
             _active.reset(token)
         _note_skips(graph, output)
+        if phase == "forward":
+            saved = saved_by_partition(getattr(output, "source_code", "") or "", returned_to_the_caller())
+            for number, launcher in enumerate(graph.launchers):
+                launcher.together = saved.get(number, frozenset())
         output._paramgraph = graph  # the registry holds it weakly: it lives as long as the compiled code
         return output
 
@@ -109,6 +112,40 @@ def _note_skips(graph: CompiledGraph, output: Any) -> None:
     for text in filter(None, reasons):
         graph.refuse(Reason("inductor-skip", f"Inductor gave up graphs for all of {graph.name}: {text}"))
     graph.outside = launches_outside(getattr(output, "source_code", "") or "", len(graph.launchers))
+
+
+def saved_by_partition(source: str, returned: int) -> dict[int, frozenset[int]]:
+    r"""Which outputs of each partition Inductor's generated ``call`` gives to nobody but the backward.
+
+    ``call`` returns ``returned`` values for its caller and then what is saved. A name that is used in any other way
+    is left out.
+
+    >>> code = "def call(args):\n  (a, b, c) = self.partitions[0](args)\n  return (view(a), b, a, c, c, )"
+    >>> {k: sorted(v) for k, v in saved_by_partition(code, 2).items()}
+    {0: [2]}
+    """
+    try:
+        functions = [f for f in ast.walk(ast.parse(source)) if isinstance(f, ast.FunctionDef) and f.name == "call"]
+    except SyntaxError:
+        return {}
+    made: dict[int, list[str]] = {}
+    saved: set[str] = set()
+    others: set[str] = set()
+    for statement in (line for function in functions for line in ast.walk(function) if isinstance(line, ast.stmt)):
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.value).startswith("self.partitions["):
+            made[int(ast.unparse(statement.value).split("[")[1].split("]")[0])] = _names(statement.targets[0])
+        elif isinstance(statement, ast.Return) and isinstance(statement.value, ast.Tuple):
+            for k, value in enumerate(statement.value.elts):
+                (saved if k >= returned else others).update(_names(value))
+        elif isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Name):
+            others.add(statement.value.id)
+    return {
+        number: frozenset(k for k, name in enumerate(names) if name in saved - others) for number, names in made.items()
+    }
+
+
+def _names(node: ast.AST) -> list[str]:
+    return [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
 
 
 def launches_outside(source: str, partitions: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -29,17 +30,16 @@ class RegionInfo:
     aliases: tuple[tuple[int, int], ...] = ()  # (output, input) that share memory
     frames: tuple[Frame, ...] = ()
     random: bool = False
-    donatable: tuple[int, ...] = ()  # inputs that may die with the call
+    together: frozenset[int] = frozenset()  # outputs that are saved for the backward and nothing else
 
 
-def saved_activations(is_backward: bool, names: Sequence[str]) -> tuple[int, ...]:
-    """Which inputs of a backward graph were saved for it alone, by AOTAutograd's names.
+def saved_only(results: Sequence[Any], returned: int, outputs: Sequence[Any]) -> frozenset[int]:
+    """Positions among a region's ``outputs`` that its graph saves for the backward and gives to nobody else.
 
-    Incoming gradients ("tangents") are left out: another node of the autograd graph may be given the same tensor.
+    ``results`` are what the graph returns: first ``returned`` for its caller, then what is saved.
 
-    >>> saved_activations(True, ["primals_1", "mm", "tangents_1"])
-    (1,)
+    >>> sorted(saved_only(["loss", "loss", "h", "x"], 1, ["h", "loss", "x"]))
+    [0, 2]
     """
-    if not is_backward:
-        return ()
-    return tuple(i for i, name in enumerate(names) if not name.startswith(("primals", "tangents", "partition_")))
+    saved = set(results[returned:]) - set(results[:returned])
+    return frozenset(k for k, output in enumerate(outputs) if output in saved)

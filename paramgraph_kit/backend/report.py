@@ -12,7 +12,6 @@ from paramgraph_kit.backend.registry import compiled_graphs
 from paramgraph_kit.backend.tracing import (
     capture_of,
     copied_each_launch,
-    copied_in_use,
     kernels_known,
     live_variants,
     partitions_of,
@@ -157,14 +156,14 @@ def make_report(model: Any = None) -> Report:
                 kernels_known(graph, launcher),
                 max((len(v.captured.recording.nodes) for v in variants), default=0),
                 len(variants),
-                max((len(v.plan.bindings) for v in variants), default=0),
+                max((v.plan.words for v in variants), default=0),
                 sum(v.state.launches for v in variants),
                 sum(v.state.patches for v in variants),
                 max((v.plan.workspace_bytes for v in variants), default=0),
-                sum(v.executable.device_bytes for v in variants),
-                sum(copied_each_launch(launcher, v) * v.state.launches + copied_in_use(v) for v in variants),
+                sum(v.device_bytes for v in variants),
+                sum(copied_each_launch(launcher, v) * v.state.launches // len(v.plan.stages) for v in variants),
                 launcher.ungraphed_calls,
-                variants[0].executable.patching if variants else "",
+                variants[0].patching if variants else "",
             )
         )
     reasons.update(dict.fromkeys(graph_breaks(mine)))

@@ -43,7 +43,7 @@ def compile_for_simulator(
         graph = graph_of(info.graph)
         # A region cut in FX takes no sizes along: where shapes are dynamic, only the tensors tell.
         name = f"{info.graph} partition {info.partition}"
-        launcher = Launcher(driver, run, name, (), options, layouts=True, donatable=info.donatable)
+        launcher = Launcher(driver, run, name, (), options, layouts=True, together=info.together)
         graph.launchers.append(launcher)
         graph.operations[launcher.name] = info.operations
         graph.kernels[launcher.name] = info.kernels

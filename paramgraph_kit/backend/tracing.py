@@ -24,12 +24,6 @@ def kernels_of(variant: Variant) -> int:
     return sum(node.kind is NodeKind.KERNEL for node in variant.captured.recording.nodes)
 
 
-def copied_in_use(variant: Variant) -> int:
-    """Bytes of inputs copied so far because somebody still held what the graph was to write over."""
-    copied: int = getattr(variant.state, "copied", 0)
-    return copied
-
-
 def copied_each_launch(launcher: Launcher, variant: Variant) -> int:
     """Bytes of inputs that one launch copies because their alignment is less than a kernel assumes."""
     checked: Iterable[int] = getattr(launcher.run, "checked", ())
@@ -106,8 +100,8 @@ def capture_of(variant: Variant, number: int, partition: int) -> Capture:
         tuple((before, index) for index, raw in enumerate(nodes) for before in raw.deps),
         tuple(_allocations(variant)),
         variant.plan.workspace_bytes,
-        variant.executable.device_bytes,
-        variant.executable.patching,
+        variant.device_bytes,
+        variant.patching,
     )
 
 

@@ -11,7 +11,6 @@ from paramgraph_kit.backend.registry import CompiledGraph, compiled_graphs
 from paramgraph_kit.backend.tracing import (
     capture_of,
     copied_each_launch,
-    copied_in_use,
     live_variants,
     partition_of,
     rest_of,
@@ -55,7 +54,7 @@ class _Watch:
         return self.captures[id(variant)][0]
 
     def launch(
-        self, launcher: Launcher, variant: Variant, old: tuple[int, ...], new: tuple[int, ...], copied: int
+        self, launcher: Launcher, variant: Variant, stage: int, old: tuple[int, ...], new: tuple[int, ...], copied: int
     ) -> None:
         """One launch is about to happen with these addresses, after ``copied`` bytes of inputs were copied."""
         number = self.capture(launcher, variant)
@@ -63,7 +62,7 @@ class _Watch:
         self.captures[id(variant)] = (number, call + 1)
         moved = sum(a != b for a, b in zip(old, new, strict=True)) if old else len(new)
         # A patch writes every bound word, whichever slot moved.
-        words = len(variant.plan.bindings) if old != new else 0
+        words = len(variant.plan.stages[stage].bindings) if old != new else 0
         self.trace.launches.append(Launch(number, call, moved, words, copied))
 
     def finish(self) -> None:
@@ -95,15 +94,12 @@ def _graph_of(launcher: Launcher) -> CompiledGraph:
 
 
 def _attach(launcher: Launcher, variant: Variant) -> None:
-    each, before = copied_each_launch(launcher, variant), copied_in_use(variant)
+    copied = copied_each_launch(launcher, variant)
 
-    def tell(old: tuple[int, ...], new: tuple[int, ...]) -> None:
-        nonlocal before
+    def tell(stage: int, old: tuple[int, ...], new: tuple[int, ...]) -> None:
         with _lock:
-            now = copied_in_use(variant)
             for watch in _active:
-                watch.launch(launcher, variant, old, new, each + now - before)
-            before = now
+                watch.launch(launcher, variant, stage, old, new, 0 if stage else copied)
 
     variant.state.watch = tell
 

@@ -24,13 +24,13 @@ MODES: dict[str, dict[str, Any]] = {
     "no graphs": {"backend": paramgraph, "options": {"select": "never"}},  # the same Inductor code
     "graph trees": {"mode": "reduce-overhead"},
     "paramgraph": {"backend": paramgraph},
-    "with reuse": {"backend": paramgraph, "options": {"reuse": 16 << 20}},  # training only: of dying activations
+    "in one stage": {"backend": paramgraph, "options": {"stages": 1}},  # training only
 }
 
 
 def modes_of(workload: Workload) -> list[str]:
     """The modes that make a difference to a workload."""
-    return [mode for mode in MODES if workload.training or mode != "with reuse"]
+    return [mode for mode in MODES if workload.training or mode != "in one stage"]
 
 
 @dataclass
@@ -167,10 +167,11 @@ def graph_facts() -> list[dict[str, Any]]:
                     "partition": launcher.name,
                     "executables": len(variants),
                     "nodes": [len(v.captured.recording.nodes) for v in variants],
-                    "words": [len(v.plan.bindings) for v in variants],
-                    "slots": [v.plan.slots for v in variants],
+                    "words": [v.plan.words for v in variants],
+                    "stages": [len(v.plan.stages) for v in variants],
+                    "slots": [sum(len(stage.slots) for stage in v.plan.stages) for v in variants],
                     "workspace_bytes": [v.plan.workspace_bytes for v in variants],
-                    "patching": [v.executable.patching for v in variants],
+                    "patching": [v.patching for v in variants],
                     "launches": [v.state.launches for v in variants],
                     "patched_launches": [v.state.patches for v in variants],
                     "ungraphed_calls": launcher.ungraphed_calls,

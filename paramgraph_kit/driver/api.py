@@ -130,8 +130,14 @@ class Driver(Protocol):
         the exception of a failed capture through after restoring stream, generator and pools.
         """
 
-    def instantiate(self, recording: Recording, bindings: Sequence[Binding], slots: int, patching: str) -> Executable:
-        """Turn a recorded graph into an executable that ``patch`` can rewrite; ``patching``: auto, device, host."""
+    def instantiate(
+        self, recording: Recording, nodes: range, bindings: Sequence[Binding], slots: int, *, patching: str
+    ) -> Executable:
+        """Turn some nodes of a recorded graph, one after the other in its order, into an executable.
+
+        ``patch`` rewrites what is bound; ``patching``: auto, device, host. Launching the first nodes moves the
+        generator on for all.
+        """
 
     def join_streams(self, before: int, after: int) -> None:
         """Make work on stream ``after`` wait for all work now on stream ``before``."""

@@ -113,11 +113,6 @@ NAMES: dict[str, TorchName] = {
             "torch._inductor.async_compile:shutdown_compile_workers", ("2.11", "2.13"), "they hold CUDA contexts"
         ),
         TorchName("torch._C:_storage_Use_Count", ("2.11", "2.13"), "whether anybody else holds an input's memory"),
-        TorchName(
-            "torch._C._autograd:_get_current_graph_task_keep_graph",
-            ("2.11", "2.13"),
-            "whether what a backward reads is read again",
-        ),
         TorchName("torch._inductor.runtime.runtime_utils:cache_dir", ("2.11", "2.13"), "where generated code lies"),
         TorchName("torch._inductor:config", ("2.11", "2.13"), "the user's settings for partitions"),
         TorchName("torch._subclasses.fake_tensor:unset_fake_temporarily", ("2.11", "2.13"), "real work while tracing"),

@@ -1,46 +1,44 @@
-"""The launch function of one executable, generated so that a call does nothing that could be done before.
+"""The launch function of one variant, generated so that a call does nothing that could be done before.
 
-    addresses of the inputs -> outputs and workspace from the caching allocator -> patch if one moved -> replay
+    addresses of the inputs -> each stage: outputs and blocks from the caching allocator -> patch if one moved -> replay
 
 Everything that is known at capture (sizes, strides, slots) is written into the source as a constant.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from paramgraph_kit.capture.pair import ALIGNMENT, Captured, Kind, Output
 from paramgraph_kit.driver.api import Driver, Executable
-from paramgraph_kit.driver.torch_names import torch_name
-from paramgraph_kit.launch.plan import Plan
+from paramgraph_kit.launch.plan import Plan, Stage
+
+Table = tuple[int, ...]
 
 
 class State:
-    """What one executable remembers between launches, guarded by ``lock``."""
+    """What one variant remembers between launches, guarded by ``lock``; one table of addresses for each stage."""
 
-    __slots__ = ("copied", "launches", "lock", "patches", "stream", "table", "watch")
+    __slots__ = ("launches", "lock", "patches", "stream", "tables", "watch")
 
-    def __init__(self, lock: Any) -> None:
+    def __init__(self, lock: Any, stages: int) -> None:
         self.lock = lock
-        self.table: tuple[int, ...] = ()
+        self.tables: list[Table] = [()] * stages
         self.stream = -1
         self.launches = 0
         self.patches = 0
-        self.copied = 0  # bytes of inputs copied because somebody else still held what was to be used again
-        # While somebody watches: called before each launch with the last table of addresses and the new one.
-        self.watch: Callable[[tuple[int, ...], tuple[int, ...]], None] | None = None
+        # While somebody watches: called before each launch with its stage, the last table of addresses and the new one.
+        self.watch: Callable[[int, Table, Table], None] | None = None
 
 
 def launch_function(
     driver: Driver,
     captured: Captured,
     plan: Plan,
-    executable: Executable,
+    executables: Sequence[Executable],
     state: State,
     otherwise: Callable[[list[Any]], Any],
     ungraphed: Callable[[list[Any]], Any],
@@ -48,9 +46,9 @@ def launch_function(
 ) -> Callable[[list[Any]], Any]:
     """A function with the partition's own calling convention: a list that it empties in, a sequence out.
 
-    ``otherwise(inputs)`` takes calls that this executable was not captured for: other scalars or alignments and,
-    with ``layouts``, other sizes or strides. ``ungraphed(inputs)`` takes calls inside somebody else's capture, which
-    wants kernels of its own rather than a launch of ours.
+    ``executables`` has one for each stage. ``otherwise(inputs)`` takes calls that they were not captured for: other
+    scalars or alignments and, with ``layouts``, other sizes or strides. ``ungraphed(inputs)`` takes calls inside
+    somebody else's capture, which wants kernels of its own rather than a launch of ours.
     """
     scope: dict[str, Any] = {
         "address": driver.address_of,
@@ -60,18 +58,17 @@ def launch_function(
         "free": driver.free,
         "current_stream": driver.current_stream,
         "join": driver.join_streams,
-        "patch": executable.patch,
-        "replay": executable.launch,
         "otherwise": otherwise,
         "ungraphed": ungraphed,
         "capturing": driver.is_capturing,
         "state": state,
-        "references": sys.getrefcount,
-        "holders": storage_holders,
-        "keeps_graph": torch_name("_get_current_graph_task_keep_graph"),
+        "tables": state.tables,
         "acquire": state.lock.acquire,
         "release": state.lock.release,
+        "byte": torch.uint8,
     }
+    for n, executable in enumerate(executables):
+        scope[f"patch{n}"], scope[f"replay{n}"] = executable.patch, executable.launch
     source = "\n".join(_source(captured, plan, scope, layouts))
     code = compile(source, "<paramgraph launch>", "exec")
     exec(code, scope)  # generated from sizes and slots only, never from user text
@@ -88,15 +85,28 @@ def _source(captured: Captured, plan: Plan, scope: dict[str, Any], layouts: bool
         lines.append(f" {''.join(f'i{k}, ' for k in range(count))}= inputs")
     lines += [f" a{k} = address(i{k})" for k in tensors]
     lines += _guard(captured, scope, layouts)
-    lines.append(" inputs.clear()")
-    lines += _donations(captured, plan)
-    returned, makers = _outputs(captured, plan, scope)
-    lines += makers
-    table = [f"a{k}" for k in tensors] + [f"address(o{k})" for k in range(len(plan.fresh))]
-    lines.append(" s = current_stream()")
-    if plan.workspace_bytes:
-        table.append("w")
-        lines.append(f" w = allocate({plan.workspace_bytes}, s)")
+    lines += [" inputs.clear()", " s = current_stream()"]
+    makers, shelved, values = _outputs(captured, plan, scope)
+    body: list[str] = []
+    for n, stage in enumerate(plan.stages):
+        body += _stage(n, stage, captured, plan, makers)
+    if plan.blocks:
+        blocks = [f"w{b}" for b in range(len(plan.blocks))]
+        lines += [f" {' = '.join(blocks)} = 0", " try:", *(f" {line}" for line in body), " except BaseException:"]
+        lines += [*(f"  if {w}: free({w})" for w in blocks), "  raise"]
+    else:
+        lines += body
+    opening, closing = ("(", ")") if captured.returns_tuple else ("[", "]")
+    return [*lines, *shelved, f" return {opening}{''.join(f'{v}, ' for v in values)}{closing}"]
+
+
+def _stage(n: int, stage: Stage, captured: Captured, plan: Plan, makers: Sequence[str]) -> list[str]:
+    """One launch: what it needs is made, then what nobody needs any more is given back, in the stream's order."""
+    lines = [makers[k] for k in stage.fresh]
+    if n == 0 and plan.shelf:
+        lines.append(f" q = empty(({plan.shelf_bytes},), (1,), byte)")
+    lines += [f" w{b} = allocate({block.nbytes}, s)" for b, block in enumerate(plan.blocks) if block.first == n]
+    table = [_address(slot, captured, plan) for slot in stage.slots]
     lines += [
         " acquire()",
         " try:",
@@ -104,54 +114,32 @@ def _source(captured: Captured, plan: Plan, scope: dict[str, Any], layouts: bool
         "  if s != state.stream:",
         "   if state.stream != -1: join(state.stream, s)",  # a patch must not overtake a launch on another stream
         "   state.stream = s",
-        "  if state.watch is not None: state.watch(state.table, t)",
-        "  if t != state.table:",
-        "   state.table = ()",  # if patching fails half-way, the next launch patches everything
-        "   patch(t)",
-        "   state.table = t",
+        f"  if state.watch is not None: state.watch({n}, tables[{n}], t)",
+        f"  if t != tables[{n}]:",
+        f"   tables[{n}] = ()",  # if patching fails half-way, the next launch patches everything
+        f"   patch{n}(t)",
+        f"   tables[{n}] = t",
         "   state.patches += 1",
-        "  replay(s)",
+        f"  replay{n}(s)",
         "  state.launches += 1",
         " finally:",
         "  release()",
     ]
-    if plan.workspace_bytes:
-        lines.append("  free(w)")  # stream-ordered: whoever gets it next runs after this launch
-    lines += returned
+    # Stream-ordered: whoever gets this memory next runs after this launch.
+    lines += [f" free(w{b}); w{b} = 0" for b, block in enumerate(plan.blocks) if block.last == n]
+    if stage.spent:
+        lines.append(f" {' = '.join(f'i{k}' for k in stage.spent)} = None")
     return lines
 
 
-def storage_holders(tensor: torch.Tensor) -> int:
-    """How many hold a tensor's storage, the Python object that asks included."""
-    storage = tensor.untyped_storage()
-    count: int = torch_name("_storage_Use_Count")(storage._cdata)
-    # All who hold the Python object count as one in C++.
-    return count + sys.getrefcount(storage) - _own_references()
-
-
-@cache
-def _own_references() -> int:
-    """References to a storage's Python object that nobody else holds: some versions of torch keep one themselves."""
-    probe = torch.empty(1, device="cpu")
-    storage = probe.untyped_storage()
-    return sys.getrefcount(storage)
-
-
-ALONE = 2  # what ``references`` and ``holders`` say of a tensor that only the launch function has
-
-
-def _donations(captured: Captured, plan: Plan) -> list[str]:
-    """Inputs whose memory the graph uses again must be nobody else's by now; where one is, a copy takes its place."""
-    if not plan.donors:
-        return []
-    lines = [" keep = keeps_graph()"]
-    for k in plan.donors:
-        spec = captured.specs[k]
-        lines += [
-            f" if keep or references(i{k}) > {ALONE} or holders(i{k}) > {ALONE}:",
-            f"  i{k} = i{k}.clone(); a{k} = address(i{k}); state.copied += {spec.nbytes if spec else 0}",
-        ]
-    return lines
+def _address(slot: int, captured: Captured, plan: Plan) -> str:
+    inputs, fresh = len(captured.input_positions), len(plan.fresh)
+    if slot < inputs:
+        return f"a{captured.input_positions[slot]}"
+    if slot < inputs + fresh:
+        return f"address(o{slot - inputs})"
+    block = slot - inputs - fresh - bool(plan.shelf)
+    return "address(q)" if block < 0 else f"w{block}"
 
 
 def _guard(captured: Captured, scope: dict[str, Any], layouts: bool) -> list[str]:
@@ -182,12 +170,13 @@ def _alignment(captured: Captured, position: int) -> int:
     return spec.alignment if spec else ALIGNMENT
 
 
-def _outputs(captured: Captured, plan: Plan, scope: dict[str, Any]) -> tuple[list[str], list[str]]:
+def _outputs(captured: Captured, plan: Plan, scope: dict[str, Any]) -> tuple[list[str], list[str], list[str]]:
+    """Code that makes each fresh allocation, code that makes the shelf's views, and the values that are returned."""
     makers: list[str] = []
     values: list[str] = []
     by_allocation: dict[int, list[Output]] = {}
     for output in captured.outputs:
-        if output.kind is Kind.FRESH and output.source not in plan.inherited:
+        if output.kind is Kind.FRESH:
             by_allocation.setdefault(output.source, []).append(output)
     for slot, allocation in enumerate(plan.fresh):
         size = captured.allocations[allocation].size
@@ -199,6 +188,7 @@ def _outputs(captured: Captured, plan: Plan, scope: dict[str, Any]) -> tuple[lis
         scope[f"t{slot}"] = whole.dtype
         makers.append(f" o{slot} = empty({whole.size}, {whole.stride}, t{slot})")
         by_allocation[allocation].insert(0, whole)
+    shelved: dict[torch.dtype, str] = {}
     for k, output in enumerate(captured.outputs):
         if output.kind is Kind.FIXED:
             scope[f"f{k}"] = getattr(output.value, "tensor", output.value)
@@ -208,15 +198,18 @@ def _outputs(captured: Captured, plan: Plan, scope: dict[str, Any]) -> tuple[lis
         elif output.kind is Kind.INPUT:
             itemsize = output.dtype.itemsize if output.dtype else 1
             values.append(f"view(i{output.source}, {output.size}, {output.stride}, {output.offset // itemsize})")
-        elif output.source in plan.inherited:
-            values.append(f"view(i{plan.inherited[output.source]}, {output.size}, {output.stride}, 0)")
         elif output.source < 0:
             scope[f"e{k}"] = output.dtype
             values.append(f"empty({output.size}, {output.stride}, e{k})")
+        elif output.source in plan.shelf:
+            assert output.dtype is not None
+            name = shelved.setdefault(output.dtype, f"q{len(shelved)}")
+            at = (plan.shelf[output.source] + output.offset) // output.dtype.itemsize
+            values.append(f"view({name}, {output.size}, {output.stride}, {at})")
         else:
             values.append(_fresh(output, by_allocation[output.source][0], plan.fresh.index(output.source), k, scope))
-    opening, closing = ("(", ")") if captured.returns_tuple else ("[", "]")
-    return [f" return {opening}{''.join(f'{v}, ' for v in values)}{closing}"], makers
+    scope |= {f"{name}_type": dtype for dtype, name in shelved.items()}
+    return makers, [f" {name} = q.view({name}_type)" for name in shelved.values()], values
 
 
 def _fresh(output: Output, whole: Output, slot: int, k: int, scope: dict[str, Any]) -> str:

@@ -9,13 +9,15 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import Any
 
 import torch
 
-from paramgraph_kit.capture.pair import ALIGNMENT, Captured, InputSpec, alignment_of, capture_pair, describe
+from paramgraph_kit.capture.pair import Captured, InputSpec, alignment_of, capture_pair, describe
 from paramgraph_kit.driver.api import Driver, Executable
-from paramgraph_kit.launch.generate import ALONE, State, launch_function, storage_holders
+from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.launch.generate import State, launch_function
 from paramgraph_kit.launch.plan import Plan, make_plan
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
@@ -27,13 +29,23 @@ UNDER_WAY = "capture-under-way"  # the reason of a driver that cannot record now
 
 @dataclass(slots=True)
 class Variant:
-    """One executable and how it is launched."""
+    """What one set of scalars and alignments is launched with."""
 
     captured: Captured
     plan: Plan
-    executable: Executable
+    executables: tuple[Executable, ...]  # one for each stage
     state: State
     launch: Callable[[list[Any]], Any]
+
+    @property
+    def patching(self) -> str:
+        """Who rewrites its words: "device", "host" or "simulated"."""
+        return self.executables[0].patching
+
+    @property
+    def device_bytes(self) -> int:
+        """Device memory that its graphs hold."""
+        return sum(executable.device_bytes for executable in self.executables)
 
 
 _capturing = threading.Lock()  # one capture at a time: all of a process's captures use the same phantom memory
@@ -46,9 +58,8 @@ class Options:
     """How partitions are launched: the ``options`` of ``torch.compile(..., backend="paramgraph")``."""
 
     patching: str = "auto"  # who rewrites addresses: "device", "host", or whichever works
-    # Let a backward use the memory of activations that die with it again, where that saves so many bytes; None: never.
-    # On an H200 it took 460 MiB off the allocated peak of a 16-layer model, but fragmented what the allocator reserved.
-    reuse: int | None = None
+    # In how many stages a partition may be launched to hold about as much memory as without graphs; 1: always in one.
+    stages: int = 8
     select: str = "always"  # which partitions become graphs: "always" all that can, "never" none (for comparison)
 
 
@@ -62,7 +73,7 @@ class Launcher:
     constants: Sequence[torch.Tensor] = ()
     options: Options = field(default_factory=Options)
     layouts: bool = False  # whether sizes and strides may differ between calls, with no number among the inputs to tell
-    donatable: Sequence[int] = ()  # inputs that may die with the call: activations saved for the backward
+    together: frozenset[int] = frozenset()  # outputs that live and die as one: those saved for the backward
     variants: dict[tuple[Any, ...], Variant | None] = field(default_factory=dict)
     reasons: list[Reason] = field(default_factory=list)
     ungraphed_calls: int = 0
@@ -125,8 +136,7 @@ class Launcher:
         if len(seen) >= MAX_SCALARS:
             self._refuse(_changing_scalar(specs, [*seen, scalars]))
             return self._ungraphed(inputs)
-        wanted = self.donatable if self.options.reuse is not None else ()
-        dying = [k for k in wanted if _dies_here(inputs, k, specs[k])]
+        dying = [k for k, spec in enumerate(specs) if spec is not None and _dies_here(inputs, k)]
         before = self.driver.random_position()
         outputs = self.run(inputs)  # warm-up, and this call's result
         increment = self.driver.random_position() - before
@@ -149,18 +159,22 @@ class Launcher:
         self, specs: list[InputSpec | None], scalars: list[Any], increment: int, dying: Sequence[int]
     ) -> Variant:
         captured = capture_pair(self.driver, self.run, specs, scalars, self.constants, increment)
+        executables: list[Executable] = []
         try:
-            plan = make_plan(captured, dying, self.options.reuse or 0)
-            executable = self.driver.instantiate(captured.recording, plan.bindings, plan.slots, self.options.patching)
+            plan = make_plan(captured, dying, self.together, self.options.stages)
+            make = partial(self.driver.instantiate, captured.recording, patching=self.options.patching)
+            executables += [make(stage.nodes, stage.bindings, len(stage.slots)) for stage in plan.stages]
         except BaseException:
+            for executable in executables:
+                executable.destroy()
             self.driver.discard(captured.recording)
             raise
-        state = State(threading.Lock())
+        state = State(threading.Lock(), len(plan.stages))
         launch = launch_function(
-            self.driver, captured, plan, executable, state, self._select, self._ungraphed, self.layouts
+            self.driver, captured, plan, executables, state, self._select, self._ungraphed, self.layouts
         )
         self.current = launch
-        variant = Variant(captured, plan, executable, state, launch)
+        variant = Variant(captured, plan, tuple(executables), state, launch)
         for tell in observers:
             tell(self, variant)
         return variant
@@ -186,21 +200,32 @@ class Launcher:
         self.current = self._ungraphed
         for variant in self.variants.values():
             if variant is not None:
-                variant.executable.destroy()
+                for executable in variant.executables:
+                    executable.destroy()
                 self.driver.discard(variant.captured.recording)
         self.variants.clear()
 
 
-def _dies_here(inputs: list[Any], position: int, spec: InputSpec | None) -> bool:
+def _dies_here(inputs: list[Any], position: int) -> bool:
     """Whether the caller's list holds the only reference to an input, so that its memory is free after the call."""
     tensor = inputs[position]
-    return (
-        spec is not None
-        and spec.alignment == ALIGNMENT
-        and spec.nbytes == tensor.numel() * tensor.element_size()
-        and sys.getrefcount(tensor) <= ALONE + 1  # the list's own
-        and storage_holders(tensor) <= ALONE
-    )
+    return sys.getrefcount(tensor) <= 3 and _storage_holders(tensor) <= 2  # the list, ``tensor`` and the argument
+
+
+def _storage_holders(tensor: torch.Tensor) -> int:
+    """How many hold a tensor's storage, the Python object that asks included."""
+    storage = tensor.untyped_storage()
+    count: int = torch_name("_storage_Use_Count")(storage._cdata)
+    # All who hold the Python object count as one in C++.
+    return count + sys.getrefcount(storage) - _own_references()
+
+
+@cache
+def _own_references() -> int:
+    """References to a storage's Python object that nobody else holds: some versions of torch keep one themselves."""
+    probe = torch.empty(1, device="cpu")
+    storage = probe.untyped_storage()
+    return sys.getrefcount(storage)
 
 
 def _scalar_key(x: Any) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""The workspace plan: one block of memory for all that lives only inside a graph, and the bindings of its words.
+"""The plan of one executable: where every allocation lives at launch, in how many stages it is launched, and the words.
 
 Two buffers may share bytes only if every use of one precedes every use of the other in the graph's order, not in
 the order of recording: branches of several streams run side by side.
@@ -6,19 +6,20 @@ the order of recording: branches of several streams run side by side.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import reduce
+from dataclasses import dataclass
+from functools import cached_property, reduce
 from operator import and_
 
-import torch
-
-from paramgraph_kit.capture.pair import Captured, Kind, Output
+from paramgraph_kit.capture.pair import Captured, Kind
 from paramgraph_kit.driver.api import Binding, RawNode
+from paramgraph_kit.launch.stages import Lives, cut
 from paramgraph_kit.trace.model import Role, WordKind
 
-SMALL = 64 << 10  # what is smaller than this is not worth a place of its own
 GRAIN = 512  # the caching allocator's rounding: what kernels were captured on is aligned no less
+SMALL = 1 << 20  # what the allocator serves from its small pool: several of these may share one allocation
+FEW = 3  # so many tensors on one allocation save more than making it costs
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,71 +32,131 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
+class Block:
+    """Memory for what lives only inside the graph: taken before stage ``first``, given back after stage ``last``."""
+
+    nbytes: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One launch: some nodes in a row, and what they address."""
+
+    nodes: range
+    slots: tuple[int, ...]  # of the plan, in the order of this stage's table
+    bindings: tuple[Binding, ...]  # their slots count in that table
+    fresh: tuple[int, ...]  # which of the plan's fresh allocations are made before it
+    spent: tuple[int, ...]  # positions of inputs that no later stage and nobody after the call needs
+
+
+@dataclass(frozen=True)
 class Plan:
-    """Slots are: tensor inputs, then fresh output allocations, then the workspace (if any)."""
+    """Slots are: tensor inputs, fresh output allocations, the shelf (if any), blocks."""
 
     placements: tuple[Placement, ...]  # per allocation
     fresh: tuple[int, ...]  # allocations that become outputs on memory of their own, in slot order
-    workspace_bytes: int
-    slots: int
-    bindings: tuple[Binding, ...]
-    donors: tuple[int, ...] = ()  # positions of inputs whose memory is used again once the graph has read it
-    inherited: dict[int, int] = field(default_factory=dict)  # output allocation -> position of the donor
+    shelf: dict[int, int]  # small outputs that live and die together share one allocation: their offsets
+    shelf_bytes: int
+    blocks: tuple[Block, ...]
+    stages: tuple[Stage, ...]
+
+    @cached_property
+    def workspace_bytes(self) -> int:
+        """The most that the blocks take at one time."""
+        return max(sum(b.nbytes for b in self.blocks if b.first <= s <= b.last) for s in range(len(self.stages)))
+
+    @cached_property
+    def words(self) -> int:
+        """How many words are written when everything has moved."""
+        return sum(len(stage.bindings) for stage in self.stages)
 
 
-def make_plan(captured: Captured, donatable: Sequence[int] = (), worth: int = 0) -> Plan:
-    """Assign every addressed allocation a slot and an offset.
+def make_plan(
+    captured: Captured, dying: Sequence[int] = (), together: frozenset[int] = frozenset(), most_stages: int = 1
+) -> Plan:
+    """Assign every addressed allocation a slot and an offset, and the nodes to stages.
 
-    ``donatable`` are positions of inputs that die with the call: what is needed after their last use may take their
-    memory, if that saves at least ``worth`` bytes in all.
+    ``dying`` are positions of inputs that nobody but the call holds, ``together`` those of outputs that live and die
+    as one. More than one stage, up to ``most_stages``, where that keeps the memory near what it is without graphs.
     """
     uses = uses_of(captured)
     inputs = len(captured.input_positions)
+    place = {position: i for i, position in enumerate(captured.input_positions)}
     returned = tuple(dict.fromkeys(o.source for o in captured.outputs if o.kind is Kind.FRESH and o.source >= 0))
-    given_out = set(returned)
-    inner = [i for i in sorted(uses) if i >= inputs and i not in given_out]
-    sizes = {i: captured.allocations[i].size for i in inner}
+    shelf, shelf_bytes = _shelf(captured, together, returned)
+    fresh = tuple(i for i in returned if i not in shelf)
+    inner = [i for i in sorted(uses) if i >= inputs and i not in set(returned)]
+    size = [a.size for a in captured.allocations]
     order = Order(captured.recording.nodes, uses)
-    offsets, total = pack(list(sizes.values()), conflicts(order, inner))
-    heirs = Heirs()
-    if donatable:
-        heirs = inherit(captured, order, donatable, returned, sizes)
-        rest = [i for i in inner if i not in heirs.inner]
-        smaller, less = pack([sizes[i] for i in rest], conflicts(order, rest))
-        if heirs.output_bytes + total - less >= worth:
-            inner, offsets, total = rest, smaller, less
-        else:
-            heirs = Heirs()
-    fresh = tuple(i for i in returned if i not in heirs.outputs)
-    workspace_slot = inputs + len(fresh)
+    kept = {o.source for o in captured.outputs if o.kind in (Kind.INPUT, Kind.ARGUMENT)}
+    lives = Lives(
+        len(captured.recording.nodes),
+        dying=[(size[place[p]], uses[place[p]][-1]) for p in dying if p not in kept and place[p] in uses],
+        made=[(size[i], uses[i][0] if i in uses else 0) for i in fresh],
+        inner=[(size[i], uses[i][0], uses[i][-1]) for i in inner],
+    )
+    ranges = cut(lives, most_stages)
+    starts = [r.start for r in ranges]
+
+    def stage_of(node: int) -> int:
+        return bisect_right(starts, node) - 1
+
+    groups: dict[tuple[int, int], list[int]] = {}
+    for i in inner:
+        groups.setdefault((stage_of(uses[i][0]), stage_of(uses[i][-1])), []).append(i)
+    first_block = inputs + len(fresh) + bool(shelf)
     placements = [Placement(Role.INPUT, i) for i in range(inputs)]
-    placements += [Placement(Role.WORKSPACE, None) for _ in range(inputs, len(captured.allocations))]
-    for i, offset in zip(inner, offsets, strict=True):
-        placements[i] = Placement(Role.WORKSPACE, workspace_slot, offset)
-    for i, (donor, offset) in heirs.inner.items():
-        placements[i] = Placement(Role.WORKSPACE, donor, offset)
+    placements += [Placement(Role.WORKSPACE, None) for _ in range(inputs, len(size))]
+    blocks: list[Block] = []
+    for (first, last), group in sorted(groups.items()):
+        offsets, total = pack([size[i] for i in group], conflicts(order, group))
+        for i, offset in zip(group, offsets, strict=True):
+            placements[i] = Placement(Role.WORKSPACE, first_block + len(blocks), offset)
+        blocks.append(Block(total, first, last))
     for k, i in enumerate(fresh):
         placements[i] = Placement(Role.OUTPUT, inputs + k)
-    for i, donor in heirs.outputs.items():
-        placements[i] = Placement(Role.OUTPUT, donor)
-    bindings = tuple(
-        Binding(node, word.offset, slot, placements[word.allocation].offset + word.delta)
-        for node, words in enumerate(captured.words)
-        for word in words
-        if word.kind is WordKind.POINTER
-        and word.allocation is not None
-        and (slot := placements[word.allocation].slot) is not None
-    )
-    used = sorted({*heirs.outputs.values(), *(donor for donor, _ in heirs.inner.values())})
-    return Plan(
-        tuple(placements),
-        fresh,
-        total,
-        workspace_slot + bool(total),
-        bindings,
-        tuple(captured.input_positions[d] for d in used),
-        {i: captured.input_positions[d] for i, d in heirs.outputs.items()},
-    )
+    for i, offset in shelf.items():
+        placements[i] = Placement(Role.OUTPUT, inputs + len(fresh), offset)
+    born = [stage_of(uses[i][0]) if i in uses else 0 for i in fresh]
+    spent = [stage_of(uses[i][-1]) if i in uses else 0 for i in range(inputs)]
+    stages = []
+    for s, nodes in enumerate(ranges):
+        slots, bindings = _bind(captured, nodes, placements)
+        made = tuple(k for k, stage in enumerate(born) if stage == s)
+        gone = () if s == len(ranges) - 1 else (p for p, i in place.items() if spent[i] == s and p not in kept)
+        stages.append(Stage(nodes, slots, bindings, made, tuple(gone)))
+    return Plan(tuple(placements), fresh, shelf, shelf_bytes, tuple(blocks), tuple(stages))
+
+
+def _bind(
+    captured: Captured, nodes: range, placements: Sequence[Placement]
+) -> tuple[tuple[int, ...], tuple[Binding, ...]]:
+    """The slots that some nodes address, and their words with slots counted among these."""
+    found: list[tuple[int, int, int, int]] = []
+    for node in nodes:
+        for word in captured.words[node]:
+            if word.kind is WordKind.POINTER and word.allocation is not None:
+                at = placements[word.allocation]
+                if at.slot is not None:
+                    found.append((node, word.offset, at.slot, at.offset + word.delta))
+    slots = tuple(sorted({slot for _, _, slot, _ in found}))
+    number = {slot: n for n, slot in enumerate(slots)}
+    return slots, tuple(Binding(node, offset, number[slot], delta) for node, offset, slot, delta in found)
+
+
+def _shelf(captured: Captured, together: frozenset[int], returned: Sequence[int]) -> tuple[dict[int, int], int]:
+    """Offsets of the small outputs that live and die together, and the bytes of one allocation for them all."""
+    apart = {o.source for k, o in enumerate(captured.outputs) if o.kind is Kind.FRESH and k not in together}
+    small = [i for i in returned if i not in apart and captured.allocations[i].size <= SMALL]
+    if len(small) < FEW:
+        return {}, 0
+    offsets, total = {}, 0
+    for i in small:
+        offsets[i] = total
+        total += -(-max(captured.allocations[i].size, 1) // GRAIN) * GRAIN
+    return offsets, total
 
 
 def uses_of(captured: Captured) -> dict[int, list[int]]:
@@ -158,71 +219,6 @@ def conflicts(order: Order, allocations: Sequence[int]) -> list[list[int]]:
                 result[a].append(b)
                 result[b].append(a)
     return result
-
-
-@dataclass(slots=True)
-class Heirs:
-    """Who takes over the memory of dying inputs."""
-
-    outputs: dict[int, int] = field(default_factory=dict)  # output allocation -> donor (an input allocation)
-    inner: dict[int, tuple[int, int]] = field(default_factory=dict)  # allocation -> (donor, offset)
-    output_bytes: int = 0
-
-
-def inherit(
-    captured: Captured,
-    order: Order,
-    donatable: Sequence[int],
-    returned: Sequence[int],
-    sizes: Mapping[int, int],
-) -> Heirs:
-    """Give dying inputs' memory to outputs of about their size, then to what lives inside the graph."""
-    heirs = Heirs()
-    place = {position: i for i, position in enumerate(captured.input_positions)}
-    returned_inputs = {o.source for o in captured.outputs if o.kind in (Kind.INPUT, Kind.ARGUMENT)}
-    donors = {place[p]: captured.allocations[place[p]].size for p in donatable if p not in returned_inputs}
-    by_source: dict[int, list[Output]] = {}
-    for output in captured.outputs:
-        if output.kind is Kind.FRESH:
-            by_source.setdefault(output.source, []).append(output)
-    taken: dict[int, int] = {}
-    for o in sorted(returned, key=lambda i: (-captured.allocations[i].size, i)):
-        size = captured.allocations[o].size
-        if len(by_source[o]) != 1 or by_source[o][0].offset or size < SMALL:
-            continue
-        fitting = [
-            d
-            for d, room in donors.items()
-            if d not in taken
-            and size <= room <= size * 4 // 3  # the heir keeps the whole block for as long as it lives
-            and _dtype_of(captured, d) == by_source[o][0].dtype
-            and order.precedes(d, o)
-        ]
-        if fitting:
-            donor = min(fitting, key=lambda d: (donors[d], d))
-            taken[donor] = o
-            heirs.outputs[o] = donor
-            heirs.output_bytes += size
-    tenants: dict[int, list[int]] = {d: [] for d in donors}
-    for t in sorted(sizes, key=lambda i: (-sizes[i], i)):
-        if sizes[t] < SMALL:
-            break
-        for donor in sorted(donors, key=lambda d: (donors[d], d)):
-            if not order.precedes(donor, t) or (donor in taken and not order.precedes(t, taken[donor])):
-                continue
-            group = [*tenants[donor], t]
-            offsets, total = pack([sizes[i] for i in group], conflicts(order, group))
-            if total <= donors[donor]:
-                tenants[donor] = group
-                for i, offset in zip(group, offsets, strict=True):
-                    heirs.inner[i] = (donor, offset)
-                break
-    return heirs
-
-
-def _dtype_of(captured: Captured, allocation: int) -> torch.dtype | None:
-    spec = captured.specs[captured.input_positions[allocation]]
-    return spec.dtype if spec else None
 
 
 def pack(sizes: Sequence[int], conflict: Sequence[Sequence[int]]) -> tuple[list[int], int]:

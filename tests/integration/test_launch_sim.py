@@ -339,8 +339,8 @@ class Spy(SimDriver):
         self.log.append(("join", before, after))
         super().join_streams(before, after)
 
-    def instantiate(self, *args: Any) -> Any:
-        made = super().instantiate(*args)
+    def instantiate(self, *args: Any, **how: Any) -> Any:
+        made = super().instantiate(*args, **how)
         patch, launch = made.patch, made.launch
 
         def logged_patch(addresses: Sequence[int]) -> None:
@@ -406,7 +406,7 @@ def test_destroy_frees_the_executables_and_calls_go_on_ungraphed() -> None:
     # WHEN it is destroyed
     launcher.destroy()
     # THEN nothing of the executable is left, and calls are right
-    assert (variant.executable.device_bytes, launcher.variants) == (0, {})
+    assert (variant.device_bytes, launcher.variants) == (0, {})
     assert_same(launcher([x]), expected)
     assert launches(launcher) == 0
 

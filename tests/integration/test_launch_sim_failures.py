@@ -76,8 +76,8 @@ def test_out_of_memory_in_a_launch_reaches_the_user_and_leaves_nothing_behind() 
 def test_a_patch_that_fails_half_way_is_done_again_at_the_next_launch() -> None:
     # GIVEN an executable whose patch fails once, after some words
     class Failing(SimDriver):
-        def instantiate(self, *args: Any) -> Any:
-            made = super().instantiate(*args)
+        def instantiate(self, *args: Any, **how: Any) -> Any:
+            made = super().instantiate(*args, **how)
             patch, calls = made.patch, iter((False, True))
 
             def failing(addresses: Any) -> None:
@@ -164,7 +164,7 @@ def test_a_graph_that_cannot_be_instantiated_is_given_back() -> None:
             super().__init__()
             self.discarded: list[Any] = []
 
-        def instantiate(self, *args: Any) -> Any:
+        def instantiate(self, *args: Any, **how: Any) -> Any:
             raise torch.OutOfMemoryError("no room for the graph\nand more lines")
 
         def discard(self, recording: Any) -> None:  # type: ignore[override]  # SimDriver's is static
@@ -354,7 +354,7 @@ def test_a_deleted_model_takes_its_executables_and_its_memory_with_it() -> None:
     for _ in range(3):
         fast(torch.randn(4, 64).to(DEVICE)).sum().backward()
     executables = [
-        weakref.ref(v.executable)
+        weakref.ref(v.executables[0])
         for graph in compiled_graphs()
         if graph not in known
         for one in graph.launchers

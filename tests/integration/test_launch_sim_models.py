@@ -165,9 +165,8 @@ def test_models_give_the_bits_of_the_same_code_without_graphs(name: str, trainin
     assert [launches(launcher) for launcher in launchers] == [layers * CALLS - 1] * phases
     for launcher in launchers:
         (variant,) = variants(launcher)
-        assert variant.state.copied == 0
         assert 0 < variant.state.patches <= variant.state.launches
-        assert len(variant.plan.bindings) > len(variant.captured.recording.nodes)
+        assert variant.plan.words > len(variant.captured.recording.nodes)
 
 
 def test_a_cache_that_the_model_writes_is_written_in_place() -> None:

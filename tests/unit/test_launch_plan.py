@@ -9,7 +9,20 @@ import torch
 
 from paramgraph_kit.capture.pair import Captured, Kind, Output
 from paramgraph_kit.driver.api import Binding, RawAllocation, RawNode, Recording
-from paramgraph_kit.launch.plan import GRAIN, Order, Placement, Plan, conflicts, make_plan, pack, uses_of
+from paramgraph_kit.launch.plan import (
+    GRAIN,
+    SMALL,
+    Block,
+    Order,
+    Placement,
+    Plan,
+    Stage,
+    conflicts,
+    make_plan,
+    pack,
+    uses_of,
+)
+from paramgraph_kit.launch.stages import Lives, cut
 from paramgraph_kit.trace.model import NodeKind, Role, Word, WordKind
 
 Deps = Sequence[tuple[int, ...]]
@@ -159,14 +172,23 @@ def test_slots_are_inputs_then_outputs_then_the_workspace() -> None:
             Placement(Role.WORKSPACE, None, 0),
         ),
         fresh=(3,),
-        workspace_bytes=1024,
-        slots=4,
-        bindings=(
-            Binding(0, 0, 0, 8),
-            Binding(0, 8, 3, 8),
-            Binding(1, 0, 1, 8),
-            Binding(1, 8, 3, 8),
-            Binding(1, 16, 2, 8),
+        shelf={},
+        shelf_bytes=0,
+        blocks=(Block(1024, 0, 0),),
+        stages=(
+            Stage(
+                range(2),
+                slots=(0, 1, 2, 3),
+                bindings=(
+                    Binding(0, 0, 0, 8),
+                    Binding(0, 8, 3, 8),
+                    Binding(1, 0, 1, 8),
+                    Binding(1, 8, 3, 8),
+                    Binding(1, 16, 2, 8),
+                ),
+                fresh=(0,),
+                spent=(),
+            ),
         ),
     )
 
@@ -176,7 +198,7 @@ def test_without_temporaries_there_is_no_workspace_and_no_slot_for_it() -> None:
     made = captured(chain(1), [64, 64], [[0], [0]], 1, [1, 1])
     # WHEN it is planned THEN there are two slots and nothing else
     plan = make_plan(made)
-    assert (plan.workspace_bytes, plan.slots, plan.fresh) == (0, 2, (1,))
+    assert (plan.workspace_bytes, plan.stages[0].slots, plan.fresh) == (0, (0, 1), (1,))
 
 
 def test_a_node_that_addresses_a_buffer_twice_uses_it_once() -> None:
@@ -185,7 +207,67 @@ def test_a_node_that_addresses_a_buffer_twice_uses_it_once() -> None:
     made.words[0] = (*made.words[0], Word(8, WordKind.POINTER, 0, 0), Word(16, WordKind.SCALAR, value=3))
     # WHEN its uses are counted THEN there is one, but both words are bound
     assert uses_of(made) == {0: [0]}
-    assert [b.offset for b in make_plan(made).bindings] == [0, 8]
+    assert [b.offset for b in make_plan(made).stages[0].bindings] == [0, 8]
+
+
+def test_stages_give_memory_back_and_take_it_when_it_is_needed() -> None:
+    # GIVEN two activations of 64 MiB that die one after the other, two outputs of that size, and a small buffer that
+    # lives through all four nodes beside one that only the first two need
+    big = 64 << 20
+    made = captured(chain(4), [big, big, big, big, 512, 512], [[0], [2], [0], [3], [0, 3], [0, 1]], 2, [2, 3])
+    # WHEN planned in as many stages as the memory asks for
+    plan = make_plan(made, dying=(0, 1), most_stages=8)
+    # THEN the second output is made when the first activation is gone, and each word knows its stage's table
+    assert [stage.nodes for stage in plan.stages] == [range(3), range(3, 4)]
+    assert [stage.fresh for stage in plan.stages] == [(0,), (1,)]
+    assert [stage.spent for stage in plan.stages] == [(0, 1), ()]
+    assert [stage.slots for stage in plan.stages] == [(0, 1, 2, 4, 5), (3, 5)]
+    assert plan.stages[1].bindings == (Binding(3, 0, 0, 8), Binding(3, 8, 1, 8))
+    assert plan.blocks == (Block(512, 0, 0), Block(512, 0, 1))
+    # AND in one stage where nothing dies, or where no more are allowed
+    assert len(make_plan(made, dying=(0, 1)).stages) == 1
+    assert len(make_plan(made, most_stages=8).stages) == 1
+
+
+def test_an_input_that_is_returned_is_never_given_up() -> None:
+    # GIVEN the same with the first activation returned as it came
+    big = 64 << 20
+    made = captured(chain(4), [big, big, big, big], [[0], [2], [0], [3]], 2, [2, 3])
+    made.outputs.append(Output(Kind.ARGUMENT, 0))
+    # WHEN planned THEN no stage lets go of it
+    plan = make_plan(made, dying=(0, 1), most_stages=8)
+    assert 0 not in {position for stage in plan.stages for position in stage.spent}
+
+
+@pytest.mark.parametrize("most", range(1, 9))
+def test_no_more_stages_than_allowed_and_every_node_in_one(most: int) -> None:
+    # GIVEN random lives of up to 1 GiB over 200 nodes
+    rng = random.Random(most)
+    spans = [sorted(rng.choices(range(200), k=2)) for _ in range(120)]
+    sizes = [rng.randrange(1 << 30) for _ in spans]
+    lives = Lives(
+        200,
+        dying=[(n, b) for n, (_, b) in zip(sizes[:40], spans, strict=False)],
+        made=[(n, a) for n, (a, _) in zip(sizes[40:80], spans[40:], strict=False)],
+        inner=[(n, a, b) for n, (a, b) in zip(sizes[80:], spans[80:], strict=False)],
+    )
+    # WHEN cut THEN the stages follow one another, and there are no more than asked for
+    ranges = cut(lives, most)
+    assert [n for r in ranges for n in r] == list(range(200))
+    assert 1 <= len(ranges) <= most
+    assert len(cut(lives, 200)) > 1
+
+
+def test_small_outputs_that_die_together_share_a_shelf() -> None:
+    # GIVEN five outputs: one for the caller, one too large, three that are saved together
+    made = captured(chain(1), [64, SMALL + 1, 100, 600, 8], [[0], [0], [0], [0], [0]], 0, [0, 1, 2, 3, 4])
+    # WHEN planned THEN the three have one slot, each at an offset of its own
+    plan = make_plan(made, together=frozenset({1, 2, 3, 4}))
+    assert plan.fresh == (0, 1)
+    assert (plan.shelf, plan.shelf_bytes) == ({2: 0, 3: 512, 4: 1536}, 2048)
+    assert [(p.slot, p.offset) for p in plan.placements] == [(0, 0), (1, 0), (2, 0), (2, 512), (2, 1536)]
+    # AND two are too few for it
+    assert make_plan(made, together=frozenset({2, 3})).shelf == {}
 
 
 @pytest.mark.parametrize("branches", [1, 3])

@@ -139,7 +139,7 @@ def test_patched_launches_equal_eager_runs_bit_for_bit() -> None:
     # GIVEN an executable made from two recordings
     d = driver()
     one, two = (record(d, mlp, inputs(), side) for side in (0, 1))
-    ex = d.instantiate(one, bind(one, two), len(one.allocations), "auto")
+    ex = d.instantiate(one, range(len(one.nodes)), bind(one, two), len(one.allocations), patching="auto")
     assert ex.patching == "simulated"
     assert ex.device_bytes == sum(len(n.parameters) for n in one.nodes)
     for seed in range(3):
@@ -160,7 +160,7 @@ def test_an_unpatched_launch_touches_phantom_memory() -> None:
     # GIVEN an executable that nobody patched
     d = driver()
     recording = record(d, mlp, inputs(), 0)
-    ex = d.instantiate(recording, [], 0, "auto")
+    ex = d.instantiate(recording, range(len(recording.nodes)), [], 0, patching="auto")
     # WHEN it is launched THEN the first kernel faults
     with pytest.raises(torch.AcceleratorError, match="illegal memory access"):
         ex.launch(0)
@@ -200,11 +200,11 @@ def test_bindings_are_checked() -> None:
     recording = record(d, mlp, inputs(), 0)
     for binding in (Binding(0, 4, 0, 0), Binding(0, 1 << 20, 0, 0), Binding(0, 0, 7, 0)):
         with pytest.raises(ValueError, match="does not name an aligned word"):
-            d.instantiate(recording, [binding], 1, "auto")
+            d.instantiate(recording, range(len(recording.nodes)), [binding], 1, patching="auto")
     with pytest.raises(ValueError, match="patching is auto, device or host, not 'magic'"):
-        d.instantiate(recording, [], 0, "magic")
+        d.instantiate(recording, range(len(recording.nodes)), [], 0, patching="magic")
     with pytest.raises(ValueError, match="has 1 slots, but 2 addresses came"):
-        d.instantiate(recording, [], 1, "auto").patch([0, 0])
+        d.instantiate(recording, range(len(recording.nodes)), [], 1, patching="auto").patch([0, 0])
 
 
 @pytest.mark.parametrize("how", ["item", "user", "unjoined"])
@@ -337,7 +337,7 @@ def test_joining_streams_brings_one_into_the_capture_of_the_other() -> None:
     d.join_streams(0, 0)
     # WHEN a launch is asked for on a capturing stream THEN it is refused with 900
     recording = record(d, lambda t: t + 1, [torch.ones(2, device=device())], 0)
-    ex = d.instantiate(recording, [], 0, "auto")
+    ex = d.instantiate(recording, range(len(recording.nodes)), [], 0, patching="auto")
     graph = twin().CUDAGraph()
     with pytest.raises(torch.AcceleratorError, match="previous error"), twin().graph(graph):
         ex.launch(d.current_stream())

@@ -95,10 +95,10 @@ class CudaDriver:
         return recording
 
     def instantiate(
-        self, recording: Recording, bindings: Sequence[Binding], slots: int, patching: str
+        self, recording: Recording, nodes: range, bindings: Sequence[Binding], slots: int, *, patching: str
     ) -> CudaExecutable:
-        """An executable graph of ``recording``."""
-        return CudaExecutable(recording, bindings, slots, patching, self._index)
+        """An executable graph of some nodes of ``recording``."""
+        return CudaExecutable(recording, nodes, bindings, slots, patching, self._index)
 
     def discard(self, recording: Recording) -> None:
         """Free a recorded graph."""

@@ -29,12 +29,14 @@ _BINDING = struct.Struct("<QIIq")  # struct Binding in kernels.cu
 class CudaExecutable:
     """See driver.api.Executable."""
 
-    def __init__(self, recording: Recording, bindings: Sequence[Binding], slots: int, patching: str, device: int):
+    def __init__(
+        self, recording: Recording, nodes: range, bindings: Sequence[Binding], slots: int, patching: str, device: int
+    ) -> None:
         self._device = device
-        self._random = recording.random_increment
+        self._random = 0 if nodes.start else recording.random_increment
         self._keep: list[Any] = []
         before = torch.cuda.mem_get_info(device)[0]
-        self._clone(recording, bindings)
+        self._clone(recording, nodes, bindings)
         self.patching = patching
         patch_node = None
         if patching != "host":
@@ -44,7 +46,7 @@ class CudaExecutable:
             except (DriverCallError, UnsupportedError):
                 if patching == "device":
                     raise
-                self._clone(recording, bindings)  # a device-updatable node cannot be turned back
+                self._clone(recording, nodes, bindings)  # a device-updatable node cannot be turned back
                 self.patching = "host"
         raw = call(cu.cuGraphInstantiate, self._graph.raw, 0)
         self._exec = Owned(raw, cu.cuGraphExecDestroy)
@@ -67,12 +69,17 @@ class CudaExecutable:
         self._graph.close()
         self._keep.clear()
 
-    def _clone(self, recording: Recording, bindings: Sequence[Binding]) -> None:
+    def _clone(self, recording: Recording, nodes: range, bindings: Sequence[Binding]) -> None:
         self._graph = Owned(call(cu.cuGraphClone, recording.graph.raw), cu.cuGraphDestroy)
-        self._nodes = {
-            i: call(cu.cuGraphNodeFindInClone, recording.nodes[i].handle[0], self._graph.raw)
-            for i in {b.node for b in bindings}
-        }
+        bound = {b.node for b in bindings}
+        self._nodes = {}
+        for index, node in enumerate(recording.nodes):
+            if index in bound or index not in nodes:
+                copy = call(cu.cuGraphNodeFindInClone, node.handle[0], self._graph.raw)
+                if index in nodes:
+                    self._nodes[index] = copy
+                else:
+                    call(cu.cuGraphDestroyNode, copy)
 
     def _add_patch_node(self, bindings: Sequence[Binding], slots: int) -> Any:
         """Put the patch kernel before everything else and let it update the nodes behind it."""

@@ -7,6 +7,7 @@ import platform
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -205,13 +206,14 @@ class SimDriver:
         )
 
     def instantiate(
-        self, recording: Recording, bindings: Sequence[Binding], slots: int, patching: str
+        self, recording: Recording, nodes: range, bindings: Sequence[Binding], slots: int, *, patching: str
     ) -> SimExecutable:
         """An executable whose bound words ``patch`` rewrites."""
         if patching not in ("auto", "device", "host", "simulated"):
             raise ValueError(f"patching is auto, device or host, not {patching!r}")
-        nodes = [node.handle for node in recording.nodes]
-        return SimExecutable(nodes, bindings, slots, recording.random_increment)
+        chosen = [recording.nodes[n].handle for n in nodes]
+        moved = [replace(b, node=b.node - nodes.start) for b in bindings]
+        return SimExecutable(chosen, moved, slots, 0 if nodes.start else recording.random_increment)
 
     def join_streams(self, before: int, after: int) -> None:
         """Make work on stream ``after`` wait for all work now on stream ``before``."""
