@@ -78,11 +78,11 @@ def test_rows_are_kept_and_missing_ones_alone_are_run_again(
     journal = tmp_path / "corpus.jsonl"
     journal.write_text(journal.read_text() + json.dumps({"workload": "outputs fed back", "status": "failed"}) + "\n")
     # WHEN the missing of three are run
-    status = command.main([*arguments, "--missing", "--only", "held outputs,outputs fed back,moved parameters"])
+    status = command.main([*arguments, "--missing", "--only", "held outputs,outputs fed back,views of one"])
     # THEN the good one is kept as it was, the others are run, and a wrong one is the exit status
     ran = [line.split(":")[0].split(maxsplit=1)[1] for line in capsys.readouterr().err.splitlines()]
     assert ran[0] == "held outputs"
-    assert set(ran[1:]) == {"outputs fed back", "moved parameters"}
+    assert set(ran[1:]) == {"outputs fed back", "views of one storage"}
     assert status == 1
     assert {r["workload"] for r in json.loads((tmp_path / "corpus.json").read_text())["rows"]} == set(ran)
     assert "| wrong | 2 |" in (tmp_path / "corpus.md").read_text()

@@ -33,8 +33,13 @@ class Case(Workload):
     compiled_optimizer: bool = False  # optimizer.step is compiled too
     expect: tuple[str, ...] = ()
     graphed: bool = False
-    simulated: bool = False  # the simulated device has all its operations
+    unsimulated: str = ""  # why the simulated device cannot run it, though it needs nothing
     timed: bool = True  # whether graph trees can be timed on it: one that misuses the device cannot
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the simulated device runs it too."""
+        return not self.needs and not self.unsimulated
 
 
 def missing(case: Case, device: torch.device) -> str:

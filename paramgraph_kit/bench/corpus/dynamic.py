@@ -71,12 +71,12 @@ def cases() -> list[Case]:
     rows = [normal((n, 32)) for n in SIZES]
     images = [normal((2, 3, n, n + 1)) for n in SIZES]
     texts = [integers(50, (n % 3 + 1, n)) for n in SIZES]
-    llama = built(lambda: Llama(2, 64, 4, 128, 50))
+    llama = built(lambda: Llama(1, 64, 4, 128, 50))
     mlp, train = built(MLP), built(MLP, train=True)
     return [
-        Case("rows, dynamic", mlp, in_turn(*rows), inference(), dynamic=True, simulated=True),
+        Case("rows, dynamic", mlp, in_turn(*rows), inference(), dynamic=True),
         Case("rows, dynamic after the second", mlp, in_turn(*rows), inference()),
-        Case("rows, compiled again", mlp, in_turn(*rows), inference(), dynamic=False, simulated=True),
+        Case("rows, compiled again", mlp, in_turn(*rows), inference(), dynamic=False),
         Case("rows training, dynamic", train, in_turn(*rows), training(), training=True, dynamic=True),
         Case(
             "rows training, compiled again",

@@ -78,6 +78,9 @@ class VAE(nn.Module):
         return loss
 
 
+NO_BAGS = "the simulated device does not know the shape of an embedding bag"
+
+
 class DLRM(nn.Module):
     """Embedding bags and a bottom network, their pairwise products, and a top network."""
 
@@ -248,8 +251,16 @@ def cases() -> list[Case]:
         Case("dcgan training", built(DCGAN, train=True), gan, _dcgan, training=True, optimizer=adamw_fused),
         Case("dcgan inference", built(DCGAN), gan, inference()),
         Case("vae training", built(VAE, train=True), normal((8, 64)), training(), training=True, optimizer=sgd),
-        Case("dlrm inference", built(DLRM), dlrm, inference()),
-        Case("dlrm training", built(DLRM, train=True), dlrm, training(), training=True, optimizer=sgd),
+        Case("dlrm inference", built(DLRM), dlrm, inference(), unsimulated=NO_BAGS),
+        Case(
+            "dlrm training",
+            built(DLRM, train=True),
+            dlrm,
+            training(),
+            training=True,
+            optimizer=sgd,
+            unsimulated=NO_BAGS,
+        ),
         Case("flex-attention inference", built(Flex), normal((2, 128, 64)), _flex(False), needs=("cuda",)),
         Case(
             "flex-attention training",
@@ -260,9 +271,9 @@ def cases() -> list[Case]:
             optimizer=adamw_fused,
             needs=("cuda",),
         ),
-        Case("int8 weight-only inference", built(_int8), normal((4, 64)), _codes, simulated=True),
+        Case("int8 weight-only inference", built(_int8), normal((4, 64)), _codes),
         Case("int8 packed inference", built(Int8MM), normal((4, 64), dtype=torch.bfloat16), _codes),
-        Case("lstm inference", built(Recurrent), normal((2, 8, 16)), inference()),
+        Case("lstm inference", built(Recurrent), normal((2, 8, 16)), inference(), unsimulated="nothing is compiled"),
         Case("gru by hand training", built(Unrolled, train=True), normal((2, 6, 16)), training(), training=True),
         Case("mixture-of-experts training", built(Mixture, train=True), normal((16, 32)), training(), training=True),
     ]

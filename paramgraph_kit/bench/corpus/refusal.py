@@ -14,22 +14,22 @@ from paramgraph_kit.bench.corpus import opaque
 from paramgraph_kit.bench.corpus.case import Case, built, inference, normal
 
 ON_GPU, WITH_TRITON = ("cuda", "cuda.bindings"), ("cuda", "cuda.bindings", "triton")
-# operation: (reason's code or "" for graphed, what it needs, whether the simulated device has it)
-EXPECTED: dict[str, tuple[str, tuple[str, ...], bool]] = {
-    "child_graph": ("opaque-node", ("cuda",), False),
-    "conditional_node": ("opaque-node", ON_GPU, False),
-    "host_node": ("opaque-node", ON_GPU, False),
-    "allocation_nodes": ("opaque-node", ON_GPU, False),
-    "event_node": ("opaque-node", ("cuda",), False),
-    "table_from_host": ("host-memcpy", WITH_TRITON, False),
-    "table_from_kernel": ("", WITH_TRITON, False),
-    "hidden_word": ("unexplained-word", WITH_TRITON, False),
-    "hidden_word_in_aten": ("unexplained-word", WITH_TRITON, False),
-    "hidden_tensor": ("unowned-address", (), True),
-    "foreign_memory": ("unowned-address", WITH_TRITON, False),
-    "waits_for_host": ("capture-failed", (), True),
-    "changes_its_mind": ("unstable-capture", (), True),
-    "unsafe": ("unsafe-op", (), True),
+# operation: (reason's code or "" for graphed, what it needs)
+EXPECTED: dict[str, tuple[str, tuple[str, ...]]] = {
+    "child_graph": ("opaque-node", ("cuda",)),
+    "conditional_node": ("opaque-node", ON_GPU),
+    "host_node": ("opaque-node", ON_GPU),
+    "allocation_nodes": ("opaque-node", ON_GPU),
+    "event_node": ("opaque-node", ("cuda",)),
+    "table_from_host": ("host-memcpy", WITH_TRITON),
+    "table_from_kernel": ("", WITH_TRITON),
+    "hidden_word": ("unexplained-word", WITH_TRITON),
+    "hidden_word_in_aten": ("unexplained-word", WITH_TRITON),
+    "hidden_tensor": ("unowned-address", ()),
+    "foreign_memory": ("unowned-address", WITH_TRITON),
+    "waits_for_host": ("capture-failed", ()),
+    "changes_its_mind": ("unstable-capture", ()),
+    "unsafe": ("unsafe-op", ()),
 }
 
 
@@ -101,10 +101,9 @@ def cases() -> list[Case]:
             needs=needs,
             expect=(code,) if code else (),
             graphed=not code,
-            simulated=simulated,
             timed=False,
         )
-        for name, (code, needs, simulated) in EXPECTED.items()
+        for name, (code, needs) in EXPECTED.items()
     ]
     return [
         *found,
