@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from paramgraph_kit._diagnosis import Diagnosis
@@ -70,6 +71,49 @@ class Diagnose:
 
         return catalogue()
 
+    def capture(self, graph: Any, **options: Any) -> AbstractContextManager[Any]:
+        """Capture like ``torch.cuda.graph``; after a failure the process stays usable, and the error says why.
+
+        Args:
+            graph: a ``CUDAGraph``.
+            options: those of ``torch.cuda.graph``.
+
+        Raises:
+            CaptureError: the capture failed; its text names your line and the fix.
+
+        Examples:
+            >>> import torch
+            >>> import paramgraph_kit as pgk
+            >>> x, g = torch.ones(2, device=pgk.device()), pgk.cuda.CUDAGraph()
+            >>> with pgk.diagnose.capture(g):
+            ...     y = x * 2
+            >>> g.replay()
+            >>> y.tolist()
+            [2.0, 2.0]
+        """
+        from paramgraph_kit._verbs import device
+        from paramgraph_kit.doctor.aftermath import capture
+
+        device()
+        return capture(graph, **options)
+
+    def repair(self, error: BaseException | None = None) -> tuple[str, ...]:
+        """Put stream, random generator and allocator right after failed captures; returns what was wrong.
+
+        Args:
+            error: what the failed capture raised; the last exception that was shown if left out.
+
+        Raises:
+            UnsupportedError: only a new process helps, or another capture is under way.
+
+        Examples:
+            >>> diagnose.repair()
+            ()
+        """
+        from paramgraph_kit.doctor.aftermath import repair
+
+        return repair(error)
+
     def __repr__(self) -> str:
         return "<paramgraph_kit.diagnose: an exception, a function or a compiled model>"
 
@@ -79,8 +123,9 @@ diagnose = Diagnose()
 
 def _from_exception(error: BaseException) -> Diagnosis:
     from paramgraph_kit.doctor import explain
+    from paramgraph_kit.doctor.aftermath import process_state
 
-    return Diagnosis([explain(error)])
+    return Diagnosis([explain(error)], state=process_state(error))
 
 
 def _is_compiled(what: Any) -> bool:
@@ -88,7 +133,48 @@ def _is_compiled(what: Any) -> bool:
 
 
 def _from_compiled(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Diagnosis:
-    raise ParamgraphError("diagnose of a compiled model is not there yet: use report(model)")
+    from paramgraph_kit.backend.report import make_report
+    from paramgraph_kit.doctor.compiled import NO_PROBLEM, failure_of
+
+    report, notes = make_report(model), []
+    if not report.rows and (args or kwargs):
+        copy = _compiled_copy(model, args, kwargs)
+        report = make_report(copy)
+        notes = ["a copy was compiled with backend='paramgraph', whose partitions are those of Inductor"]
+    if not report.rows and not report.reasons:
+        raise ParamgraphError(
+            "nothing of this model is compiled with backend='paramgraph' yet: call it once, or pass its arguments, "
+            "diagnose(model, *args)"
+        )
+    failures = [failure_of(reason) for reason in report.reasons if reason.code not in NO_PROBLEM]
+    graphed = sum(row.graphed for row in report.rows)
+    count = len(failures)
+    heading = (
+        f"{graphed} of {len(report.rows)} partitions are graphs; {count or 'no'} reason{'' if count == 1 else 's'} "
+        f"against more ({report.trace.source.label()})"
+    )
+    return Diagnosis(failures, heading, notes)
+
+
+def _compiled_copy(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The same code compiled with our backend and called once; the caller's module and random numbers are kept."""
+    import copy
+
+    import torch
+
+    from paramgraph_kit.backend import paramgraph
+    from paramgraph_kit.doctor.keeper import RandomState
+
+    original = getattr(model, "_orig_mod", None) or getattr(model, "_torchdynamo_orig_callable", model)
+    if isinstance(original, torch.nn.Module):
+        original = copy.deepcopy(original)
+    random: RandomState = RandomState()
+    compiled: Any = torch.compile(original, backend=paramgraph)
+    try:
+        compiled(*args, **kwargs)
+    finally:
+        random.put_back()
+    return compiled
 
 
 def _from_function(

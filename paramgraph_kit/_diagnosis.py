@@ -9,6 +9,8 @@ from paramgraph_kit.trace.errors import ParamgraphError
 from paramgraph_kit.trace.model import Failure
 from paramgraph_kit.trace.wording import failure_text, one_line
 
+MOST_LINES = 12  # of one failure
+
 
 class Diagnosis:
     """What goes wrong, at which line of the user's, why, and what to write instead.
@@ -17,10 +19,13 @@ class Diagnosis:
     nothing was found, and has a length.
     """
 
-    def __init__(self, failures: Sequence[Failure], heading: str = "", notes: Sequence[str] = ()) -> None:
+    def __init__(
+        self, failures: Sequence[Failure], heading: str = "", notes: Sequence[str] = (), state: str = ""
+    ) -> None:
         self.failures = tuple(failures)
         self.heading = heading
         self.notes = tuple(notes)
+        self.state = state  # of this process, after a failed capture
 
     @property
     def failure(self) -> Failure:
@@ -46,11 +51,11 @@ class Diagnosis:
 
     def __str__(self) -> str:
         parts = [self.heading] if self.heading else []
-        parts += [failure_text(failure) for failure in self.failures]
+        parts += [failure_text(failure, most=MOST_LINES - bool(self.state)) for failure in self.failures]
         if self.notes:
-            parts.append("\n".join(one_line(f"  note   {note}") for note in self.notes))
-        # Of an exception there is one failure, and its notes belong to it.
-        return "\n\n".join(parts) if self.heading else "\n".join(parts)
+            parts.append("\n".join(f"  note   {one_line(note)}" for note in self.notes))
+        text = "\n\n".join(parts)
+        return f"{text}\n  now    {one_line(self.state)}" if self.state else text
 
     def __repr__(self) -> str:
         if len(self.failures) != 1:

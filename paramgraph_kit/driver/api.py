@@ -156,3 +156,9 @@ class Driver(Protocol):
 
     def discard(self, recording: Recording) -> None:
         """Free a recorded graph that will not be instantiated again."""
+
+    def left_behind(self, suspects: Sequence[Any] = ()) -> tuple[str, ...]:
+        """What failed captures have left wrong in this process, in words; ``suspects`` are streams that captured."""
+
+    def repair(self, suspects: Sequence[Any] = ()) -> None:
+        """Put that right; raises UnsupportedError where only a new process can."""

@@ -46,6 +46,15 @@ def driver() -> Driver:
     return SimDriver()
 
 
+def driver_in_use() -> Driver | None:
+    """The driver, if this process has used its device already; asking makes nothing."""
+    if torch.cuda.is_available():
+        return driver() if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
+    from paramgraph_kit.driver.sim.device import registered
+
+    return driver() if registered() else None
+
+
 def twin() -> Any:
     """``torch.cuda``, or its simulated twin: the module that notebooks call ``cuda``."""
     if device().type == "cuda":

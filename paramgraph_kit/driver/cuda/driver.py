@@ -14,7 +14,7 @@ from cuda.bindings import driver as cu
 from cuda.bindings import nvml
 
 from paramgraph_kit.driver.api import Binding, Recording
-from paramgraph_kit.driver.cuda import random
+from paramgraph_kit.driver.cuda import aftermath, random
 from paramgraph_kit.driver.cuda.calls import call, is_device_address
 from paramgraph_kit.driver.cuda.executable import CudaExecutable
 from paramgraph_kit.driver.cuda.record import CudaPhantom, record
@@ -108,6 +108,14 @@ class CudaDriver:
         """Make stream ``after`` wait for what is queued on stream ``before``."""
         first, second = (torch.cuda.ExternalStream(s, device=self.device) for s in (before, after))
         second.wait_stream(first)
+
+    def left_behind(self, suspects: Sequence[Any] = ()) -> tuple[str, ...]:
+        """What failed captures have left wrong in this process."""
+        return aftermath.left_behind(self._index, suspects)
+
+    def repair(self, suspects: Sequence[Any] = ()) -> None:
+        """Put that right."""
+        aftermath.repair(self._index, self._stream, suspects)
 
     def memory(self) -> tuple[int, int, int]:
         """(allocated, reserved, used on the device) in bytes."""

@@ -17,6 +17,7 @@ from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.errors import RefusedError, UnsupportedError
 from paramgraph_kit.trace.model import NodeKind, Origin, PoolAction, PoolEvent, Reason, Source
 
+from . import aftermath
 from .arena import GRANULE
 from .capture import begin, end, run_nodes
 from .device import register
@@ -261,6 +262,16 @@ class SimDriver:
     def discard(recording: Recording) -> None:
         """Drop a recorded graph."""
         recording.graph = None
+
+    @staticmethod
+    def left_behind(suspects: Sequence[Any] = ()) -> tuple[str, ...]:
+        """What failed captures have left wrong in this process."""
+        return aftermath.left_behind(suspects)
+
+    @staticmethod
+    def repair(suspects: Sequence[Any] = ()) -> None:
+        """Put that right."""
+        aftermath.repair()
 
     def __repr__(self) -> str:
         return f"SimDriver({self._machine.arena.capacity >> 20} MiB)"

@@ -1,0 +1,93 @@
+"""From the reasons of a compiled model to failures: why something is in no graph, and what to write instead."""
+
+from __future__ import annotations
+
+from paramgraph_kit.doctor.rule import fix
+from paramgraph_kit.trace.model import Failure, Reason
+
+_SPLIT = "The model is split here: what is before and after becomes graphs, this runs in between."
+
+# code of a Reason -> (cause, fix)
+_KNOWN: dict[str, tuple[str, str]] = {
+    "cpu-op": (
+        f"It works on CPU tensors, which no CUDA graph holds. {_SPLIT}",
+        fix("torch.arange(n)", "torch.arange(n, device=x.device); or move the tensor with register_buffer"),
+    ),
+    "device-copy": (
+        f"A copy between CPU and GPU waits, and the CPU's address would be frozen. {_SPLIT}",
+        fix("x = x + c.to('cuda')", "c = c.to('cuda') once, before the model is called"),
+    ),
+    "unbacked-op": (
+        f"The CPU needs a number that only the GPU knows, for a value or for a size. {_SPLIT}",
+        fix("n = mask.sum().item(); y = x[mask]", "y = torch.where(mask, x, 0); torch.nonzero_static(x, size=n)"),
+    ),
+    "unsafe-op": (
+        f"Its kernel waits for the GPU or makes memory that a graph cannot name. {_SPLIT}",
+        fix("x[mask] = v", "x = torch.where(mask, v, x)"),
+    ),
+    "control-flow": (
+        f"Only the GPU knows which way it goes. {_SPLIT}",
+        fix("torch.cond(p, f, g, (x,))", "torch.where(p, f(x), g(x)) where both are cheap"),
+    ),
+    "graph-break": (
+        "Dynamo could not follow the code here, so there are two compiled graphs with Python in between.",
+        fix(
+            "print, item() or an unknown call in forward", "move it out of forward; torch.compile(fullgraph=True) shows"
+        ),
+    ),
+    "custom-op": (
+        f"torch's configuration says that it must stay outside. {_SPLIT}",
+        fix("custom_should_partition_ops = [...]", "take it out of that list if the operation can be captured"),
+    ),
+    "dynamic-shape": (
+        "Graphs of shapes that change are switched off by torch's configuration.",
+        fix("triton.cudagraph_skip_dynamic_graphs = True", "= False; or mark the size static, or pad it"),
+    ),
+    "inductor-skip": (
+        "Inductor gives up graphs for all of it without an error, and says so in a log that is off by default.",
+        fix("the operation named above in the model", "take it out into a function with torch.compiler.disable"),
+    ),
+    "capture-failed": (
+        "The partition was captured and CUDA or torch refused something in it, so it runs without a graph.",
+        fix(
+            "a custom operation that waits", "tag it: torch.library.custom_op(..., tags=(torch.Tag.cudagraph_unsafe,))"
+        ),
+    ),
+    "unexplained-word": (
+        "A kernel's parameters differ between two captures, and no input explains how. A guess could be wrong.",
+        fix("the operation named above", "compile around it: torch.compiler.disable on the function that calls it"),
+    ),
+    "unstable-capture": (
+        "Two captures of the same code recorded different things, so the code decides something while it runs.",
+        fix("caches and counters in forward", "make them before the first call"),
+    ),
+    "capture-under-way": (
+        "Somebody else's capture is open, and this call became part of it.",
+        fix("with torch.cuda.graph(g): compiled(x)", "call compiled(x) once outside first; it makes graphs of its own"),
+    ),
+    "host-memcpy": (
+        "The copy's CPU address is fixed in the graph and cannot be exchanged.",
+        fix("copy to the CPU in the model", "copy after the call: y = compiled(x).cpu()"),
+    ),
+    "host-output": (
+        "A value on the CPU is computed once, at capture.",
+        fix("return y, torch.tensor(n)", "return it from outside the compiled function"),
+    ),
+    "too-many-variants": (
+        "Each shape needs a graph of its own, and there have been too many.",
+        fix("x of any length", "pad to a few lengths; torch._dynamo.mark_dynamic"),
+    ),
+}
+_ANY = (
+    "It is safer to run this without a graph than to guess.",
+    fix("the operation named above", "look at report(model) for the partition that it is in"),
+)
+NO_PROBLEM = ("not-called", "no-kernels", "not-selected")
+
+
+def failure_of(reason: Reason) -> Failure:
+    """A reason as a failure: what, where, why, and what to write instead."""
+    cause, what_to_do = _KNOWN.get(reason.code, _ANY)
+    title = reason.message[:1].upper() + reason.message[1:]
+    said = f"{reason.operation} is in no graph" if reason.operation else ""
+    return Failure(reason.code, title, said, reason.frame, cause, what_to_do)

@@ -1,0 +1,186 @@
+"""After a failed capture: the process is told of as it is, repaired, and never left poisoned by a capture of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from paramgraph_kit.doctor.aftermath import CaptureError
+from paramgraph_kit.trace import ParamgraphError
+from paramgraph_kit.trace.wording import failure_text
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu has the same for a GPU")
+DEVICE = pgk.device()
+
+
+@pytest.fixture(autouse=True)
+def recovered() -> Iterator[None]:
+    yield
+    pgk.cuda.recover()
+
+
+def failed(**options: Any) -> BaseException:
+    """What a capture raises that has drawn random numbers and then waits; its leftovers are there."""
+    x = torch.ones(4, device=DEVICE)
+    try:
+        with pgk.cuda.graph(pgk.cuda.CUDAGraph(), **options):
+            (x * torch.rand(4, device=DEVICE)).sum().item()
+    except RuntimeError as error:
+        return error
+    raise AssertionError("the capture did not fail")
+
+
+def usable() -> None:
+    """Random numbers, the stream, memory and the next capture are as ever."""
+    assert pgk.cuda.current_stream() == pgk.cuda.default_stream()
+    torch.rand(2, device=DEVICE)
+    g, x = pgk.cuda.CUDAGraph(), torch.ones(2, device=DEVICE)
+    with pgk.cuda.graph(g):
+        y = x * 2 + torch.zeros(2, device=DEVICE)
+    g.replay()
+    assert y.tolist() == [2.0, 2.0]
+
+
+def test_a_failed_capture_leaves_three_things_and_the_diagnosis_names_them() -> None:
+    # GIVEN a failed capture
+    error = failed()
+    # WHEN explained THEN the cause is told, and what state the process is in
+    found = pgk.diagnose(error)
+    assert found.codes == ("sync-item",)
+    last = str(found).splitlines()[-1]
+    assert last == (
+        "  now    the current stream is still the one that captured; "
+        "the random generator still believes in the capture; "
+        "the allocator still waits for the end of the capture: diagnose.repair() puts that right"
+    )
+    assert len(str(found).splitlines()) <= 12
+
+
+@pytest.mark.parametrize("own_stream", [False, True])
+def test_repair_makes_the_process_usable_and_says_what_was_wrong(own_stream: bool) -> None:
+    # GIVEN a failed capture, on torch's stream or on one of the user's
+    error = failed(**({"stream": pgk.cuda.Stream()} if own_stream else {}))
+    # WHEN repaired THEN it says what was wrong, once, and all is usable
+    assert len(pgk.diagnose.repair(error)) == 3
+    assert pgk.diagnose.repair(error) == ()
+    assert str(pgk.diagnose(error)).splitlines()[-1].endswith("in order: change the line and capture again")
+    usable()
+
+
+def test_a_capture_that_was_begun_by_hand_and_never_ended() -> None:
+    # GIVEN a notebook cell that stopped between begin and end
+    stream = pgk.cuda.Stream()
+    g, x = pgk.cuda.CUDAGraph(), torch.ones(2, device=DEVICE)
+    with pgk.cuda.stream(stream):
+        g.capture_begin()
+        with pytest.raises(RuntimeError) as caught:
+            x.sum().item()
+    # WHEN explained and repaired THEN both know of it
+    assert "a spoiled capture was never ended" in str(pgk.diagnose(caught.value))
+    assert pgk.diagnose.repair()[0] == "a spoiled capture was never ended"
+    usable()
+
+
+def test_a_capture_of_ours_fails_with_your_line_and_leaves_nothing() -> None:
+    # GIVEN code that waits for the device
+    x = torch.ones(4, device=DEVICE)
+    # WHEN captured by diagnose.capture
+    with pytest.raises(CaptureError) as caught, pgk.diagnose.capture(pgk.cuda.CUDAGraph()):
+        (x * torch.rand(4, device=DEVICE)).sum().item()
+    # THEN the error is one line with class, line and fix
+    text = str(caught.value)
+    assert "\n" not in text
+    assert text.startswith("A value was read back to the CPU [sync-item] at ")
+    assert "(x * torch.rand(4, device=DEVICE)).sum().item(); write instead: keep loss as a tensor" in text
+    assert text.endswith("; the process is in order")
+    assert caught.value.failure.code == pgk.diagnose(caught.value).failure.code == "sync-item"
+    # and the process is usable
+    usable()
+
+
+def test_an_error_that_is_not_captures_goes_through_as_it_is() -> None:
+    # GIVEN a body that raises on its own WHEN captured THEN its own exception arrives, and the graph can be used again
+    g, x = pgk.cuda.CUDAGraph(), torch.ones(2, device=DEVICE)
+
+    def broken() -> None:
+        with pgk.diagnose.capture(g):
+            torch.add(x, 1)
+            raise ValueError("user bug")
+
+    with pytest.raises(ValueError, match=r"^user bug$"):
+        broken()
+    with pgk.diagnose.capture(g):
+        y = x + 1
+    g.replay()
+    assert y.tolist() == [2.0, 2.0]
+    usable()
+
+
+def test_a_side_stream_that_is_not_joined() -> None:
+    # GIVEN work that nothing waits for WHEN captured THEN the end fails, and nothing stays
+    side, x = pgk.cuda.Stream(), torch.ones(2, device=DEVICE)
+
+    def forked() -> None:
+        with pgk.diagnose.capture(pgk.cuda.CUDAGraph()):
+            side.wait_stream(pgk.cuda.current_stream())
+            with pgk.cuda.stream(side):
+                torch.add(x, 1)
+
+    with pytest.raises(CaptureError, match=r"\[unjoined-work\]"):
+        forked()
+    usable()
+
+
+def test_from_a_compiled_model_each_reason_has_its_line_and_a_fix() -> None:
+    # GIVEN a model with a place that no graph may hold
+    def model(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        y = y + torch.arange(4.0).to(x.device)
+        torch._dynamo.graph_break()
+        return y * 3
+
+    torch._dynamo.reset()
+    compiled = pgk.compile(model)
+    compiled(torch.ones(4, device=DEVICE))
+    # WHEN diagnosed THEN each reason is told at its line, with a fix
+    found = pgk.diagnose(compiled)
+    assert set(found.codes) == {"cpu-op", "device-copy", "graph-break"}, str(found)
+    assert {f.frame.text for f in found if f.frame} == {
+        "y = y + torch.arange(4.0).to(x.device)",
+        "torch._dynamo.graph_break()",
+    }
+    assert all("after" in failure.fix and failure.cause for failure in found)
+    assert all(len(failure_text(failure).splitlines()) <= 12 for failure in found)
+    assert " partitions are graphs; 3 reasons against more (simulated: " in found.heading
+    torch._dynamo.reset()
+
+
+def test_from_a_model_compiled_by_somebody_else_a_copy_is_looked_at() -> None:
+    # GIVEN a module compiled with another backend and never called
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: torch.Tensor
+            self.register_buffer("seen", torch.zeros((), device=DEVICE))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.seen += 1
+            y: torch.Tensor = x + torch.ones(4).to(x.device)
+            return y
+
+    torch._dynamo.reset()
+    model = Model()
+    compiled = torch.compile(model, backend="eager")
+    # WHEN diagnosed without arguments THEN one line says what is missing
+    with pytest.raises(ParamgraphError, match=r"^nothing of this model is compiled .* diagnose\(model, \*args\)$"):
+        pgk.diagnose(compiled)
+    # WHEN diagnosed with arguments THEN the reasons are found, and the model is as it was
+    found = pgk.diagnose(compiled, torch.ones(4, device=DEVICE))
+    assert set(found.codes) >= {"device-copy"}, str(found)
+    assert {f.frame.text for f in found if f.frame} == {"y: torch.Tensor = x + torch.ones(4).to(x.device)"}
+    assert model.seen.item() == 0
+    torch._dynamo.reset()
