@@ -6,7 +6,7 @@ Importing this module imports neither torch nor CUDA.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 # and must not do so after ``paramgraph_kit.explore`` has become the function below.
 from paramgraph_kit._diagnose import diagnose as diagnose
 from paramgraph_kit.explore import Explorer
-from paramgraph_kit.trace import ParamgraphError, Trace
+from paramgraph_kit.trace import ParamgraphError, Trace, growing
 from paramgraph_kit.trace import load as _load
 from paramgraph_kit.trace import save as _save
 
@@ -113,12 +113,23 @@ def watch(title: str = "watch") -> Iterator[Trace]:
     from paramgraph_kit.backend.watch import watching
     from paramgraph_kit.doctor import explain
 
-    with watching(title, explain) as trace, pool_events(trace.pool_events):
-        yield trace
+    trace: Trace | None = None
+    try:
+        with watching(title, explain) as trace, pool_events(trace.pool_events):
+            growing.begin(trace)  # an explorer that is shown in the block follows
+            yield trace
+    finally:
+        if trace is not None:
+            growing.end(trace)
 
 
 def explore(what: Any) -> Explorer:
-    """Look at a trace, a report or a compiled model: a picture in a notebook, text in a terminal.
+    """Look at a trace, a report or a compiled model: live in a notebook, text in a terminal.
+
+    Shown inside ``with watch() as trace``, it follows what happens while the block still runs.
+
+    Args:
+        what: one of these, or ``{name: one of these, ...}``: steps to walk through, with what changed between them.
 
     Raises:
         ParamgraphError: ``what`` is none of these.
@@ -128,7 +139,11 @@ def explore(what: Any) -> Explorer:
         ...     pass
         >>> explore(trace)
         Explorer(Trace('nothing', ...: 0 partitions, 0 captures, 0 launches, 0 failures, ...))
+        >>> explore({"before": trace, "after": trace})
+        Explorer('before', 'after')
     """
+    if isinstance(what, Mapping):
+        return Explorer({str(name): _trace_of("explore", one) for name, one in what.items()})
     return Explorer(_trace_of("explore", what))
 
 

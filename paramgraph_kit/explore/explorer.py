@@ -1,10 +1,13 @@
-"""One object over one trace: every view as text, picture, figure or page."""
+"""One object over one trace, or several: every view live, as text, picture, figure or page."""
 
 from __future__ import annotations
 
 import base64
 import os
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from paramgraph_kit.explore.charts import pool_chart
 from paramgraph_kit.explore.page import to_html
 from paramgraph_kit.explore.picture import Picture, draw
 from paramgraph_kit.explore.pools import pool_series
+from paramgraph_kit.explore.steps import comparison
 from paramgraph_kit.trace.errors import TraceError, UnsupportedError
 from paramgraph_kit.trace.model import Capture, Trace
 
@@ -36,16 +40,59 @@ class View:
 
 
 class Explorer:
-    """All views of a trace; displays as the first graph's picture with the summary as text."""
+    """All views of a trace, or of several as steps; in a notebook the live widget, elsewhere picture and text.
 
-    def __init__(self, trace: Trace) -> None:
-        self.trace = trace
+    Args:
+        traces: one trace, or a mapping of names to traces: the steps of a story, of which the last is the result that
+            ``partitions``, ``graph``, ``words``, ``failures`` and ``memory`` show.
+
+    Raises:
+        TraceError: a mapping without traces.
+
+    Examples:
+        >>> from paramgraph_kit.trace import Origin, Source
+        >>> source = Source(Origin.SIMULATED, "simulated device", "-", "2.13.0", "3.11", "2026-11-20")
+        >>> Explorer({"broken": Trace(source), "fixed": Trace(source)}).steps["fixed"]
+        Trace('', simulated: 0 partitions, 0 captures, 0 launches, 0 failures, 0 pool events)
+    """
+
+    def __init__(self, traces: Trace | Mapping[str, Trace]) -> None:
+        self.steps = {traces.title or "trace": traces} if isinstance(traces, Trace) else dict(traces)
+        if not self.steps:
+            raise TraceError("an explorer needs at least one trace; pass a trace, or {name: trace, ...}")
+        self.trace = list(self.steps.values())[-1]
+        self._widget: Any = None
 
     def __repr__(self) -> str:
+        if len(self.steps) > 1:
+            return f"Explorer({', '.join(map(repr, self.steps))})"
         return f"Explorer({self.trace!r})"
+
+    @property
+    def widget(self) -> Any:
+        """The live view, made at the first use; it follows traces that are still being recorded.
+
+        Raises:
+            UnsupportedError: anywidget is missing.
+        """
+        if self._widget is None:
+            try:
+                module = import_module("paramgraph_kit.explore._widget")
+            except ImportError as error:
+                raise UnsupportedError(f"the live view needs {error.name}; pip install paramgraph_kit[lab]") from None
+            self._widget = module.ExplorerWidget(self.steps)
+        return self._widget
+
+    def refresh(self) -> None:
+        """Show what was added to the traces since; only for traces that ``watch`` does not record."""
+        if self._widget is not None:
+            self._widget.refresh()
 
     def text(self) -> str:
         """Everything as plain text, the same for the same trace."""
+        if len(self.steps) > 1:
+            parts = [f"{name}\n{Explorer(trace).text()}" for name, trace in self.steps.items()]
+            return "\n\n".join([*parts, str(self.changes())])
         trace = self.trace
         parts = [text.summary(trace)]
         if trace.partitions:
@@ -56,6 +103,10 @@ class Explorer:
         if trace.pool_events:
             parts.append(text.pools(trace.pool_events))
         return "\n\n".join(parts)
+
+    def changes(self) -> View:
+        """What changed from step to step, counted in the traces."""
+        return View(comparison(self.steps).text())
 
     def partitions(self) -> View:
         """What is graphed, what is not, and why."""
@@ -88,8 +139,8 @@ class Explorer:
         return figures.pool_timeline(self.trace.pool_events, self.trace.source)
 
     def to_html(self, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
-        """Everything as one self-contained page."""
-        return to_html(self.trace, path, title=title)
+        """Everything as one self-contained page, with the same live view where scripts may run."""
+        return to_html(self.steps if len(self.steps) > 1 else self.trace, path, title=title)
 
     def _headed(self, body: str) -> str:
         return f"{self.trace.source.label()}\n{body}"
@@ -101,18 +152,34 @@ class Explorer:
             raise TraceError(f"graph({position}): no such capture; {hint}")
         return captures[position]
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        bundle = {"text/plain": text.summary(self.trace)}
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        summaries = [text.summary(trace) for trace in self.steps.values()]
+        if len(self.steps) > 1:
+            summaries = [f"{name}: {summary}" for name, summary in zip(self.steps, summaries, strict=True)]
+            summaries.append(str(self.changes()))
+        bundle: dict[str, Any] = {"text/plain": "\n\n".join(summaries)}
         if self.trace.captures:
             try:
                 bundle["image/png"] = base64.b64encode(self.graph().png()).decode()
             except UnsupportedError as error:
                 bundle["text/plain"] += f"\n({error})"
-        return bundle
+        return {**bundle, **self._live()}
+
+    def _live(self) -> dict[str, Any]:
+        """The widget's entry of a bundle, where a notebook's kernel runs and anywidget is installed."""
+        if "ipykernel" not in sys.modules:
+            return {}
+        try:
+            if not import_module("paramgraph_kit.explore._widget").has_kernel():
+                return {}
+        except ImportError:
+            return {}
+        view = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
+        return {"application/vnd.jupyter.widget-view+json": view}
 
 
-def explore(trace: Trace) -> Explorer:
-    """Look at a trace: in a notebook it displays as a picture, in a terminal as text.
+def explore(trace: Trace | Mapping[str, Trace]) -> Explorer:
+    """Look at a trace: in a notebook it displays as the live view, in a terminal as text.
 
     >>> from paramgraph_kit.trace import Origin, Source
     >>> explore(Trace(Source(Origin.SIMULATED, "simulated device", "-", "2.13.0", "3.11", "2026-11-20"), "demo"))

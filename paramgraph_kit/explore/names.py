@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from paramgraph_kit.trace.model import Capture, Node, NodeKind
 from paramgraph_kit.trace.wording import one_line
@@ -37,6 +38,7 @@ KERNEL = Family("kernel", "kernel", "ellipse", "#f2f2f2", "#555555")
 OTHER = Family("other", "no kernel", "plaintext", "#ffffff", "#777777")
 ALL_FAMILIES = (*FAMILIES, KERNEL, OTHER)
 _PATTERNS = tuple((family, re.compile(family.names, re.IGNORECASE)) for family in FAMILIES)
+_MOST_PERIODS = 32  # that are tried at one position, shortest first
 _BY_KEY = {family.key: family for family in ALL_FAMILIES}
 
 
@@ -119,23 +121,32 @@ def runs_of(keys: Sequence[Hashable], longest: int = 64) -> list[Run]:
     """
     numbers = {key: n for n, key in enumerate(dict.fromkeys(keys))}
     ids = [numbers[key] for key in keys]
+    places: list[list[int]] = [[] for _ in numbers]
+    rank = []  # of each position among the places of its key
+    for at, key in enumerate(ids):
+        rank.append(len(places[key]))
+        places[key].append(at)
     runs, at, end = [], 0, len(ids)
     while at < end:
         best = Run(at, 1, 1)
-        for period in range(1, min(longest, (end - at) // 2) + 1):
-            if ids[at] != ids[at + period]:
+        limit = min(longest, (end - at) // 2)
+        for other in islice(places[ids[at]], rank[at] + 1, rank[at] + 1 + _MOST_PERIODS):
+            period = other - at
+            if period > limit:
+                break
+            if ids[other - 1] != ids[other + period - 1] or ids[at : at + period] != ids[other : other + period]:
                 continue
-            pattern, stop = ids[at : at + period], at + period
+            pattern, stop = ids[at : at + period], other + period
             while ids[stop : stop + period] == pattern:
                 stop += period
             repeats = (stop - at) // period
-            if repeats > 1 and period * repeats > best.length:
+            if period * repeats > best.length:
                 best = Run(at, period, repeats)
         runs.append(best)
         at += best.length
     return runs
 
 
-def runs_of_nodes(capture: Capture) -> list[Run]:
+def runs_of_nodes(capture: Capture, longest: int = 64) -> list[Run]:
     """Runs of nodes with the same name and launch shape on the same lane."""
-    return runs_of([(node.kind, node.name, node.grid, node.block, node.lane) for node in capture.nodes])
+    return runs_of([(node.kind, node.name, node.grid, node.block, node.lane) for node in capture.nodes], longest)

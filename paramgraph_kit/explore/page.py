@@ -1,18 +1,21 @@
-"""One trace as one HTML page: no script, no network, light and dark, every picture also as text."""
+"""One trace, or several, as one HTML page: no network, light and dark, complete also where no script may run."""
 
 from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
 from paramgraph_kit.explore import text
+from paramgraph_kit.explore.bundle import PAGE_DATA, PAGE_PLACE, front_end, packed, script_hash
 from paramgraph_kit.explore.charts import pool_chart, share_bar
+from paramgraph_kit.explore.journal import Journal
 from paramgraph_kit.explore.names import ALL_FAMILIES, bytes_text, plural, short
 from paramgraph_kit.explore.picture import draw, inline_svg
 from paramgraph_kit.explore.pools import pool_series
+from paramgraph_kit.explore.steps import comparison
 from paramgraph_kit.explore.style import style_sheet
 from paramgraph_kit.trace.errors import TraceError, UnsupportedError
 from paramgraph_kit.trace.model import Capture, Failure, Frame, Launch, Node, Partition, Trace
@@ -24,16 +27,16 @@ MOST_ROWS = 200
 WORD_NODES = 3  # nodes of each capture whose words are listed
 
 
-def to_html(trace: Trace, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
+def to_html(traces: Trace | Mapping[str, Trace], path: str | os.PathLike[str], *, title: str | None = None) -> Path:
     """Write the page and return its path.
 
     Args:
-        trace: what to show.
+        traces: what to show: a trace, or the steps of a story by name.
         path: where to write.
-        title: the page's heading; the trace's own title if None.
+        title: the page's heading; the last trace's own title if None.
 
     Raises:
-        TraceError: the file cannot be written.
+        TraceError: the file cannot be written, or a trace holds a value that cannot be shown.
 
     Examples:
         >>> to_html(trace, "report.html")  # doctest: +SKIP
@@ -41,32 +44,60 @@ def to_html(trace: Trace, path: str | os.PathLike[str], *, title: str | None = N
     """
     target = Path(path)
     try:
-        target.write_text(page(trace, title=title), encoding="utf-8", errors="replace")
+        target.write_text(page(traces, title=title), encoding="utf-8", errors="replace")
     except OSError as error:
         raise TraceError(f"{target}: cannot be written ({error.strerror}); choose a folder that exists") from None
     return target
 
 
-def page(trace: Trace, *, title: str | None = None) -> str:
-    """The page as text; the same trace gives the same text."""
+def page(traces: Trace | Mapping[str, Trace], *, title: str | None = None) -> str:
+    """The page as text; the same traces give the same text. Of several steps the last is shown without a script."""
+    steps = {traces.title or "trace": traces} if isinstance(traces, Trace) else dict(traces)
+    trace = list(steps.values())[-1]
     heading = one_line(title or trace.title) or "paramgraph trace"
     sections = [
+        _live(steps),
+        _changes(steps),
         _partitions(trace.partitions),
         _captures(trace),
         _launches(trace.launches),
         _failures(trace.failures),
         _memory(trace),
     ]
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src '{script_hash()}'"
     head = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         f"<title>{escape(heading)}</title>\n<style>\n{style_sheet()}\n</style></head>\n<body><main>\n"
     )
     source = f'<span class="source"><span class="tag">{trace.source.origin}</span>{escape(trace.source.label())}</span>'
     top = f"<header><h1>{escape(heading)}</h1>{source}{_tiles(trace)}</header>\n"
-    foot = f"<footer>Made by paramgraph_kit. Source: {escape(trace.source.label())}.</footer>\n</main></body></html>\n"
-    return head + top + "\n".join(section for section in sections if section) + "\n" + foot
+    foot = f"<footer>Made by paramgraph_kit. Source: {escape(trace.source.label())}.</footer>\n</main>\n"
+    script = f'<script type="module">{front_end()}</script></body></html>\n'
+    return head + top + "\n".join(section for section in sections if section) + "\n" + foot + script
+
+
+def _live(steps: Mapping[str, Trace]) -> str:
+    """A place for the live view, hidden until the script has found its data."""
+    journal = Journal(steps)
+    journal.advance()
+    place = f'<div id="{PAGE_PLACE}" class="live" hidden></div>'
+    return f'{place}<div id="{PAGE_DATA}" hidden>{packed(journal.whole())}</div>'
+
+
+def _changes(steps: Mapping[str, Trace]) -> str:
+    if len(steps) < 2:
+        return ""
+    compared = comparison(steps)
+    heads = "".join(f"<th>{escape(name)}</th>" for name in ("", *compared.steps))
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in (fact.name, *fact.values)) + "</tr>"
+        for fact in compared.facts
+    )
+    table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+    lead = "Counted in the traces, step by step; below is the last step."
+    return _section("What changed", lead, [f'<div class="card scroll">{table}</div>'])
 
 
 def _tiles(trace: Trace) -> str:

@@ -15,7 +15,7 @@ _BASE = """
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink); line-height: 1.5;
   font: 15px/1.55 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
-main { max-width: 1080px; margin: 0 auto; padding: 40px 28px 72px; }
+main { max-width: 1180px; margin: 0 auto; padding: 40px 28px 72px; }
 h1 { font-size: 26px; line-height: 1.25; letter-spacing: -0.01em; margin: 0 0 10px; overflow-wrap: anywhere; }
 h2 { font-size: 18px; margin: 44px 0 4px; letter-spacing: -0.005em; }
 h3 { font-size: 14px; margin: 22px 0 8px; color: var(--soft); font-weight: 600; }
@@ -55,6 +55,7 @@ summary:focus-visible, .dag:focus-visible { outline: 2px solid var(--accent); ou
 .failure { border-left: 4px solid var(--bad); } .failure h3 { color: var(--ink); font-size: 15px; margin: 0 0 6px; }
 .failure dl { display: grid; grid-template-columns: 56px 1fr; gap: 6px 12px; margin: 0; }
 .failure dt { color: var(--soft); font-size: 13px; } .failure dd { margin: 0; } .failure dd pre { margin: 0; }
+.live { margin: 28px 0 0; }
 footer { margin-top: 56px; color: var(--soft); font-size: 12.5px; border-top: 1px solid var(--line);
   padding-top: 14px; }
 svg.chart { width: 100%; height: auto; display: block; } svg.share { display: block; margin: 4px 0 10px; }

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from paramgraph_kit.explore import draw, explore, memory_growth, page, pool_timeline, to_html
+from paramgraph_kit.explore.bundle import front_end, script_hash
 from paramgraph_kit.explore.charts import byte_ticks, line_chart, thin
 from paramgraph_kit.trace import Capture, Node, NodeKind, Origin, Source, Trace, TraceError, UnsupportedError
 from tests.unit import explore_sample as sample
@@ -182,9 +183,13 @@ def test_pool_timeline_has_envelope_and_live_bytes() -> None:
 @needs_dot
 def test_the_page_is_self_contained_complete_and_small(tmp_path: Path) -> None:
     # GIVEN the sample WHEN written as a page
-    html = to_html(sample.trace(), tmp_path / "a.html").read_text()
-    # THEN nothing is fetched or run, every picture has a text, both themes are there, and it is small
+    whole = to_html(sample.trace(), tmp_path / "a.html").read_text()
+    # THEN nothing is fetched, only the live view's own script may run, and the rest is complete without it
+    html, _, script = whole.partition('<script type="module">')
+    assert f"default-src 'none'; style-src 'unsafe-inline'; script-src '{script_hash()}'" in html
     assert "<script" not in html
+    assert script == f"{front_end()}</script></body></html>\n"
+    # AND every picture has a text, both themes are there, and it is small
     assert "alert(&quot;x&quot;)" in html
     assert not re.search(r'(?:src|href)="|url\(|@import', html.replace("xlink:href", ""))
     assert html.count('role="img"') == html.count("aria-label=")
@@ -194,7 +199,7 @@ def test_the_page_is_self_contained_complete_and_small(tmp_path: Path) -> None:
     for heading in ("Partitions", "Captured graphs", "Launches", "Failures", "Memory"):
         assert f"<h2>{heading}</h2>" in html
     # AND the same trace gives the same page
-    assert page(sample.trace()) == html
+    assert page(sample.trace()) == whole
 
 
 def test_every_text_of_a_page_is_escaped() -> None:
@@ -209,8 +214,10 @@ def test_every_text_of_a_page_is_escaped() -> None:
     trace = next(t for t in traces if t.captures and t.partitions and t.failures and t.pool_events)
     # WHEN written THEN no element of theirs exists
     html = page(trace)
-    assert "<script" not in html
-    assert "<img" not in html
+    written, script = html.split('<script type="module">')
+    assert "<script" not in written
+    assert "<img" not in written
+    assert script == f"{front_end()}</script></body></html>\n"
 
 
 @needs_dot
@@ -221,7 +228,7 @@ def test_a_big_trace_stays_below_the_limit() -> None:
     trace = realistic()
     trace.captures = trace.captures * 4
     html = page(trace)
-    assert len(html.encode()) < 300_000
+    assert len(html.encode()) < 1_000_000
     assert "Shown as text, to keep this page small." in html
     assert re.search(r"collapsed: 2,000 nodes as \d+, \d+ more not drawn", html)
 

@@ -1,0 +1,161 @@
+"""What changed between two or more traces: each figure counted in the traces, none written by hand."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paramgraph_kit.explore.names import bytes_text, plural
+from paramgraph_kit.explore.pools import pool_series
+from paramgraph_kit.trace.model import NodeKind, Trace
+from paramgraph_kit.trace.wording import one_line
+
+NOTHING = "not recorded"
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One figure at each step, as text; ``NOTHING`` where a trace does not say."""
+
+    name: str
+    values: tuple[str, ...]
+
+    @property
+    def changed(self) -> tuple[bool, ...]:
+        """For each step whether the figure differs from the last one known before it."""
+        flags, last = [], None
+        for value in self.values:
+            flags.append(last is not None and value not in (last, NOTHING))
+            last = last if value == NOTHING else value
+        return tuple(flags)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Every figure that at least one step knows."""
+
+    steps: tuple[str, ...]
+    facts: tuple[Fact, ...]
+
+    def text(self) -> str:
+        """A table: one column for each step, ``*`` where a figure changed; nothing where no trace knows a figure."""
+        if not self.facts:
+            return ""
+        rows = [("", *self.steps)]
+        for fact in self.facts:
+            marked = (f"{value} *" if new else value for value, new in zip(fact.values, fact.changed, strict=True))
+            rows.append((fact.name, *marked))
+        widths = [max(len(row[n]) for row in rows) for n in range(len(self.steps) + 1)]
+        lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
+        return "\n".join(line.rstrip() for line in lines)
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for the front end."""
+        return {"facts": [{"name": f.name, "values": f.values, "changed": f.changed} for f in self.facts]}
+
+
+def comparison(steps: Mapping[str, Trace]) -> Comparison:
+    """Compare traces step by step.
+
+    >>> from paramgraph_kit.trace import Failure, Origin, Source
+    >>> source = Source(Origin.SIMULATED, "simulated device", "-", "2.13.0", "3.11", "2026-11-20")
+    >>> broken = Trace(source, failures=[Failure("sync-item", "A value was read back", "...")])
+    >>> print(comparison({"broken": broken, "fixed": Trace(source)}).text())
+              broken                    fixed
+    failures  1: A value was read back  none *
+    """
+    traces = list(steps.values())
+    facts = [Fact(name, tuple(tell(trace) for trace in traces)) for name, tell in _FACTS]
+    facts.append(Fact("same kernels as before", (NOTHING, *map(_same_kernels, traces, traces[1:]))))
+    known = tuple(fact for fact in facts if any(value not in (NOTHING, "none") for value in fact.values))
+    return Comparison(tuple(one_line(name) for name in steps), known)
+
+
+def _failures(trace: Trace) -> str:
+    if not trace.failures:
+        return "none"
+    return f"{len(trace.failures)}: {one_line(trace.failures[0].title)}"
+
+
+def _partitions(trace: Trace) -> str:
+    return f"{sum(p.graphed for p in trace.partitions)} of {len(trace.partitions)}" if trace.partitions else NOTHING
+
+
+def _kernels(trace: Trace) -> str:
+    total = sum(p.kernels for p in trace.partitions)
+    return f"{sum(p.kernels for p in trace.partitions if p.graphed):,} of {total:,}" if total else NOTHING
+
+
+def _nodes(trace: Trace) -> str:
+    return f"{sum(len(c.nodes) for c in trace.captures):,}" if trace.captures else NOTHING
+
+
+def _copies(trace: Trace) -> str:
+    kinds = (n.lowered_from or n.kind for c in trace.captures for n in c.nodes)
+    return f"{sum(kind is NodeKind.MEMCPY for kind in kinds):,}" if trace.captures else NOTHING
+
+
+def _workspace(trace: Trace) -> str:
+    return bytes_text(sum(c.workspace_bytes for c in trace.captures)) if trace.captures else NOTHING
+
+
+def _launches(trace: Trace) -> str:
+    return f"{len(trace.launches):,}" if trace.launches else NOTHING
+
+
+def _copied(trace: Trace) -> str:
+    return bytes_text(sum(x.bytes_copied for x in trace.launches)) if trace.launches else NOTHING
+
+
+def _patched(trace: Trace) -> str:
+    return f"{sum(x.words_patched for x in trace.launches):,}" if trace.launches else NOTHING
+
+
+def _cpu(trace: Trace) -> str:
+    times = [x.cpu_us for x in trace.launches if x.cpu_us is not None]
+    return f"{statistics.median(times):.1f} µs" if times else NOTHING
+
+
+def _private(trace: Trace) -> str:
+    if not trace.pool_events:
+        return NOTHING
+    private = [series for series in pool_series(trace.pool_events) if series.name != "default"]
+    if not private:
+        return "0 B"
+    return f"{bytes_text(sum(s.peak_reserved for s in private))} in {plural(len(private), 'pool')}"
+
+
+def _default(trace: Trace) -> str:
+    pools = [series for series in pool_series(trace.pool_events) if series.name == "default"]
+    return bytes_text(pools[0].peak_live) if pools else NOTHING
+
+
+def _same_kernels(before: Trace, after: Trace) -> str:
+    old, new = _kernel_counts(before), _kernel_counts(after)
+    if not old or not new:
+        return NOTHING
+    shared = (old & new).total()
+    return f"{'all ' if shared == old.total() == new.total() else ''}{shared:,} of {max(old.total(), new.total()):,}"
+
+
+def _kernel_counts(trace: Trace) -> Counter[tuple[str, tuple[int, int, int], tuple[int, int, int]]]:
+    return Counter((n.name, n.grid, n.block) for c in trace.captures for n in c.nodes if n.kind is NodeKind.KERNEL)
+
+
+_FACTS: tuple[tuple[str, Callable[[Trace], str]], ...] = (
+    ("failures", _failures),
+    ("partitions graphed", _partitions),
+    ("kernels in graphs", _kernels),
+    ("graph nodes", _nodes),
+    ("copy nodes", _copies),
+    ("launches", _launches),
+    ("words patched", _patched),
+    ("bytes copied at launch", _copied),
+    ("CPU time of a launch", _cpu),
+    ("workspace", _workspace),
+    ("private pools, peak", _private),
+    ("live in the default pool, peak", _default),
+)

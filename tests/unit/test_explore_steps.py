@@ -1,0 +1,56 @@
+"""What changed between traces: counted, marked, and silent about what no trace knows."""
+
+from __future__ import annotations
+
+from paramgraph_kit.explore import Explorer
+from paramgraph_kit.explore.steps import NOTHING, comparison
+from paramgraph_kit.trace import PoolEvent, Trace
+from tests.unit import explore_sample as sample
+
+
+def default_only(events: list[PoolEvent]) -> list[PoolEvent]:
+    return [event for event in events if event.pool == "default"]
+
+
+def story() -> dict[str, Trace]:
+    whole = sample.trace()
+    broken = Trace(sample.SOURCE, "broken", failures=whole.failures)
+    trees = Trace(sample.SOURCE, "trees", whole.partitions, whole.captures, [], [], whole.pool_events)
+    ours = Trace(
+        sample.SOURCE, "ours", whole.partitions, whole.captures, whole.launches, [], default_only(whole.pool_events)
+    )
+    return {"broken": broken, "graph trees": trees, "parameterized": ours}
+
+
+def test_every_figure_is_counted_in_the_traces() -> None:
+    # GIVEN a story of three steps WHEN compared
+    facts = {fact.name: fact for fact in comparison(story()).facts}
+    # THEN the figures are those of the traces
+    assert facts["failures"].values == ("1: A value was read back to the CPU", "none", "none")
+    assert facts["private pools, peak"].values == (NOTHING, "100.0 MiB in 1 pool", "0 B")
+    assert facts["bytes copied at launch"].values == (NOTHING, NOTHING, "0 B")
+    assert facts["graph nodes"].values == (NOTHING, "21", "21")
+    assert facts["same kernels as before"].values == (NOTHING, NOTHING, "all 20 of 20")
+    # AND what changed is marked, against the last step that knew it
+    assert facts["failures"].changed == (False, True, False)
+    assert facts["private pools, peak"].changed == (False, False, True)
+
+
+def test_what_no_trace_knows_is_left_out() -> None:
+    # GIVEN traces without anything WHEN compared THEN nothing is claimed, not even that nothing failed
+    empty = {"a": Trace(sample.SOURCE), "b": Trace(sample.SOURCE)}
+    assert comparison(empty).facts == ()
+    assert str(Explorer(empty).changes()) == ""
+
+
+def test_an_explorer_of_steps_says_what_changed() -> None:
+    # GIVEN the story WHEN shown as text THEN each step and the table are there, the same each time
+    explorer = Explorer(story())
+    assert repr(explorer) == "Explorer('broken', 'graph trees', 'parameterized')"
+    written = explorer.text()
+    assert written == Explorer(story()).text()
+    assert "private pools, peak" in written
+    assert "100.0 MiB in 1 pool" in written
+    assert str(explorer.changes()) in explorer._repr_mimebundle_()["text/plain"]
+    # AND the single views are those of the last step
+    assert explorer.trace.title == "ours"

@@ -1,0 +1,44 @@
+// Elements from text: nothing here, or anywhere else, puts markup of a trace into the page.
+
+/** `h("div.row.chosen", {role: "group"}, children...)`; the attributes may be left out. */
+export function h(tag, attributes, ...children) {
+  const [name, ...classes] = tag.split(".");
+  const element = document.createElement(name);
+  if (classes.length) element.className = classes.join(" ");
+  if (attributes?.constructor !== Object) children.unshift(attributes);
+  else {
+    for (const [key, value] of Object.entries(attributes)) {
+      if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+      else if (key === "class") element.className = value;
+      else if (value !== null && value !== undefined && value !== false) element.setAttribute(key, value === true ? "" : value);
+    }
+  }
+  element.append(...solid(children));
+  return element;
+}
+
+/** Nested lists made flat, without what is not there. */
+export function solid(children) {
+  return [children].flat(Infinity).filter((child) => child || child === 0);
+}
+
+export function link(label, onclick, attributes = {}) {
+  return button(label, onclick, { class: "link", ...attributes });
+}
+
+export function button(label, onclick, attributes = {}) {
+  return h("button", { type: "button", onclick, ...attributes }, label);
+}
+
+/** A table that is made when it is opened: the same as the picture, for whoever cannot see it. */
+export function asTable(make) {
+  const rows = h("div.rows");
+  const details = h("details.astable", { ontoggle: () => details.fill() }, h("summary", "as a table"), rows);
+  details.fill = () => details.open && rows.replaceChildren(...solid(make()));
+  return details;
+}
+
+export function table(heads, rows, attributes = {}) {
+  const body = rows.map((row) => h("tr", row.map((cell) => h("td", cell))));
+  return h("table", attributes, h("thead", h("tr", heads.map((head) => h("th", { scope: "col" }, head)))), h("tbody", body));
+}

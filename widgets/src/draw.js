@@ -1,0 +1,242 @@
+// The graph view's picture: a scene, a palette and where we look, onto a canvas. No events.
+
+import { CAPTURE, NODE, PARTITION, REPEAT, RUN } from "./layout.js";
+import { listing, number, place, plural, short } from "./words.js";
+
+export const FONT = 'system-ui, "Segoe UI", "DejaVu Sans", sans-serif';
+const CHAR = 6.1; // of 11.5 px text, on average: measuring every label would cost more than drawing it
+
+/** The lines that belong to a scene, made once; `far` is what is drawn when single curves cannot be told apart. */
+export function paths(scene) {
+  const near = new Path2D();
+  const far = new Path2D();
+  const chain = new Path2D();
+  const { boxes, links } = scene;
+  for (let k = 0; k < links.length; k += 2) {
+    curve(near, boxes[links[k]], boxes[links[k + 1]]);
+    line(far, boxes[links[k]], boxes[links[k + 1]]);
+  }
+  for (let k = 0; k < scene.chain.length; k += 2) curve(chain, boxes[scene.chain[k]], boxes[scene.chain[k + 1]]);
+  return { near, far, chain };
+}
+
+function ends(a, b) {
+  if (b.y >= a.y + a.h - 1) return [a.x + a.w / 2, a.y + a.h, b.x + b.w / 2, b.y, true];
+  if (b.x >= a.x + a.w) return [a.x + a.w, a.y + a.h / 2, b.x, b.y + b.h / 2, false];
+  return [a.x, a.y + a.h / 2, b.x + b.w, b.y + b.h / 2, false];
+}
+
+export function curve(path, a, b) {
+  const [x1, y1, x2, y2, down] = ends(a, b);
+  path.moveTo(x1, y1);
+  if (down && Math.abs(x1 - x2) < 1 && y2 - y1 < 120) path.lineTo(x2, y2);
+  else if (down) path.bezierCurveTo(x1, y1 + (y2 - y1) / 2, x2, y1 + (y2 - y1) / 2, x2, y2);
+  else path.bezierCurveTo(x1 + (x2 - x1) / 2, y1, x1 + (x2 - x1) / 2, y2, x2, y2);
+}
+
+function line(path, a, b) {
+  const [x1, y1, x2, y2] = ends(a, b);
+  path.moveTo(x1, y1);
+  path.lineTo(x2, y2);
+}
+
+/** `look` is {scale, x, y}: a point p of the scene is at p * scale + (x, y) on the canvas. */
+export function drawGraph(context, size, look, scene, lines, colours, step, store, marks) {
+  const { scale } = look;
+  const ratio = size.ratio;
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.fillStyle = colours.paper;
+  context.fillRect(0, 0, size.w, size.h);
+  context.setTransform(ratio * scale, 0, 0, ratio * scale, ratio * look.x, ratio * look.y);
+  const left = -look.x / scale;
+  const top = -look.y / scale;
+  const right = left + size.w / scale;
+  const bottom = top + size.h / scale;
+  const seen = scene.boxes.filter((b) => b.x < right && b.x + b.w > left && b.y < bottom && b.y + b.h > top);
+  drawOpen(context, seen, scale, colours, step, store);
+  drawLines(context, lines, scale, colours);
+  drawClosed(context, seen, scale, colours, step, store, marks);
+  drawMarks(context, scene, scale, colours, marks);
+}
+
+function drawOpen(context, seen, scale, colours, step) {
+  context.lineWidth = Math.min(1.2, 1 / scale);
+  for (const box of seen) {
+    if (!box.open) continue;
+    context.fillStyle = box.parent && !box.parent.parent ? colours.open2 : colours.open;
+    if (box.is === REPEAT) context.fillStyle = colours.open;
+    context.strokeStyle = colours.line;
+    context.beginPath();
+    context.roundRect(box.x, box.y, box.w, box.h, 8);
+    context.fill();
+    context.stroke();
+    const size = Math.min(20, Math.max(12.5, 11 / scale));
+    if (size * scale < 6 || box.w * scale < 60) continue;
+    text(context, `▾ ${title(box, step)[0]}`, box.x + 12, box.y + 17, box.w - 24, size, colours.soft, "600 ");
+  }
+}
+
+function drawLines(context, lines, scale, colours) {
+  const near = scale > 0.22;
+  context.lineWidth = near ? Math.max(1.1, 0.8 / scale) : 0.7 / scale;
+  context.strokeStyle = colours.edge;
+  context.globalAlpha = near ? 1 : 0.6;
+  context.stroke(near ? lines.near : lines.far);
+  context.globalAlpha = 1;
+  context.setLineDash([6, 5]);
+  context.stroke(lines.chain);
+  context.setLineDash([]);
+}
+
+function drawClosed(context, seen, scale, colours, step, store, marks) {
+  const byFamily = new Map();
+  const groups = [];
+  for (const box of seen) {
+    if (box.open) continue;
+    if (box.is !== NODE) groups.push(box);
+    else {
+      const family = step.captures[box.c].family(box.a);
+      if (!byFamily.has(family)) byFamily.set(family, []);
+      byFamily.get(family).push(box);
+    }
+  }
+  const round = scale > 0.3;
+  const outlined = scale > 0.12;
+  const lettered = scale > 0.5;
+  context.lineWidth = 1.2;
+  for (const [family, boxes] of byFamily) {
+    const { fill, line: stroke } = colours.families[family];
+    context.fillStyle = outlined ? fill : stroke;
+    context.strokeStyle = stroke;
+    context.beginPath();
+    for (const box of boxes) round ? context.roundRect(box.x, box.y, box.w, box.h, 5) : context.rect(box.x, box.y, box.w, box.h);
+    context.fill();
+    if (outlined) context.stroke();
+    if (!lettered) continue;
+    for (const box of boxes) {
+      const capture = step.captures[box.c];
+      const lane = capture.lane(box.a) ? ` ⇉${capture.lane(box.a)}` : "";
+      const word = store.families[family].word;
+      text(context, short(capture.name(box.a), 24), box.x + 9, box.y + 12, box.w - 14, 11.5, colours.ink);
+      text(context, word + lane, box.x + 9, box.y + 23.5, box.w - 14, 9.5, colours.soft);
+    }
+  }
+  for (const box of groups) drawGroup(context, box, scale, colours, step, store, marks);
+}
+
+function drawGroup(context, box, scale, colours, step, store) {
+  const part = box.is === PARTITION ? step.partitions[box.at] : null;
+  const refused = part && !part.graphed;
+  context.fillStyle = refused ? colours.badBack : colours.open2;
+  context.strokeStyle = refused ? colours.bad : colours.soft;
+  context.lineWidth = 1.3;
+  if (box.is === RUN || box.is === REPEAT) {
+    // A stack of sheets says "several of these" before any letter can be read.
+    const sheets = box.is === RUN ? [6, 3] : [];
+    for (const by of sheets) {
+      context.beginPath();
+      context.roundRect(box.x + by, box.y - by, box.w, box.h, 7);
+      context.fill();
+      context.stroke();
+    }
+  }
+  context.setLineDash(refused ? [5, 4] : []);
+  context.beginPath();
+  context.roundRect(box.x, box.y, box.w, box.h, 7);
+  context.fill();
+  context.stroke();
+  context.setLineDash([]);
+  if (box.c >= 0 || (part && box.captures.length)) families(context, box, colours, step);
+  if (scale < 0.3) return;
+  const [first, second] = title(box, step, store);
+  const opens = !refused && box.is !== NODE && (box.is !== PARTITION || box.captures.length);
+  text(context, `${opens ? "▸ " : ""}${first}`, box.x + 12, box.y + 17, box.w - 20, 12.5, refused ? colours.bad : colours.ink, "600 ");
+  if (scale > 0.4) text(context, second, box.x + 12, box.y + 35, box.w - 20, 10.5, colours.soft);
+}
+
+/** The mix of kernels as a thin bar at the foot of a closed box. */
+function families(context, box, colours, step) {
+  const count = box.is === PARTITION ? Math.max(0, ...box.captures.map((c) => step.captures[c].n)) : box.b - box.a;
+  const capture = step.captures[box.is === PARTITION ? box.captures[0] : box.c];
+  if (!box.mix) {
+    box.mix = new Map();
+    for (let i = box.a; i < box.a + count && i < capture.n; i++) box.mix.set(capture.family(i), (box.mix.get(capture.family(i)) || 0) + 1);
+  }
+  const all = [...box.mix.values()].reduce((sum, n) => sum + n, 0);
+  let x = box.x + 6;
+  for (const [family, n] of [...box.mix].sort((a, b) => a[0] - b[0])) {
+    const w = ((box.w - 12) * n) / all;
+    context.fillStyle = colours.families[family].line;
+    context.fillRect(x, box.y + box.h - 6, Math.max(0.5, w - 0.6), 3);
+    x += w;
+  }
+}
+
+function drawMarks(context, scene, scale, colours, marks) {
+  const outline = (boxes, colour, width) => {
+    context.strokeStyle = colour;
+    context.lineWidth = Math.max(width, width / scale);
+    context.beginPath();
+    for (const box of boxes) context.roundRect(box.x - 2, box.y - 2, box.w + 4, box.h + 4, 7);
+    context.stroke();
+  };
+  if (marks.around.size) {
+    const path = new Path2D();
+    for (let k = 0; k < scene.links.length; k += 2) {
+      if (marks.around.has(scene.links[k]) && marks.around.has(scene.links[k + 1]) && (scene.links[k] === marks.selected || scene.links[k + 1] === marks.selected))
+        curve(path, scene.boxes[scene.links[k]], scene.boxes[scene.links[k + 1]]);
+    }
+    context.strokeStyle = colours.accent;
+    context.lineWidth = Math.max(1.8, 1.6 / scale);
+    context.stroke(path);
+  }
+  if (marks.found.size) outline([...marks.found].map((i) => scene.boxes[i]), colours.mark, 2.4);
+  const selected = scene.boxes[marks.selected];
+  if (selected) outline([selected], colours.accent, 2.6);
+}
+
+export function title(box, step, store) {
+  const capture = box.c >= 0 ? step.captures[box.c] : null;
+  if (box.is === PARTITION) {
+    const part = step.partitions[box.at];
+    const says = part.graphed ? plural(part.kernels, "kernel") : `not graphed: ${part.reasons[0]?.message || "no reason given"}`;
+    const nodes = box.captures.map((c) => `${number(step.captures[c].n)} nodes`).join(", ");
+    return [`${part.graph} · partition ${part.id}`, box.captures.length ? `${says} · ${nodes}` : says];
+  }
+  const count = plural(box.b - box.a, "node");
+  if (box.is === CAPTURE) return [`capture ${capture.id}`, `${count}, ${plural(capture.pointers, "word")} to patch`];
+  if (box.is === NODE) return [capture.name(box.a), store ? store.families[capture.family(box.a)].word : ""];
+  const where = lines(capture, box.a, box.is === RUN ? box.a + box.period : box.b);
+  if (box.is === RUN) {
+    const name = box.period === 1 ? short(capture.name(box.a), 22) : plural(box.period, "node");
+    return [`${name} × ${box.repeats}`, where || (store ? kinds(capture, box.a, box.a + box.period, store) : "")];
+  }
+  if (box.is === REPEAT) return [`${box.k + 1} of ${box.repeats}`, where || count];
+  return [`nodes ${number(box.a)}–${number(box.b - 1)}`, where || count];
+}
+
+function kinds(capture, a, b, store) {
+  return listing(Array.from({ length: b - a }, (_, i) => store.families[capture.family(a + i)].word), 3);
+}
+
+/** The user's lines that a range of nodes comes from: "model.py:20-25". */
+export function lines(capture, a, b) {
+  const files = new Map();
+  for (let i = a; i < b; i++) {
+    const frame = capture.frame(i);
+    if (!frame) continue;
+    const known = files.get(frame.file);
+    if (!known) files.set(frame.file, [frame.line, frame.line, frame]);
+    else [known[0], known[1]] = [Math.min(known[0], frame.line), Math.max(known[1], frame.line)];
+  }
+  return [...files.values()].map(([low, high, frame]) => place(frame).replace(/\d+$/, low === high ? low : `${low}–${high}`)).slice(0, 2).join(", ");
+}
+
+function text(context, words, x, y, width, size, colour, weight = "") {
+  context.font = `${weight}${size}px ${FONT}`;
+  context.fillStyle = colour;
+  context.textBaseline = "middle";
+  const room = Math.floor(width / ((CHAR * size) / 11.5));
+  context.fillText(words.length > room ? `${words.slice(0, Math.max(1, room - 1))}…` : words, x, y);
+}
+

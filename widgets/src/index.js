@@ -1,0 +1,64 @@
+// Where the explorer lives: in a notebook as an anywidget, in a page beside the data that it was written with.
+
+import { App } from "./app.js";
+import { Store } from "./store.js";
+
+function mount(element, store, state) {
+  // Keys meant for the explorer must not run the notebook's own shortcuts.
+  element.setAttribute("data-lm-suppress-shortcuts", "true");
+  const host = document.createElement("div");
+  element.append(host);
+  const app = new App(host, store, state);
+  host.paramgraph = app; // for tests and measurements in a browser
+  return app;
+}
+
+function render({ model, el }) {
+  const store = new Store();
+  const read = () => store.feed(model.get("_head"), model.get("_tail"));
+  read();
+  const app = mount(el, store, {
+    get: (name) => model.get(name),
+    set: (name, value) => {
+      model.set(name, value);
+      model.save_changes();
+    },
+  });
+  // Several changes of one message are one update; a burst of messages is one picture.
+  let waiting = 0;
+  const refresh = () => {
+    waiting ||= requestAnimationFrame(() => {
+      waiting = 0;
+      if (read()) app.update();
+    });
+  };
+  const told = () => app.update();
+  model.on("change:_head", refresh);
+  model.on("change:_tail", refresh);
+  model.on("change:view", told);
+  model.on("change:step", told);
+  return () => {
+    cancelAnimationFrame(waiting);
+    model.off("change:_head", refresh);
+    model.off("change:_tail", refresh);
+    model.off("change:view", told);
+    model.off("change:step", told);
+    app.close();
+  };
+}
+
+async function page(data) {
+  const packed = Uint8Array.from(atob(data.textContent.trim()), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const store = new Store();
+  store.feed(new Uint8Array(await new Response(stream).arrayBuffer()));
+  const state = { "view": "partitions", "step": 0, "height": 640 };
+  const place = document.getElementById("paramgraph-explorer");
+  mount(place, store, { get: (name) => state[name], set: (name, value) => (state[name] = value) });
+  place.hidden = false;
+}
+
+const data = typeof document === "undefined" ? null : document.getElementById("paramgraph-data");
+if (data) page(data);
+
+export default { render };

@@ -1,0 +1,136 @@
+// The two views that are lists: partitions with their reasons, and failures with their fixes.
+
+import { button, h } from "./dom.js";
+import { listing, number, place, plural } from "./words.js";
+
+const MOST_ROWS = 400;
+
+export function frameLine(frame, go) {
+  if (!frame) return null;
+  const where = go ? button(place(frame), () => go(frame), { class: "link mono", title: `${frame.file}:${frame.line}` }) : h("span.mono", place(frame));
+  return h("span.frame", where, frame.text ? h("code", frame.text) : null);
+}
+
+export class PartitionsView {
+  constructor(app) {
+    this.app = app;
+    this.element = h("div.list");
+  }
+
+  update() {
+    const { step } = this.app;
+    if (!step.partitions.length) {
+      const says = step.captures.length ? "This trace has captured graphs but no partitions: see Graph." : "Nothing is compiled yet in this trace.";
+      this.element.replaceChildren(h("p.nothing", says));
+      return;
+    }
+    const graphs = new Map();
+    step.partitions.slice(0, MOST_ROWS).forEach((part, at) => {
+      if (!graphs.has(part.graph)) graphs.set(part.graph, []);
+      graphs.get(part.graph).push({ part, at });
+    });
+    const cut = step.partitions.length - MOST_ROWS;
+    this.element.replaceChildren(
+      ...[...graphs].map(([graph, rows]) => this.graph(graph, rows)),
+      ...(cut > 0 ? [h("p.nothing", `and ${number(cut)} more`)] : []),
+    );
+    this.mark();
+  }
+
+  graph(name, rows) {
+    const total = rows.reduce((sum, { part }) => sum + part.kernels, 0);
+    const inside = rows.reduce((sum, { part }) => sum + (part.graphed ? part.kernels : 0), 0);
+    const says = `${number(inside)} of ${plural(total, "kernel")} in graphs`;
+    const bar = h("div.share", { role: "img", "aria-label": says });
+    for (const { part } of rows) {
+      const piece = h("i", { class: part.graphed ? "yes" : "no" });
+      piece.style.flexGrow = Math.max(part.kernels, total / 200);
+      bar.append(piece);
+    }
+    return h("section", { "aria-label": name }, h("h3", name, h("span", says)), bar, rows.map((row) => this.row(row)));
+  }
+
+  row({ part, at }) {
+    const { app } = this;
+    const captures = app.step.capturesOf(part.id);
+    const nodes = captures.map((c) => `${number(app.step.captures[c].n)} nodes`).join(", ");
+    return h(
+      "div",
+      { class: `row ${part.graphed ? "" : "refused"}`, "data-partition": at },
+      h("div.line",
+        h("span", { class: `tag ${part.graphed ? "yes" : "no"}` }, part.graphed ? "graphed" : "not graphed"),
+        button(`partition ${part.id}`, () => app.select({ is: "partition", at }), { class: "link strong" }),
+        h("span.soft", plural(part.kernels, "kernel"), nodes ? ` · ${nodes}` : ""),
+        captures.length ? button("show graph", () => app.goTo("graph", { is: "partition", at }), { class: "link right" }) : null,
+      ),
+      h("div.ops", listing(part.operations)),
+      part.reasons.map((reason) =>
+        h("div.why", "because ", reason.message, reason.operation ? [" (", h("code", reason.operation), ")"] : null, reason.frame ? [" at ", frameLine(reason.frame, (f) => app.showLine(f))] : null),
+      ),
+    );
+  }
+
+  mark() {
+    const { selection } = this.app;
+    for (const row of this.element.querySelectorAll("[data-partition]")) {
+      const mine = selection?.is === "partition" && Number(row.dataset.partition) === selection.at;
+      row.classList.toggle("selected", mine);
+    }
+  }
+
+  show(selection) {
+    if (selection.is === "partition") this.element.querySelector(`[data-partition="${selection.at}"]`)?.scrollIntoView({ block: "nearest" });
+  }
+}
+
+export class FailuresView {
+  constructor(app) {
+    this.app = app;
+    this.element = h("div.list");
+  }
+
+  update() {
+    const { step } = this.app;
+    if (!step.failures.length) {
+      this.element.replaceChildren(h("p.nothing", "No capture failed in this trace."));
+      return;
+    }
+    this.element.replaceChildren(...step.failures.map((failure, at) => this.card(failure, at)));
+    this.mark();
+  }
+
+  card(failure, at) {
+    const { app } = this;
+    const further = app.store.steps.length > 1 && app.stepIndex < app.store.steps.length - 1;
+    return h("section.failure", { "data-failure": at, "aria-label": failure.title },
+      h("h3", failure.title, h("span.tag.no", failure.code)),
+      h(
+        "dl",
+        {},
+        h("dt", "line"), h("dd", failure.frame ? frameLine(failure.frame, (f) => app.showLine(f)) : "no line of yours: it shows only when the capture ends"),
+        failure.cause ? [h("dt", "cause"), h("dd", failure.cause)] : null,
+        failure.fix ? [h("dt", "fix"), h("dd", fix(failure.fix))] : null,
+        failure.message ? [h("dt", "said"), h("dd.soft", failure.message)] : null,
+      ),
+      further ? button(`Next step: ${app.store.steps[app.stepIndex + 1].name} →`, () => app.setStep(app.stepIndex + 1), { class: "primary" }) : null,
+    );
+  }
+
+  mark() {
+    const { selection } = this.app;
+    for (const card of this.element.querySelectorAll("[data-failure]")) {
+      card.classList.toggle("selected", selection?.is === "failure" && Number(card.dataset.failure) === selection.at);
+    }
+  }
+
+  show(selection) {
+    if (selection.is === "failure") this.element.querySelector(`[data-failure="${selection.at}"]`)?.scrollIntoView({ block: "nearest" });
+  }
+}
+
+/** A fix as two marked blocks where it is written as "before ..." and "after ...", otherwise as it is. */
+function fix(text) {
+  const parts = /^before\s+([\s\S]*?)\nafter\s+([\s\S]*)$/.exec(text.trim());
+  if (!parts) return h("pre", text);
+  return h("div.fix", h("pre.before", h("b", "before "), parts[1]), h("pre.after", h("b", "after  "), parts[2]));
+}

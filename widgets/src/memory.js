@@ -1,0 +1,273 @@
+// The memory view: pools as envelopes with their blocks as stripes, one step or all steps side by side on one scale.
+
+import { asTable, h, link, table } from "./dom.js";
+import { FONT } from "./draw.js";
+import { planStripes, poolStripes } from "./stripes.js";
+import { Surface } from "./surface.js";
+import { bytes, number, plural, short } from "./words.js";
+
+const TOP = 26; // of a picture, for the axis
+const LEFT = 12;
+const GAP = 30; // above each pool, for its name
+
+export class MemoryView {
+  constructor(app) {
+    this.app = app;
+    this.what = "pools";
+    this.cache = new Map();
+    this.surface = new Surface(
+      "Memory. Left and right go from block to block, plus and minus zoom, 0 shows everything.",
+      (context, size, look) => this.draw(context, size, look),
+      {
+        click: (x, y) => this.click(x, y),
+        key: (event) => this.key(event),
+        hover: (x, y) => this.hover(x, y),
+        bounds: () => ({ w: this.span(), h: 1 }),
+      },
+      { sideways: true },
+    );
+    this.choice = h("select", { "aria-label": "Which memory", onchange: (event) => this.choose(event.target.value) });
+    this.together = h("input", { type: "checkbox", onchange: () => this.update(true) });
+    this.sides = h("label.check", this.together, " all steps side by side");
+    this.asTable = asTable(() => this.rows());
+    this.empty = h("p.nothing", "This trace has no allocator events. Record it inside watch() on the device that you use.");
+    this.element = h("div.memory", h("div.bar", this.choice, this.sides), this.empty, this.surface.element, this.asTable);
+  }
+
+  choose(what) {
+    this.what = what;
+    this.update(true);
+  }
+
+  stripes(step) {
+    const key = `${this.what} ${this.app.store.steps.indexOf(step)}`;
+    const known = this.cache.get(key);
+    if (known?.version === step.version) return known.stripes;
+    const capture = this.what === "pools" ? null : step.captures[Number(this.what)];
+    const empty = { pools: [], length: 0, total: 0, unit: "" };
+    const stripes = this.what === "pools" ? poolStripes(step.events) : capture ? planStripes(capture) : empty;
+    this.cache.set(key, { version: step.version, stripes });
+    return stripes;
+  }
+
+  shown() {
+    return this.together.checked && this.app.store.steps.length > 1 ? this.app.store.steps : [this.app.step];
+  }
+
+  span() {
+    return Math.max(1, ...this.shown().map((step) => this.stripes(step).length));
+  }
+
+  update(fit = false) {
+    const { step, store } = this.app;
+    const options = [["pools", "allocator pools over time"], ...step.captures.map((c, at) => [String(at), `plan of capture ${c.id}`])];
+    if (!options.some(([value]) => value === this.what)) this.what = "pools";
+    if (!step.events.time.length && this.what === "pools" && step.captures.length && this.step !== step) this.what = "0";
+    if (this.options !== options.join()) {
+      this.options = options.join();
+      this.choice.replaceChildren(...options.map(([value, words]) => h("option", { value }, words)));
+    }
+    this.choice.value = this.what;
+    this.step = step;
+    this.sides.hidden = store.steps.length < 2;
+    this.empty.hidden = this.shown().some((one) => this.stripes(one).length);
+    this.surface.element.style.visibility = this.empty.hidden ? "" : "hidden";
+    if (fit || !this.surface.touched) this.surface.fit();
+    else this.surface.redraw();
+    this.asTable.fill();
+  }
+
+  /** Where everything is on the canvas; all steps share the scale of bytes, and the longest one the axis. */
+  arrange(size) {
+    const steps = this.shown();
+    const all = steps.map((step) => this.stripes(step));
+    const most = Math.max(1, ...all.map((s) => s.total));
+    const pools = Math.max(1, ...all.map((s) => s.pools.length));
+    const room = size.h - TOP - 12 - pools * GAP;
+    const perByte = Math.max(1, room) / most;
+    const panels = [];
+    const width = size.w / steps.length;
+    all.forEach((stripes, n) => {
+      let y = TOP;
+      for (const [at, pool] of stripes.pools.entries()) {
+        y += GAP;
+        const height = Math.max(2, pool.height * perByte);
+        panels.push({ step: n, pool, at, left: n * width, width, low: y + height, height, perByte });
+        y += height;
+      }
+    });
+    return { panels, all, width, steps };
+  }
+
+  x(panel, look, event) {
+    return panel.left + LEFT + ((event * look.scale + look.x) / this.surface.size.w) * (panel.width - 2 * LEFT);
+  }
+
+  draw(context, size, look) {
+    const { colours, selection } = this.app;
+    const { panels, all, width, steps } = this.arrange(size);
+    context.setTransform(size.ratio, 0, 0, size.ratio, 0, 0);
+    context.fillStyle = colours.paper;
+    context.fillRect(0, 0, size.w, size.h);
+    for (const panel of panels) this.drawPool(context, size, look, panel, colours, selection);
+    context.font = `11px ${FONT}`;
+    context.textBaseline = "middle";
+    steps.forEach((step, n) => {
+      const unit = all[n].unit;
+      context.fillStyle = colours.soft;
+      const name = steps.length > 1 ? `${step.name}: ` : "";
+      const length = all[n].length;
+      if (length) context.fillText(`${name}${number(length)} ${unit} → `, n * width + LEFT, 14);
+      if (n) {
+        context.strokeStyle = colours.line;
+        context.beginPath();
+        context.moveTo(n * width, 0);
+        context.lineTo(n * width, size.h);
+        context.stroke();
+      }
+    });
+  }
+
+  drawPool(context, size, look, panel, colours, selection) {
+    const { pool, left, width, low, height, perByte } = panel;
+    const kind = panel.at % colours.stripes.length;
+    context.save();
+    context.beginPath();
+    context.rect(left + LEFT - 1, low - height - 1, width - 2 * LEFT + 2, height + 2);
+    context.clip();
+    context.fillStyle = colours.envelope;
+    context.strokeStyle = colours.edge;
+    context.lineWidth = 1;
+    context.beginPath();
+    for (const s of pool.segments) {
+      const [x1, x2] = [this.x(panel, look, s.from), this.x(panel, look, s.to)];
+      context.rect(x1, low - (s.low + s.size) * perByte, x2 - x1, s.size * perByte);
+    }
+    context.fill();
+    context.stroke();
+    const shades = colours.stripes[kind];
+    const edge = left + width - LEFT;
+    shades.forEach((shade, n) => {
+      context.fillStyle = shade;
+      context.beginPath();
+      for (let i = n; i < pool.blocks.length; i += shades.length) {
+        const b = pool.blocks[i];
+        const x1 = this.x(panel, look, b.from);
+        const x2 = this.x(panel, look, b.to);
+        if (x2 < left || x1 > edge) continue;
+        const tall = b.size * perByte;
+        context.rect(x1, low - (b.low + b.size) * perByte, Math.max(0.6, x2 - x1), Math.max(0.6, tall > 3 ? tall - 0.6 : tall));
+      }
+      context.fill();
+    });
+    const chosen = selection && pool.blocks[selection.at];
+    if (chosen && this.isSelected(panel, selection)) {
+      context.strokeStyle = colours.ink;
+      context.lineWidth = 2;
+      const [x1, x2] = [this.x(panel, look, chosen.from), this.x(panel, look, chosen.to)];
+      context.strokeRect(x1, low - (chosen.low + chosen.size) * perByte, Math.max(2, x2 - x1), Math.max(2, chosen.size * perByte));
+    }
+    context.restore();
+    context.font = `600 12px ${FONT}`;
+    context.fillStyle = colours.stripeLines[kind];
+    const y = low - height - 11;
+    const name = short(pool.name, 30);
+    context.textBaseline = "middle";
+    context.fillText(name, left + LEFT, y);
+    const at = left + LEFT + context.measureText(`${name}  `).width;
+    context.font = `11.5px ${FONT}`;
+    context.fillStyle = colours.soft;
+    const says =
+      this.what === "pools"
+        ? `reserved ${bytes(pool.peakReserved)} at the peak, live ${bytes(pool.peakLive)}`
+        : bytes(pool.height);
+    if (at + 200 < left + width) context.fillText(says, at, y);
+  }
+
+  isSelected(panel, selection) {
+    const step = this.app.store.steps.indexOf(this.shown()[panel.step]);
+    if (selection.is === "block") return selection.step === step && selection.pool === panel.pool.name && this.what === "pools";
+    return false;
+  }
+
+  /** What is under a point of the canvas: x comes in as the axis would have it if one picture were all. */
+  find(x, y) {
+    const { size, look } = this.surface;
+    const px = x * look.scale + look.x;
+    for (const panel of this.arrange(size).panels) {
+      if (px < panel.left || px > panel.left + panel.width || y > panel.low || y < panel.low - panel.height - GAP) continue;
+      if (y < panel.low - panel.height) return { panel, block: -1 };
+      const inside = ((px - panel.left - LEFT) / (panel.width - 2 * LEFT)) * size.w;
+      const event = (inside - look.x) / look.scale;
+      const at = (panel.low - y) / panel.perByte;
+      let found = panel.pool.blocks.findIndex((b) => event >= b.from && event < b.to && at >= b.low && at < b.low + b.size);
+      if (found < 0) {
+        // Thin stripes: the nearest one within three pixels.
+        const slack = 3 / panel.perByte;
+        found = panel.pool.blocks.findIndex((b) => event >= b.from && event < b.to && at >= b.low - slack && at < b.low + b.size + slack);
+      }
+      return { panel, block: found };
+    }
+    return null;
+  }
+
+  selectionOf({ panel, block }) {
+    const step = this.app.store.steps.indexOf(this.shown()[panel.step]);
+    if (this.what !== "pools") {
+      if (block >= 0) return { is: "allocation", capture: Number(this.what), at: panel.pool.blocks[block].allocation };
+      return null;
+    }
+    if (block < 0) return { is: "pool", step, pool: panel.pool.name };
+    return { is: "block", step, pool: panel.pool.name, at: block };
+  }
+
+  click(x, y) {
+    const found = this.find(x, y);
+    this.app.select(found ? this.selectionOf(found) : null);
+  }
+
+  hover(x, y) {
+    const found = this.find(x, y);
+    this.surface.canvas.style.cursor = found ? "pointer" : "grab";
+    if (!found) return "";
+    return this.blockText(found);
+  }
+
+  blockText({ panel: { pool }, block }) {
+    const b = pool.blocks[block];
+    if (!b) return `pool ${pool.name}`;
+    const name = b.allocation === undefined ? pool.name : this.app.allocationName(Number(this.what), b.allocation);
+    const call = b.call === null || b.call === undefined ? "" : `call ${b.call}, `;
+    return `${name}, ${bytes(b.size)}\n${call}${this.what === "pools" ? "events" : "nodes"} ${b.from}–${b.to}`;
+  }
+
+  key(event) {
+    if (event.key !== "ArrowRight" && event.key !== "ArrowLeft") return false;
+    const panels = this.arrange(this.surface.size).panels;
+    const all = panels.flatMap((panel) => panel.pool.blocks.map((_, block) => ({ panel, block })));
+    if (!all.length) return true;
+    const now = JSON.stringify(this.app.selection);
+    const at = all.findIndex((one) => JSON.stringify(this.selectionOf(one)) === now);
+    const to = all[(at + (event.key === "ArrowRight" ? 1 : -1) + all.length) % all.length];
+    this.app.select(this.selectionOf(to));
+    this.app.announce(this.blockText(to));
+    return true;
+  }
+
+  rows() {
+    const rows = this.arrange(this.surface.size).panels.map((panel) => [
+      link(panel.pool.name, () => this.app.select(this.selectionOf({ panel, block: -1 }))),
+      bytes(panel.pool.peakReserved),
+      plural(panel.pool.blocks.length, "block"),
+    ]);
+    return table(["pool", "reserved at the peak", "blocks"], rows);
+  }
+
+  mark() {
+    this.surface.redraw();
+  }
+
+  close() {
+    this.surface.close();
+  }
+}

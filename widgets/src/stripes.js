@@ -1,0 +1,114 @@
+// From allocator events to rectangles: segments as envelopes, blocks as stripes at their own addresses. No DOM.
+
+/**
+ * Pools of a trace over its events. Each pool has segments (the envelope) stacked in the order of their first sight, and
+ * blocks inside them; a rectangle spans [from, to) on the axis of events and [low, low + size) in bytes of its pool.
+ */
+export function poolStripes(events) {
+  const order = events.time.map((_, i) => i);
+  if (events.time.some((t, i) => i && t < events.time[i - 1])) order.sort((a, b) => events.time[a] - events.time[b]);
+  const pools = new Map();
+  order.forEach((i, x) => {
+    const name = events.pool[i];
+    let pool = pools.get(name);
+    if (!pool) {
+      pool = { name, segments: [], blocks: [], height: 0, peakReserved: 0, peakLive: 0, reserved: 0, live: 0, held: new Map(), open: [] };
+      pools.set(name, pool);
+    }
+    const [action, address, size, call] = [events.action[i], events.address[i], events.size[i], events.call[i]];
+    if (action === "segment alloc") openSegment(pool, x, address, size, call);
+    else if (action === "segment free") closeSegment(pool, x, address);
+    else if (action === "alloc") openBlock(pool, x, address, size, call);
+    else closeBlock(pool, x, address, call);
+    pool.peakReserved = Math.max(pool.peakReserved, pool.reserved);
+    pool.peakLive = Math.max(pool.peakLive, pool.live);
+  });
+  const length = order.length;
+  const list = [...pools.values()];
+  for (const pool of list) {
+    for (const one of pool.segments) if (one.to === null) one.to = length;
+    for (const one of pool.blocks) if (one.to === null) [one.to, one.alive] = [length, true];
+  }
+  list.sort((a, b) => (b.name === "default") - (a.name === "default") || (a.name < b.name ? -1 : 1));
+  return { pools: list, length, total: list.reduce((sum, pool) => sum + pool.height, 0), unit: "events" };
+}
+
+function openSegment(pool, x, address, size, call) {
+  // The gap that a freed segment left is taken again where it is large enough: the envelope then shows what is reserved.
+  const low = fit(pool, size);
+  const segment = { address, size, low, from: x, to: null, call };
+  pool.segments.push(segment);
+  pool.open.push(segment);
+  pool.reserved += size;
+  pool.height = Math.max(pool.height, low + size);
+}
+
+function fit(pool, size) {
+  const taken = pool.open.map((s) => [s.low, s.low + s.size]).sort((a, b) => a[0] - b[0]);
+  let low = 0;
+  for (const [from, to] of taken) {
+    if (from - low >= size) return low;
+    low = Math.max(low, to);
+  }
+  return low;
+}
+
+function closeSegment(pool, x, address) {
+  const at = pool.open.findIndex((s) => s.address === address);
+  if (at < 0) return;
+  const [segment] = pool.open.splice(at, 1);
+  segment.to = x;
+  pool.reserved -= segment.size;
+}
+
+function openBlock(pool, x, address, size, call) {
+  const before = pool.held.get(address);
+  if (before) closeBlock(pool, x, address, call);
+  let segment = pool.open.find((s) => address >= s.address && address + size <= s.address + s.size);
+  if (!segment) {
+    // Seen without its segment: the recording began later, or knows totals only. Shown on top, outside any envelope.
+    segment = { address, low: fit(pool, size), size };
+    const loose = { low: segment.low, size, address };
+    pool.open.push(loose);
+    pool.height = Math.max(pool.height, segment.low + size);
+    segment.loose = loose;
+  }
+  const block = { address, size, low: segment.low + (address - segment.address), from: x, to: null, call, freedAt: null, alive: false };
+  if (segment.loose) block.loose = segment.loose;
+  pool.blocks.push(block);
+  pool.held.set(address, block);
+  pool.live += size;
+}
+
+function closeBlock(pool, x, address, call) {
+  const block = pool.held.get(address);
+  if (!block) return;
+  pool.held.delete(address);
+  block.to = x;
+  block.freedAt = call;
+  pool.live -= block.size;
+  if (block.loose) pool.open.splice(pool.open.indexOf(block.loose), 1);
+}
+
+/** The memory of one captured graph, planned before any launch: allocations over node positions, in one picture. */
+export function planStripes(capture) {
+  const pools = [];
+  for (const role of ["workspace", "input", "output", "static"]) {
+    const mine = capture.allocations.map((a, at) => ({ ...a, at })).filter((a) => a.role === role);
+    if (!mine.length) continue;
+    const pool = { name: role, segments: [], blocks: [], height: 0 };
+    let top = 0;
+    for (const a of mine) {
+      // Only the workspace is one piece of memory; each of the others is somebody's own tensor.
+      const low = role === "workspace" ? a.offset : top;
+      top += a.size;
+      pool.blocks.push({ size: a.size, low, from: a.born, to: a.died === null ? capture.n : a.died, allocation: a.at, alive: a.died === null });
+      pool.height = Math.max(pool.height, low + a.size);
+    }
+    if (role === "workspace") pool.height = Math.max(pool.height, capture.workspaceBytes);
+    pool.segments.push({ low: 0, size: pool.height, from: 0, to: capture.n });
+    pool.peakReserved = pool.height;
+    pools.push(pool);
+  }
+  return { pools, length: capture.n, total: pools.reduce((sum, pool) => sum + pool.height, 0), unit: "nodes" };
+}

@@ -1,0 +1,195 @@
+// A canvas that can be moved, zoomed, clicked and reached by keyboard; what it shows is somebody else's.
+
+import { button, h } from "./dom.js";
+
+const MOST_ZOOM = 3;
+
+export class Surface {
+  /**
+   * @param draw called with (context, size, look) whenever the picture must be made again
+   * @param on {click(x, y, event), open(x, y), key(event) -> handled, hover(x, y) -> text, bounds() -> {w, h}}
+   * @param sideways only the horizontal axis moves and zooms
+   */
+  constructor(label, draw, on, { sideways = false } = {}) {
+    this.draw = draw;
+    this.on = on;
+    this.sideways = sideways;
+    this.look = { scale: 1, x: 0, y: 0 };
+    this.touched = false;
+    this.size = { w: 0, h: 0, ratio: 1 };
+    this.canvas = h("canvas", { tabindex: 0, role: "application", "aria-label": label });
+    this.tip = h("div.tip", { hidden: true });
+    this.hint = h("div.hint", { "aria-hidden": "true" });
+    this.tools = h("div.tools", { role: "group", "aria-label": "Zoom" },
+      button("+", () => this.zoom(1.4), { "aria-label": "Zoom in", title: "Zoom in (+)" }),
+      button("−", () => this.zoom(1 / 1.4), { "aria-label": "Zoom out", title: "Zoom out (-)" }),
+      button("⤢", () => this.fit(), { "aria-label": "Show everything", title: "Show everything (0)" }),
+    );
+    this.element = h("div.surface", this.canvas, this.tools, this.tip, this.hint);
+    this.pending = 0;
+    this.frames = []; // milliseconds of the last pictures
+    this.listen();
+  }
+
+  listen() {
+    const { canvas } = this;
+    this.observer = new ResizeObserver(() => this.resize());
+    this.observer.observe(this.element);
+    let down = null;
+    canvas.addEventListener("pointerdown", (event) => {
+      if (event.button) return;
+      canvas.focus({ preventScroll: true });
+      down = { x: event.offsetX, y: event.offsetY, look: { ...this.look }, moved: false };
+      canvas.setPointerCapture(event.pointerId);
+    });
+    canvas.addEventListener("pointermove", (event) => {
+      if (!down) return this.hover(event.offsetX, event.offsetY);
+      const dx = event.offsetX - down.x;
+      const dy = event.offsetY - down.y;
+      if (!down.moved && Math.hypot(dx, dy) < 4) return undefined;
+      down.moved = this.touched = true;
+      this.tip.hidden = true;
+      this.look.x = down.look.x + dx;
+      if (!this.sideways) this.look.y = down.look.y + dy;
+      return this.redraw();
+    });
+    canvas.addEventListener("pointerup", (event) => {
+      if (down && !down.moved) this.on.click(...this.at(event.offsetX, event.offsetY), event);
+      down = null;
+    });
+    canvas.addEventListener("pointerleave", () => (this.tip.hidden = true));
+    canvas.addEventListener("dblclick", (event) => this.on.open?.(...this.at(event.offsetX, event.offsetY)));
+    canvas.addEventListener(
+      "wheel",
+      (event) => {
+        // A page must scroll past the picture; only one that was chosen, or a pinch, zooms.
+        if (!event.ctrlKey && !event.metaKey && canvas.getRootNode().activeElement !== canvas) {
+          this.say("click the picture, or hold Ctrl, to zoom with the wheel");
+          return;
+        }
+        event.preventDefault();
+        if (event.shiftKey) return void this.pan(-event.deltaY - event.deltaX, 0);
+        this.zoom(Math.exp(-event.deltaY * (event.ctrlKey ? 0.008 : 0.0016)), event.offsetX, event.offsetY);
+      },
+      { passive: false },
+    );
+    canvas.addEventListener("keydown", (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      const pan = { ArrowLeft: [60, 0], ArrowRight: [-60, 0], ArrowUp: [0, 60], ArrowDown: [0, -60] }[event.key];
+      if (event.shiftKey && pan) this.pan(...pan);
+      else if (event.key === "+" || event.key === "=") this.zoom(1.3);
+      else if (event.key === "-") this.zoom(1 / 1.3);
+      else if (event.key === "0") this.fit();
+      else if (!this.on.key(event)) return;
+      event.preventDefault();
+      event.stopPropagation();
+    });
+  }
+
+  say(text) {
+    this.hint.textContent = text;
+    this.hint.classList.add("on");
+    clearTimeout(this.quiet);
+    this.quiet = setTimeout(() => this.hint.classList.remove("on"), 1400);
+  }
+
+  hover(x, y) {
+    const text = this.on.hover(...this.at(x, y));
+    this.tip.hidden = !text;
+    if (!text) return;
+    this.tip.textContent = text;
+    this.tip.style.left = `${Math.min(x + 14, Math.max(0, this.size.w - 300))}px`;
+    this.tip.style.top = `${y > this.size.h - 80 ? y - 60 : y + 16}px`;
+  }
+
+  at(x, y) {
+    return [(x - this.look.x) / this.look.scale, this.sideways ? y : (y - this.look.y) / this.look.scale];
+  }
+
+  resize() {
+    const { clientWidth: w, clientHeight: height } = this.element;
+    if (!w || !height) return;
+    const ratio = window.devicePixelRatio || 1;
+    if (w === this.size.w && height === this.size.h && ratio === this.size.ratio) return;
+    this.size = { w, h: height, ratio };
+    this.canvas.width = Math.round(w * ratio);
+    this.canvas.height = Math.round(height * ratio);
+    if (this.touched) this.redraw();
+    else this.fit();
+  }
+
+  zoom(by, x = this.size.w / 2, y = this.size.h / 2) {
+    this.touched = true;
+    const { look } = this;
+    const scale = Math.min(this.sideways ? 4000 : MOST_ZOOM, Math.max(this.least(), look.scale * by));
+    look.x = x - ((x - look.x) * scale) / look.scale;
+    if (!this.sideways) look.y = y - ((y - look.y) * scale) / look.scale;
+    look.scale = scale;
+    this.redraw();
+  }
+
+  pan(dx, dy) {
+    this.touched = true;
+    this.look.x += dx;
+    if (!this.sideways) this.look.y += dy;
+    this.redraw();
+  }
+
+  least() {
+    const { w, h: height } = this.on.bounds();
+    return this.sideways ? this.size.w / w / 2 : Math.min(this.size.w / w, this.size.h / height, 1) / 2;
+  }
+
+  fit() {
+    const bounds = this.on.bounds();
+    this.touched = false;
+    if (!this.size.w || !bounds.w) return this.redraw();
+    if (this.sideways) {
+      this.look = { scale: this.size.w / bounds.w, x: 0, y: 0 };
+      return this.redraw();
+    }
+    const scale = Math.min(1.15, (this.size.w - 24) / bounds.w, (this.size.h - 24) / bounds.h);
+    this.look = {
+      scale,
+      x: (this.size.w - bounds.w * scale) / 2,
+      y: Math.max(12, (this.size.h - bounds.h * scale) / 2),
+    };
+    return this.redraw();
+  }
+
+  /** Bring a rectangle of the scene into view, and near enough to be read. */
+  reveal(box, scale = Math.max(this.look.scale, 0.85)) {
+    this.touched = true;
+    const x = this.size.w / 2 - (box.x + box.w / 2) * scale;
+    const y = this.size.h / 2 - (box.y + Math.min(box.h, this.size.h / scale) / 2) * scale;
+    this.look = { scale, x, y };
+    this.redraw();
+  }
+
+  sees(box) {
+    const { scale, x, y } = this.look;
+    const [left, top] = [box.x * scale + x, box.y * scale + y];
+    return left >= 0 && top >= 0 && left + box.w * scale <= this.size.w && top + box.h * scale <= this.size.h;
+  }
+
+  redraw() {
+    if (this.pending || !this.size.w) return;
+    this.pending = requestAnimationFrame(() => {
+      this.pending = 0;
+      this.paint();
+    });
+  }
+
+  paint() {
+    const started = performance.now();
+    this.draw(this.canvas.getContext("2d"), this.size, this.look);
+    this.frames.push(performance.now() - started);
+    if (this.frames.length > 240) this.frames.shift();
+  }
+
+  close() {
+    this.observer.disconnect();
+    cancelAnimationFrame(this.pending);
+    clearTimeout(this.quiet);
+  }
+}

@@ -1,0 +1,87 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import * as lay from "../src/layout.js";
+import { Store } from "../src/store.js";
+import { join, journal } from "./helpers.mjs";
+
+function step(options) {
+  const store = new Store();
+  store.feed(join(journal(options)));
+  return store.steps[0];
+}
+
+function overlaps(scene) {
+  const leaves = scene.boxes.filter((box) => !box.open);
+  return leaves.filter((a, i) => leaves.some((b, j) => j > i && a.x < b.x + b.w && b.x < a.x + a.w && a.y < b.y + b.h && b.y < a.y + a.h));
+}
+
+test("at first partitions are open and repeated layers closed", () => {
+  const trace = step();
+  const scene = lay.layout(trace, lay.firstOpen(trace));
+  assert.deepEqual(scene.boxes.map((box) => box.is), [lay.PARTITION, lay.RUN, lay.NODE, lay.PARTITION]);
+  assert.equal(scene.boxes[1].repeats, 2);
+  assert.equal(scene.links.length, 2); // one link for the only edge that leaves the run
+});
+
+test("everything open: each node has a box of its own, none on top of another, inside what is around it", () => {
+  const trace = step({ layers: 40 });
+  const scene = lay.layout(trace, lay.allKeys(trace));
+  assert.equal(scene.boxes.filter((box) => box.is === lay.NODE).length, 121);
+  assert.deepEqual(overlaps(scene), []);
+  for (const box of scene.boxes.filter((one) => one.parent)) {
+    const p = box.parent;
+    assert.ok(box.x >= p.x && box.y >= p.y && box.x + box.w <= p.x + p.w && box.y + box.h <= p.y + p.h, box.key);
+  }
+  assert.equal(scene.links.length / 2, 120);
+});
+
+test("the keys around a node open it", () => {
+  const trace = step();
+  const keys = lay.pathTo(trace, 0, 4);
+  assert.deepEqual(keys, ["p0", "r0.0", "r0.0k1"]);
+  const scene = lay.layout(trace, new Set(keys));
+  assert.equal(scene.boxes[scene.owner[0][4]].is, lay.NODE);
+  assert.equal(scene.boxes[scene.owner[0][1]].is, lay.REPEAT);
+});
+
+test("a point finds the innermost box", () => {
+  const trace = step();
+  const scene = lay.layout(trace, lay.allKeys(trace));
+  for (const box of scene.boxes.filter((one) => !one.open)) assert.equal(lay.hit(scene, box.x + 1, box.y + 1), box);
+  assert.equal(lay.hit(scene, -1e6, 0), null);
+});
+
+test("arrow keys reach every box that is not open", () => {
+  const trace = step({ layers: 5 });
+  const scene = lay.layout(trace, lay.allKeys(trace));
+  const seen = [];
+  for (let box = lay.next(scene, null, "ArrowDown"); !seen.includes(box); box = lay.next(scene, box, "ArrowDown")) seen.push(box);
+  assert.equal(seen.length, scene.boxes.filter((box) => !box.open).length);
+  assert.equal(lay.next(scene, seen[1], "ArrowRight"), seen[2]);
+  assert.equal(lay.next(scene, seen[1], "ArrowLeft"), seen[0]);
+});
+
+test("nodes that do not repeat are cut into sections", () => {
+  const trace = step({ layers: 1 });
+  const [capture] = trace.captures;
+  capture.n = 1000;
+  capture.runs = Array.from({ length: 1000 }, (_, i) => [i, 1, 1]).flat();
+  const items = lay.childrenOf(trace, { is: lay.CAPTURE, c: 0 });
+  assert.equal(items.length, 10);
+  assert.deepEqual([items[9].a, items[9].b], [900, 1000]);
+});
+
+test("10,000 nodes are laid out in time, closed and open", () => {
+  const trace = step({ layers: 3333 });
+  const measure = (open) => {
+    const started = performance.now();
+    const scene = lay.layout(trace, open);
+    return [performance.now() - started, scene];
+  };
+  measure(lay.allKeys(trace));
+  const [closed] = measure(lay.firstOpen(trace));
+  const [open, scene] = measure(lay.allKeys(trace));
+  assert.ok(scene.boxes.length > 10_000);
+  assert.ok(closed < 50, `closed: ${closed} ms`);
+  assert.ok(open < 250, `open: ${open} ms`);
+});
