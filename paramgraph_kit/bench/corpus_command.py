@@ -40,10 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", choices=("auto", "cuda", "sim", "cpu"), default="auto", help=argparse.SUPPRESS)
     parser.add_argument("--eager", action="store_true", help=argparse.SUPPRESS)  # is the workload itself sound?
     parser.add_argument("--list", action="store_true", help="print the names and run nothing")
+    parser.add_argument("--baseline", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--child", metavar="NAME", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.child:
-        return _child(options.child, options.device, options.eager, options.time)
+        how = "time" if options.time else "eager" if options.eager else "without_us" if options.baseline else "check"
+        return _child(options.child, options.device, how)
     from paramgraph_kit.bench.corpus import corpus
 
     cases = corpus(options.only)
@@ -72,7 +74,13 @@ def _check(names: list[tuple[str, str]], device: str, options: argparse.Namespac
     def one(family: str, name: str) -> Row | None:
         if options.budget is not None and time.monotonic() - started > options.budget:
             return None
-        return {"workload": name, "family": family} | run_child(name, device, options.eager, options.limit)
+        found = run_child(name, device, options.eager, options.limit)
+        if found["status"] == "failed" and device == "cuda" and not options.eager:
+            # Whose failure is it? Inductor without graphs, in a process of its own, tells.
+            alone = run_child(name, device, False, options.limit, "--baseline")
+            if alone["status"] == "failed":
+                found = {"status": "unable", "error": f"torch.compile alone: {alone['error']}"}
+        return {"workload": name, "family": family} | found
 
     with journal.open("a") as file, ThreadPoolExecutor(options.jobs) as pool:
         for done in as_completed([pool.submit(one, *pair) for pair in names]):
@@ -139,9 +147,9 @@ def read(journal: Path) -> dict[str, Row]:
     return rows
 
 
-def run_child(name: str, device: str, eager: bool, limit: float) -> Row:
+def run_child(name: str, device: str, eager: bool, limit: float, *more: str) -> Row:
     """One workload in a process of its own, with whatever became of that process."""
-    command = [*COMMAND, "--child", name, "--device", device, *(["--eager"] if eager else [])]
+    command = [*COMMAND, "--child", name, "--device", device, *(["--eager"] if eager else []), *more]
     # Several workloads compile at once: each gets few compiler processes.
     environment = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": os.environ.get("TORCHINDUCTOR_COMPILE_THREADS", "2")}
     started = time.monotonic()
@@ -170,7 +178,7 @@ def _last(lines: Iterable[str], status: int) -> str:
     return said[-1] if said else f"exit status {status} and no output"
 
 
-def _child(name: str, device: str, eager: bool, timed: bool) -> int:
+def _child(name: str, device: str, how: str) -> int:
     import torch
 
     from paramgraph_kit.bench.corpus import check as checking
@@ -185,14 +193,14 @@ def _child(name: str, device: str, eager: bool, timed: bool) -> int:
         where = select()
     case = next(case for case in corpus() if case.name == name)
     reason = missing(case, where)
-    if timed:
+    if how == "time":
         timing.result_line(timing.skip(name, reason) if reason else timing.measure(case, where, timing.turns()))
         return 0
     if reason:
         row: Row = {"status": "skipped", "error": reason}
     else:
         try:
-            row = (checking.eager if eager else checking.check)(case, where)
+            row = getattr(checking, how)(case, where)
         except Exception as error:  # one row of the table: the rest of the corpus goes on
             if os.environ.get("PARAMGRAPH_CORPUS_RAISE"):
                 raise

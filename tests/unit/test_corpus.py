@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -119,6 +120,9 @@ def test_a_verdict_never_takes_a_wrong_number_or_a_missed_reason_for_good() -> N
     assert _judged(refused, reasons=["opaque-node: a host node"]) == "refused"
     assert _judged(refused, reasons=["opaque-node: a host node"], different=1) == "wrong"
     assert _judged(refused, reasons=["unexplained-word: a word"]) == "missed"
+    either = replace(refused, expect=("opaque-node|unexplained-word", "cpu-op"))
+    assert _judged(either, reasons=["unexplained-word: a word", "cpu-op: x"]) == "refused"
+    assert _judged(either, reasons=["unexplained-word: a word"]) == "missed"
     assert _judged(graphed, kernels_in_graphs=1) == "missed"
 
 

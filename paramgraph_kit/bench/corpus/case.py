@@ -23,8 +23,9 @@ class Case(Workload):
     """One workload of the corpus.
 
     ``needs`` names what must be importable ("timm", "transformers>=4.51") or there ("cuda": a GPU, "cuda:2": two);
-    where it is not, the case is skipped with that as the reason. ``expect`` lists codes of reasons of which each
-    must be in the report: the case has something that no graph may take. With ``graphed`` no kernel may be outside.
+    where it is not, the case is skipped with that as the reason. ``expect`` lists codes of reasons ("a|b": either)
+    that must be in the report: the case has something that no graph may take. With ``graphed``, no kernel may be
+    outside of graphs.
     """
 
     family: str = ""

@@ -19,12 +19,15 @@ Operation = Callable[[Tensor], Tensor]
 
 
 def child_graph(x: Tensor) -> Tensor:
-    """Replay another graph: in a capture it becomes a node of the kind child graph."""
+    """Launch another graph: in a capture it becomes a node of the kind child graph."""
     if not x.is_cuda:
         return x * 2
     inner = _inner(x.shape, x.device)
     inner.x.copy_(x)
-    inner.graph.replay()
+    if torch.cuda.is_current_stream_capturing():  # torch's own replay refuses to be captured
+        _succeeded(_libcuda().cuGraphLaunch(ctypes.c_void_p(inner.graph.raw_cuda_graph_exec()), _stream()))
+    else:
+        inner.graph.replay()
     return inner.y.clone()
 
 

@@ -109,5 +109,12 @@ def cases() -> list[Case]:
         Case("side stream inside", built(TwoBranches), normal((16, 32)), _in_turn),
         Case("two streams", mlp, normal(*[(64, 32)] * 4), _in_turn),
         Case("two threads", mlp, two, _threads(_on_own_stream)),
-        Case("two threads training", built(MLP, train=True), two, _threads(_gradients), training=True),
+        Case(
+            "two threads training",
+            built(MLP, train=True),
+            two,
+            _threads(_gradients),
+            training=True,
+            unsimulated="autograd's thread follows whoever chose a stream last, so two callers confuse it",
+        ),
     ]

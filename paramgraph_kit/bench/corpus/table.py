@@ -8,11 +8,12 @@ from typing import Any
 from paramgraph_kit.bench.corpus.timing import MODES, ratio, summary
 
 Row = dict[str, Any]
-ORDER = ("wrong", "missed", "failed", "ungraphed", "refused", "equal", "skipped", "eager")
+ORDER = ("wrong", "missed", "failed", "unable", "ungraphed", "refused", "equal", "skipped", "eager")
 MEANING = {
     "wrong": "a tensor differs bit for bit although the baseline agrees with itself",
     "missed": "the report does not name what it should",
     "failed": "an error, a crash, or no end in time",
+    "unable": "this torch cannot compile it without graphs either",
     "ungraphed": "right, but no launch came from a graph",
     "refused": "right, and the report says what no graph may take",
     "equal": "every tensor equal, launched from graphs",
