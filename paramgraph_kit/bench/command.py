@@ -2,7 +2,7 @@
 
 Each workload and mode gets a process of its own, so that no mode inherits another's memory, compiled code or
 warmed-up allocator. The modes of a workload compile at the same time; then they are timed in turns, each several
-times, because a machine's speed drifts by more than the modes differ.
+times and on the same two cores, because a machine's speed drifts by more than the modes differ.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parent(options: argparse.Namespace) -> int:
-    from paramgraph_kit.bench.measure import modes_of
+    from paramgraph_kit.bench.measure import MODES, quick_cores
     from paramgraph_kit.bench.workloads import proof_workloads
 
     chosen = [w for w in proof_workloads() if any(part in w.name for part in options.only.split(","))]
@@ -64,12 +64,13 @@ def _parent(options: argparse.Namespace) -> int:
     for workload in chosen:
         started = time.perf_counter()
         name = workload.name
-        children = [_Child(name, mode) for mode in modes_of(workload)]
+        children = [_Child(name, mode) for mode in MODES]
         for child in children:
             child.wait_until_ready()
+        cores = ",".join(map(str, quick_cores()))
         for _ in range(TURNS):
             for child in children:
-                child.take_a_turn(options.steps)
+                child.take_a_turn(options.steps, cores)
         rows += [child.result() for child in children]
         print(f"{name}: {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
         path.write_text(json.dumps(result, indent=1) + "\n")
@@ -104,11 +105,11 @@ class _Child:
             if line.strip() == READY:
                 return
 
-    def take_a_turn(self, steps: int) -> None:
-        """Time so many steps, if it still runs."""
+    def take_a_turn(self, steps: int, cores: str = "") -> None:
+        """Time so many steps, on these cores if any are given, if it still runs."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError, ValueError):  # it has failed: its result will say so
-            print(steps, file=self._process.stdin, flush=True)
+            print(steps, cores, file=self._process.stdin, flush=True)
             self.wait_until_ready()
 
     def result(self) -> dict[str, Any]:
@@ -142,12 +143,15 @@ def _child(name: str, mode: str) -> int:
     from paramgraph_kit.bench.measure import measure
     from paramgraph_kit.bench.workloads import proof_workloads
 
+    cores: set[int] = set()
+
     def turns() -> Iterator[int]:
         print(READY, flush=True)
-        while steps := int(sys.stdin.readline() or 0):
-            yield steps
+        while (turn := sys.stdin.readline().split()) and turn[0] != "0":
+            cores.update(int(core) for core in "".join(turn[1:]).split(",") if core)
+            yield int(turn[0])
             print(READY, flush=True)
 
     workload = next(w for w in proof_workloads() if w.name == name)
-    print(json.dumps(measure(workload, mode, turns())))
+    print(json.dumps(measure(workload, mode, turns(), cores)))
     return 0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import os
 import statistics
 import time
-from collections.abc import Iterable
+import timeit
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -24,13 +26,7 @@ MODES: dict[str, dict[str, Any]] = {
     "no graphs": {"backend": paramgraph, "options": {"select": "never"}},  # the same Inductor code
     "graph trees": {"mode": "reduce-overhead"},
     "paramgraph": {"backend": paramgraph},
-    "in one stage": {"backend": paramgraph, "options": {"stages": 1}},  # training only
 }
-
-
-def modes_of(workload: Workload) -> list[str]:
-    """The modes that make a difference to a workload."""
-    return [mode for mode in MODES if workload.training or mode != "in one stage"]
 
 
 @dataclass
@@ -57,10 +53,13 @@ class Run:
         return self.workload.step(self.model, inputs, self.optimizer)
 
 
-def measure(workload: Workload, mode: str, turns: Iterable[int], *, warmup: int = 6) -> dict[str, Any]:
+def measure(
+    workload: Workload, mode: str, turns: Iterable[int], cores: Collection[int] = (), *, warmup: int = 6
+) -> dict[str, Any]:
     """Times in microseconds (medians), memory in bytes, of one mode.
 
-    ``turns`` says how many steps to time at each turn; between turns other modes may have theirs.
+    ``turns`` says how many steps to time at each turn; between turns other modes may have theirs. All are timed on the
+    same ``cores``: on a shared machine cores differ by a factor of two, and a process that sits on a slow one stays.
     """
     device = torch.device("cuda", torch.cuda.current_device())
     torch.backends.cudnn.deterministic = True
@@ -83,6 +82,7 @@ def measure(workload: Workload, mode: str, turns: Iterable[int], *, warmup: int 
         for seed in range(3):
             run.step(seed)
         if not cpu:
+            keep_to(cores)
             torch.cuda.reset_peak_memory_stats()
         times = [_timed(run, seed) for seed in range(steps)]
         cpu.append([launched for launched, _ in times])
@@ -107,10 +107,27 @@ def measure(workload: Workload, mode: str, turns: Iterable[int], *, warmup: int 
     result["rest_reserved_bytes"] = torch.cuda.memory_reserved(device)
     result["stepping_reserved_bytes"] = reserved
     result["held_outputs"] = _held_outputs(run)
-    if MODES[mode].get("backend") and mode != "no graphs":
+    if mode == "paramgraph":
         result["graphs"] = graph_facts()
         result["bits"] = compare(run)
     return result
+
+
+def quick_cores(count: int = 2) -> list[int]:
+    """The cores on which a short Python loop runs fastest now."""
+    allowed, times = os.sched_getaffinity(0), {}
+    for core in allowed:
+        os.sched_setaffinity(0, {core})
+        times[core] = min(timeit.repeat("sum(range(2000))", number=50, repeat=5))
+    os.sched_setaffinity(0, allowed)
+    return sorted(times, key=times.__getitem__)[:count]
+
+
+def keep_to(cores: Collection[int]) -> None:
+    """Let every thread of this process run on these cores only; no cores: as it was."""
+    for thread in os.listdir("/proc/self/task") if cores else ():
+        with contextlib.suppress(OSError):  # it has ended
+            os.sched_setaffinity(int(thread), cores)
 
 
 def _timed(run: Run, seed: int) -> tuple[float, float]:

@@ -21,8 +21,8 @@ def markdown(result: dict[str, Any]) -> str:
         ),
         "",
         (
-            "Times are medians of single steps in microseconds: "
-            "CPU until everything is launched / total until the GPU is done."
+            "Times are medians of single steps in microseconds: CPU until everything is launched / total until the GPU "
+            "is done. The modes take turns on the same two cores; the ratios are medians over the turns."
         ),
         "",
         "| workload | no graphs | graph trees | paramgraph | total over trees | bits |",

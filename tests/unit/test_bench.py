@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 from typing import Any
 
 import pytest
 import torch
 
 from paramgraph_kit.bench import command, main
+from paramgraph_kit.bench.measure import keep_to, quick_cores
 from paramgraph_kit.bench.table import markdown
 
 CHILD = """
@@ -16,8 +19,8 @@ import json, sys
 print("something else")
 print("ready to be timed", flush=True)
 turns = []
-while steps := int(sys.stdin.readline()):
-    turns.append(steps)
+while len(turn := sys.stdin.readline().split()) == 2:
+    turns.append(turn)
     print("ready to be timed", flush=True)
 print(json.dumps({"workload": sys.argv[2], "mode": sys.argv[3], "turns": turns}))
 """
@@ -32,10 +35,11 @@ def test_a_child_waits_for_its_turn_and_hands_in_its_row(monkeypatch: pytest.Mon
     # WHEN each gets its turns
     for steps in (5, 7):
         for child in children:
-            child.take_a_turn(steps)
+            child.take_a_turn(steps, "0,1")
     # THEN each hands in its row
     assert [child.result() for child in children] == [
-        {"workload": "llama", "mode": mode, "turns": [5, 7]} for mode in ("no graphs", "paramgraph")
+        {"workload": "llama", "mode": mode, "turns": [["5", "0,1"], ["7", "0,1"]]}
+        for mode in ("no graphs", "paramgraph")
     ]
 
 
@@ -46,7 +50,7 @@ def test_a_child_that_fails_is_a_row_with_its_error(
     monkeypatch.setattr(command, "COMMAND", (sys.executable, "-c", "raise SystemExit('no such model')"))
     child = command._Child("llama", "paramgraph")
     child.wait_until_ready()
-    child.take_a_turn(5)
+    child.take_a_turn(5, "0")
     # WHEN asked THEN it does not hang, and the error is in the row and on the terminal
     assert child.result() == {"workload": "llama", "mode": "paramgraph", "error": "no such model"}
     assert "no such model" in capsys.readouterr().err
@@ -93,3 +97,25 @@ def test_without_a_gpu_it_says_so_in_one_line(capsys: pytest.CaptureFixture[str]
     # GIVEN no GPU WHEN run THEN one line and a status, no numbers
     assert main([]) == 2
     assert capsys.readouterr().err == "bench: no GPU here; it measures real launches only\n"
+
+
+def test_every_thread_is_kept_to_the_cores_asked_for() -> None:
+    # GIVEN a second thread WHEN the process is kept to the quickest core THEN both threads are on it and nowhere else
+    before = os.sched_getaffinity(0)
+    stop, found = threading.Event(), []
+
+    def work() -> None:
+        stop.wait()
+        found.append(os.sched_getaffinity(0))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    cores = quick_cores(1)
+    try:
+        keep_to(cores)
+        stop.set()
+        thread.join()
+        assert [os.sched_getaffinity(0), *found] == [set(cores)] * 2
+    finally:
+        stop.set()
+        keep_to(before)
