@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from paramgraph_kit.doctor import FailureClass
 
 LIMIT_S = 30.0
+CHILD_S = 60.0  # a child process needs seconds for imports alone
 
 
 class Diagnose:
@@ -186,8 +187,14 @@ def _from_function(
 
     device()
     found = examine(function, args, kwargs, limit_s=limit_s)
+    problems, notes = found.problems, found.notes
+    if confirm:
+        from paramgraph_kit.doctor.confirm import confirm as capture_in_child
+
+        problems, note = capture_in_child(function, args, kwargs, problems, limit_s=max(limit_s, CHILD_S))
+        notes = [note, *notes]
     name = getattr(function, "__qualname__", type(function).__name__)
-    count = len(found.problems)
+    count = len(problems)
     where = f"{found.calls} calls on {driver().source().label()}, {found.operations} operations in one"
     heading = f"{name}: {count or 'no'} problem{'' if count == 1 else 's'} ({where})"
-    return Diagnosis(found.problems, heading, found.notes)
+    return Diagnosis(problems, heading, notes)

@@ -108,7 +108,9 @@ class _Watch:
                 pair = [second, third]
                 silent = self.compare(*pair)
         ended = [call.ended for call in pair if call.ended is not None]
-        if not ended:
+        if ended:
+            silent = []  # the calls differ because one of them stopped
+        else:
             silent += self.frozen_arguments(pair[1], found)
             self.frozen_names(pair[1], found)
         return self.finish(found, pair, [*silent, *ended])
@@ -118,7 +120,7 @@ class _Watch:
         problems |= {(f.code, f.frame): f for f in more if (f.code, f.frame) not in problems}
         found.calls = self.number
         found.problems = _without_echoes(list(problems.values()))
-        if not found.operations and not any(f.code in ("raises", "exits", "time-limit") for f in found.problems):
+        if not found.operations and not found.problems:
             rule = SILENT["empty-graph"]
             text = "no operation ran on the device in this thread"
             found.problems.append(Failure("empty-graph", rule.title, text, None, rule.cause, rule.fix))
@@ -157,7 +159,15 @@ class _Watch:
         try:
             with quiet, _no_warnings(self.number > 1), watched(observer):
                 left = self.until - time.monotonic()
-                with at_most(left, lambda frame: at.append(_user_frame(places, frame))), observer:
+
+                def may_raise(frame: FrameType | None) -> bool:
+                    at.append(places.of(frame).frame())
+                    if not places.is_inside(frame):
+                        return True
+                    observer.stopped = True  # at the next operation, where nothing is half done
+                    return False
+
+                with at_most(left, may_raise), observer:
                     result = run(self.function, args, kwargs)
         except TimeUp:
             text = f"interrupted after {self.limit_s:g} s in all, in call {self.number}"
@@ -165,7 +175,7 @@ class _Watch:
         except (SystemExit, WantsToExit) as error:
             ended = _ended("exits", f"{type(error).__name__}({error})", explain(error).frame)
         except Exception as error:
-            ended = _raised(error)
+            ended = _raised(error, self.number)
         finally:
             cuda.set_stream(current)
             torch.set_grad_enabled(self.gradients)
@@ -303,16 +313,13 @@ def _ended(code: str, said: str, frame: Frame | None) -> Failure:
     return Failure(code, rule.title, said, frame, rule.cause, rule.fix)
 
 
-def _raised(error: Exception) -> Failure:
+def _raised(error: Exception, number: int) -> Failure:
     found = explain(error)
     if found.code == "unknown":
-        text = f"{type(error).__name__}: {first_line(str(error))}"
+        again = f", in call {number}: it cannot be called twice from the same state" if number > 1 else ""
+        text = f"{type(error).__name__}: {first_line(str(error))}{again}"
         return _ended("raises", text, found.frame)
     return found
-
-
-def _user_frame(places: Places, frame: FrameType | None) -> Frame | None:
-    return places.of(frame).frame()
 
 
 def _synchronize(cuda: Any) -> Failure | None:

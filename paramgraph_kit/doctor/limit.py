@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-AGAIN_S = 0.5  # how often a call that swallows the interruption is interrupted again
+AGAIN_S = 0.25  # how often a call that goes on all the same is interrupted again
+PATIENCE = 8  # how often a call that says "not now" is heard
 
 
 class TimeUp(BaseException):
@@ -18,25 +20,36 @@ class TimeUp(BaseException):
 
 
 @contextmanager
-def at_most(seconds: float, interrupted: Callable[[FrameType | None], None]) -> Iterator[None]:
-    """Raise TimeUp in the body after ``seconds``, telling ``interrupted`` where it was.
+def at_most(seconds: float, may_raise: Callable[[FrameType | None], bool]) -> Iterator[None]:
+    """Raise TimeUp in the body after ``seconds``, unless ``may_raise``, told where it is, says not now.
 
     In the main thread a signal does it, which also ends sleeps; elsewhere Python's own interruption, which waits for
     the next bytecode. Neither ends a call into C that never returns.
     """
     if threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer"):
-        with _by_signal(seconds, interrupted):
+        with _by_signal(seconds, _patient(may_raise)):
             yield
     else:
-        with _by_thread(seconds):
+        with _by_thread(seconds, _patient(may_raise)):
             yield
+
+
+def _patient(may_raise: Callable[[FrameType | None], bool]) -> Callable[[FrameType | None], bool]:
+    refused = 0
+
+    def ask(frame: FrameType | None) -> bool:
+        nonlocal refused
+        refused += 1
+        return may_raise(frame) or refused > PATIENCE
+
+    return ask
 
 
 @contextmanager
-def _by_signal(seconds: float, interrupted: Callable[[FrameType | None], None]) -> Iterator[None]:
+def _by_signal(seconds: float, may_raise: Callable[[FrameType | None], bool]) -> Iterator[None]:
     def up(number: int, frame: FrameType | None) -> None:
-        interrupted(frame)
-        raise TimeUp
+        if may_raise(frame):
+            raise TimeUp
 
     before = signal.signal(signal.SIGALRM, up)
     started = time.monotonic()
@@ -51,15 +64,16 @@ def _by_signal(seconds: float, interrupted: Callable[[FrameType | None], None]) 
 
 
 @contextmanager
-def _by_thread(seconds: float) -> Iterator[None]:
-    me, done = ctypes.c_ulong(threading.get_ident()), threading.Event()
+def _by_thread(seconds: float, may_raise: Callable[[FrameType | None], bool]) -> Iterator[None]:
+    thread, done = threading.get_ident(), threading.Event()
+    me = ctypes.c_ulong(thread)
     lock = threading.Lock()
 
     def ring() -> None:
         wait = seconds
         while not done.wait(wait):
             with lock:
-                if not done.is_set():
+                if not done.is_set() and may_raise(sys._current_frames().get(thread)):
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(me, ctypes.py_object(TimeUp))
             wait = AGAIN_S
 

@@ -16,6 +16,8 @@ UNCAPTURED = "CUDA error: operation not permitted when stream is capturing"
 WAITING = {
     "_local_scalar_dense": "item",
     "equal": "equal",
+    "allclose": "allclose",
+    "is_nonzero": "bool",
     "nonzero": "nonzero",
     "masked_select": "masked_select",
     "_unique": "unique",

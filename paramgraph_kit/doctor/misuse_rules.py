@@ -6,6 +6,14 @@ from paramgraph_kit.doctor.rule import Rule, fix
 
 MISUSE = (
     Rule(
+        "mixed-devices",
+        "Tensors of two devices meet in one operation",
+        "This fails without a capture too. A graph holds only what runs on the GPU, so all that it reads must be "
+        "there.",
+        fix("f(x.cuda(), torch.ones(2))", "f(x.cuda(), torch.ones(2, device='cuda'))"),
+        says=("Expected all tensors to be on the same device",),
+    ),
+    Rule(
         "graph-has-capture",
         "This graph already holds a capture",
         "A CUDAGraph is captured once. A second capture needs a new object, or reset() of the old one.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from paramgraph_kit.doctor.evidence import is_library
 from paramgraph_kit.doctor.forks import Forks
 from paramgraph_kit.doctor.keeper import Keeper, storage_key
+from paramgraph_kit.doctor.limit import TimeUp
 from paramgraph_kit.doctor.loud import UNCAPTURED, Operation, operation, refusal
 from paramgraph_kit.doctor.places import Place, Places
 from paramgraph_kit.doctor.rules import diagnose
@@ -50,6 +52,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.steps: list[Step] = []
         self.on_device = 0
         self.found: dict[tuple[Any, ...], Failure] = {}
+        self.stopped = False  # time is up
         self._device = device.type
         self._stream = stream
         self._filled: set[int] = set()  # tensors that hold a number of the host's, by id: the latest only
@@ -57,6 +60,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if self.stopped and threading.get_ident() == self.places.thread:
+            raise TimeUp
         kwargs = kwargs or {}
         op = operation(func)
         tensors: list[torch.Tensor] = []

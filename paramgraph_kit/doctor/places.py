@@ -96,6 +96,10 @@ class Places:
         mine = threading.get_ident() == self.thread
         return self.of(sys._getframe(skip) if mine else sys._current_frames().get(self.thread))
 
+    def is_inside(self, frame: FrameType | None) -> bool:
+        """Whether a frame is ours, torch's or Python's own: something may be half done there."""
+        return frame is not None and _kind(frame.f_code.co_filename) == "library"
+
     def of(self, frame: FrameType | None) -> Place:
         """What runs at a frame of the thread."""
         stack: list[Spot] = []
