@@ -15,7 +15,7 @@ from paramgraph_kit.bench.corpus.check import check
 from paramgraph_kit.driver.select import device
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU runs the whole corpus instead")
-LONG = {"dcgan training", "blocks with one graph", "llama small training", "texts, dynamic"}  # seconds of compiling
+LONG = {"dcgan training", "blocks with one graph", "llama small training", "texts dynamic"}  # seconds of compiling
 SIMULATED = [case for case in corpus() if case.simulated and case.name not in LONG]
 
 

@@ -28,6 +28,7 @@ def test_the_corpus_is_large_and_every_name_is_used_once() -> None:
     assert set(families) == set(FAMILIES)
     assert sum(n for family, n in families.items() if family != "refusal") >= 60
     assert max(Counter(case.name for case in corpus()).values()) == 1
+    assert not [case.name for case in corpus() if "," in case.name]  # --only is split at commas
 
 
 def test_a_family_is_chosen_by_its_whole_name_and_a_workload_by_a_part() -> None:

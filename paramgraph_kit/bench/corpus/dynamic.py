@@ -74,12 +74,12 @@ def cases() -> list[Case]:
     llama = built(lambda: Llama(1, 64, 4, 128, 50))
     mlp, train = built(MLP), built(MLP, train=True)
     return [
-        Case("rows, dynamic", mlp, in_turn(*rows), inference(), dynamic=True),
-        Case("rows, dynamic after the second", mlp, in_turn(*rows), inference()),
-        Case("rows, compiled again", mlp, in_turn(*rows), inference(), dynamic=False),
-        Case("rows training, dynamic", train, in_turn(*rows), training(), training=True, dynamic=True),
+        Case("rows dynamic", mlp, in_turn(*rows), inference(), dynamic=True),
+        Case("rows dynamic after the second", mlp, in_turn(*rows), inference()),
+        Case("rows compiled again", mlp, in_turn(*rows), inference(), dynamic=False),
+        Case("rows training dynamic", train, in_turn(*rows), training(), training=True, dynamic=True),
         Case(
-            "rows training, compiled again",
+            "rows training compiled again",
             train,
             in_turn(*rows),
             training(),
@@ -87,8 +87,8 @@ def cases() -> list[Case]:
             dynamic=False,
             optimizer=adamw_fused,
         ),
-        Case("images, dynamic", built(Pool), in_turn(*images), inference(), dynamic=True),
-        Case("texts, dynamic", llama, in_turn(*texts), inference(), dynamic=True),
+        Case("images dynamic", built(Pool), in_turn(*images), inference(), dynamic=True),
+        Case("texts dynamic", llama, in_turn(*texts), inference(), dynamic=True),
         Case("all sizes in one step", mlp, normal(*[(n, 32) for n in SIZES]), _every_size, dynamic=True),
         Case("rows chosen by a mask", built(Selected), normal((16, 32)), inference()),
         Case("branch on a value", built(Branch), normal((16, 32)), inference()),

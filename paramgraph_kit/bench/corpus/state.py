@@ -216,7 +216,7 @@ def cases() -> list[Case]:
         Case("mutated inputs", built(Mutates), pair, _mutated),
         Case("numbers and host scalars", built(Numbers), rows, _numbers),
         Case("constants", built(Constants), rows, inference()),
-        Case("sort, scatter, gather", built(Many), joined(normal((8, 32)), index), inference()),
+        Case("sort scatter gather", built(Many), joined(normal((8, 32)), index), inference()),
         Case("held outputs", mlp, normal(*[(16, 32)] * 4), _held),
         Case("outputs fed back", mlp, rows, _fed_back),
         Case("moved parameters", mlp, rows, _moved(inference())),

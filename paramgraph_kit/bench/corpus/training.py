@@ -141,7 +141,7 @@ def cases() -> list[Case]:
         Case("adamw fused", mlp, rows, step, training=True, optimizer=adamw_fused),
         Case("adam capturable", mlp, rows, step, training=True, optimizer=adam_capturable),
         Case(
-            "adam capturable, compiled",
+            "adam capturable compiled",
             mlp,
             rows,
             step,
@@ -152,7 +152,7 @@ def cases() -> list[Case]:
         ),
         Case("sgd with momentum", mlp, rows, step, training=True, optimizer=sgd),
         Case(
-            "sgd with momentum, compiled",
+            "sgd with momentum compiled",
             mlp,
             rows,
             step,
