@@ -68,16 +68,16 @@ export class App {
       this.tabs[this.view].focus();
       event.stopPropagation();
     });
-    this.input = h("input", { type: "search", placeholder: "Search  /", "aria-label": "Search kernels, tensors, lines and reasons", oninput: () => this.find(), onkeydown: (event) => this.searchKey(event) });
+    this.input = h("input", { type: "search", placeholder: "Search  /", "aria-label": "Search", oninput: () => this.find(), onkeydown: (event) => this.searchKey(event) });
     this.results = h("ul.results", { hidden: true, "aria-label": "Search results" });
     this.themeButton = button("◐", () => this.nextTheme(), { "aria-label": "Light or dark", title: "Light or dark: auto" });
     this.source = h("div.source");
     this.steps = h("div.steps");
-    this.main = h("div.views");
+    this.main = h("div.views", { onpointerdown: () => (this.results.hidden = true) });
     for (const [key, view] of Object.entries(this.views)) {
       this.main.append(h("div.view", { role: "tabpanel", id: `${this.id}-${key}`, "aria-labelledby": `${this.id}-tab-${key}`, hidden: true }, view.element));
     }
-    this.back = button("←", () => this.goBack(), { class: "back", "aria-label": "Back to what was selected before", title: "Back", hidden: true });
+    this.back = button("←", () => this.goBack(), { class: "back", "aria-label": "Back", title: "Back", hidden: true });
     this.panelBody = h("div");
     this.panel = h("aside.panel", { "aria-label": "Details", tabindex: -1 }, this.back, this.panelBody);
     this.live = h("div.said", { role: "status", "aria-live": "polite" });

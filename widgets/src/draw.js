@@ -3,7 +3,7 @@
 import { CAPTURE, NODE, PARTITION, REPEAT, RUN } from "./layout.js";
 import { listing, number, place, plural, short } from "./words.js";
 
-export const FONT = 'system-ui, "Segoe UI", "DejaVu Sans", sans-serif';
+export const FONT = 'system-ui, "DejaVu Sans", sans-serif';
 const CHAR = 6.1; // of 11.5 px text, on average: measuring every label would cost more than drawing it
 
 /** The lines that belong to a scene, made once; `far` is what is drawn when single curves cannot be told apart. */

@@ -26,6 +26,7 @@ export class GraphView {
       },
     );
     this.legend = h("ul.legend", { "aria-label": "Kinds of kernels" });
+    this.empty = h("p.nothing", "No graph was captured in this trace.");
     this.asTable = asTable(() => this.rows());
     this.element = h("div.graph",
       h("div.bar",
@@ -33,6 +34,7 @@ export class GraphView {
         button("Close all", () => this.setAll(false), { title: "Close every box (c)" }),
         this.legend,
       ),
+      this.empty,
       this.surface.element,
       this.asTable,
     );
@@ -55,6 +57,7 @@ export class GraphView {
     this.relay();
     if (!this.surface.touched) this.surface.fit();
     this.fillLegend();
+    this.empty.hidden = count > 0;
   }
 
   relay() {

@@ -30,7 +30,7 @@ export class MemoryView {
     this.together = h("input", { type: "checkbox", onchange: () => this.update(true) });
     this.sides = h("label.check", this.together, " all steps side by side");
     this.asTable = asTable(() => this.rows());
-    this.empty = h("p.nothing", "This trace has no allocator events. Record it inside watch() on the device that you use.");
+    this.empty = h("p.nothing", "This trace has no allocator events.");
     this.element = h("div.memory", h("div.bar", this.choice, this.sides), this.empty, this.surface.element, this.asTable);
   }
 
