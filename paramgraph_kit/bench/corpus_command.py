@@ -150,6 +150,9 @@ def read(journal: Path) -> dict[str, Row]:
 def run_child(name: str, device: str, eager: bool, limit: float, *more: str) -> Row:
     """One workload in a process of its own, with whatever became of that process."""
     command = [*COMMAND, "--child", name, "--device", device, *(["--eager"] if eager else []), *more]
+    if (ranks := _ranks(name, device)) > 1:
+        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+        command = [command[0], *torchrun, *command[1:]]
     # Several workloads compile at once: each gets few compiler processes.
     environment = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": os.environ.get("TORCHINDUCTOR_COMPILE_THREADS", "2")}
     started = time.monotonic()
@@ -171,6 +174,18 @@ def run_child(name: str, device: str, eager: bool, limit: float, *more: str) -> 
     return {"status": "failed", "error": _last(errors.splitlines(), process.returncode)} | taken
 
 
+def _ranks(name: str, device: str) -> int:
+    """How many processes a workload takes; one, to say so, where there are not enough GPUs."""
+    from paramgraph_kit.bench.corpus import corpus
+
+    ranks = next(case.ranks for case in corpus() if case.name == name)
+    if device == "cpu" or ranks == 1:
+        return ranks
+    import torch
+
+    return ranks if torch.cuda.device_count() >= ranks else 1
+
+
 def _last(lines: Iterable[str], status: int) -> str:
     said = [line for line in lines if line.strip()]
     if status < 0:
@@ -185,9 +200,12 @@ def _child(name: str, device: str, how: str) -> int:
     from paramgraph_kit.bench.corpus import corpus, timing
     from paramgraph_kit.bench.corpus.case import missing
 
+    rank = int(os.environ.get("LOCAL_RANK", "0"))
     if device == "cpu":
         where = torch.device("cpu")
     else:
+        if device == "cuda":
+            torch.cuda.set_device(rank)
         from paramgraph_kit.driver.select import device as select
 
         where = select()
@@ -206,7 +224,11 @@ def _child(name: str, device: str, how: str) -> int:
                 raise
             text = " ".join(line.strip() for line in str(error).splitlines()[:4])
             row = {"status": "failed", "error": f"{type(error).__name__}: {text}"[:500]}
-    print(json.dumps(row), flush=True)
+    if rank == 0:
+        print(json.dumps(row), flush=True)
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        sys.stderr.flush()
+        os._exit(0)  # ending a process group waits for work that graphs still hold
     return 0
 
 

@@ -44,6 +44,13 @@ def test_what_no_graph_may_take_is_refused_and_right(case: Case) -> None:
     assert {reason.partition(": ")[0] for reason in row["reasons"]} & set(case.expect[0].split("|"))
 
 
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without torch.distributed")
+def test_a_workload_of_two_ranks_is_two_processes_and_one_row() -> None:
+    # GIVEN a workload of two ranks WHEN run on the CPU, uncompiled THEN the ranks find each other, and one hands in
+    row = corpus_command.run_child("all-reduce of two ranks", "cpu", eager=True, limit=120)
+    assert (row["status"], row.get("error")) == ("eager", None)
+
+
 def test_the_command_runs_a_workload_in_a_process_of_its_own(tmp_path: Path) -> None:
     # GIVEN the command WHEN one workload is run THEN its row is in the journal and in the table, labelled as simulated
     assert corpus_command.main(["--only", "held outputs", "--out", str(tmp_path)]) == 0

@@ -11,7 +11,7 @@ from importlib import import_module
 
 from paramgraph_kit.bench.corpus.case import Case
 
-FAMILIES = ("huggingface", "vision", "generative", "training", "dynamic", "state", "streams", "refusal")
+FAMILIES = ("huggingface", "vision", "generative", "training", "dynamic", "state", "streams", "distributed", "refusal")
 
 
 def corpus(only: str = "") -> list[Case]:

@@ -22,10 +22,9 @@ DISTRIBUTIONS = {"cuda": "cuda-bindings"}  # where a module's distribution is ca
 class Case(Workload):
     """One workload of the corpus.
 
-    ``needs`` names what must be importable ("timm", "transformers>=4.51") or there ("cuda": a GPU, "cuda:2": two);
-    where it is not, the case is skipped with that as the reason. ``expect`` lists codes of reasons ("a|b": either)
-    that must be in the report: the case has something that no graph may take. With ``graphed``, no kernel may be
-    outside of graphs.
+    ``needs`` names what must be importable ("timm", "transformers>=4.51") or there ("cuda": a GPU); where it is not,
+    the case is skipped with that as the reason. ``expect`` lists codes of reasons ("a|b": either) that must be in the
+    report: the case has something that no graph may take. With ``graphed``, no kernel may be outside of graphs.
     """
 
     family: str = ""
@@ -35,12 +34,13 @@ class Case(Workload):
     expect: tuple[str, ...] = ()
     graphed: bool = False
     unsimulated: str = ""  # why the simulated device cannot run it, though it needs nothing
+    ranks: int = 1  # processes, each with a GPU of its own, that torchrun starts
     timed: bool = True  # whether graph trees can be timed on it: one that misuses the device cannot
 
     @property
     def simulated(self) -> bool:
         """Whether the simulated device runs it too."""
-        return not self.needs and not self.unsimulated
+        return not self.needs and not self.unsimulated and self.ranks == 1
 
 
 def missing(case: Case, device: torch.device) -> str:
@@ -49,11 +49,13 @@ def missing(case: Case, device: torch.device) -> str:
     >>> missing(Case("a", *[None] * 3, needs=("no_such_package",)), torch.device("cpu"))
     'needs no_such_package, which is not installed'
     """
+    count = torch.cuda.device_count() if device.type == "cuda" else 0
+    if case.ranks > max(count, 1) and device.type != "cpu":
+        return f"needs {case.ranks} CUDA devices, there are {count}"
     for need in case.needs:
-        if need.startswith("cuda:") or need == "cuda":
-            count = torch.cuda.device_count() if device.type == "cuda" else 0
-            if count < int(need.partition(":")[2] or 1):
-                return f"needs {need.partition(':')[2] or 1} CUDA device(s), there are {count} of them"
+        if need == "cuda":
+            if not count:
+                return "needs a CUDA device"
             continue
         name, _, least = need.partition(">=")
         try:
