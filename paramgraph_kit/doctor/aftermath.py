@@ -53,8 +53,7 @@ def repair(error: BaseException | None = None) -> tuple[str, ...]:
     suspects = _captured_on(known) if isinstance(known, BaseException) else []
     target = driver()
     left = target.left_behind(suspects)
-    if left:
-        target.repair(suspects)
+    target.repair(suspects)
     return left
 
 
@@ -73,6 +72,7 @@ def capture(graph: Any, **options: Any) -> Iterator[Any]:
     """
     cuda, target = twin(), driver()
     before = cuda.current_stream()
+    target.left_behind()  # what is in order now can be told from what is not afterwards
     manager = cuda.graph(graph, **options)
     try:
         with manager:

@@ -17,6 +17,8 @@ from paramgraph_kit.doctor.observer import Observer
 from paramgraph_kit.driver.select import twin
 from paramgraph_kit.driver.torch_names import torch_name
 
+CAPTURED_EVENT = "CUDA error: operation not permitted on an event last recorded in a capturing stream"
+
 
 class WantsToExit(BaseException):
     """The user's function called something that ends the process."""
@@ -61,17 +63,21 @@ def watched(observer: Observer) -> Iterator[None]:
     def uses_event(name: str) -> Callable[..., None]:
         def tell(event: Any, *args: Any, **kwargs: Any) -> None:
             if observer.forks.captured(event):
-                observer.refused("CUDA error: invalid argument", 1, name)
+                observer.refused(CAPTURED_EVENT, 907, name)
             elif name != "elapsed_time":
                 observer.refused(UNCAPTURED, 900, name)
 
         return tell
 
+    def number(stream: Any) -> int:
+        chosen = cuda.current_stream() if stream is None else stream
+        return int(getattr(chosen, "cuda_stream", chosen.stream_id))  # torch.Stream has only the latter
+
     def recorded(event: Any, stream: Any = None) -> None:
-        observer.forks.record(event, (stream or cuda.current_stream()).cuda_stream)
+        observer.forks.record(event, number(stream))
 
     def waited(event: Any, stream: Any = None) -> None:
-        if observer.forks.wait(event, (stream or cuda.current_stream()).cuda_stream):
+        if observer.forks.wait(event, number(stream)):
             observer.refused("CUDA error: dependency created on uncaptured work in another stream", 905, "wait_event")
 
     def exits(*args: Any, **kwargs: Any) -> None:

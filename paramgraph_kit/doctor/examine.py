@@ -182,7 +182,7 @@ class _Watch:
             lost = _synchronize(cuda)
             if lost is None:
                 keeper.put_back()
-                current.wait_stream(self.stream)
+                cuda.synchronize()  # the copies were made on another stream, which may have their memory now
         if ended is None:
             for place in observer.forks.unjoined():
                 observer.refused("CUDA error: capturing stream has unjoined work", 904, "wait_stream", place)

@@ -112,7 +112,12 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             key = storage_key(tensor)
             if kind == self._device:
                 outside.append(key if key not in keeper.made else 0)
-        if on_device and op.name not in ("where", "_to_copy", "copy_", "index", "index_put_", "_index_put_impl_"):
+        # Attention takes its seed and offset so, and leaves them undefined where nothing is dropped.
+        if (
+            on_device
+            and "attention" not in op.name
+            and op.name not in ("where", "_to_copy", "copy_", "index", "index_put_", "_index_put_impl_")
+        ):
             for tensor in tensors:
                 if tensor.device.type == "cpu" and tensor.dim() == 0:
                     value = tensor.item()
@@ -148,7 +153,11 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if on_device and op.name not in ("detach", "alias", "lift_fresh"):
             self.on_device += 1
             stream = self._stream()
-            if not self.forks.work(stream, place):
+            if self.forks.work(stream, place):
+                return
+            if not stream and threading.get_ident() != self.places.thread:  # autograd, on the stream of an earlier pass
+                self.refused("stale reference to the default stream", None, "backward", place)
+            else:
                 self.silent(
                     "work-elsewhere", f"{op.name} ran on stream {'0, the default' if not stream else 's'}", place
                 )

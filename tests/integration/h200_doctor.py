@@ -10,6 +10,7 @@ import io
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
@@ -77,10 +78,11 @@ EXPECTED = {
 }
 
 
-def text_of(case: dict[str, Any]) -> str:
+def text_of(case: dict[str, Any], *, simulated: bool = True) -> str:
     """A case as one program, as somebody would have written it."""
+    adapt: Callable[[str], str] = on_simulator if simulated else str
     if case.get("program") is not None:
-        return on_simulator(case["program"])
+        return adapt(case["program"])
     indented = "\n".join("    " + line for line in case["body"].split("\n"))
     options = "".join(f", {name}={value!r}" for name, value in case["capture_kwargs"].items())
     lines = [
@@ -95,7 +97,7 @@ def text_of(case: dict[str, Any]) -> str:
         "C.synchronize()",
         case["post"] or "",
     ]
-    return on_simulator("\n".join(lines)) + "\n"
+    return adapt("\n".join(lines)) + "\n"
 
 
 def raised_by(name: str, cuda: Any, file: Path) -> BaseException | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,14 +14,17 @@ from paramgraph_kit.doctor.aftermath import CaptureError
 from paramgraph_kit.trace import ParamgraphError
 from paramgraph_kit.trace.wording import failure_text
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu has the same for a GPU")
+pytestmark = pytest.mark.skipif(
+    torch.cuda.is_available() and "DOCTOR_ON_GPU" not in os.environ,
+    reason="on a GPU in a process of its own: tests/gpu runs this file there",
+)
 DEVICE = pgk.device()
 
 
 @pytest.fixture(autouse=True)
 def recovered() -> Iterator[None]:
     yield
-    pgk.cuda.recover()
+    pgk.diagnose.repair()
 
 
 def failed(**options: Any) -> BaseException:
@@ -52,11 +56,12 @@ def test_a_failed_capture_leaves_three_things_and_the_diagnosis_names_them() -> 
     found = pgk.diagnose(error)
     assert found.codes == ("sync-item",)
     last = str(found).splitlines()[-1]
-    assert last == (
-        "  now    the current stream is still the one that captured; "
-        "the random generator still believes in the capture; "
-        "the allocator still waits for the end of the capture: diagnose.repair() puts that right"
+    assert last.startswith(
+        "  now    the current stream is still the one that captured; the random generator still believes in the capture"
     )
+    if DEVICE.type == "sim":  # on a GPU it may be unknown what torch's allocator waits for
+        assert "; the allocator still waits for the end of the capture" in last
+    assert last.endswith(": diagnose.repair() puts that right")
     assert len(str(found).splitlines()) <= 12
 
 
@@ -65,7 +70,7 @@ def test_repair_makes_the_process_usable_and_says_what_was_wrong(own_stream: boo
     # GIVEN a failed capture, on torch's stream or on one of the user's
     error = failed(**({"stream": pgk.cuda.Stream()} if own_stream else {}))
     # WHEN repaired THEN it says what was wrong, once, and all is usable
-    assert len(pgk.diagnose.repair(error)) == 3
+    assert len(pgk.diagnose.repair(error)) in ((3,) if DEVICE.type == "sim" else (2, 3))
     assert pgk.diagnose.repair(error) == ()
     assert str(pgk.diagnose(error)).splitlines()[-1].endswith("in order: change the line and capture again")
     usable()
@@ -155,7 +160,7 @@ def test_from_a_compiled_model_each_reason_has_its_line_and_a_fix() -> None:
     }
     assert all("after" in failure.fix and failure.cause for failure in found)
     assert all(len(failure_text(failure).splitlines()) <= 12 for failure in found)
-    assert " partitions are graphs; 3 reasons against more (simulated: " in found.heading
+    assert " partitions are graphs; 3 reasons against more (" in found.heading
     torch._dynamo.reset()
 
 

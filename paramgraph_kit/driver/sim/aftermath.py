@@ -27,6 +27,7 @@ def left_behind(suspects: Sequence[Any]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def repair() -> None:
+def repair(suspects: Sequence[Any]) -> None:
     """Put right what ``left_behind`` tells."""
-    recover()
+    if left_behind(suspects):
+        recover()

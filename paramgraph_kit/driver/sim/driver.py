@@ -271,7 +271,7 @@ class SimDriver:
     @staticmethod
     def repair(suspects: Sequence[Any] = ()) -> None:
         """Put that right."""
-        aftermath.repair()
+        aftermath.repair(suspects)
 
     def __repr__(self) -> str:
         return f"SimDriver({self._machine.arena.capacity >> 20} MiB)"

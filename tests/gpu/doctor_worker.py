@@ -1,0 +1,143 @@
+"""Runs programs that fail, one after the other, in a process that they may ruin; writes one line of JSON for each.
+
+``python -m tests.gpu.doctor_worker JOBS ANSWERS``: the parent begins again with the next job where a process dies.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import paramgraph_kit as pgk
+from paramgraph_kit.doctor import explain, failure_class
+from paramgraph_kit.doctor.failure_class import PRELUDE
+from paramgraph_kit.trace.model import Failure
+from paramgraph_kit.trace.wording import failure_text
+from tests import doctor_programs
+from tests.integration.h200_cases import CASES
+from tests.integration.h200_doctor import EXPECTED, text_of
+
+Answer = tuple[bool, str]
+
+
+def execute(text: str, file: Path, names: dict[str, Any]) -> BaseException | None:
+    """Run a program; returns what it raised."""
+    file.write_text(text)
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        try:
+            exec(compile(text, str(file), "exec"), names)
+            torch.cuda.synchronize()
+        except Exception as error:
+            return error
+    return None
+
+
+def told(failure: Failure, code: str, begins: str, file: Path) -> Answer:
+    """Whether class, line and fix are right."""
+    frame = failure.frame
+    if failure.code != code:
+        return False, f"got {failure.code}: {failure.message}"
+    if frame is None or frame.file != str(file) or not frame.text.startswith(begins):
+        return False, f"at {frame.label() if frame else 'no line'}"
+    return len(failure_text(failure).splitlines()) <= 12, failure.message
+
+
+def before(name: str, file: Path) -> tuple[Answer, BaseException | None]:
+    """The failing program of a class."""
+    each = failure_class(name)
+    names: dict[str, Any] = {"__name__": "snippet"}
+    error = execute(PRELUDE + each.before, file, names)
+    if each.silent:
+        if error is not None:
+            return (False, f"raised {error!r}"), error
+        got, expected = host(names["got"]), host(names["expected"])
+        return (not same(got, expected), f"{got}, as on the simulator: {str(got) == each.wrong}"), None
+    if error is None:
+        return (False, "it did not fail"), None
+    return told(explain(error), each.recognised, "", file), error
+
+
+def after(name: str, file: Path) -> tuple[Answer, BaseException | None]:
+    """The working program of a class."""
+    names: dict[str, Any] = {"__name__": "snippet"}
+    error = execute(PRELUDE + failure_class(name).after, file, names)
+    if error is not None:
+        return (False, f"raised {error!r}"), error
+    got, expected = host(names["got"]), host(names["expected"])
+    return (same(got, expected), f"{got} and {expected}"), None
+
+
+def host(value: Any) -> Any:
+    return value.detach().cpu() if isinstance(value, torch.Tensor) else value
+
+
+def same(got: Any, expected: Any) -> bool:
+    if isinstance(got, torch.Tensor) and isinstance(expected, torch.Tensor):
+        return bool(torch.allclose(got.double(), expected.double(), rtol=1e-5, atol=1e-6))
+    return bool(got == expected)
+
+
+def case(name: str, file: Path) -> tuple[Answer, BaseException | None]:
+    """A recorded program, again, through the doctor."""
+    from torch import nn
+    from torch.nn import functional as F
+
+    names: dict[str, Any] = {"torch": torch, "nn": nn, "F": F, "C": torch.cuda, "threading": threading, "io": io}
+    names |= {"time": time}
+    torch.manual_seed(0)
+    error = execute(text_of(CASES[name], simulated=False), file, names)
+    if name not in EXPECTED:
+        return (error is None, "" if error is None else repr(error)), error
+    if error is None:
+        return (False, "it did not fail"), None
+    return told(explain(error), *EXPECTED[name], file), error
+
+
+def planted(name: str, file: Path) -> tuple[Answer, BaseException | None]:
+    """A function with planted problems, or a sound one, through diagnose."""
+    text = {"seven": doctor_programs.SEVEN, **doctor_programs.PLANTED, **doctor_programs.SOUND}[name]
+    names = doctor_programs.program(text, file)
+    with redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = pgk.diagnose(names["f"], *names["inputs"])
+    got = {(f.code, f.frame.line if f.frame else 0) for f in found}
+    return (got == doctor_programs.marked(text), repr(found)), None
+
+
+KINDS = {"before": before, "after": after, "case": case, "planted": planted}
+
+
+def main(jobs: list[list[str]], answers: Path) -> None:
+    """Do all jobs, or as many as this process survives."""
+    pgk.device()
+    folder = Path(tempfile.mkdtemp(prefix="doctor-"))
+    with answers.open("a", encoding="utf-8") as out:
+        for number, (kind, name) in enumerate(jobs):
+            (good, said), error = KINDS[kind](name, folder / f"{kind}_{number}.py")
+            out.write(json.dumps([kind, name, good, said[:300]]) + "\n")
+            out.flush()
+            try:  # the next one must find all in order
+                pgk.diagnose.repair(error)
+                del error
+                gc.collect()
+                torch.cuda.empty_cache()
+            except Exception:
+                os._exit(3)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2]))

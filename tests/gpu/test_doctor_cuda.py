@@ -1,0 +1,193 @@
+"""The doctor on a GPU: every class of the catalogue, every recorded case, planted problems, real models, recovery.
+
+All of it runs in child processes at once, because a failed capture may ruin a process; ``table`` shows what is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from paramgraph_kit.doctor import catalogue
+from tests import doctor_programs
+from tests.integration.h200_cases import CASES
+
+pytestmark = pytest.mark.gpu
+ROOT = Path(__file__).parents[2]
+Job = tuple[str, str]
+WORKERS = 4
+SILENCE_S = 60  # of a worker, after which its job counts as hanging
+MOST_OVERHEAD = 20
+
+# These need a process in which nothing has run before them, or much memory, or long.
+ALONE: list[list[Job]] = [
+    [("before", "cold-library")],
+    [("case", "cold.mm")],
+    [("case", "cold.conv")],
+    [("before", "out-of-memory"), ("after", "out-of-memory")],
+    [("before", "output-overwritten"), ("after", "output-overwritten")],
+]
+FILES = ("test_diagnose_function.py", "test_diagnose_aftermath.py", "test_diagnose_confirm.py")
+
+
+def all_jobs() -> list[Job]:
+    alone = {job for group in ALONE for job in group}
+    jobs: list[Job] = [(kind, each.id) for each in catalogue() for kind in ("before", "after")]
+    jobs += [("case", name) for name in CASES]
+    jobs += [("planted", name) for name in ("seven", *doctor_programs.PLANTED, *doctor_programs.SOUND)]
+    return [job for job in jobs if job not in alone]
+
+
+def work(jobs: list[Job], folder: Path) -> list[list[Any]]:
+    """Do jobs in one worker after the other: whoever dies or hangs is followed by one for the rest."""
+    done: list[list[Any]] = []
+    folder.mkdir()
+    given, answers = folder / "jobs.json", folder / "answers"
+    answers.touch()
+    while len(done) < len(jobs):
+        given.write_text(json.dumps(jobs[len(done) :]))
+        command = [sys.executable, "-m", "tests.gpu.doctor_worker", str(given), str(answers)]
+        with (folder / "errors").open("w") as errors:
+            child = subprocess.Popen(command, cwd=ROOT, stdout=errors, stderr=errors, env=environment())
+            seen, since = len(done), time.monotonic()
+            while child.poll() is None and time.monotonic() - since < SILENCE_S:
+                time.sleep(0.2)
+                now = len(answers.read_text().splitlines())
+                seen, since = (now, time.monotonic()) if now != seen else (seen, since)
+            hangs = child.poll() is None
+            child.kill()
+            child.wait()
+        before = len(done)
+        done = [json.loads(line) for line in answers.read_text().splitlines()]
+        if len(done) == before:  # it died of the first job
+            last = (folder / "errors").read_text().strip().splitlines()[-1:]
+            how = f"it hangs for {SILENCE_S} s" if hangs else f"the process ended with {child.returncode}: {last}"
+            with answers.open("a") as out:
+                out.write(json.dumps([*jobs[before], False, how]) + "\n")
+            done = [json.loads(line) for line in answers.read_text().splitlines()]
+    return done
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "DOCTOR_ON_GPU": "1", "PYTHONPATH": str(ROOT)}
+
+
+def run_file(name: str) -> list[Any]:
+    """A file of tests in a process of its own."""
+    options = ["-o", "minversion=0", "-o", "filterwarnings=default", "-p", "no:cacheprovider", "--tb=short"]
+    command = [sys.executable, "-m", "pytest", f"tests/integration/{name}", *options]
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=140, env=environment()
+        )
+    except subprocess.TimeoutExpired as error:
+        return ["tests", name, False, f"more than 140 s: {str(error.stdout)[-400:]}"]
+    lines = done.stdout.splitlines()
+    failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
+    return ["tests", name, done.returncode == 0, "\n".join([*failed, *lines[-1:], done.stderr[-300:]])]
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[Job, tuple[bool, str]]:
+    """(right or not, what was said) of every job."""
+    if not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    folder = tmp_path_factory.mktemp("doctor")
+    jobs = all_jobs()
+    groups = [jobs[n::WORKERS] for n in range(WORKERS)] + ALONE
+    began = time.monotonic()
+    with ThreadPoolExecutor(len(groups) + len(FILES)) as pool:
+        files = [pool.submit(run_file, name) for name in FILES]
+        answers = [answer for found in pool.map(work, groups, (folder / str(n) for n in range(99))) for answer in found]
+        answers += [future.result() for future in files]
+    print(f"{len(answers)} jobs in {time.monotonic() - began:.0f} s")
+    return {(kind, name): (good, said) for kind, name, good, said in answers}
+
+
+def table(outcomes: dict[Job, tuple[bool, str]], *kinds: str) -> str:
+    """What went wrong, one line each."""
+    chosen = {job: outcome for job, outcome in outcomes.items() if job[0] in kinds}
+    wrong = [f"{kind:<8} {name:<36} {said}" for (kind, name), (good, said) in chosen.items() if not good]
+    return "\n".join([f"{len(chosen) - len(wrong)} of {len(chosen)} are right", *wrong])
+
+
+@pytest.mark.parametrize("kind", ["before", "after", "case", "planted", "tests"])
+def test_all_of_a_kind_are_right(kind: str, outcomes: dict[Job, tuple[bool, str]]) -> None:
+    # GIVEN the programs of one kind, run on this GPU WHEN looked at THEN none is wrong
+    said = table(outcomes, kind)
+    print(f"\n{kind}: {said}")
+    assert "\n" not in said, said
+
+
+def median_us(call: Callable[[], Any], times: int) -> float:
+    """The median of a call with the wait for the device, after one that warms up."""
+    call()
+    taken = []
+    for _ in range(times):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        call()
+        torch.cuda.synchronize()
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken) * 1e6
+
+
+def gpt2() -> tuple[Any, torch.Tensor]:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config()).cuda()
+    return model, torch.randint(0, 50257, (2, 128), device="cuda")
+
+
+def test_gpt2s_training_step_raises_no_alarm() -> None:
+    # GIVEN GPT-2 small and an optimizer made for capture WHEN its step is diagnosed THEN there is nothing
+    model, ids = gpt2()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, capturable=True)
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss: torch.Tensor = model(ids, labels=ids).loss
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    before = [p.clone() for p in model.parameters()]
+    found = pgk.diagnose(step)
+    assert not found, str(found)
+    # and the model is as it was
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    assert all(p.grad is None for p in model.parameters())
+
+
+@torch.no_grad()
+def test_the_overhead_for_gpt2s_forward_is_small(capsys: pytest.CaptureFixture[str]) -> None:
+    # GIVEN GPT-2 small's forward WHEN it is diagnosed THEN that takes less than 20 calls
+    model, ids = gpt2()
+    model.eval()
+    eager = median_us(lambda: model(ids), 10)
+    diagnosed = median_us(lambda: pgk.diagnose(model, ids), 5)
+    with capsys.disabled():
+        print(f"\ndiagnose(GPT-2 small, 2 x 128): {diagnosed:.0f} us, one eager call {eager:.0f} us, "
+              f"{diagnosed / eager:.1f} times")  # fmt: skip
+    assert not pgk.diagnose(model, ids), str(pgk.diagnose(model, ids))
+    assert diagnosed < MOST_OVERHEAD * eager
+
+
+@torch.no_grad()
+def test_a_resnets_inference_raises_no_alarm() -> None:
+    torchvision = pytest.importorskip("torchvision")
+    model = torchvision.models.resnet50(weights=None).cuda().eval()
+    found = pgk.diagnose(model, torch.randn(2, 3, 224, 224, device="cuda"))
+    assert not found, str(found)
