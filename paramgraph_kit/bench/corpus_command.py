@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -69,6 +70,7 @@ def _check(names: list[tuple[str, str]], device: str, options: argparse.Namespac
     kept = read(journal)
     if options.missing:
         names = [(f, n) for f, n in names if kept.get(n, {"status": "failed"})["status"] == "failed"]
+    names.sort(key=lambda pair: -kept.get(pair[1], {}).get("process_s", 0))  # the longest first, where that is known
     started = time.monotonic()
 
     def one(family: str, name: str) -> Row | None:
@@ -200,6 +202,7 @@ def _child(name: str, device: str, how: str) -> int:
     from paramgraph_kit.bench.corpus import corpus, timing
     from paramgraph_kit.bench.corpus.case import missing
 
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     rank = int(os.environ.get("LOCAL_RANK", "0"))
     if device == "cpu":
         where = torch.device("cpu")
@@ -230,6 +233,13 @@ def _child(name: str, device: str, how: str) -> int:
         sys.stderr.flush()
         os._exit(0)  # ending a process group waits for work that graphs still hold
     return 0
+
+
+def _end_with_parent(parent: int) -> None:
+    """A child must not hold the GPU after whoever started it is gone."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
 
 
 def _device() -> str:
