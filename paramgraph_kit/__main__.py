@@ -23,9 +23,17 @@ def parser() -> argparse.ArgumentParser:
     show = commands.add_parser("explore", help="print a trace file, or write it as an HTML page")
     show.add_argument("trace", type=Path, metavar="FILE", help="what paramgraph_kit.save wrote (.pgtrace)")
     show.add_argument("--html", type=Path, help="write this page instead of printing")
-    diagnose = commands.add_parser("diagnose", help="the catalogue of capture failures: list it, or show one class")
+    diagnose = commands.add_parser(
+        "diagnose", help="run a program or a function and say why its capture fails; or look at the catalogue"
+    )
     which = diagnose.add_mutually_exclusive_group(required=True)
-    which.add_argument("id", nargs="?", metavar="ID", help="show this class with a failing and a working program")
+    which.add_argument(
+        "id",
+        nargs="?",
+        metavar="FILE.py | FILE.py:FUNCTION | ID",
+        help="run this program and explain what it raises; find all problems of one of its functions, without "
+        "arguments; or show this class with a failing and a working program",
+    )
     which.add_argument("--list", action="store_true", help="one line for each class")
     commands.add_parser("bench", help="measure against no graphs and graph trees (needs a GPU)", add_help=False)
     commands.add_parser("corpus", help="compare many small workloads with themselves ungraphed", add_help=False)
@@ -50,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "tour":
             _tour(options.html, options.quiet)
         elif options.command == "diagnose":
-            _diagnose(None if options.list else options.id)
+            return _diagnose(None if options.list else options.id)
         else:
             _explore(options.trace, options.html)
     except ParamgraphError as error:
@@ -74,14 +82,42 @@ def _explore(trace: Path, page: Path | None) -> None:
     print(explorer.text() if page is None else f"page: {explorer.to_html(page)}")
 
 
-def _diagnose(id: str | None) -> None:  # noqa: A002 - what the catalogue calls it
+def _diagnose(id: str | None) -> int:  # noqa: A002 - what the catalogue calls it
     from paramgraph_kit.doctor import catalogue, failure_class
 
     if id is None:
         print("\n".join(each.line() for each in catalogue()))
-        return
+        return 0
+    file, _, function = id.partition(":")
+    if file.endswith(".py"):
+        return _diagnose_file(Path(file), function)
     found = failure_class(id)
     print(f"{found.text()}\n\n{found.programs()}")
+    return 0
+
+
+def _diagnose_file(file: Path, function: str) -> int:
+    """Run a program, or one function of it; 1 if there is a problem."""
+    import runpy
+
+    from paramgraph_kit._verbs import diagnose
+
+    if not file.is_file():
+        raise ParamgraphError(f"there is no file {file}: give the path of a program, or an id that --list names")
+    sys.path.insert(0, str(file.resolve().parent))
+    try:
+        names = runpy.run_path(str(file), run_name="__paramgraph__" if function else "__main__")
+    except Exception as error:
+        print(diagnose(error))
+        return 1
+    if not function:
+        print(f"{file} raised nothing")
+        return 0
+    if not callable(names.get(function)):
+        raise ParamgraphError(f"{file} has no function {function!r}: name one that is defined at its top level")
+    found = diagnose(names[function])
+    print(found)
+    return int(bool(found))
 
 
 if __name__ == "__main__":

@@ -95,7 +95,8 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser
         "diagnose",
         "explain why a capture failed: run the cell and explain what it raises, or explain the last exception",
         "the diagnosis",
-        expression="an exception; the last one that was shown if left out",
+        expression="an exception, a compiled model, or a function and its arguments with commas between them; "
+        "the last exception that was shown if left out",
         page=False,
     )
     verb("partitions", "show what is graphed, what is not, and why", "the view", expression=last)
@@ -245,8 +246,9 @@ class ParamgraphMagics(Magics):  # type: ignore[misc]
             error = self.failed
             if error is None:
                 self._wrong(options, f"nothing has failed yet; %{NAME} diagnose EXPR explains an exception of yours")
+        what, *arguments = error if isinstance(error, tuple) and error else (error,)
         with _one_line("diagnose"):
-            self._show(options, verbs.diagnose(error))
+            self._show(options, verbs.diagnose(what, *arguments))
 
     def _partitions(self, options: argparse.Namespace) -> None:
         self._view(options, lambda explorer: explorer.partitions())
