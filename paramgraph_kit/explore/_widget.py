@@ -68,11 +68,12 @@ class ExplorerWidget(anywidget.AnyWidget):  # type: ignore[misc]  # anywidget is
 
     def _follow(self) -> None:
         done = threading.Event()
-        mine = weakref.ref(self)
+        mine, following = weakref.ref(self), self._following
 
         def complete() -> None:
             # On the thread whose ``with`` block has just ended: the last lines are sent before its next statement.
-            done.set()
+            if not any(growing.is_growing(trace) for trace in following):
+                done.set()
             widget = mine()
             if widget is not None:
                 _refresh(widget, compare=True)

@@ -4,9 +4,10 @@ import { App } from "./app.js";
 import { Store } from "./store.js";
 
 function mount(element, store, state) {
-  // Keys meant for the explorer must not run the notebook's own shortcuts.
-  element.setAttribute("data-lm-suppress-shortcuts", "true");
   const host = document.createElement("div");
+  // Keys meant for the explorer must not run the notebook's own shortcuts. On this element and no other: to the
+  // notebook it is the target of every key, since what is inside is its shadow.
+  host.setAttribute("data-lm-suppress-shortcuts", "true");
   element.append(host);
   const app = new App(host, store, state);
   host.paramgraph = app; // for tests and measurements in a browser
