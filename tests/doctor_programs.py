@@ -206,6 +206,71 @@ def f(x):
     cuda.current_stream().wait_stream(side)  # problem: isolation
     return y
 """,
+    "counters of every kind": """
+from collections import Counter
+class Statistics:
+    total = 0
+    def __init__(self):
+        self.n = 0
+counts, statistics = Counter(), Statistics()
+def f(x, log=[]):
+    counts["calls"] += 1  # problem: host-counter
+    Statistics.total += 1  # problem: host-counter
+    statistics.n += 1  # problem: host-counter
+    f.calls = getattr(f, "calls", 0) + 1  # problem: host-counter
+    return x * 2
+f.calls = 0
+""",
+    "a list that is an argument": """
+seen = []
+inputs = (x, seen)
+def f(x, log):
+    log.append("called")  # problem: host-counter
+    return x * 2
+""",
+    "a random number drawn a line before": """
+def f(x):
+    k = random.randint(1, 10**6)
+    return x * k  # problem: host-random
+""",
+    "a random branch": """
+def f(x):
+    for _ in range(random.randint(1, 10**3)):  # problem: branch-frozen
+        x = x + 1
+    return x
+""",
+    "numpy": """
+import numpy as np
+def f(x):
+    noise = np.random.randn(4).astype("float32")
+    return x + torch.from_numpy(noise).to(device)  # problem: copy-to-gpu
+""",
+    "an assertion": """
+def f(x):
+    assert x.isfinite().all()  # problem: data-dependent-branch
+    return x * 2
+""",
+    "a log": """
+import logging
+def f(x):
+    y = x * 2
+    logging.getLogger("train").warning("loss is %s", "low")  # problem: host-counter
+    return y
+""",
+    "text": """
+def f(x):
+    y = x.sum()
+    text = f"{y:.3f}"  # problem: print
+    return y
+""",
+    "a capture inside": """
+g = cuda.CUDAGraph()
+def f(x):
+    y = x * 2
+    with cuda.graph(cuda.CUDAGraph()):  # problem: nested-capture
+        z = x + 1
+    return y
+""",
     "an optimizer": """
 p = nn.Parameter(torch.ones(4, 4, device=device))
 opt = torch.optim.Adam([p], lr=0.1)
@@ -264,6 +329,25 @@ f = Wrapped()
 }
 
 SOUND = {
+    "a dictionary of the latest": """
+latest = {"y": None}
+def f(x):
+    latest["y"] = x * 2
+    return latest["y"]
+""",
+    "an outer module that remembers its sizes": """
+class Model(nn.Module):
+    def forward(self, x):
+        self.size = tuple(x.shape)
+        self.last = x * 2
+        return self.last
+f = Model()
+""",
+    "compiled parts": """
+part = torch.compile(lambda a: a * 2, backend="eager")
+def f(x):
+    return part(x) + 1
+""",
     "a module": """
 f = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.BatchNorm1d(8), nn.Dropout(), nn.Linear(8, 4)).to(device)
 """,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -98,6 +99,8 @@ def watched(observer: Observer) -> Iterator[None]:
         (cuda, "manual_seed", lambda seed: observer.silent_if_own("reseeded", f"manual_seed({seed})")),
         (torch_name("_tensor_str"), "_str", lambda tensor, *args, **kwargs: observer.shown(tensor)),
         (builtins, "print", lambda *args, **kwargs: observer.printed(args)),
+        (logging.Logger, "handle", lambda *args: observer.silent_if_own("host-counter", "a line of a log")),
+        (cuda.CUDAGraph, "capture_begin", lambda *args, **kwargs: observer.nested()),
         (torch.optim.Optimizer, "zero_grad", lambda optimizer, *args, **kwargs: observer.note_optimizer(optimizer)),
         (torch.nn.Module, "zero_grad", lambda module, *args, **kwargs: observer.note_module(module)),
     ]

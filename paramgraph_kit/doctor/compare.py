@@ -16,14 +16,19 @@ MOST = 4000  # differing operations that are aligned with care
 RANDOM_WORDS = ("rand", "choice", "shuffle", "gauss", "normal", "sample")
 
 
-def differences(first: list[Step], second: list[Step], *, random_drawn: bool) -> list[Failure]:
-    """Every frozen value, size, branch and input, each at its line once."""
+def differences(
+    first: list[Step], second: list[Step], *, random_drawn: bool, only_random: bool = False
+) -> list[Failure]:
+    """Every frozen value, size, branch and input, each at its line once.
+
+    ``random_drawn``: random numbers were drawn on the host; ``only_random``: and nothing else there differs.
+    """
     found: dict[tuple[str, Frame | None], Failure] = {}
     sized = False
     for a, b in _aligned(first, second):
         if a is None or b is None:
             continue
-        for failure in _of_one(a, b, random_drawn):
+        for failure in _of_one(a, b, random_drawn, only_random):
             if failure.code == "size-frozen" and sized and failure.frame is None:
                 continue
             sized = sized or failure.code == "size-frozen"
@@ -60,7 +65,7 @@ def _aligned(first: list[Step], second: list[Step]) -> Iterator[tuple[Step | Non
             yield from zip(first[a:b], second[c:d], strict=True)
 
 
-def _of_one(a: Step, b: Step, random_drawn: bool) -> Iterator[Failure]:
+def _of_one(a: Step, b: Step, random_drawn: bool, only_random: bool) -> Iterator[Failure]:
     """How the same operation differs between the calls."""
     frame = a.place.frame()
     if a.values != b.values:
@@ -68,7 +73,9 @@ def _of_one(a: Step, b: Step, random_drawn: bool) -> Iterator[Failure]:
         text = frame.text if frame else ""
         if a.name in FACTORIES_AND_VIEWS:
             code = "size-frozen"
-        elif random_drawn and (any(word in text for word in RANDOM_WORDS) or _is_fraction(then)):
+        elif (only_random and "time" not in text) or (
+            random_drawn and (any(word in text for word in RANDOM_WORDS) or _is_fraction(then))
+        ):
             code = "host-random"
         elif any("torch/optim/" in file for file in a.place.files):
             code = "learning-rate-frozen"
@@ -78,6 +85,7 @@ def _of_one(a: Step, b: Step, random_drawn: bool) -> Iterator[Failure]:
     if a.from_cpu != b.from_cpu:
         then, now = _differing(a.from_cpu, b.from_cpu)
         drawn = random_drawn and frame is not None and any(word in frame.text for word in RANDOM_WORDS)
+        drawn = drawn or only_random
         code = "host-random" if drawn else "cpu-scalar-frozen"
         yield _failure(code, f"{a.name} read {then} from the CPU in one call and {now} in the next", a.place)
     pairs = zip(a.outside, b.outside, strict=False)

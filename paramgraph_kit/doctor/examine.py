@@ -132,7 +132,8 @@ class _Watch:
 
     def compare(self, a: _Call, b: _Call) -> list[Failure]:
         """What differs between two calls, and what both left behind in Python."""
-        found = differences(a.steps, b.steps, random_drawn=a.random_drawn or b.random_drawn)
+        drawn = a.random_drawn or b.random_drawn
+        found = differences(a.steps, b.steps, random_drawn=drawn, only_random=drawn and not b.changes)
         codes = list(codes_in(step.place.stack for step in b.steps))
         codes += [f.__code__ for f in self.state.functions if f.__code__ not in codes and f.__name__ != "__init__"]
         for change in b.changes:
@@ -153,7 +154,7 @@ class _Watch:
         current = cuda.current_stream()
         self.stream.wait_stream(current)
         cuda.set_stream(self.stream)
-        observer = Observer(places, keeper, target.device, target.current_stream)
+        observer = Observer(places, keeper, target)
         result, ended = None, None
         quiet = redirect_stdout(io.StringIO()) if self.number > 1 else nullcontext()
         try:
@@ -254,6 +255,8 @@ def _effect(change: Change, frame: Frame | None) -> Failure | None:
     if frame is None:
         return None
     what = f"{change.owner}.{change.name}" if change.owner else change.name
+    if change.kind == "container" and _replaces_tensors(change):
+        return None  # only the latest is kept; where it is read again, it shows as a stale input
     if change.kind == "container" and _keeps_tensor(change):
         rule, text = SILENT["output-alias"], f"{what} keeps a new tensor at each call"
     elif isinstance(change.after, torch.Tensor):
@@ -262,6 +265,14 @@ def _effect(change: Change, frame: Frame | None) -> Failure | None:
         rule = SILENT["host-counter"]
         text = f"{what} went from {_brief(change.before)} to {_brief(change.after)} in one call"
     return Failure(rule.code, rule.title, text, frame, rule.cause, rule.fix)
+
+
+def _replaces_tensors(change: Change) -> bool:
+    """Whether a dictionary holds other tensors under the same names, and nothing else has changed."""
+    then, now = change.before, change.after
+    if not isinstance(now, dict) or then.keys() != now.keys():
+        return False
+    return all(value is then[name] or isinstance(value, torch.Tensor) for name, value in now.items())
 
 
 def _keeps_tensor(change: Change) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 import types
 from collections import deque
@@ -23,7 +24,7 @@ Container = list[Any] | dict[Any, Any] | set[Any] | deque[Any]
 class Holder:
     """Something that holds values and can be written: a cell, a global name, or a container."""
 
-    kind: str  # "cell", "global", "container", "attributes"
+    kind: str  # "cell", "global", "container", "attributes", "class"
     name: str  # of the variable, or under which the container was found
     target: Any
     of_torch: bool = False  # torch's own bookkeeping, not the user's
@@ -37,6 +38,8 @@ class Holder:
                 return None
         if self.kind == "global":
             return self.target.get(self.name)
+        if self.kind == "class":
+            return _values_of(self.target)
         return self.target.copy()
 
     def write(self, value: Any) -> None:
@@ -45,6 +48,11 @@ class Holder:
             self.target.cell_contents = value
         elif self.kind == "global":
             self.target[self.name] = value
+        elif self.kind == "class":
+            for name in _values_of(self.target).keys() - value.keys():
+                delattr(self.target, name)
+            for name, one in value.items():
+                setattr(self.target, name, one)
         elif isinstance(self.target, list):
             self.target[:] = value
         else:
@@ -71,8 +79,8 @@ class HostState:
         self.functions: list[types.FunctionType] = []  # of the user's own
         self._seen: set[int] = set()
         self._visit(function, "", 0)
-        for value in (*args, *kwargs.values()):
-            self._visit(value, "", 0)
+        for name, value in _named(function, args, kwargs):
+            self._visit(value, name, 0)
         self.kept = self.read()
 
     def read(self) -> list[Any]:
@@ -92,7 +100,7 @@ class HostState:
             now = holder.read()
             if holder.of_torch or _same(now, then):
                 continue
-            if holder.kind == "attributes":
+            if holder.kind in ("attributes", "class"):
                 names = [key for key in {**then, **now} if not _same(then.get(key), now.get(key))]
                 found += [Change("attribute", str(n), then.get(n), now.get(n), holder.name) for n in names]
             else:
@@ -113,9 +121,13 @@ class HostState:
     def _visit(self, value: Any, name: str, depth: int) -> None:
         if depth > DEEP or id(value) in self._seen or len(self.holders) > MOST:
             return
-        if value is None or isinstance(value, (int, float, complex, str, bytes, torch.Tensor, type, types.ModuleType)):
+        if value is None or isinstance(value, (int, float, complex, str, bytes, torch.Tensor, types.ModuleType)):
             return
         self._seen.add(id(value))
+        if isinstance(value, type):
+            if not _of_library(value) and value.__module__ != "builtins":
+                self.holders.append(Holder("class", value.__name__, value))
+            return
         if isinstance(value, functools.partial):
             for part in (value.func, *value.args, *value.keywords.values()):
                 self._visit(part, name, depth)
@@ -137,6 +149,8 @@ class HostState:
         if not isinstance(function, types.FunctionType) or is_library(function.__code__.co_filename):
             return
         self.functions.append(function)
+        if function.__dict__:
+            self.holders.append(Holder("attributes", function.__name__, function.__dict__))
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             self.holders.append(Holder("cell", name, cell))
             self._visit(self.holders[-1].read(), name, depth + 1)
@@ -165,6 +179,8 @@ class HostState:
         if not torchs and not is_module and _of_library(type(value)):
             return
         own = not torchs and not _of_library(type(value))
+        if own:
+            self._visit(type(value), name, depth)
         self.holders.append(Holder("attributes", name, attributes, not own))
         for key, part in list(attributes.items()):
             if torchs and isinstance(part, (list, dict)) and not is_module:
@@ -179,6 +195,24 @@ class HostState:
         for method in vars(type(value)).values() if own else ():
             if isinstance(method, types.FunctionType):
                 self._function(method, depth + 1)
+
+
+def _values_of(kind: type) -> dict[str, Any]:
+    """What a class holds besides its functions."""
+    return {
+        name: value
+        for name, value in vars(kind).items()
+        if not name.startswith("__") and not callable(value) and not hasattr(value, "__get__")
+    }
+
+
+def _named(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Arguments with the names that the function gives them."""
+    try:
+        bound = inspect.signature(function).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        return [("", value) for value in args] + list(kwargs.items())
+    return list(bound.items())
 
 
 def _names(code: types.CodeType) -> set[str]:
@@ -212,7 +246,7 @@ def _same(a: Any, b: Any) -> bool:
         return bool(a == b) or (a != a and b != b)  # nan is itself
     if isinstance(a, dict):
         return len(a) == len(b) and all(key in b and _same_part(value, b[key]) for key, value in a.items())
-    if isinstance(a, (list, deque)):
+    if isinstance(a, (list, tuple, deque)):
         return len(a) == len(b) and all(_same_part(x, y) for x, y in zip(a, b, strict=True))
     if isinstance(a, set):
         return bool(a == b)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ from paramgraph_kit.doctor.loud import UNCAPTURED, Operation, operation, refusal
 from paramgraph_kit.doctor.places import Place, Places
 from paramgraph_kit.doctor.rules import diagnose
 from paramgraph_kit.doctor.silent_rules import SILENT
+from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.trace.model import Failure
 
 Value = int | float | bool | complex
@@ -44,22 +44,25 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     supports_higher_order_operators = True
 
-    def __init__(self, places: Places, keeper: Keeper, device: torch.device, stream: Callable[[], int]) -> None:
+    def __init__(self, places: Places, keeper: Keeper, target: Driver) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.places = places
         self.keeper = keeper
-        self.forks = Forks(stream())
+        self.forks = Forks(target.current_stream())
         self.steps: list[Step] = []
         self.on_device = 0
         self.found: dict[tuple[Any, ...], Failure] = {}
         self.stopped = False  # time is up
-        self._device = device.type
-        self._stream = stream
+        self._device = target.device.type
+        self._stream = target.current_stream
+        self._is_capturing = target.is_capturing
         self._filled: set[int] = set()  # tensors that hold a number of the host's, by id: the latest only
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if self._is_capturing():  # the function's own capture: nothing of ours may get into it
+            return func(*args, **(kwargs or {}))
         if self.stopped and threading.get_ident() == self.places.thread:
             raise TimeUp
         kwargs = kwargs or {}
@@ -192,6 +195,12 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         """Something was printed; tensors of the device are told by what that does."""
         if not any(isinstance(arg, torch.Tensor) and arg.device.type == self._device for arg in args):
             self.silent_if_own("host-counter", f"print(...) of {len(args)} values")
+
+    def nested(self) -> None:
+        """The function captures on its own."""
+        place = self.places.here(3)
+        place = Place(place.stack, (*place.files, "cuda/graphs.py"))
+        self.refused(UNCAPTURED, 900, "capture_begin", place, "a capture in the function")
 
     def shown(self, tensor: torch.Tensor) -> None:
         """A tensor is turned into text, which torch does out of sight of modes."""
