@@ -20,6 +20,8 @@ from paramgraph_kit.explore.steps import comparison
 from paramgraph_kit.trace.errors import TraceError, UnsupportedError
 from paramgraph_kit.trace.model import Capture, Trace
 
+MOST_STORED = 16  # vertices of the picture that a notebook keeps: about 30 KB
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class View:
@@ -142,6 +144,11 @@ class Explorer:
         """Everything as one self-contained page, with the same live view where scripts may run."""
         return to_html(self.steps if len(self.steps) > 1 else self.trace, path, title=title)
 
+    def _small_picture(self) -> Picture:
+        """What stands for the live view where no kernel runs: layers collapsed, and small enough for a notebook."""
+        capture = self._capture(0)
+        return draw(capture, self.trace.source, collapse=len(capture.nodes) > MOST_STORED, most=MOST_STORED)
+
     def _headed(self, body: str) -> str:
         return f"{self.trace.source.label()}\n{body}"
 
@@ -160,7 +167,7 @@ class Explorer:
         bundle: dict[str, Any] = {"text/plain": "\n\n".join(summaries)}
         if self.trace.captures:
             try:
-                bundle["image/png"] = base64.b64encode(self.graph().png()).decode()
+                bundle["image/png"] = base64.b64encode(self._small_picture().png(small=True)).decode()
             except UnsupportedError as error:
                 bundle["text/plain"] += f"\n({error})"
         return {**bundle, **self._live()}

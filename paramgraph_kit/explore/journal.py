@@ -17,7 +17,6 @@ from paramgraph_kit.trace.errors import TraceError
 from paramgraph_kit.trace.model import Capture, Failure, Frame, Launch, Node, Partition, PoolEvent, Trace
 from paramgraph_kit.trace.wording import one_line
 
-LONGEST_LAYER = 512  # nodes of one repeated layer
 LARGEST_EXACT = 1 << 53  # a JavaScript number holds no larger integer
 _FAMILY_AT = {family.key: at for at, family in enumerate(ALL_FAMILIES)}
 
@@ -125,9 +124,7 @@ def _captures(captures: list[Capture], tables: Tables) -> Json:
     columns = encode_rows(Capture, captures, tables)
     words = columns["nodes"]["rows"]["words"]["rows"]
     words["value"] = [hex(v) if v is not None and abs(v) >= LARGEST_EXACT else v for v in words["value"]]
-    columns["runs"] = [
-        [n for r in runs_of_nodes(c, LONGEST_LAYER) for n in (r.start, r.period, r.repeats)] for c in captures
-    ]
+    columns["runs"] = [[n for r in runs_of_nodes(c) for n in (r.start, r.period, r.repeats)] for c in captures]
     columns["families"] = list(_families(node for capture in captures for node in capture.nodes))
     return columns
 

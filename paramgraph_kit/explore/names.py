@@ -38,6 +38,7 @@ KERNEL = Family("kernel", "kernel", "ellipse", "#f2f2f2", "#555555")
 OTHER = Family("other", "no kernel", "plaintext", "#ffffff", "#777777")
 ALL_FAMILIES = (*FAMILIES, KERNEL, OTHER)
 _PATTERNS = tuple((family, re.compile(family.names, re.IGNORECASE)) for family in FAMILIES)
+LONGEST_LAYER = 512  # nodes of one repeated pattern
 _MOST_PERIODS = 32  # that are tried at one position, shortest first
 _BY_KEY = {family.key: family for family in ALL_FAMILIES}
 
@@ -113,7 +114,7 @@ class Run:
         return self.period * self.repeats
 
 
-def runs_of(keys: Sequence[Hashable], longest: int = 64) -> list[Run]:
+def runs_of(keys: Sequence[Hashable], longest: int = LONGEST_LAYER) -> list[Run]:
     """Split a sequence into runs of repeated patterns, greedily, each covering as much as it can.
 
     >>> [(run.start, run.period, run.repeats) for run in runs_of("xababaaab")]
@@ -147,6 +148,6 @@ def runs_of(keys: Sequence[Hashable], longest: int = 64) -> list[Run]:
     return runs
 
 
-def runs_of_nodes(capture: Capture, longest: int = 64) -> list[Run]:
+def runs_of_nodes(capture: Capture) -> list[Run]:
     """Runs of nodes with the same name and launch shape on the same lane."""
-    return runs_of([(node.kind, node.name, node.grid, node.block, node.lane) for node in capture.nodes], longest)
+    return runs_of([(node.kind, node.name, node.grid, node.block, node.lane) for node in capture.nodes])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,9 @@ class Picture:
         """The picture as SVG; raises UnsupportedError where graphviz is missing."""
         return _render(self.dot, "svg").decode()
 
-    def png(self) -> bytes:
-        """The picture as PNG; raises UnsupportedError where graphviz is missing."""
-        return _render(self.dot, "png")
+    def png(self, *, small: bool = False) -> bytes:
+        """The picture as PNG, ``small`` with a palette of 256 colours; raises UnsupportedError without graphviz."""
+        return _render(self.dot, "png", small=small)
 
     def save(self, path: str | Path) -> Path:
         """Write ``.svg``, ``.png``, ``.dot`` or ``.txt``, by the name's ending.
@@ -97,7 +98,7 @@ def draw(
     lines = [
         "digraph capture {",
         f"  graph [label={_quote(title, source.label(), left=True)}, labelloc=t, labeljust=l];",
-        f'  graph [bgcolor="#ffffff", margin=0.15, nodesep=0.22, ranksep=0.32, fontname="{_FONT}", fontsize=11];',
+        f'  graph [bgcolor="#ffffff", pad=0.15, nodesep=0.22, ranksep=0.32, fontname="{_FONT}", fontsize=11];',
         f'  node [fontname="{_FONT}", fontsize=10, fontcolor="#1c1c1c", style=filled, penwidth=1.1];',
         '  node [margin="0.14,0.05", height=0.38];',
         '  edge [color="#8a8a8a", arrowsize=0.6, penwidth=1];',
@@ -177,7 +178,7 @@ def _quote(*lines: str, left: bool = False) -> str:
     return '"' + ("".join(line + "\\l" for line in safe) if left else "\\n".join(safe)) + '"'
 
 
-def _render(dot: str, form: str) -> bytes:
+def _render(dot: str, form: str, *, small: bool = False) -> bytes:
     try:
         import graphviz
     except ImportError:
@@ -185,7 +186,13 @@ def _render(dot: str, form: str) -> bytes:
             "a picture of a graph needs the graphviz package; pip install paramgraph_kit[lab]"
         ) from None
     try:
-        result: bytes = graphviz.Source(dot).pipe(format=form)
+        source = graphviz.Source(dot)
+        if small:
+            with suppress(graphviz.CalledProcessError):  # this graphviz has no gd
+                # Drawn by cairo and written by gd, which keeps a palette: a third of the size.
+                palette: bytes = source.pipe(format=form, renderer="cairo", formatter="gd", quiet=True)
+                return palette
+        result: bytes = source.pipe(format=form)
     except graphviz.ExecutableNotFound:
         raise UnsupportedError(
             "a picture of a graph needs the program dot of graphviz; install it (apt install graphviz)"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from paramgraph_kit.explore.journal import LONGEST_LAYER, Journal
+from paramgraph_kit.explore.journal import Journal
 from paramgraph_kit.explore.names import runs_of_nodes
 from paramgraph_kit.trace import Capture, Launch, Node, NodeKind, Trace, TraceError, Word, WordKind
 from tests.unit import explore_sample as sample
@@ -111,7 +111,7 @@ def layers(count: int, size: int) -> Capture:
 
 def test_long_layers_are_found() -> None:
     # GIVEN 100 layers of 100 different nodes WHEN grouped THEN they are one run
-    (run,) = runs_of_nodes(layers(100, 100), LONGEST_LAYER)
+    (run,) = runs_of_nodes(layers(100, 100))
     assert (run.period, run.repeats) == (100, 100)
 
 
@@ -122,7 +122,7 @@ def test_ten_thousand_nodes_are_grouped_and_told_in_time() -> None:
     grouped, told = [], []
     for _ in range(3):
         start = time.perf_counter()
-        runs_of_nodes(capture, LONGEST_LAYER)
+        runs_of_nodes(capture)
         middle = time.perf_counter()
         journal = Journal({"a": Trace(sample.SOURCE, captures=[capture])})
         journal.advance()

@@ -242,6 +242,19 @@ def test_an_empty_trace_has_a_page(tmp_path: Path) -> None:
         to_html(Trace(sample.SOURCE), tmp_path / "none" / "x.html")
 
 
+@needs_dot
+def test_what_a_notebook_keeps_of_an_explorer_is_small() -> None:
+    # GIVEN a capture of 10,000 nodes WHEN displayed where no kernel runs
+    explorer = explore(Trace(LIVE, captures=[chain(10_000, 100)]))
+    bundle = explorer._repr_mimebundle_()
+    # THEN there is text, and a picture of its layers that fits into a notebook
+    assert "10,000 nodes" in bundle["text/plain"]
+    picture = base64.b64decode(bundle["image/png"])
+    assert picture.startswith(b"\x89PNG")
+    assert len(picture) < 60_000
+    assert set(bundle) == {"text/plain", "image/png"}
+
+
 def test_charts_keep_peaks_and_cover_the_top() -> None:
     # GIVEN one spike in many values WHEN thinned THEN it stays; ticks reach the top
     assert max(thin([0] * 5000 + [7] + [0] * 5000)) == 7
