@@ -183,10 +183,11 @@ def _from_function(
 ) -> Diagnosis:
     from paramgraph_kit._verbs import device
     from paramgraph_kit.doctor.examine import examine
+    from paramgraph_kit.doctor.places import outside
     from paramgraph_kit.driver.select import driver
 
     device()
-    found = examine(function, args, kwargs, limit_s=limit_s)
+    found = examine(function, args, kwargs, limit_s=limit_s, caller=outside())
     problems, notes = found.problems, found.notes
     if confirm:
         from paramgraph_kit.doctor.confirm import confirm as capture_in_child

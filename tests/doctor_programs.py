@@ -167,6 +167,11 @@ def f(x):
 def f(x):
     return x[[2, 0, 1]]  # problem: cpu-index
 """,
+    "a list in a variable as index": """
+places = [2, 0, 1]
+def f(x):
+    return x[places]  # problem: cpu-index
+""",
     "assignment through a mask": """
 v = torch.zeros(int((x > 0).sum()), device=device)
 def f(x):

@@ -101,6 +101,7 @@ def watched(observer: Observer) -> Iterator[None]:
         (builtins, "print", lambda *args, **kwargs: observer.printed(args)),
         (logging.Logger, "handle", lambda *args: observer.silent_if_own("host-counter", "a line of a log")),
         (cuda.CUDAGraph, "capture_begin", lambda *args, **kwargs: observer.nested()),
+        (threading.Thread, "start", lambda thread: observer.note_thread()),
         (torch.optim.Optimizer, "zero_grad", lambda optimizer, *args, **kwargs: observer.note_optimizer(optimizer)),
         (torch.nn.Module, "zero_grad", lambda module, *args, **kwargs: observer.note_module(module)),
     ]

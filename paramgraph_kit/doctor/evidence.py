@@ -82,7 +82,15 @@ def gather(exception: BaseException) -> Evidence:
     text = linecache.getline(code.co_filename, line, traceback.tb_frame.f_globals).strip()
     frame = Frame(display_name(code.co_filename), line, code.co_name, text)
     operations, exact = operations_at(code, traceback.tb_lasti, traceback.tb_frame.f_globals, text)
+    operations = told_apart(operations, message)
     return Evidence(type(exception).__name__, message, cuda_code(exception), frame, operations, exact, files)
+
+
+def told_apart(operations: tuple[str, ...], message: str) -> tuple[str, ...]:
+    """Operations, where the message tells an index that is a list from one that is a mask: only the list is copied."""
+    if PAGEABLE not in message:
+        return operations
+    return tuple("x[list]" if name == "x[mask]" else name for name in operations)
 
 
 def cuda_code(exception: BaseException) -> int | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
 
@@ -49,6 +50,7 @@ class _Call:
     random_drawn: bool
     result: Any = None
     ended: Failure | None = None  # why it did not return
+    threads: int = 0
 
 
 def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -57,10 +59,16 @@ def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def examine(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, limit_s: float
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    limit_s: float,
+    caller: Frame | None = None,
 ) -> Examination:
     """Call ``function`` a few times and find all that a capture would refuse or freeze.
 
+    ``caller`` is the line that stands for problems where no line of the user's was running.
     Tensors, gradients, generators, optimizers, the current stream and what the function changes in Python are put back.
 
     Raises:
@@ -70,7 +78,9 @@ def examine(
         raise ParamgraphError("diagnose(fn) runs fn eagerly, and a capture is under way: end it first")
     watch = _Watch(function, args, kwargs, limit_s)
     try:
-        return watch.examine()
+        found = watch.examine()
+        found.problems = [f if f.frame else replace(f, frame=caller) for f in found.problems]
+        return found
     finally:
         watch.put_back()
 
@@ -125,7 +135,11 @@ class _Watch:
             text = "no operation ran on the device in this thread"
             found.problems.append(Failure("empty-graph", rule.title, text, None, rule.cause, rule.fix))
         found.problems.sort(key=lambda f: (f.code in ("raises", "exits", "time-limit"), *_position(f.frame)))
-        if found.result is not None and not _has_tensor(found.result) and found.operations:
+        if any(call.threads for call in calls):
+            found.notes.append("it starts threads, and what they do was not looked at")
+        if inspect.isgenerator(found.result) or inspect.iscoroutine(found.result):
+            found.notes.append(f"it returns a {type(found.result).__name__}, which nothing has run: give what runs it")
+        elif found.result is not None and not _has_tensor(found.result) and found.operations:
             kind = type(found.result).__name__
             found.notes.append(f"it returns a {kind} and no tensor: after a replay, only tensors have new values")
         return found
@@ -170,6 +184,8 @@ class _Watch:
 
                 with at_most(left, may_raise), observer:
                     result = run(self.function, args, kwargs)
+                    if inspect.iscoroutine(result):
+                        result.close()  # nobody will wait for it
         except TimeUp:
             text = f"interrupted after {self.limit_s:g} s in all, in call {self.number}"
             ended = _ended("time-limit", text, at[0] if at else None)
@@ -192,7 +208,14 @@ class _Watch:
         self.state.put_back(torchs_only=True)
         self.random.put_back_device()
         return _Call(
-            observer.steps, list(observer.found.values()), observer.on_device, changes, drawn, result, ended or lost
+            observer.steps,
+            list(observer.found.values()),
+            observer.on_device,
+            changes,
+            drawn,
+            result,
+            ended or lost,
+            observer.threads,
         )
 
     def frozen_arguments(self, base: _Call, found: Examination) -> list[Failure]:

@@ -42,6 +42,10 @@ class Holder:
             return _values_of(self.target)
         return self.target.copy()
 
+    def is_same(self, value: Any) -> bool:
+        """Whether it still holds ``value``, which ``read`` gave."""
+        return _same(self.target if self.kind in ("container", "attributes") else self.read(), value)
+
     def write(self, value: Any) -> None:
         """Hold ``value`` again."""
         if self.kind == "cell":
@@ -81,25 +85,25 @@ class HostState:
         self._visit(function, "", 0)
         for name, value in _named(function, args, kwargs):
             self._visit(value, name, 0)
-        self.kept = self.read()
+        self.kept = [holder.read() for holder in self.holders]
 
     def read(self) -> list[Any]:
-        """What all hold now."""
-        return [holder.read() for holder in self.holders]
+        """What all of the user's own hold now."""
+        return [None if holder.of_torch else holder.read() for holder in self.holders]
 
     def put_back(self, *, torchs_only: bool = False) -> None:
         """Make all hold what they held at first."""
         for holder, value in zip(self.holders, self.kept, strict=True):
-            if (holder.of_torch or not torchs_only) and not _same(holder.read(), value):
+            if (holder.of_torch or not torchs_only) and not holder.is_same(value):
                 holder.write(value)
 
     def changes(self, before: list[Any]) -> list[Change]:
         """What the user's own hold now and did not hold then."""
         found: list[Change] = []
         for holder, then in zip(self.holders, before, strict=True):
-            now = holder.read()
-            if holder.of_torch or _same(now, then):
+            if holder.of_torch or holder.is_same(then):
                 continue
+            now = holder.read()
             if holder.kind in ("attributes", "class"):
                 names = [key for key in {**then, **now} if not _same(then.get(key), now.get(key))]
                 found += [Change("attribute", str(n), then.get(n), now.get(n), holder.name) for n in names]

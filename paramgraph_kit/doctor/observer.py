@@ -53,6 +53,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.on_device = 0
         self.found: dict[tuple[Any, ...], Failure] = {}
         self.stopped = False  # time is up
+        self.threads = 0  # started meanwhile
         self._device = target.device.type
         self._stream = target.current_stream
         self._is_capturing = target.is_capturing
@@ -195,6 +196,10 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         """Something was printed; tensors of the device are told by what that does."""
         if not any(isinstance(arg, torch.Tensor) and arg.device.type == self._device for arg in args):
             self.silent_if_own("host-counter", f"print(...) of {len(args)} values")
+
+    def note_thread(self) -> None:
+        """A thread is started; what it does is out of sight."""
+        self.threads += 1
 
     def nested(self) -> None:
         """The function captures on its own."""

@@ -10,7 +10,7 @@ from functools import cache
 from types import CodeType, FrameType
 from typing import Any
 
-from paramgraph_kit.doctor.evidence import Evidence, display_name, is_library, operations_at
+from paramgraph_kit.doctor.evidence import Evidence, display_name, is_library, operations_at, told_apart
 from paramgraph_kit.trace.model import Frame
 
 Spot = tuple[CodeType, int]  # a function and the instruction that it is at
@@ -48,7 +48,8 @@ class Place:
             inner, at = self.stack[-1]
             text = linecache.getline(inner.co_filename, line_of(inner, at)).strip()
             operations, exact = operations_at(inner, at, {}, text)
-        return Evidence(kind, message, code, self.frame(), (*operations, fallback), exact, self.files)
+        operations = told_apart((*operations, fallback), message)
+        return Evidence(kind, message, code, self.frame(), operations, exact, self.files)
 
 
 @cache
@@ -117,6 +118,14 @@ class Places:
             frame = frame.f_back
         stack.reverse()
         return Place(tuple(stack), tuple(files))
+
+
+def outside() -> Frame | None:
+    """The innermost line of the user's own that is running now, in this thread."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame_of((frame.f_code, frame.f_lasti)) if frame is not None else None
 
 
 def codes_in(stacks: Any) -> set[CodeType]:

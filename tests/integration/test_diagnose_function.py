@@ -247,6 +247,37 @@ def test_no_tensor_and_no_work() -> None:
     assert pgk.diagnose(lambda: 3).codes == ("empty-graph",)
 
 
+def test_what_was_not_looked_at_is_said() -> None:
+    import threading
+
+    def with_thread(x: torch.Tensor) -> torch.Tensor:
+        thread = threading.Thread(target=lambda: None)
+        thread.start()
+        thread.join()
+        return x + 1
+
+    def generator(x: torch.Tensor) -> Iterator[torch.Tensor]:
+        yield x + 1
+
+    async def coroutine(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    x = torch.ones(2, device=DEVICE)
+    assert pgk.diagnose(with_thread, x).notes == ("it starts threads, and what they do was not looked at",)
+    for function in (generator, coroutine):
+        found = pgk.diagnose(function, x)
+        assert found.codes == ("empty-graph",)
+        assert found.notes[0].endswith(f"a {function.__name__}, which nothing has run: give what runs it")
+
+
+def test_where_only_a_library_runs_the_line_is_that_of_the_call() -> None:
+    x = torch.ones(2, device=DEVICE)
+    failure = pgk.diagnose(torch.nonzero, x).failure
+    assert failure.code == "dynamic-shape"
+    assert failure.frame is not None
+    assert failure.frame.text == "failure = pgk.diagnose(torch.nonzero, x).failure"
+
+
 def test_a_capture_under_way_is_refused_in_one_line() -> None:
     x = torch.ones(2, device=DEVICE)
     with pgk.cuda.graph(pgk.cuda.CUDAGraph()):
