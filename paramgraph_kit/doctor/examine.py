@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -177,10 +178,9 @@ class _Watch:
 
                 def may_raise(frame: FrameType | None) -> bool:
                     at.append(places.of(frame).frame())
-                    if not places.is_inside(frame):
-                        return True
-                    observer.stopped = True  # at the next operation, where nothing is half done
-                    return False
+                    observer.stopped = True  # at the next operation at the latest, where nothing is half done
+                    # From another thread the interruption arrives a moment later, who knows where.
+                    return threading.get_ident() == places.thread and not places.is_inside(frame)
 
                 with at_most(left, may_raise), observer:
                     result = run(self.function, args, kwargs)
