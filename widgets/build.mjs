@@ -23,19 +23,20 @@ function sources() {
 
 // Names of our own that no DOM object, no library and no journal has: shortened, for the size's sake.
 const OURS =
-  "highlighted|selection|colours|surface|stripes|stepIndex|announce|selectionOf|allocationName|fillPanel|fillTable|fillLegend|" +
-  "fillSteps|showView|setView|setStep|showLine|showPlan|searchKey|nextTheme|setTheme|relay|setAll|opens|wordAt|perCapture|" +
-  "workspaceBytes|graphBytes|usersOf|neighbours|outgoing|consumed|takeCaptures|takePartitions|takeFailures|peakReserved|peakLive|" +
-  "freedAt|segments|blocks|arrange|perByte|sideways|touched|reveal|layoutTime|byKey|boxes|chain|marks|around|themeButton|" +
-  "panelBody|asTable|pending|itemText|poolOf|capturesOf|goTo|goBack|letGo|versions|drawPool|isSelected|changed_|loose|pointerCount|" +
-  "redraw|resized|listen|stripeLines|surroundings|scene|owner|lettered|linked|drawn|lanes|" +
-  "captures|partitions|failures|launches|events|families|allocations|strings|frames|graphed|kernels|operations|reasons|message|" +
-  "operation|store|app|views|pools|columns|runs|version|canvas|element|look|selected|found|steps|choice|recorded|" +
-  "step|frame|words|capture|pool|index|address|allocation|links|graph|family|edges|offset|period|pointers|reserved|inside|counts|" +
-  "chosen|state|past|panel|evidence|delta|action|alive|patching|comparison|repeats|lowered|unit|stamp|users|position|" +
-  "what|scale|parent|count|total|shown|panels|bounds|moved|times|held|cache|quiet|still|empty|hint|ratio|tabs|observer|decoder|kind|" +
-  "blockText|shared|touched|nodes|slot|born|died|freed|host|root|lane|grid|delta|input|sees|moved|counts|" +
-  "tools|together|sides|legend|results|compared";
+  "action|address|alive|allocation|allocationName|allocations|announce|app|around|arrange|asTable|blockText|" +
+  "blocks|born|bounds|boxes|byKey|bytes|cache|call|canvas|capture|captures|capturesOf|cause|chain|choice|chosen|" +
+  "close|code|colours|columns|compared|comparison|consumed|count|counts|decoder|delta|died|drawPool|drawn|edges|" +
+  "element|empty|events|evidence|failures|families|family|file|fillLegend|fillPanel|fillSteps|found|frame|frames|" +
+  "freed|freedAt|goBack|goTo|graph|graphBytes|graphed|grid|held|highlighted|hint|host|hover|index|input|inside|" +
+  "isSelected|itemText|kernels|kind|lane|launches|layoutTime|legend|letGo|lettered|linked|links|listen|live|look|" +
+  "loose|lowered|mark|marks|message|moved|neighbours|nextTheme|nodes|observer|offset|opens|operation|operations|" +
+  "outgoing|owner|panel|panelBody|panels|parent|partitions|past|patching|peakLive|peakReserved|pending|perByte|" +
+  "perCapture|period|pointerCount|pointers|pool|poolOf|pools|position|quiet|ratio|reasons|recorded|redraw|relay|" +
+  "repeats|reserved|results|reveal|root|runs|scale|scene|searchKey|sees|segments|select|selected|selection|" +
+  "selectionOf|setAll|setStep|setTheme|setView|shared|showLine|showPlan|showView|shown|sides|sideways|slot|stamp|" +
+  "state|step|stepIndex|steps|still|store|strings|stripeLines|stripes|surface|surroundings|tabs|takeCaptures|" +
+  "takeFailures|takePartitions|text|themeButton|time|times|together|tools|total|touched|unit|update|used|" +
+  "users|usersOf|version|views|what|wordAt|words|workspaceBytes";
 
 const css = {
   name: "css",

@@ -28,10 +28,11 @@ export class MemoryView {
     );
     this.choice = h("select", { "aria-label": "Which memory", onchange: (event) => this.choose(event.target.value) });
     this.together = h("input", { type: "checkbox", onchange: () => this.update(true) });
+    this.used = h("input", { type: "checkbox", onchange: () => this.update(true) });
     this.sides = h("label.check", this.together, " all steps side by side");
     this.asTable = asTable(() => this.rows());
     this.empty = h("p.nothing", "This trace has no allocator events.");
-    this.element = h("div.memory", h("div.bar", this.choice, this.sides), this.empty, this.surface.element, this.asTable);
+    this.element = h("div.memory", h("div.bar", this.choice, h("label.check", this.used, " only what is used"), this.sides), this.empty, this.surface.element, this.asTable);
   }
 
   choose(what) {
@@ -44,7 +45,7 @@ export class MemoryView {
     const known = this.cache.get(key);
     if (known?.version === step.version) return known.stripes;
     const capture = this.what === "pools" ? null : step.captures[Number(this.what)];
-    const empty = { pools: [], length: 0, total: 0, unit: "" };
+    const empty = { pools: [], length: 0, unit: "" };
     const stripes = this.what === "pools" ? poolStripes(step.events) : capture ? planStripes(capture) : empty;
     this.cache.set(key, { version: step.version, stripes });
     return stripes;
@@ -81,7 +82,8 @@ export class MemoryView {
   arrange(size) {
     const steps = this.shown();
     const all = steps.map((step) => this.stripes(step));
-    const most = Math.max(1, ...all.map((s) => s.total));
+    const tall = (pool) => (this.used.checked ? pool.reach : pool.height);
+    const most = Math.max(1, ...all.map((s) => s.pools.reduce((sum, pool) => sum + tall(pool), 0)));
     const pools = Math.max(1, ...all.map((s) => s.pools.length));
     const room = size.h - TOP - 12 - pools * GAP;
     const perByte = Math.max(1, room) / most;
@@ -91,7 +93,7 @@ export class MemoryView {
       let y = TOP;
       for (const [at, pool] of stripes.pools.entries()) {
         y += GAP;
-        const height = Math.max(2, pool.height * perByte);
+        const height = Math.max(2, tall(pool) * perByte);
         panels.push({ step: n, pool, at, left: n * width, width, low: y + height, height, perByte });
         y += height;
       }

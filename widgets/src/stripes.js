@@ -12,7 +12,7 @@ export function poolStripes(events) {
     const name = events.pool[i];
     let pool = pools.get(name);
     if (!pool) {
-      pool = { name, segments: [], blocks: [], height: 0, peakReserved: 0, peakLive: 0, reserved: 0, live: 0, held: new Map(), open: [] };
+      pool = { name, segments: [], blocks: [], height: 0, reach: 0, peakReserved: 0, peakLive: 0, reserved: 0, live: 0, held: new Map(), open: [] };
       pools.set(name, pool);
     }
     const [action, address, size, call] = [events.action[i], events.address[i], events.size[i], events.call[i]];
@@ -30,7 +30,7 @@ export function poolStripes(events) {
     for (const one of pool.blocks) if (one.to === null) [one.to, one.alive] = [length, true];
   }
   list.sort((a, b) => (b.name === "default") - (a.name === "default") || (a.name < b.name ? -1 : 1));
-  return { pools: list, length, total: list.reduce((sum, pool) => sum + pool.height, 0), unit: "events" };
+  return { pools: list, length, unit: "events" };
 }
 
 function openSegment(pool, x, address, size, call) {
@@ -76,6 +76,7 @@ function openBlock(pool, x, address, size, call) {
   const block = { address, size, low: segment.low + (address - segment.address), from: x, to: null, call, freedAt: null, alive: false };
   if (segment.loose) block.loose = segment.loose;
   pool.blocks.push(block);
+  pool.reach = Math.max(pool.reach, block.low + size);
   pool.held.set(address, block);
   pool.live += size;
 }
@@ -106,9 +107,10 @@ export function planStripes(capture) {
       pool.height = Math.max(pool.height, low + a.size);
     }
     if (role === "workspace") pool.height = Math.max(pool.height, capture.workspaceBytes);
+    pool.reach = pool.height;
     pool.segments.push({ low: 0, size: pool.height, from: 0, to: capture.n });
     pool.peakReserved = pool.height;
     pools.push(pool);
   }
-  return { pools, length: capture.n, total: pools.reduce((sum, pool) => sum + pool.height, 0), unit: "nodes" };
+  return { pools, length: capture.n, unit: "nodes" };
 }
