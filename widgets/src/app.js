@@ -9,7 +9,7 @@ import { search } from "./store.js";
 import { poolStripes } from "./stripes.js";
 import sheet from "./style.css";
 import { palette, surroundings, watchSurroundings } from "./theme.js";
-import { bytes, number, plural } from "./words.js";
+import { bytes, number, owner, plural } from "./words.js";
 
 const NAMES = { "partitions": "Partitions", "graph": "Graph", "failures": "Failures", "memory": "Memory" };
 const THEMES = ["auto", "light", "dark"];
@@ -220,7 +220,7 @@ export class App {
 
   allocationName(c, at) {
     const a = this.step.captures[c].allocations[at];
-    return a ? (a.name ? `${a.role} ${a.name}` : `${a.role} ${a.index}`) : `allocation ${at}`;
+    return a ? owner(a) : `allocation ${at}`;
   }
 
   poolOf(step, name) {

@@ -80,6 +80,10 @@ export class GraphView {
     this.surface.look.x += (before.x - now.x) * this.surface.look.scale;
     this.surface.look.y += (before.y - now.y) * this.surface.look.scale;
     this.surface.touched = true;
+    if (now.open && !this.surface.sees(now)) {
+      const { w, h: height } = this.surface.size;
+      this.surface.reveal(now, Math.max(0.3, Math.min(this.surface.look.scale, (w - 30) / now.w, (height - 30) / now.h)));
+    }
     this.surface.redraw();
     this.app.announce(`${title(now, this.app.step, this.app.store)[0]} ${now.open ? "opened" : "closed"}`);
     return now;

@@ -93,8 +93,9 @@ export class MemoryView {
       let y = TOP;
       for (const [at, pool] of stripes.pools.entries()) {
         y += GAP;
-        const height = Math.max(2, tall(pool) * perByte);
-        panels.push({ step: n, pool, at, left: n * width, width, low: y + height, height, perByte });
+        // Pools share one scale; the parts of a plan do not, or weights would leave nothing of the workspace.
+        const height = this.what === "pools" ? Math.max(2, tall(pool) * perByte) : room / pools;
+        panels.push({ step: n, pool, at, left: n * width, width, low: y + height, height, perByte: height / Math.max(1, tall(pool)) });
         y += height;
       }
     });
@@ -119,7 +120,7 @@ export class MemoryView {
       context.fillStyle = colours.soft;
       const name = steps.length > 1 ? `${step.name}: ` : "";
       const length = all[n].length;
-      if (length) context.fillText(`${name}${number(length)} ${unit} → `, n * width + LEFT, 14);
+      if (length) context.fillText(`${name}${number(length)} ${unit} →${this.what === "pools" ? "" : "   each part has a scale of its own"}`, n * width + LEFT, 14);
       if (n) {
         context.strokeStyle = colours.line;
         context.beginPath();

@@ -51,12 +51,17 @@ export function median(values) {
   return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
 }
 
+/** A tensor as people know it: its role, and its name unless that says the same. */
+export function owner({ role, name, index }) {
+  return name.startsWith(role) ? name : `${role} ${name || index}`;
+}
+
 /** What a parameter word holds. */
 export function wordMeaning(capture, word) {
   if (word.allocation !== null) {
     const memory = capture.allocations[word.allocation];
     if (!memory) return `allocation ${word.allocation}`;
-    return `${memory.role}${memory.name ? ` ${memory.name}` : ""}${word.delta ? ` + ${word.delta}` : ""}, ${bytes(memory.size)}`;
+    return `${owner(memory)}${word.delta ? ` + ${word.delta}` : ""}, ${bytes(memory.size)}`;
   }
   if (word.value === null) return "";
   return typeof word.value === "number" && Math.abs(word.value) >= 2 ** 32 ? `0x${word.value.toString(16)}` : String(word.value);
