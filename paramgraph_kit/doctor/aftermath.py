@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from paramgraph_kit.doctor.evidence import chain
+from paramgraph_kit.doctor.evidence import chain, first_line
 from paramgraph_kit.doctor.explain import explain
 from paramgraph_kit.driver.select import driver, driver_in_use, twin
 from paramgraph_kit.trace.errors import ParamgraphError, UnsupportedError
@@ -29,7 +29,10 @@ def process_state(error: BaseException) -> str:
     target = driver_in_use()
     if target is None:
         return ""
-    left = target.left_behind(_captured_on(error))
+    try:
+        left = target.left_behind(_captured_on(error))
+    except RuntimeError as answer:
+        return f"the device answers only '{first_line(str(answer))}': restart the kernel"
     if not left:
         return "this process is in order: change the line and capture again"
     if "restart" in left[0]:
@@ -52,8 +55,12 @@ def repair(error: BaseException | None = None) -> tuple[str, ...]:
     known = error if error is not None else getattr(sys, "last_value", None)
     suspects = _captured_on(known) if isinstance(known, BaseException) else []
     target = driver()
-    left = target.left_behind(suspects)
-    target.repair(suspects)
+    try:
+        left = target.left_behind(suspects)
+        target.repair(suspects)
+    except RuntimeError as answer:
+        said = first_line(str(answer))
+        raise UnsupportedError(f"the device answers only '{said}': restart the kernel, nothing else helps") from answer
     return left
 
 

@@ -61,7 +61,7 @@ def _run(data: bytes, limit_s: float) -> dict[str, Any]:
         given, answer = Path(folder) / "function", Path(folder) / "answer.json"
         given.write_bytes(data)
         command = [sys.executable, "-m", "paramgraph_kit.doctor.child", str(given), str(answer)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(part or os.getcwd() for part in sys.path)}
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, check=False, timeout=limit_s, env=environment

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,9 @@ import torch
 
 import paramgraph_kit as pgk
 from paramgraph_kit.doctor.aftermath import CaptureError
+from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace import ParamgraphError
+from paramgraph_kit.trace.errors import UnsupportedError
 from paramgraph_kit.trace.wording import failure_text
 
 pytestmark = pytest.mark.skipif(
@@ -88,6 +91,21 @@ def test_a_capture_that_was_begun_by_hand_and_never_ended() -> None:
     assert "a spoiled capture was never ended" in str(pgk.diagnose(caught.value))
     assert pgk.diagnose.repair()[0] == "a spoiled capture was never ended"
     usable()
+
+
+def test_where_only_a_new_process_helps_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a device whose context is lost: every call raises the same, as after an illegal address
+    def lost(suspects: object = ()) -> tuple[str, ...]:
+        raise cuda_error
+
+    cuda_error = RuntimeError("CUDA error: an illegal memory access was encountered\nSearch for ...")
+    monkeypatch.setattr(type(driver()), "left_behind", staticmethod(lost))
+    # WHEN explained or repaired THEN both say so, in one line
+    says = "the device answers only 'CUDA error: an illegal memory access was encountered': restart the kernel"
+    assert str(pgk.diagnose(cuda_error)).splitlines()[-1] == f"  now    {says}"
+    with pytest.raises(UnsupportedError, match=f"^{re.escape(says)}, nothing else helps$"):
+        pgk.diagnose.repair()
+    monkeypatch.undo()
 
 
 def test_a_capture_of_ours_fails_with_your_line_and_leaves_nothing() -> None:
