@@ -86,6 +86,7 @@ def test_wheel_holds_the_package_and_nothing_else(
     names = wheel.namelist()
     assert {name.split("/")[0] for name in names} == {"paramgraph_kit", f"paramgraph_kit-{pgk.__version__}.dist-info"}
     assert "paramgraph_kit/py.typed" in names
+    assert "paramgraph_kit/explore/static/paramgraph.js" in names
 
 
 def test_command_line_says_what_it_can_do() -> None:
