@@ -6,6 +6,7 @@ from paramgraph_kit.explore.explorer import Explorer as Explorer
 from paramgraph_kit.explore.explorer import View as View
 from paramgraph_kit.explore.explorer import explore as explore
 from paramgraph_kit.explore.figures import memory_growth as memory_growth
+from paramgraph_kit.explore.figures import pool_comparison as pool_comparison
 from paramgraph_kit.explore.figures import pool_timeline as pool_timeline
 from paramgraph_kit.explore.page import page as page
 from paramgraph_kit.explore.page import to_html as to_html

@@ -137,7 +137,9 @@ class Explorer:
         return View(self._headed(says), pool_chart(series, says) if series else "")
 
     def memory_figure(self) -> Any:
-        """Pools over time as an interactive plotly figure; needs plotly."""
+        """Pools over time as an interactive plotly figure, those of several steps side by side; needs plotly."""
+        if len(self.steps) > 1:
+            return figures.pool_comparison(self.steps)
         return figures.pool_timeline(self.trace.pool_events, self.trace.source)
 
     def to_html(self, path: str | os.PathLike[str], *, title: str | None = None) -> Path:

@@ -7,9 +7,9 @@ from typing import Any
 
 from paramgraph_kit.explore.charts import COLOURS
 from paramgraph_kit.explore.names import bytes_text
-from paramgraph_kit.explore.pools import ReadingLike, pool_series
+from paramgraph_kit.explore.pools import PoolSeries, ReadingLike, pool_series
 from paramgraph_kit.trace.errors import UnsupportedError
-from paramgraph_kit.trace.model import PoolEvent, Source
+from paramgraph_kit.trace.model import PoolEvent, Source, Trace
 from paramgraph_kit.trace.wording import one_line
 
 _PLOTLY_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
@@ -35,7 +35,7 @@ def memory_growth(runs: Mapping[str, Sequence[ReadingLike]], source: Source, *, 
     """
     if which not in _WHICH:
         raise UnsupportedError(f"memory_growth: unknown reading {which!r}; use {', '.join(_WHICH)}")
-    figure = _figure(f"Memory {which}, after each call", source)
+    figure = _figure(f"Memory {which}, after each call", source.label())
     for n, (name, readings) in enumerate(runs.items()):
         values = [int(getattr(reading, which)) for reading in readings]
         labels = [one_line(reading.label) for reading in readings]
@@ -65,14 +65,56 @@ def pool_timeline(events: Iterable[PoolEvent], source: Source) -> Any:
     Examples:
         >>> pool_timeline(trace.pool_events, trace.source)  # doctest: +SKIP
     """
-    figure = _figure("Device memory by pool", source)
-    for n, pool in enumerate(pool_series(events)):
+    figure = _figure("Device memory by pool", source.label())
+    series = pool_series(events)
+    _add_pools(figure, series, [pool.name for pool in series])
+    figure.update_xaxes(title="allocator event")
+    return figure
+
+
+def pool_comparison(steps: Mapping[str, Trace]) -> Any:
+    """The pools of several traces side by side, on one axis of bytes: no graphs, graph trees, parameterized.
+
+    Returns:
+        A ``plotly.graph_objects.Figure``.
+
+    Raises:
+        UnsupportedError: plotly is missing.
+
+    Examples:
+        >>> pool_comparison({"graph trees": trees, "parameterized": ours})  # doctest: +SKIP
+    """
+    labels = dict.fromkeys(trace.source.label() for trace in steps.values())
+    figure = _figure("Device memory by pool, side by side", "; ".join(labels))
+    series = {name: pool_series(trace.pool_events) for name, trace in steps.items()}
+    # One colour for one pool, wherever it is, and one entry of the legend.
+    names = list(dict.fromkeys(pool.name for pools in series.values() for pool in pools))
+    shown: set[str] = set()
+    width = 1 / max(1, len(series))
+    for n, (name, pools) in enumerate(series.items()):
+        axis = "" if n == 0 else str(n + 1)
+        _add_pools(figure, pools, names, xaxis=f"x{axis}", shown=shown)
+        domain = [n * width, (n + 1) * width - (0.02 if n + 1 < len(series) else 0)]
+        figure.update_layout({f"xaxis{axis}": {"domain": domain, "title": one_line(name), "anchor": "y"}})
+    return figure
+
+
+def _add_pools(
+    figure: Any, series: Iterable[PoolSeries], names: Sequence[str], *, xaxis: str = "x", shown: set[str] | None = None
+) -> None:
+    """Envelope and live bytes of each pool; ``shown`` are the legend's entries so far, if they are shared."""
+    for pool in series:
+        n = names.index(pool.name)
         colour, dash = COLOURS[n % len(COLOURS)], _PLOTLY_DASHES[n % len(_PLOTLY_DASHES)]
-        for name, values, fill in (("reserved", pool.reserved, None), ("live", pool.live, "tozeroy")):
+        for what, values, fill in (("reserved", pool.reserved, None), ("live", pool.live, "tozeroy")):
+            label = f"{one_line(pool.name)}, {what}"
             figure.add_scatter(
                 x=pool.times,
                 y=values,
-                name=f"{one_line(pool.name)}, {name}",
+                xaxis=xaxis,
+                name=label,
+                legendgroup=label,
+                showlegend=shown is None or label not in shown,
                 mode="lines",
                 fill=fill,
                 line={"color": colour, "dash": dash, "shape": "hv", "width": 0.5 if fill else 2},
@@ -82,18 +124,18 @@ def pool_timeline(events: Iterable[PoolEvent], source: Source) -> Any:
                 ],
                 hovertemplate="event %{x}: %{customdata[0]}%{customdata[1]}",
             )
-    figure.update_xaxes(title="allocator event")
-    return figure
+            if shown is not None:
+                shown.add(label)
 
 
-def _figure(title: str, source: Source) -> Any:
+def _figure(title: str, source: str) -> Any:
     try:
         import plotly.graph_objects as go
     except ImportError:
         raise UnsupportedError("figures need plotly; pip install paramgraph_kit[lab]") from None
     figure = go.Figure()
     figure.update_layout(
-        title={"text": title, "subtitle": {"text": source.label().replace("<", "&lt;")}},
+        title={"text": title, "subtitle": {"text": source.replace("<", "&lt;")}},
         template="plotly_white",
         hovermode="x unified",
         height=420,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from paramgraph_kit.explore import Explorer
 from paramgraph_kit.explore.steps import NOTHING, comparison
 from paramgraph_kit.trace import PoolEvent, Trace
@@ -54,3 +56,23 @@ def test_an_explorer_of_steps_says_what_changed() -> None:
     assert str(explorer.changes()) in explorer._repr_mimebundle_()["text/plain"]
     # AND the single views are those of the last step
     assert explorer.trace.title == "ours"
+
+
+def test_memory_of_the_steps_is_drawn_side_by_side_on_one_axis() -> None:
+    # GIVEN the story, of which two steps know their memory WHEN drawn
+    pytest.importorskip("plotly")
+    figure = Explorer(story()).memory_figure()
+    # THEN each step has an axis of its own for events, all share the one of bytes, and a pool has one colour
+    assert [figure.layout[axis].title.text for axis in ("xaxis", "xaxis2", "xaxis3")] == list(story())
+    assert {line.yaxis for line in figure.data} <= {None, "y"}
+    pools = [(line.name, line.xaxis, line.showlegend) for line in figure.data]
+    assert pools == [
+        ("default, reserved", "x2", True),
+        ("default, live", "x2", True),
+        ("graph trees, reserved", "x2", True),
+        ("graph trees, live", "x2", True),
+        ("default, reserved", "x3", False),
+        ("default, live", "x3", False),
+    ]
+    assert figure.data[0].line.color == figure.data[4].line.color
+    assert max(figure.data[2].y) == 100 << 20
