@@ -182,7 +182,8 @@ class _Watch:
                     # From another thread the interruption arrives a moment later, who knows where.
                     return threading.get_ident() == places.thread and not places.is_inside(frame)
 
-                with at_most(left, may_raise), observer:
+                # Under a mode Dynamo would give up compiled functions for ever; eagerly every operation has its line.
+                with at_most(left, may_raise), torch.compiler.set_stance("force_eager"), observer:
                     result = run(self.function, args, kwargs)
                     if inspect.iscoroutine(result):
                         result.close()  # nobody will wait for it

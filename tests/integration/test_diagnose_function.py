@@ -270,6 +270,28 @@ def test_what_was_not_looked_at_is_said() -> None:
         assert found.notes[0].endswith(f"a {function.__name__}, which nothing has run: give what runs it")
 
 
+def test_a_compiled_part_is_seen_line_by_line_and_still_compiles_afterwards() -> None:
+    # GIVEN a function with a compiled part that has not been called yet
+    torch._dynamo.reset()
+
+    def part(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        return y[y > 0]
+
+    compiled = pgk.compile(part)
+    x = torch.ones(4, device=DEVICE)
+    # WHEN diagnosed THEN the line is the one inside
+    failure = pgk.diagnose(lambda: compiled(x)).failure
+    assert failure.code == "dynamic-shape"
+    assert failure.frame is not None
+    assert failure.frame.text == "return y[y > 0]"
+    # and afterwards it compiles as if nothing had been
+    assert pgk.report(compiled).rows == ()
+    compiled(x)
+    assert pgk.report(compiled).rows
+    torch._dynamo.reset()
+
+
 def test_where_only_a_library_runs_the_line_is_that_of_the_call() -> None:
     x = torch.ones(2, device=DEVICE)
     failure = pgk.diagnose(torch.nonzero, x).failure
