@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from paramgraph_kit.trace.model import Failure
 from paramgraph_kit.trace.wording import failure_text, one_line
 
 MOST_LINES = 12  # of one failure
+WIDTH = 100
 
 
 class Diagnosis:
@@ -51,11 +53,11 @@ class Diagnosis:
 
     def __str__(self) -> str:
         parts = [self.heading] if self.heading else []
-        parts += [failure_text(failure, most=MOST_LINES - bool(self.state)) for failure in self.failures]
+        now = textwrap.wrap(one_line(self.state), WIDTH, initial_indent="  now    ", subsequent_indent=" " * 9)
+        parts += [failure_text(failure, most=MOST_LINES - len(now)) for failure in self.failures]
         if self.notes:
             parts.append("\n".join(f"  note   {one_line(note)}" for note in self.notes))
-        text = "\n\n".join(parts)
-        return f"{text}\n  now    {one_line(self.state)}" if self.state else text
+        return "\n".join(["\n\n".join(parts), *now])
 
     def __repr__(self) -> str:
         if len(self.failures) != 1:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
+from paramgraph_kit._diagnosis import Diagnosis
 from paramgraph_kit.doctor.aftermath import CaptureError
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace import ParamgraphError
@@ -41,6 +42,14 @@ def failed(**options: Any) -> BaseException:
     raise AssertionError("the capture did not fail")
 
 
+def now(found: Diagnosis) -> str:
+    """What the text of a diagnosis says of the process, its lines joined."""
+    lines = str(found).splitlines()
+    assert max(map(len, lines)) <= 100
+    first = next(n for n, line in enumerate(lines) if line.startswith("  now    "))
+    return " ".join(line[9:] for line in lines[first:])
+
+
 def usable() -> None:
     """Random numbers, the stream, memory and the next capture are as ever."""
     assert pgk.cuda.current_stream() == pgk.cuda.default_stream()
@@ -58,9 +67,9 @@ def test_a_failed_capture_leaves_three_things_and_the_diagnosis_names_them() -> 
     # WHEN explained THEN the cause is told, and what state the process is in
     found = pgk.diagnose(error)
     assert found.codes == ("sync-item",)
-    last = str(found).splitlines()[-1]
+    last = now(found)
     assert last.startswith(
-        "  now    the current stream is still the one that captured; the random generator still believes in the capture"
+        "the current stream is still the one that captured; the random generator still believes in the capture"
     )
     if DEVICE.type == "sim":  # on a GPU it may be unknown what torch's allocator waits for
         assert "; the allocator still waits for the end of the capture" in last
@@ -75,7 +84,7 @@ def test_repair_makes_the_process_usable_and_says_what_was_wrong(own_stream: boo
     # WHEN repaired THEN it says what was wrong, once, and all is usable
     assert len(pgk.diagnose.repair(error)) in ((3,) if DEVICE.type == "sim" else (2, 3))
     assert pgk.diagnose.repair(error) == ()
-    assert str(pgk.diagnose(error)).splitlines()[-1].endswith("in order: change the line and capture again")
+    assert now(pgk.diagnose(error)).endswith("in order: change the line and capture again")
     usable()
 
 
@@ -88,7 +97,7 @@ def test_a_capture_that_was_begun_by_hand_and_never_ended() -> None:
         with pytest.raises(RuntimeError) as caught:
             x.sum().item()
     # WHEN explained and repaired THEN both know of it
-    assert "a spoiled capture was never ended" in str(pgk.diagnose(caught.value))
+    assert "a spoiled capture was never ended" in now(pgk.diagnose(caught.value))
     assert pgk.diagnose.repair()[0] == "a spoiled capture was never ended"
     usable()
 
@@ -102,7 +111,7 @@ def test_where_only_a_new_process_helps_it_is_said(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(type(driver()), "left_behind", staticmethod(lost))
     # WHEN explained or repaired THEN both say so, in one line
     says = "the device answers only 'CUDA error: an illegal memory access was encountered': restart the kernel"
-    assert str(pgk.diagnose(cuda_error)).splitlines()[-1] == f"  now    {says}"
+    assert now(pgk.diagnose(cuda_error)) == says
     with pytest.raises(UnsupportedError, match=f"^{re.escape(says)}, nothing else helps$"):
         pgk.diagnose.repair()
     monkeypatch.undo()
