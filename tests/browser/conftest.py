@@ -109,15 +109,32 @@ def open_notebook(page: Page, lab: Lab) -> Callable[[str], None]:
 
 
 @pytest.fixture
-def run_all(page: Page) -> Callable[[], None]:
+def choose(page: Page) -> Callable[[str, str], None]:
+    """Choose an entry of a menu; a menu that JupyterLab closes while it still starts is opened again."""
+
+    def choose_it(menu: str, entry: str) -> None:
+        for _ in range(6):
+            try:
+                page.get_by_role("menuitem", name=menu, exact=True).click(timeout=5000)
+                page.locator(".lm-Menu").get_by_text(entry, exact=True).click(timeout=5000)
+            except playwright_errors().TimeoutError:
+                page.keyboard.press("Escape")
+                continue
+            return
+        pytest.fail(f"the menu {menu} did not offer {entry}")
+
+    return choose_it
+
+
+@pytest.fixture
+def run_all(page: Page, choose: Callable[[str, str], None]) -> Callable[[], None]:
     """Run all cells of the open notebook from the menu; returns when the first one has begun."""
 
     def run() -> None:
         page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status='idle']", timeout=2 * MINUTES)
         begun = page.locator(".jp-CodeCell .jp-InputPrompt").filter(has_text=re.compile(r"\[[\d*]+\]"))
         for _ in range(10):
-            page.get_by_role("menuitem", name="Run", exact=True).click()
-            page.get_by_text("Run All Cells", exact=True).click()
+            choose("Run", "Run All Cells")
             try:
                 begun.first.wait_for(timeout=5000)
             except playwright_errors().TimeoutError:  # the kernel was not connected yet, and nothing says so

@@ -88,14 +88,19 @@ export class App {
       this.source,
       this.live,
     );
-    this.top.style.setProperty("--height", `${this.state.get("height") || 560}px`);
     return this.top;
   }
 
   /** The traces have grown. */
   update() {
-    if (!this.step) return;
     const { step, counts } = this;
+    if (this.was !== step) {
+      this.selection = null;
+      this.highlighted = [];
+      this.past = [];
+      this.was = step;
+    }
+    this.top.style.setProperty("--height", `${this.state.get("height")}px`);
     counts["partitions"].textContent = step.partitions.length ? `${step.partitions.filter((p) => p.graphed).length}/${step.partitions.length}` : "";
     const nodes = step.captures.reduce((sum, c) => sum + c.n, 0);
     counts["graph"].textContent = nodes ? number(nodes) : "";
@@ -139,11 +144,7 @@ export class App {
   setStep(at) {
     const to = Math.min(Math.max(0, at), this.store.steps.length - 1);
     this.state.set("step", to);
-    this.selection = null;
-    this.highlighted = [];
-    this.past = [];
     this.update();
-    this.fillPanel();
     this.announce(`step ${to + 1} of ${this.store.steps.length}: ${this.step.name}`);
   }
 

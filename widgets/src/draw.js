@@ -17,7 +17,7 @@ export function paths(scene) {
     line(far, boxes[links[k]], boxes[links[k + 1]]);
   }
   for (let k = 0; k < scene.chain.length; k += 2) curve(chain, boxes[scene.chain[k]], boxes[scene.chain[k + 1]]);
-  return { near, far, chain };
+  return { near, far, chain, faint: Math.max(0.08, Math.min(0.6, 9000 / links.length)) };
 }
 
 function ends(a, b) {
@@ -80,7 +80,7 @@ function drawLines(context, lines, scale, colours) {
   const near = scale > 0.22;
   context.lineWidth = near ? Math.max(1.1, 0.8 / scale) : 0.7 / scale;
   context.strokeStyle = colours.edge;
-  context.globalAlpha = near ? 1 : 0.6;
+  context.globalAlpha = near ? 1 : lines.faint;
   context.stroke(near ? lines.near : lines.far);
   context.globalAlpha = 1;
   context.setLineDash([6, 5]);

@@ -34,16 +34,11 @@ function render({ model, el }) {
     });
   };
   const told = () => app.update();
-  model.on("change:_head", refresh);
-  model.on("change:_tail", refresh);
-  model.on("change:view", told);
-  model.on("change:step", told);
+  const heard = { _head: refresh, _tail: refresh, view: told, "step": told, height: told };
+  for (const [name, hear] of Object.entries(heard)) model.on(`change:${name}`, hear);
   return () => {
     cancelAnimationFrame(waiting);
-    model.off("change:_head", refresh);
-    model.off("change:_tail", refresh);
-    model.off("change:view", told);
-    model.off("change:step", told);
+    for (const [name, hear] of Object.entries(heard)) model.off(`change:${name}`, hear);
     app.close();
   };
 }
