@@ -108,6 +108,7 @@ class Diagnose:
             UnsupportedError: only a new process helps, or another capture is under way.
 
         Examples:
+            >>> left = diagnose.repair()  # "the current stream is still the one that captured", ...
             >>> diagnose.repair()
             ()
         """
