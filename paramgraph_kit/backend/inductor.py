@@ -31,8 +31,8 @@ _active: ContextVar[_Compilation | None] = ContextVar("paramgraph_compilation", 
 class _Compilation:
     """One FX graph on its way through Inductor."""
 
-    def __init__(self, graph: CompiledGraph, driver: Driver, options: Options) -> None:
-        self.graph, self.driver, self.options = graph, driver, options
+    def __init__(self, graph: CompiledGraph, driver: Driver, options: Options, seeds: frozenset[str]) -> None:
+        self.graph, self.driver, self.options, self.seeds = graph, driver, options, seeds
 
     def cudagraphify(
         self, model: Callable[[list[Any]], Any], static_input_idxs: Sequence[int], **meta: Any
@@ -45,6 +45,7 @@ class _Compilation:
             f"{self.graph.name} partition {number}",
             tuple(meta["constants"]),
             self.options,
+            host_seeds=[k for k, p in enumerate(meta["placeholders"]) if p.name in self.seeds],
         )
         self.graph.launchers.append(launcher)
         return launcher
@@ -85,7 +86,8 @@ def compile_with_inductor(
         graph = new_graph(phase)
         for reason in reasons_for(graph_module, driver.device.type):
             graph.refuse(reason)
-        token = _active.set(_Compilation(graph, driver, options))
+        seeds = host_seeds(graph_module)
+        token = _active.set(_Compilation(graph, driver, options, seeds))
         try:
             output = compile_inner(graph_module, inputs, **kwargs)
         finally:
@@ -95,6 +97,8 @@ def compile_with_inductor(
             saved = saved_by_partition(getattr(output, "source_code", "") or "", returned_to_the_caller())
             for number, launcher in enumerate(graph.launchers):
                 launcher.together = saved.get(number, frozenset())
+        if seeds and (graph.outside or not graph.launchers):
+            _give_seeds_on_the_host(output, [n.name for n in graph_module.graph.find_nodes(op="placeholder")], seeds)
         output._paramgraph = graph  # the registry holds it weakly: it lives as long as the compiled code
         return output
 
@@ -104,6 +108,36 @@ def compile_with_inductor(
             gm, list(example_inputs), inner_compile=inner, config_patches=dict(CONFIG)
         )
     return compiled
+
+
+_READS_SEEDS = ("_scaled_dot_product_efficient_attention_backward", "_efficient_attention_backward")
+
+
+def host_seeds(graph_module: torch.fx.GraphModule) -> frozenset[str]:
+    """Names of the placeholders that memory-efficient attention's backward takes for its random numbers.
+
+    Its forward returns them on the host, but on the device under capture, and where its backward is not captured it
+    reads them on the host: given one on the device it ends the process (torch 2.11).
+    """
+    nodes = [n for n in graph_module.graph.nodes if getattr(n.target, "__name__", "").startswith(_READS_SEEDS)]
+    return frozenset(
+        each.name
+        for node in nodes
+        for argument, each in zip(node.target._schema.arguments, node.args, strict=False)
+        if argument.name in ("philox_seed", "philox_offset") and each.op == "placeholder"
+    )
+
+
+def _give_seeds_on_the_host(output: Any, names: list[str], seeds: frozenset[str]) -> None:
+    """Let the compiled code itself, where it has launches outside of graphs, see what it sees without graphs."""
+    code, positions = output.current_callable, [k for k, name in enumerate(names) if name in seeds]
+
+    def call(inputs: list[Any]) -> Any:
+        for k in positions:
+            inputs[k] = inputs[k].cpu()
+        return code(inputs)
+
+    output.current_callable = call
 
 
 def _note_skips(graph: CompiledGraph, output: Any) -> None:

@@ -132,7 +132,12 @@ def capture_pair(
         if outputs[0] != outputs[1]:
             raise RefusedError(Reason("unstable-capture", "two captures returned different values"))
         owned = _owned(driver, recordings[0], constants)
-        words = classify(sides[0], sides[1], lambda v: _static_owner(v, owned, segments), driver.host_addresses())
+        words = classify(
+            sides[0],
+            sides[1],
+            lambda v: _static_owner(v, owned, segments, driver.knows_address),
+            driver.host_addresses(),
+        )
     except BaseException:
         for recording in recordings:
             driver.discard(recording)
@@ -257,8 +262,10 @@ def _owned(driver: Driver, recording: Recording, constants: Sequence[torch.Tenso
     return recording.static_ranges + [(*driver.storage_of(t), "constant of the model") for t in mine]
 
 
-def _static_owner(value: int, owned: Sequence[tuple[int, int, str]], segments: _Segments) -> str | None:
-    if value not in segments:
+def _static_owner(
+    value: int, owned: Sequence[tuple[int, int, str]], segments: _Segments, known: Callable[[int], bool]
+) -> str | None:
+    if value not in segments and not known(value):
         return None
     for address, nbytes, owner in owned:
         if address <= value < address + nbytes:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
+from paramgraph_kit.capture.unused import unused_bytes
 from paramgraph_kit.driver.api import RawAllocation, RawNode
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason, Word, WordKind
@@ -90,6 +91,7 @@ def classify(
     result = []
     for a, b in zip(first.nodes, second.nodes, strict=True):
         words = []
+        unused = _Unused((a, b), (first.contains, second.contains))
         for offset in range(0, len(a.parameters) - 7, 8):
             x, y = a.parameters[offset : offset + 8], b.parameters[offset : offset + 8]
             value_x, value_y = int.from_bytes(x, "little"), int.from_bytes(y, "little")
@@ -101,7 +103,10 @@ def classify(
                         Word(offset, WordKind.POINTER, *target, evidence="same allocation and offset in both captures")
                     )
                     continue
-                _refuse(a, offset, 8, "phantom memory of two different owners")
+                if unused.differs_only_there(offset, 8):
+                    words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_UNUSED))
+                else:
+                    _refuse(a, offset, 8, "phantom memory of two different owners")
             elif x == y:
                 if (in_x and indices[0].ever(value_x)) or (in_y and indices[1].ever(value_y)):
                     _refuse_stale(a, offset)
@@ -110,11 +115,12 @@ def classify(
                 words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=evidence))
             elif _harmless(value_x, in_x, is_host_address) and _harmless(value_y, in_y, is_host_address):
                 words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_LEFTOVER))
-            elif _is_padding(a):
-                words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_PADDING))
+            elif unused.differs_only_there(offset, 8):
+                words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_UNUSED))
             else:
                 _refuse(a, offset, 8, "no rule explains it")
-        if (tail := len(a.parameters) % 8) and a.parameters[-tail:] != b.parameters[-tail:] and not _is_padding(a):
+        tail = len(a.parameters) % 8
+        if not unused.differs_only_there(len(a.parameters) - tail, tail):
             _refuse(a, len(a.parameters) - tail, tail, "no rule explains it")
         result.append(tuple(words))
     return result
@@ -123,16 +129,23 @@ def classify(
 _LEFTOVER = "host addresses: bytes left over on the stack, which no kernel can read through"
 
 
-_PADDING = "differs, and is no address in both captures: bytes that ATen leaves uninitialised"
-_ATEN = "_ZN2at6native"  # how the names of ATen's own kernels begin
+_UNUSED = "differs, in bytes that the kernel does not read"
 
 
-def _is_padding(node: RawNode) -> bool:
-    """Whether a difference that is no pointer can only be padding or an unused array entry.
+class _Unused:
+    """The bytes of two nodes' parameters that mean nothing in either, found when they are asked for."""
 
-    ATen passes addresses as aligned pointers and nothing else that depends on time or on where memory lies.
-    """
-    return node.name.startswith(_ATEN)
+    def __init__(self, nodes: tuple[RawNode, RawNode], contains: tuple[Callable[[int], bool], ...]) -> None:
+        self._nodes, self._contains = nodes, contains
+        self._bytes: set[int] | None = None
+
+    def differs_only_there(self, offset: int, count: int) -> bool:
+        """Whether the two nodes' bytes from ``offset`` on are equal but for such."""
+        a, b = (node.parameters for node in self._nodes)
+        differing = {at for at in range(offset, offset + count) if a[at] != b[at]}
+        if differing and self._bytes is None:
+            self._bytes = set.intersection(*map(unused_bytes, self._nodes, self._contains))
+        return differing <= (self._bytes or set())
 
 
 def _harmless(value: int, in_phantom: bool, is_host_address: Callable[[int], bool]) -> bool:

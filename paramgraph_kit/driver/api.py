@@ -29,6 +29,7 @@ class RawNode:
     shared_bytes: int = 0
     position: int = 0  # when it was recorded; deps are an order, this is a time
     lowered_from: NodeKind | None = None
+    layout: tuple[tuple[int, int], ...] = ()  # (offset, size) of each parameter in the buffer, where it is known
     handle: Any = None  # the driver's own
 
 
@@ -107,6 +108,8 @@ class Driver(Protocol):
     current_stream: Callable[[], int]
     is_capturing: Callable[[], bool]  # whether the current stream captures, for somebody else
 
+    library_state: Callable[[], tuple[Any, ...]]  # switches that libraries choose kernels by and nobody else guards
+
     def source(self) -> Source:
         """The machine and versions, for labels."""
 
@@ -147,6 +150,9 @@ class Driver(Protocol):
 
     def live_segments(self) -> list[tuple[int, int]]:
         """(address, bytes) of every segment that the caching allocator holds now."""
+
+    def knows_address(self, value: int) -> bool:
+        """Whether a value is an address of memory that the device can read, the caching allocator's or not."""
 
     def host_addresses(self) -> Callable[[int], bool]:
         """A test for values that are addresses of host memory and of nothing that a kernel could read."""

@@ -47,8 +47,8 @@ def launch_function(
     """A function with the partition's own calling convention: a list that it empties in, a sequence out.
 
     ``executables`` has one for each stage. ``otherwise(inputs)`` takes calls that they were not captured for: other
-    scalars or alignments and, with ``layouts``, other sizes or strides. ``ungraphed(inputs)`` takes calls inside
-    somebody else's capture, which wants kernels of its own rather than a launch of ours.
+    scalars, alignments or switches of libraries and, with ``layouts``, other sizes or strides. ``ungraphed(inputs)``
+    takes calls inside somebody else's capture, which wants kernels of its own rather than a launch of ours.
     """
     scope: dict[str, Any] = {
         "address": driver.address_of,
@@ -61,6 +61,8 @@ def launch_function(
         "otherwise": otherwise,
         "ungraphed": ungraphed,
         "capturing": driver.is_capturing,
+        "libraries": driver.library_state,
+        "libraries_then": driver.library_state(),
         "state": state,
         "tables": state.tables,
         "acquire": state.lock.acquire,
@@ -148,6 +150,9 @@ def _guard(captured: Captured, scope: dict[str, Any], layouts: bool) -> list[str
     for k in captured.input_positions:
         if (alignment := _alignment(captured, k)) != ALIGNMENT:
             tests.append(f"a{k} & {2 * alignment - 1} != {alignment}")
+    # Triton's kernels and our own are what they are; a library chose its kernels by these.
+    if any(not node.name.startswith(("triton_", "pgk_")) for node in captured.recording.nodes):
+        tests.append("libraries() != libraries_then")
     rest = iter(captured.scalars)
     for k, spec in enumerate(captured.specs):
         if spec is None:

@@ -73,6 +73,7 @@ class Launcher:
     constants: Sequence[torch.Tensor] = ()
     options: Options = field(default_factory=Options)
     layouts: bool = False  # whether sizes and strides may differ between calls, with no number among the inputs to tell
+    host_seeds: Sequence[int] = ()  # inputs that ungraphed code reads on the host and a graph on the device
     together: frozenset[int] = frozenset()  # outputs that live and die as one: those saved for the backward
     variants: dict[tuple[Any, ...], Variant | None] = field(default_factory=dict)
     reasons: list[Reason] = field(default_factory=list)
@@ -97,6 +98,8 @@ class Launcher:
         """Find the executable for these inputs, or make it after running this call ungraphed."""
         if self.driver.is_capturing():  # somebody else's capture: be part of it, and map no memory meanwhile
             return self._ungraphed(inputs)
+        if any(inputs[k].device != self.driver.device for k in self.host_seeds):  # what gave them was ungraphed
+            return self._ungraphed(inputs)
         key = self._key(inputs)
         known = self.variants.get(key)
         if known is not None:
@@ -116,7 +119,8 @@ class Launcher:
             _capturing.release()
 
     def _key(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(self._tensor_key(x) if isinstance(x, torch.Tensor) else _scalar_key(x) for x in inputs)
+        found = (self._tensor_key(x) if isinstance(x, torch.Tensor) else _scalar_key(x) for x in inputs)
+        return (self.driver.library_state(), *found)
 
     def _tensor_key(self, x: torch.Tensor) -> Any:
         if x.device != self.driver.device or x.layout != torch.strided:
@@ -138,7 +142,7 @@ class Launcher:
             return self._ungraphed(inputs)
         dying = [k for k, spec in enumerate(specs) if spec is not None and _dies_here(inputs, k)]
         before = self.driver.random_position()
-        outputs = self.run(inputs)  # warm-up, and this call's result
+        outputs = self.run(self._as_ungraphed_code_wants(inputs))  # warm-up, and this call's result
         increment = self.driver.random_position() - before
         self.ungraphed_calls += 1
         try:
@@ -181,7 +185,12 @@ class Launcher:
 
     def _ungraphed(self, inputs: list[Any]) -> Any:
         self.ungraphed_calls += 1
-        return self.run(inputs)
+        return self.run(self._as_ungraphed_code_wants(inputs))
+
+    def _as_ungraphed_code_wants(self, inputs: list[Any]) -> list[Any]:
+        for k in self.host_seeds:
+            inputs[k] = inputs[k].cpu()
+        return inputs
 
     def _refuse(self, reason: Reason) -> None:
         if reason not in self.reasons:

@@ -422,3 +422,30 @@ def test_a_launch_leaves_only_its_outputs_allocated() -> None:
     assert DRIVER.memory()[0] - before == sum(t.untyped_storage().nbytes() for t in found)
     del found
     assert DRIVER.memory()[0] == before
+
+
+def test_what_libraries_choose_kernels_by_is_part_of_the_key() -> None:
+    # GIVEN a driver with a switch that Dynamo does not guard, and a function launched with it off
+    class Switched(SimDriver):
+        state = (False,)
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.library_state = lambda: self.state
+
+    switched = Switched()
+    launcher = launcher_of(lambda x: (x * 2,), driver=switched)
+    for _ in range(3):
+        launcher([moved(8)])
+    assert len(variants(launcher)) == 1
+    # WHEN it is switched on THEN the old graph is not launched: the call runs ungraphed and captures another
+    switched.state = (True,)
+    calls = launcher.ungraphed_calls
+    for _ in range(2):
+        assert_same(launcher([moved(8, seed=1)]), (moved(8, seed=1) * 2,))
+    assert launcher.ungraphed_calls == calls + 1
+    assert [v.state.launches for v in variants(launcher)] == [2, 1]
+    # AND switched back, the first is
+    switched.state = (False,)
+    launcher([moved(8)])
+    assert [v.state.launches for v in variants(launcher)] == [3, 1]

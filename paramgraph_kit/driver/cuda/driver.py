@@ -40,6 +40,7 @@ class CudaDriver:
         self.free: Callable[[int], None] = torch_name("_cuda_cudaCachingAllocator_raw_delete")
         self.current_stream: Callable[[], int] = partial(torch_name("_cuda_getCurrentRawStream"), index)
         self.is_capturing: Callable[[], bool] = torch_name("_cuda_isCurrentStreamCapturing")
+        self.library_state: Callable[[], tuple[Any, ...]] = _library_state()
 
     def __repr__(self) -> str:
         return f"CudaDriver({self.device})"
@@ -126,6 +127,10 @@ class CudaDriver:
         """(address, bytes) of every segment of the caching allocator."""
         return [(s["address"], s["total_size"]) for s in torch.cuda.memory_snapshot(include_traces=False)]
 
+    def knows_address(self, value: int) -> bool:
+        """Whether CUDA knows a value as an address."""
+        return is_device_address(value)
+
     def host_addresses(self) -> Callable[[int], bool]:
         """A test for addresses of this process's own readable memory that CUDA knows nothing of."""
         starts, ends = [], []
@@ -142,3 +147,17 @@ class CudaDriver:
             return i >= 0 and value < ends[i] and not is_device_address(value)
 
         return test
+
+
+def _library_state() -> Callable[[], tuple[Any, ...]]:
+    enabled, benchmark, deterministic = (
+        torch_name(f"_get_cudnn_{n}") for n in ("enabled", "benchmark", "deterministic")
+    )
+    accumulation, blas = torch_name("_get_cublas_allow_fp16_accumulation"), torch_name("_get_blas_preferred_backend")
+    precision = torch_name("_get_fp32_precision_getter")
+
+    def state() -> tuple[Any, ...]:
+        cudnn = enabled(), benchmark(), deterministic(), precision("cuda", "conv"), precision("cuda", "rnn")
+        return *cudnn, accumulation(), blas()
+
+    return state

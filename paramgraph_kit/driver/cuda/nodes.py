@@ -47,11 +47,7 @@ def read(graph: Any) -> list[RawNode]:
     Raises RefusedError for a node whose memory no parameter scan reaches.
     """
     handles = _nodes(graph)
-    kinds = [KINDS.get(call(cu.cuGraphNodeGetType, node)) for node in handles]
-    for node_kind in kinds:
-        if node_kind not in LAUNCHABLE:
-            name = node_kind.value if node_kind else "node of a kind this version does not know"
-            raise RefusedError(Reason("opaque-node", f"a {name} node cannot be given new addresses", operation=name))
+    kinds = check_kinds(graph)
     handles = [
         _lower(graph, node, kind) if kind in (NodeKind.MEMCPY, NodeKind.MEMSET) else node
         for node, kind in zip(handles, kinds, strict=True)
@@ -71,6 +67,16 @@ def read(graph: Any) -> list[RawNode]:
         node.lowered_from = kind if kind is not NodeKind.KERNEL else None
         result.append(node)
     return result
+
+
+def check_kinds(graph: Any) -> list[NodeKind]:
+    """The kind of every node; raises RefusedError for one whose memory no parameter scan reaches."""
+    kinds = [KINDS.get(call(cu.cuGraphNodeGetType, node)) for node in _nodes(graph)]
+    for kind in kinds:
+        if kind not in LAUNCHABLE:
+            name = kind.value if kind else "node of a kind this version does not know"
+            raise RefusedError(Reason("opaque-node", f"a {name} node cannot be given new addresses", operation=name))
+    return [kind for kind in kinds if kind is not None]
 
 
 def _nodes(graph: Any) -> list[Any]:
@@ -115,7 +121,15 @@ def _kernel(handle: Any) -> RawNode:
     block = (int(params.blockDimX), int(params.blockDimY), int(params.blockDimZ))
     data = _packed(int(params.extra)) if params.extra else _gathered(int(params.kernelParams or 0), layout, name)
     return RawNode(
-        NodeKind.KERNEL, name, data, (), grid, block, int(params.sharedMemBytes), handle=(handle, function, layout)
+        NodeKind.KERNEL,
+        name,
+        data,
+        (),
+        grid,
+        block,
+        int(params.sharedMemBytes),
+        layout=layout,
+        handle=(handle, function, layout),
     )
 
 

@@ -80,6 +80,7 @@ def record(
         phantom.pool = None
         phantom.range.rewind(mark)
     graph, result = _capture(run, phantom, stream, device, lambda _: nullcontext())
+    graph_nodes.check_kinds(cu.CUgraph(graph.raw_cuda_graph()))  # some kinds cannot even be cloned
     owned = Owned(call(cu.cuGraphClone, cu.CUgraph(graph.raw_cuda_graph())), cu.cuGraphDestroy)
     graph.reset()  # its hold on the pool ends here: the clone is ours
     return Recording(graph_nodes.read(owned.raw), allocations, result, owned)

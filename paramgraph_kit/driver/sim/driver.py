@@ -106,6 +106,7 @@ class SimDriver:
         self.address_of: Callable[[torch.Tensor], int] = torch.Tensor.data_ptr
         self.allocate: Callable[[int, int], int] = self._allocate
         self.current_stream: Callable[[], int] = _current_stream
+        self.library_state: Callable[[], tuple[Any, ...]] = tuple
         self.is_capturing: Callable[[], bool] = lambda: current_stream().capture is not None
         self.free: Callable[[int], None] = self._machine.allocator.free
 
@@ -247,6 +248,10 @@ class SimDriver:
             yield
         finally:
             allocator.listeners.remove(tell)
+
+    def knows_address(self, value: int) -> bool:
+        """Whether the simulated device has memory at an address."""
+        return self._machine.arena.is_mapped(value)
 
     @staticmethod
     def host_addresses() -> Callable[[int], bool]:

@@ -1,0 +1,102 @@
+"""Which bytes of a kernel's parameters nobody initialises and nobody reads.
+
+ATen passes structs by value whose arrays have room for 25 dimensions or 128 tensors and are filled as far as needed;
+what is behind that, and between fields, is whatever lay on the stack. It differs from capture to capture and means
+nothing. Only such bytes are named here: a word that differs anywhere else may be an address in disguise or a number
+that changes from call to call, in ATen's kernels as in all others. (Layouts: torch 2.11 to
+2.13, ATen/cuda/detail: OffsetCalculator.cuh, IntegerDivider.cuh, TensorInfo.cuh, PhiloxCudaStateRaw.cuh; Shape.cu.)
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from paramgraph_kit.driver.api import RawNode
+
+ATEN = "_ZN2at6native"  # how the names of ATen's own kernels begin
+DIMENSIONS = 25  # room in OffsetCalculator and TensorInfo
+_SIZES = 4 + 12 * DIMENSIONS  # of an OffsetCalculator: int dims, IntDivider sizes_[25]
+_STRIDES = 4 * DIMENSIONS  # for each of its tensors
+_TENSOR_INFO = {8 + 2 * 4 * DIMENSIONS + 8: 8, 8 + 2 * 8 * DIMENSIONS + 8: 8}  # size: bytes of its pointer
+
+
+def unused_bytes(node: RawNode, is_pointer: Callable[[int], bool]) -> set[int]:
+    """Offsets of the bytes of ``node.parameters`` that mean nothing; ``is_pointer`` knows the capture's addresses."""
+    found: set[int] = set()
+    if not node.layout:
+        return found
+    inside = {at for offset, size in node.layout for at in range(offset, offset + size)}
+    found.update(at for at in range(len(node.parameters)) if at not in inside)
+    if not node.name.startswith(ATEN):
+        return found
+    for number, (start, size) in enumerate(node.layout):
+        data = node.parameters[start : start + size]
+        if size == 1 and _is_empty_functor(node.name, data[0]):
+            found.add(start)
+        if "PhiloxCudaState" in node.name and size in (24, 32):
+            flag = size - 8 if size == 32 else 20  # seed, offset, offset within the graph, bool captured
+            if data[flag] == 1:
+                found.update(range(start + flag + 1, start + size))
+        if "TensorInfo" in node.name and size in _TENSOR_INFO:
+            found.update(
+                range(start + _TENSOR_INFO[size], start + size)
+            )  # sizes, strides, dims: shapes, never addresses
+        if "CatArrayBatchedCopy" in node.name and number in (1, 2):
+            used = 8 * node.grid[1] if number == 1 else 0  # one pointer for each tensor of the batch; then shapes
+            found.update(range(start + used, start + size))
+        for first, last in _offset_calculators(data, is_pointer):
+            found.update(range(start + first, start + last))
+    return found
+
+
+def _is_empty_functor(name: str, byte: int) -> bool:
+    """Whether a parameter of one byte is a function object without members and not a number of that size."""
+    if "UnaryFunctor" in name or "Fill" in name:  # these hold one
+        return False
+    return "BinaryFunctor" in name or byte > 1  # a bool that was captured would be 0 or 1
+
+
+def _offset_calculators(data: bytes, is_pointer: Callable[[int], bool]) -> list[tuple[int, int]]:
+    """Where OffsetCalculators lie in a struct: known by dividers whose magic numbers are right.
+
+    All that they hold is made of sizes and strides. How many tensors one is for shows in what follows it.
+    """
+    found: list[tuple[int, int]] = []
+    at = 0
+    while at + _SIZES + _STRIDES <= len(data):
+        if not _is_calculator(data, at):
+            at += 4
+            continue
+        end = at + _SIZES + _STRIDES
+        for tensors in range(1, 9):
+            behind = at + _SIZES + _STRIDES * tensors
+            field = -(-behind // 8) * 8
+            if behind > len(data):
+                break
+            if (field + 8 <= len(data) and is_pointer(int.from_bytes(data[field : field + 8], "little"))) or (
+                behind + _SIZES <= len(data) and _is_calculator(data, behind)
+            ):
+                end = behind
+                break
+        found.append((at + 4, end))
+        at = end
+    return found
+
+
+def _is_calculator(data: bytes, at: int) -> bool:
+    (dims,) = struct.unpack_from("<i", data, at)
+    return 1 <= dims <= DIMENSIONS and all(
+        _divides(*struct.unpack_from("<III", data, at + 4 + 12 * d)) for d in range(dims)
+    )
+
+
+def _divides(divisor: int, magic: int, shift: int) -> bool:
+    """Whether these are the numbers with which ATen's IntDivider divides by ``divisor``.
+
+    >>> _divides(24, 1431655766, 5), _divides(24, 1431655765, 5)
+    (True, False)
+    """
+    if not 1 <= divisor < 1 << 31 or shift != (divisor - 1).bit_length():
+        return False
+    return magic == ((1 << 32) * ((1 << shift) - divisor)) // divisor + 1
