@@ -24,7 +24,7 @@ from paramgraph_kit.bench.table import markdown
 
 COMMAND = (sys.executable, "-m", "paramgraph_kit.bench")
 READY = "ready to be timed"
-TURNS = 9
+TURNS = 7
 LIMIT_S = 900  # for one workload in one mode, its turn waited for included
 
 
