@@ -93,7 +93,8 @@ def compile_with_inductor(
         finally:
             _active.reset(token)
         _note_skips(graph, output)
-        if phase == "forward":
+        # With tensors on one storage, this attention's backward takes another way where it is not captured.
+        if phase == "forward" and not _has(graph_module, _SHARES_STORAGE):
             saved = saved_by_partition(getattr(output, "source_code", "") or "", returned_to_the_caller())
             for number, launcher in enumerate(graph.launchers):
                 launcher.together = saved.get(number, frozenset())
@@ -119,13 +120,24 @@ def host_seeds(graph_module: torch.fx.GraphModule) -> frozenset[str]:
     Its forward returns them on the host, but on the device under capture, and where its backward is not captured it
     reads them on the host: given one on the device it ends the process (torch 2.11).
     """
-    nodes = [n for n in graph_module.graph.nodes if getattr(n.target, "__name__", "").startswith(_READS_SEEDS)]
+    nodes = [n for n in graph_module.graph.nodes if _name_of(n).startswith(_READS_SEEDS)]
     return frozenset(
         each.name
         for node in nodes
         for argument, each in zip(node.target._schema.arguments, node.args, strict=False)
         if argument.name in ("philox_seed", "philox_offset") and each.op == "placeholder"
     )
+
+
+_SHARES_STORAGE = ("_scaled_dot_product_efficient_attention", "_efficient_attention_forward")
+
+
+def _has(graph_module: torch.fx.GraphModule, names: tuple[str, ...]) -> bool:
+    return any(_name_of(n).startswith(names) for n in graph_module.graph.nodes)
+
+
+def _name_of(node: torch.fx.Node) -> str:
+    return str(getattr(node.target, "__name__", ""))
 
 
 def _give_seeds_on_the_host(output: Any, names: list[str], seeds: frozenset[str]) -> None:

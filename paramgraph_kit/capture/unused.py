@@ -47,6 +47,8 @@ def unused_bytes(node: RawNode, is_pointer: Callable[[int], bool]) -> set[int]:
             found.update(range(start + used, start + size))
         for first, last in _offset_calculators(data, is_pointer):
             found.update(range(start + first, start + last))
+            if "ReduceOp" in node.name and last - first == _SIZES + _STRIDES - 4:
+                found.update(_calculator_of_a_number(node.parameters, start + last, is_pointer))
     return found
 
 
@@ -55,6 +57,22 @@ def _is_empty_functor(name: str, byte: int) -> bool:
     if "UnaryFunctor" in name or "Fill" in name:  # these hold one
         return False
     return "BinaryFunctor" in name or byte > 1  # a bool that was captured would be 0 or 1
+
+
+def _calculator_of_a_number(data: bytes, at: int, is_pointer: Callable[[int], bool]) -> range:
+    """A reduction to one number has its output's OffsetCalculator, for two tensors, behind its input's: 0 dimensions.
+
+    Nothing in it is filled. What follows are the addresses of source and destination.
+    """
+    end = at + _SIZES + 2 * _STRIDES
+    field = -(-end // 8) * 8
+    if len(data) < field + 8 or data[at : at + 4] != bytes(4) or not is_pointer(_word(data, field)):
+        return range(0)
+    return range(at + 4, end)
+
+
+def _word(data: bytes, at: int) -> int:
+    return int.from_bytes(data[at : at + 8], "little")
 
 
 def _offset_calculators(data: bytes, is_pointer: Callable[[int], bool]) -> list[tuple[int, int]]:
@@ -74,7 +92,7 @@ def _offset_calculators(data: bytes, is_pointer: Callable[[int], bool]) -> list[
             field = -(-behind // 8) * 8
             if behind > len(data):
                 break
-            if (field + 8 <= len(data) and is_pointer(int.from_bytes(data[field : field + 8], "little"))) or (
+            if (field + 8 <= len(data) and is_pointer(_word(data, field))) or (
                 behind + _SIZES <= len(data) and _is_calculator(data, behind)
             ):
                 end = behind

@@ -69,6 +69,19 @@ def test_two_calculators_in_a_row_are_both_found() -> None:
     assert found == set(range(68, 468)) | set(range(472, 972))
 
 
+def test_a_reduction_to_one_number_has_an_empty_calculator_behind_its_input_s() -> None:
+    # GIVEN the struct of a sum over everything: no dimension is left for the output, and source and destination follow
+    struct_of = bytes(range(72)) + calculator((5,), 1) + struct.pack("<i", 0) + b"\xa5" * 500
+    struct_of += b"\x77" * (-len(struct_of) % 8) + struct.pack("<QQ", PHANTOM, PHANTOM + 512)
+    name = ATEN + "13reduce_kernelILi512ELi1ENS0_8ReduceOpIfE"
+    # WHEN asked THEN both are named, and what is before, between and behind is not
+    expected = set(range(76, 476)) | set(range(480, 980))
+    assert unused_bytes(node(name, struct_of), is_pointer) == expected
+    # AND without an address behind it, or with dimensions that are no calculator's, only the first is
+    for broken in (struct_of[:-16] + bytes(16), struct_of[:476] + b"\x01" + struct_of[477:]):
+        assert unused_bytes(node(name, broken), is_pointer) == set(range(76, 476))
+
+
 def test_numbers_that_only_resemble_a_calculator_are_none() -> None:
     # GIVEN the same bytes with one magic number off by one
     data = bytearray(calculator((24, 7), 1))
