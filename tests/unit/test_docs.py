@@ -1,0 +1,33 @@
+"""What docs/launcher.md lists is what there is."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from paramgraph_kit.launch.launcher import Options
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "launcher.md").read_text()
+LAYERS = ("backend", "capture", "driver", "launch", "partition")
+
+
+def test_every_reason_that_a_report_can_give_is_explained() -> None:
+    # GIVEN the codes in the source of the layers that refuse
+    sources = [path.read_text() for layer in LAYERS for path in (ROOT / "paramgraph_kit" / layer).rglob("*.py")]
+    given = {
+        code for text in sources for code in re.findall(r'(?:Reason\(\s*|return )"([a-z]+(?:-[a-z]+)+)"\s*,', text)
+    }
+    assert len(given) > 20
+    # WHEN looked up in the table THEN each has its row, and no row is of a code that there is not
+    rows = [line for line in PAGE.splitlines() if line.startswith("| `") and not line.startswith("| `options")]
+    explained = {code for row in rows for code in re.findall(r"`([a-z]+(?:-[a-z]+)+)`", row.split("|")[1])}
+    assert explained == given
+
+
+def test_every_option_is_documented_with_its_default() -> None:
+    # GIVEN the options WHEN looked up THEN each has its row
+    assert re.findall(r"^\| `(patching|stages|select)` ", PAGE, re.MULTILINE) == ["patching", "stages", "select"]
+    assert {field.name for field in fields(Options)} == {"patching", "stages", "select"}
+    assert f"({Options().stages})" in PAGE
