@@ -19,22 +19,40 @@ Operation = Callable[[Tensor], Tensor]
 
 
 def child_graph(x: Tensor) -> Tensor:
-    """Launch another graph: in a capture it becomes a node of the kind child graph."""
+    """Run another graph: in a capture, where no graph may be launched (status 900), as a child graph node."""
     if not x.is_cuda:
         return x * 2
     inner = _inner(x.shape, x.device)
     inner.x.copy_(x)
-    if torch.cuda.is_current_stream_capturing():  # torch's own replay refuses to be captured
-        _succeeded(_libcuda().cuGraphLaunch(ctypes.c_void_p(inner.graph.raw_cuda_graph_exec()), _stream()))
+    if torch.cuda.is_current_stream_capturing():
+        from cuda.bindings import driver as cu
+
+        from paramgraph_kit.driver.cuda.calls import call
+
+        child = cu.CUgraph(inner.graph.raw_cuda_graph())
+        _append(lambda graph, before: call(cu.cuGraphAddChildGraphNode, graph, before, len(before), child))
     else:
         inner.graph.replay()
     return inner.y.clone()
 
 
+def _append(make: Callable[[Any, list[Any]], Any]) -> None:
+    """Add the node that ``make(graph, before)`` makes to the capture under way, behind what is there."""
+    from cuda.bindings import driver as cu
+
+    from paramgraph_kit.driver.cuda.calls import call
+
+    stream = cu.CUstream(torch.cuda.current_stream().cuda_stream)
+    _, _, graph, before, _, count = call(cu.cuStreamGetCaptureInfo, stream)
+    node = make(graph, list(before)[:count])
+    replace = cu.CUstreamUpdateCaptureDependencies_flags.CU_STREAM_SET_CAPTURE_DEPENDENCIES
+    call(cu.cuStreamUpdateCaptureDependencies, stream, [node], None, 1, int(replace))
+
+
 class _Inner:
     def __init__(self, shape: torch.Size, device: torch.device) -> None:
         self.x = torch.zeros(shape, device=device)
-        self.graph = torch.cuda.CUDAGraph()
+        self.graph = torch.cuda.CUDAGraph(keep_graph=True)
         with torch.cuda.graph(self.graph):
             self.y = self.x * 2
 
@@ -52,18 +70,17 @@ def conditional_node(x: Tensor) -> Tensor:
 
     from paramgraph_kit.driver.cuda.calls import call
 
-    stream = cu.CUstream(torch.cuda.current_stream().cuda_stream)
-    _, _, graph, before, _, count = call(cu.cuStreamGetCaptureInfo, stream)
-    context = call(cu.cuCtxGetCurrent)
-    params = cu.CUgraphNodeParams()
-    params.type = cu.CUgraphNodeType.CU_GRAPH_NODE_TYPE_CONDITIONAL
-    params.conditional.handle = call(cu.cuGraphConditionalHandleCreate, graph, context, 0, 0)
-    params.conditional.type = cu.CUgraphConditionalNodeType.CU_GRAPH_COND_TYPE_IF
-    params.conditional.size = 1
-    params.conditional.ctx = context
-    node = call(cu.cuGraphAddNode, graph, before, None, count, params)
-    replace = cu.CUstreamUpdateCaptureDependencies_flags.CU_STREAM_SET_CAPTURE_DEPENDENCIES
-    call(cu.cuStreamUpdateCaptureDependencies, stream, [node], None, 1, int(replace))
+    def add(graph: Any, before: list[Any]) -> Any:
+        context = call(cu.cuCtxGetCurrent)
+        params = cu.CUgraphNodeParams()
+        params.type = cu.CUgraphNodeType.CU_GRAPH_NODE_TYPE_CONDITIONAL
+        params.conditional.handle = call(cu.cuGraphConditionalHandleCreate, graph, context, 0, 0)
+        params.conditional.type = cu.CUgraphConditionalNodeType.CU_GRAPH_COND_TYPE_IF
+        params.conditional.size = 1
+        params.conditional.ctx = context
+        return call(cu.cuGraphAddNode, graph, before, None, len(before), params)
+
+    _append(add)
     return x * 2
 
 
