@@ -110,8 +110,9 @@ def cells(path: Path) -> None:
     notebook = json.loads(path.read_text(encoding="utf-8"))
     scope: dict[str, Any] = {"__name__": "__main__"}
     for number, cell in enumerate((c for c in notebook["cells"] if c["cell_type"] == "code"), 1):
-        source, name = "".join(cell["source"]), f"<{path.stem} cell {number}>"
-        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)  # for diagnoses
+        # Named as IPython names a cell: diagnoses then take it for the user's code, and quote its lines.
+        source, name = "".join(cell["source"]), f"<ipython-input-{number}-{path.stem}>"
+        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
         exec(compile(source, name, "exec"), scope)
         print(f"cell {number} ok", flush=True)
 

@@ -33,7 +33,7 @@ def write(folder: Path, notebook: dict[str, Any]) -> Path:
 
 
 def test_there_is_a_first_notebook() -> None:
-    assert ALL[0].name.startswith("01_")
+    assert ALL[0].name.startswith("00_")
 
 
 @pytest.mark.parametrize("path", ALL, ids=lambda p: p.name)
