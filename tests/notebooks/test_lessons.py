@@ -18,6 +18,10 @@ import pytest
 from scripts import notebooks
 
 FIRST = notebooks.FOLDER / "01_broken_to_parameterized.ipynb"
+START = "00_start_here"
+FAILURES = "02_capture_failures"
+MEMORY = "03_memory_pools"
+COVERAGE = "05_partitions_and_coverage"
 
 
 def run_broken(folder: Path, path: Path, before: str, after: str) -> subprocess.CompletedProcess[str]:
@@ -38,6 +42,12 @@ def run_broken(folder: Path, path: Path, before: str, after: str) -> subprocess.
     )
 
 
+def first_failure(result: subprocess.CompletedProcess[str]) -> int:
+    """The first cell that failed, which must be the one that makes the claim (nbval counts code cells from 0)."""
+    assert result.returncode == 1, result.stdout + result.stderr
+    return min(int(number) for number in re.findall(r"^FAILED \S*::Cell (\d+)", result.stdout, re.M))
+
+
 @pytest.mark.parametrize(
     ("before", "after", "cell"),
     [
@@ -52,14 +62,60 @@ def run_broken(folder: Path, path: Path, before: str, after: str) -> subprocess.
     ],
 )
 def test_lesson_that_is_no_longer_true_fails(tmp_path: Path, before: str, after: str, cell: int) -> None:
-    # GIVEN the first notebook with the subject of one of its claims taken away
+    # GIVEN the lesson from broken to parameterized with the subject of one of its claims taken away
 
     # WHEN
     result = run_broken(tmp_path, FIRST, before, after)
 
-    # THEN the cell that makes the claim is the first to fail (nbval counts code cells from 0)
-    assert result.returncode == 1, result.stdout + result.stderr
-    assert min(int(number) for number in re.findall(r"^FAILED \S*::Cell (\d+)", result.stdout, re.M)) == cell
+    # THEN
+    assert first_failure(result) == cell
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "cell"),
+    [
+        pytest.param(START, 'torch.compile(model, backend="paramgraph")', "model", 2, id="start: nothing is compiled"),
+        pytest.param(START, "if y.max().item() > 3.0:", "if True:", 6, id="start: nothing to diagnose"),
+        pytest.param(FAILURES, "h[h > 0].sum()", "h.relu().sum()", 2, id="failures: the size is known"),
+        pytest.param(FAILURES, "torch.where(h > 0, h, 0.0)", "h", 2, id="failures: the fix gives other numbers"),
+        pytest.param(
+            FAILURES,
+            "    return (x @ w) * torch.tensor([0.5, 2.0] * 32, device=device)",
+            "    return (x @ w) * factors",
+            3,
+            id="failures: made before the capture",
+        ),
+        pytest.param(
+            FAILURES,
+            "y = x * 2\n    z = x @ w\n    return y, z",
+            "y = x * 2\n    z = x @ w\n    cuda.current_stream().wait_stream(side)\n    return y, z",
+            4,
+            id="failures: the stream is joined",
+        ),
+        pytest.param(FAILURES, ", error_if_nonfinite=True", "", 5, id="failures: one problem instead of two"),
+        pytest.param(FAILURES, "x * random.random()", "x * torch.rand((), device=device)", 6, id="failures: random"),
+        pytest.param(
+            MEMORY, "graph, pool=pool)", "graph, pool=pool or shared)", 1, id="memory: frozen graphs share a pool"
+        ),
+        pytest.param(
+            MEMORY, "second.replay()\nfirst.replay()", "first.replay()\nsecond.replay()", 3, id="memory: order"
+        ),
+        pytest.param(MEMORY, "return fast\n", "return frozen(layer)\n", 4, id="memory: frozen, not parameterized"),
+        pytest.param(MEMORY, "compiled[call % 8](x)", "compiled.append(compiled[0](x))", 6, id="memory: results kept"),
+        pytest.param(COVERAGE, "h.mean().cpu()", "h.mean()", 2, id="coverage: no detour"),
+        pytest.param(COVERAGE, "h[h > 0].mean()", "h.mean()", 3, id="coverage: no graph break"),
+        pytest.param(COVERAGE, "h.sum() / (h > 0).sum()", "h.mean()", 5, id="coverage: the fix gives other numbers"),
+        pytest.param(COVERAGE, "for rows in (8, 16, 8, 16):", "for rows in (8, 8):", 6, id="coverage: one shape"),
+    ],
+)
+def test_workshop_that_is_no_longer_true_fails(tmp_path: Path, name: str, before: str, after: str, cell: int) -> None:
+    # GIVEN a notebook of the workshop with the subject of one of its claims taken away
+
+    # WHEN
+    result = run_broken(tmp_path, notebooks.FOLDER / f"{name}.ipynb", before, after)
+
+    # THEN
+    assert first_failure(result) == cell
 
 
 def test_nothing_else_in_a_copy_fails(tmp_path: Path) -> None:
