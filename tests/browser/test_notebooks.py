@@ -56,7 +56,8 @@ def test_notebook_runs_in_jupyterlab(
     assert all(state.strip("[]: ").isdigit() for state in cell_states(page)), cell_states(page)
     assert page.locator(".jp-OutputArea-output[data-mime-type*='error']").count() == 0
     assert "Error displaying widget" not in page.inner_text(".jp-Notebook")
-    assert page.locator(".jp-OutputArea .js-plotly-plot .main-svg").count() > 0
+    figures = path.read_text(encoding="utf-8").count('"application/vnd.plotly.v1+json"')
+    assert page.locator(".jp-OutputArea .js-plotly-plot:has(.main-svg)").count() == figures
 
 
 @pytest.mark.parametrize("path", notebooks.notebooks(), ids=lambda p: p.stem)
