@@ -14,12 +14,13 @@ from paramgraph_kit._verbs import device as device
 from paramgraph_kit._verbs import diagnose as diagnose
 from paramgraph_kit._verbs import explore as explore
 from paramgraph_kit._verbs import load as load
+from paramgraph_kit._verbs import parameterize as parameterize
 from paramgraph_kit._verbs import report as report
 from paramgraph_kit._verbs import save as save
 from paramgraph_kit._verbs import watch as watch
 from paramgraph_kit._version import __version__ as __version__
 
-__all__ = ["compile", "cuda", "device", "diagnose", "explore", "load", "report", "save", "watch"]
+__all__ = ["compile", "cuda", "device", "diagnose", "explore", "load", "parameterize", "report", "save", "watch"]
 
 
 def __getattr__(name: str) -> Any:

@@ -70,6 +70,41 @@ def compile(model: Any, **options: Any) -> Any:  # noqa: A001 - the verb that to
     return torch.compile(model, backend=paramgraph, options=options or None)
 
 
+def parameterize(fn: Any, *examples: Any, **options: Any) -> Any:
+    """A callable in the place of ``fn`` that is launched from graphs at any addresses, without torch.compile.
+
+    Like ``torch.cuda.make_graphed_callables``, but inputs are not copied, outputs are ordinary tensors, and each new
+    set of shapes, plain values and switches is traced and captured by itself. Forward and backward run the kernels
+    that eager runs; activations are kept even where eager checkpoints them, and a backward has no backward. The first
+    call of each runs ungraphed and captures. What cannot be traced (a value that the host needs, an assignment to an
+    attribute) runs as it is, with the reason in ``report(callable)``. What else ``fn`` does on the host, such as
+    printing, is done while tracing only.
+
+    Args:
+        fn: a function or a module on ``device()``. Its parameters and buffers, and those of modules that it names,
+            are inputs: they may move. It takes and returns tensors and plain values, in lists, tuples and dicts.
+        examples: positional arguments to trace with now, without running anything; left out, the first call traces.
+        options: as for ``compile``.
+
+    Raises:
+        UnsupportedError: ``fn`` cannot be called or is compiled already, or an unknown option.
+        DeviceMismatchError: a module that was never moved to the device.
+
+    Examples:
+        >>> import torch
+        >>> x = torch.ones(2, 3, device=device())
+        >>> double = parameterize(lambda x: x * 2, x)
+        >>> [double(x).sum().item() for _ in range(2)]
+        [12.0, 12.0]
+        >>> report(double)
+        Report(1 of 1 partitions graphed, 1 of 1 kernels in graphs)
+    """
+    from paramgraph_kit.backend import make_options
+    from paramgraph_kit.backend.parameterized import parameterize as make
+
+    return make(fn, examples, make_options(options))
+
+
 def report(model: Any = None) -> Report:
     """What was graphed of a compiled model, what was not and why, and what it costs.
 

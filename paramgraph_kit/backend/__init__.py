@@ -42,6 +42,11 @@ def paramgraph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **settin
     return compile_for_simulator(gm, example_inputs, new_graph, target, options, number)
 
 
+def new_number() -> int:
+    """The next number of a compiled function, which names its graphs."""
+    return next(_numbers)
+
+
 def make_options(given: dict[str, Any] | None) -> Options:
     """``Options`` from a dictionary; raises UnsupportedError for a name or a value that there is not."""
     names = [f.name for f in fields(Options)]

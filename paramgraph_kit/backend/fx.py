@@ -35,6 +35,7 @@ def compile_fx_graph(
     device_type: str | None = None,
     number: int | None = None,
     observe: Observe | None = None,
+    partition_fn: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
     """Compile a Dynamo graph, forward and backward, passing each graphed region through ``wrap``.
 
@@ -46,6 +47,7 @@ def compile_fx_graph(
         device_type: the device whose work may be graphed; by default that of ``driver.select``.
         number: names the compiled graphs ("forward 3"); by default a count of this process.
         observe: called once for each compiled graph with its name and its split, ungraphed regions included.
+        partition_fn: decides what the forward saves for the backward; by default what Inductor takes.
     """
     kind = device_type if device_type is not None else _selected_device_type()
     index = next(_numbers) if number is None else number
@@ -67,7 +69,7 @@ def compile_fx_graph(
         fw_compiler=compiler("forward"),
         bw_compiler=compiler("backward"),
         inference_compiler=compiler("inference"),
-        partition_fn=torch_name("min_cut_rematerialization_partition"),
+        partition_fn=partition_fn or torch_name("min_cut_rematerialization_partition"),
         keep_inference_input_mutations=True,
     )(gm, example_inputs)
     return compiled

@@ -94,7 +94,7 @@ def compile_with_inductor(
             _active.reset(token)
         _note_skips(graph, output)
         # With tensors on one storage, this attention's backward takes another way where it is not captured.
-        if phase == "forward" and not _has(graph_module, _SHARES_STORAGE):
+        if phase == "forward" and not shares_storage(graph_module):
             saved = saved_by_partition(getattr(output, "source_code", "") or "", returned_to_the_caller())
             for number, launcher in enumerate(graph.launchers):
                 launcher.together = saved.get(number, frozenset())
@@ -132,8 +132,9 @@ def host_seeds(graph_module: torch.fx.GraphModule) -> frozenset[str]:
 _SHARES_STORAGE = ("_scaled_dot_product_efficient_attention", "_efficient_attention_forward")
 
 
-def _has(graph_module: torch.fx.GraphModule, names: tuple[str, ...]) -> bool:
-    return any(_name_of(n).startswith(names) for n in graph_module.graph.nodes)
+def shares_storage(graph_module: torch.fx.GraphModule) -> bool:
+    """Whether there is an attention in it whose backward looks at which tensors share a storage."""
+    return any(_name_of(n).startswith(_SHARES_STORAGE) for n in graph_module.graph.nodes)
 
 
 def _name_of(node: torch.fx.Node) -> str:

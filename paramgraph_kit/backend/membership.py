@@ -45,6 +45,9 @@ class Model:
         self._names = {(code.co_filename, code.co_name) for code in self.codes}
 
     def _add(self, model: Any) -> None:
+        if getattr(type(model), "_paramgraph_owner", False):  # what parameterize returned: its graphs name it
+            self.modules.add(id(model))
+            return
         if isinstance(model, torch.nn.Module):
             for module in model.modules():
                 self.modules.add(id(module))

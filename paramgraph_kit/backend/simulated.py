@@ -22,6 +22,7 @@ def compile_for_simulator(
     driver: Driver,
     options: Options,
     number: int,
+    partition_fn: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
     """Compile a Dynamo graph for the simulated device; ``new_graph(phase)`` registers each FX graph."""
     graphs: dict[str, CompiledGraph] = {}
@@ -50,7 +51,13 @@ def compile_for_simulator(
         return launcher
 
     compiled = compile_fx_graph(
-        gm, example_inputs, wrap, device_type=driver.device.type, number=number, observe=observe
+        gm,
+        example_inputs,
+        wrap,
+        device_type=driver.device.type,
+        number=number,
+        observe=observe,
+        partition_fn=partition_fn,
     )
 
     def call(*args: Any) -> Any:

@@ -130,6 +130,11 @@ NAMES: dict[str, TorchName] = {
         TorchName("torch.utils._python_dispatch:TorchDispatchMode", ("2.11", "2.13"), "every operation as it runs"),
         TorchName("torch._dynamo.utils:graph_break_reasons", ("2.11", "2.13"), "why a function became several graphs"),
         TorchName("torch._dynamo.backends.common:aot_autograd", ("2.11", "2.13"), "forward and backward FX graphs"),
+        TorchName("torch._functorch.partitioners:default_partition", ("2.11", "2.13"), "save what eager saves"),
+        TorchName(
+            "torch._subclasses.fake_tensor:FakeTensorMode", ("2.11", "2.13"), "tracing a function without running it"
+        ),
+        TorchName("torch._guards:tracing", ("2.11", "2.13"), "to ask which results of a forward are the caller's"),
         TorchName(
             "torch._functorch.partitioners:min_cut_rematerialization_partition",
             ("2.11", "2.13"),
