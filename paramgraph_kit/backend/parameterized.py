@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import is_
 from typing import Any
 
 import torch
@@ -58,6 +59,7 @@ class Parameterized:
         self._members = members_of(fn)
         self._specs: list[pytree.TreeSpec] = []
         self._traces: dict[Any, _Traced | None] = {}
+        self._last: tuple[list[Any], Any, _Traced | None] = [], None, None
         self._refused: list[CompiledGraph] = []
         functools.update_wrapper(self, fn, updated=())
 
@@ -87,21 +89,26 @@ class Parameterized:
             own = len(tensors)
             tensors += [x for x in leaves if isinstance(x, torch.Tensor)]
             try:
-                key = self._key(leaves, spec, tensors)
+                values = [x for x in leaves if not isinstance(x, torch.Tensor)] + self._members.values()
+                state = (_global_state(), list(map(_tensor_key, tensors)), _sharing(tensors), spec)
+                # As in the last call? Equal is not enough for values (0.0 and -0.0), and hashing all takes long.
+                last_values, last_state, traced = self._last
+                if len(values) == len(last_values) and all(map(is_, values, last_values)) and state == last_state:
+                    return traced, tensors
+                key = self._key(values, *state)
                 traced = self._traces[key] if key in self._traces else self._trace(key, leaves, spec, tensors, own)
+                self._last = values, state, traced
             except RefusedError as refusal:
                 self._note(refusal.reason)
                 traced = None
         return traced, tensors
 
-    def _key(self, leaves: Sequence[Any], spec: pytree.TreeSpec, tensors: Sequence[torch.Tensor]) -> Any:
+    def _key(self, values: list[Any], switches: Any, tensors: list[Any], sharing: Any, spec: pytree.TreeSpec) -> Any:
         number = next((n for n, known in enumerate(self._specs) if known == spec), -1)
         if number < 0:
             number = len(self._specs)
-            self._specs.append(spec)
-        values = tuple([_value_key(x) for x in leaves if not isinstance(x, torch.Tensor)])
-        named = tuple([_value_key(x) for x in self._members.values()])
-        return number, values, named, _global_state(), tuple(map(_tensor_key, tensors)), _sharing(tensors)
+            self._specs.append(spec)  # which not every torch can hash
+        return number, tuple(map(_value_key, values)), switches, tuple(tensors), sharing
 
     def _trace(
         self, key: Any, leaves: Sequence[Any], spec: pytree.TreeSpec, tensors: Sequence[torch.Tensor], own: int
