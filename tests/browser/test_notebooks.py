@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Callable
@@ -44,15 +45,21 @@ def test_notebook_runs_in_jupyterlab(
 
     # WHEN all cells are run from the menu
     run_all()
+    page.wait_for_timeout(1000)
+    stored = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    codes = sum(cell["cell_type"] == "code" for cell in stored)
+    idle = page.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']")
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
+        # Stored outputs have counts too, and cells are drawn late: so all of them, and a kernel that has nothing to do.
         states = cell_states(page)
-        if all(state.strip("[]: ").isdigit() for state in states):
+        if len(states) == codes and all(state.strip("[]: ").isdigit() for state in states) and idle.count():
             break
         page.wait_for_timeout(500)
 
     # THEN every cell has run, none failed, and each picture and figure is drawn
     pictures(page, repository, path.stem)
+    assert len(cell_states(page)) == codes
     assert all(state.strip("[]: ").isdigit() for state in cell_states(page)), cell_states(page)
     assert page.locator(".jp-OutputArea-output[data-mime-type*='error']").count() == 0
     assert "Error displaying widget" not in page.inner_text(".jp-Notebook")
