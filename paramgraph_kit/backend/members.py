@@ -12,17 +12,20 @@ import types
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import is_
 from typing import Any
 
 import torch
 from torch import nn
 
-from paramgraph_kit.trace.errors import ParamgraphError, RefusedError
+from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
 
 # Values that a trace takes as they are: part of its key, and constants in its graphs.
 PLAIN = (int, float, bool, complex, str, bytes, type(None), torch.dtype, torch.device, torch.memory_format, torch.Size,
          enum.Enum)  # fmt: skip
+
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,27 +41,38 @@ class Members:
     ]  # plain values that are attributes or globals: ``eps``, ``training``
     cells: tuple[types.CellType, ...]  # plain values in closures
 
+    hooks: tuple[dict[int, Any], ...]  # of the modules; the keys are unique in the process
+    children: tuple[dict[str, Any], ...]
+    globals: tuple[tuple[dict[str, Any], str], ...]  # that hold modules
+    closures: tuple[types.CellType, ...]  # that hold modules
+    parts: tuple[Any, ...]  # what was in these three
+    owners: tuple[dict[str, Any], ...]  # of parameters and buffers
+    count: int  # of these, None included
+
     def values(self) -> list[Any]:
-        """Today's plain values, which a trace has baked in."""
-        return [owner.get(key) for owner, key in self.settings] + [cell.cell_contents for cell in self.cells]
+        """Today's plain values and hooks, which a trace has baked in."""
+        values = [owner.get(key) for owner, key in self.settings] + [cell.cell_contents for cell in self.cells]
+        return values + [number for hooks in self.hooks for number in hooks]
 
-    def tensors(self) -> list[torch.Tensor]:
-        """Today's parameters and buffers, each object once.
-
-        Raises:
-            ParamgraphError: one that was traced has been taken away, or has been tied or untied since.
-        """
-        values = [owner.get(key) for owner, key in self.places]
+    def tensors(self) -> list[torch.Tensor] | None:
+        """Today's parameters and buffers, each object once; None if the modules are made of other parts now."""
+        parts = [child for children in self.children for child in children.values()]
+        parts += [owner.get(key) for owner, key in self.globals] + [cell.cell_contents for cell in self.closures]
+        if sum(map(len, self.owners)) != self.count or len(parts) != len(self.parts):
+            return None
+        if not all(map(is_, parts, self.parts)):
+            return None
         last = -1
         found: list[torch.Tensor] = []
-        for name, value, source in zip(self.names, values, self.sources, strict=True):
+        for (owner, key), source in zip(self.places, self.sources, strict=True):
+            value = owner.get(key)
             if not isinstance(value, torch.Tensor):
-                raise ParamgraphError(f"{name!r} of the parameterized module is gone: call pgk.parameterize again")
+                return None
             if source > last:
                 found.append(value)
                 last = source
             elif value is not found[source]:
-                raise ParamgraphError(f"{name!r} of the parameterized module is tied no more: parameterize it again")
+                return None
         return found
 
 
@@ -77,13 +91,14 @@ def members_of(fn: Any) -> Members:
     if isinstance(function, types.FunctionType):
         for cell in function.__closure__ or ():
             with contextlib.suppress(ValueError):  # named in the function, but not yet bound
-                found.add(cell.cell_contents)
                 if isinstance(cell.cell_contents, PLAIN):
                     found.cells.append(cell)
+                elif found.add(cell.cell_contents):
+                    found.closures.append(cell)
         scope = {
             name: function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__
         }
-        found.add(scope)
+        found.globals += [(function.__globals__, name) for name, value in scope.items() if found.add(value)]
         found.settings += [(function.__globals__, name) for name, value in scope.items() if isinstance(value, PLAIN)]
     return found.members()
 
@@ -95,18 +110,22 @@ class _Named:
         self.modules: dict[int, tuple[str, nn.Module]] = {}
         self.settings: list[tuple[dict[str, Any], str]] = []
         self.cells: list[types.CellType] = []
+        self.globals: list[tuple[dict[str, Any], str]] = []
+        self.closures: list[types.CellType] = []
 
-    def add(self, value: Any) -> None:
+    def add(self, value: Any) -> bool:
+        """Take the modules in a value; False if there are none."""
         if isinstance(value, list | tuple):
-            for each in value:
-                self.add(each)
-        elif isinstance(value, dict):
-            self.add(list(value.values()))
-        elif isinstance(value, nn.Module) and not isinstance(value, torch.jit.ScriptModule):
-            for path, module in value.named_modules():
-                if id(module) not in self.modules:
-                    self.modules[id(module)] = path, module
-                    self.note(module.__dict__)
+            return sum(self.add(each) for each in value) > 0  # of all, not up to the first
+        if isinstance(value, dict):
+            return self.add(list(value.values()))
+        if not isinstance(value, nn.Module) or isinstance(value, torch.jit.ScriptModule):
+            return False
+        for path, module in value.named_modules():
+            if id(module) not in self.modules:
+                self.modules[id(module)] = path, module
+                self.note(module.__dict__)
+        return True
 
     def note(self, attributes: dict[str, Any]) -> None:
         self.settings += [(attributes, name) for name, value in attributes.items() if isinstance(value, PLAIN)]
@@ -117,13 +136,33 @@ class _Named:
         for path, module in self.modules.values():
             for owner in (module._parameters, module._buffers):
                 for key, value in owner.items():
-                    if value is not None:
-                        names.append(f"{path}.{key}".lstrip("."))
-                        places.append((owner, key))
+                    if value is None:
+                        self.settings.append((owner, key))
+                        continue
+                    names.append(f"{path}.{key}".lstrip("."))
+                    places.append((owner, key))
         positions: dict[int, int] = {}
         sources = tuple(positions.setdefault(id(owner[key]), len(positions)) for owner, key in places)
         modules = tuple(module for _, module in self.modules.values())
-        return Members(modules, tuple(names), tuple(places), sources, tuple(self.settings), tuple(self.cells))
+        children = tuple(module._modules for module in modules)
+        parts: list[Any] = [child for each in children for child in each.values()]
+        parts += [owner[key] for owner, key in self.globals] + [cell.cell_contents for cell in self.closures]
+        owners = tuple(owner for module in modules for owner in (module._parameters, module._buffers))
+        return Members(
+            modules,
+            tuple(names),
+            tuple(places),
+            sources,
+            tuple(self.settings),
+            tuple(self.cells),
+            tuple(module.__dict__[kind] for module in modules for kind in _HOOKS),
+            children,
+            tuple(self.globals),
+            tuple(self.closures),
+            tuple(parts),
+            owners,
+            sum(map(len, owners)),
+        )
 
 
 @contextmanager

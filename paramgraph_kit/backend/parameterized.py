@@ -86,6 +86,11 @@ class Parameterized:
         leaves, spec = pytree.tree_flatten((args, kwargs))
         with _tracing:
             tensors = self._members.tensors()
+            if tensors is None:  # a part of a module was added, replaced or taken away
+                self._members = members_of(self._fn)
+                self._traces.clear()
+                self._last = [], None, None
+                tensors = self._members.tensors() or []
             own = len(tensors)
             tensors += [x for x in leaves if isinstance(x, torch.Tensor)]
             try:
