@@ -8,22 +8,18 @@ times and on the same two cores, because a machine's speed drifts by more than t
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import subprocess
 import sys
-import tempfile
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from paramgraph_kit.bench.table import markdown
+from paramgraph_kit.bench.turns import Child, turns
 
 COMMAND = (sys.executable, "-m", "paramgraph_kit.bench")
-READY = "ready to be timed"
 TURNS = 7
 LIMIT_S = 900  # for one workload in one mode, its turn waited for included
 
@@ -81,55 +77,18 @@ def _parent(options: argparse.Namespace) -> int:
     return 1 if wrong else 0
 
 
-class _Child:
-    """One workload in one mode, in a process that says when it is warm and waits for its turn to be timed."""
+class _Child(Child):
+    """One workload in one mode."""
 
     def __init__(self, name: str, mode: str) -> None:
-        self.row = {"workload": name, "mode": mode}
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - it lives as long as the child
-        self._process = subprocess.Popen(
-            [*COMMAND, "--child", name, mode],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-        )
-        self._limit = threading.Timer(LIMIT_S, self._process.kill)
-        self._limit.daemon = True
-        self._limit.start()
-
-    def wait_until_ready(self) -> None:
-        """Until it is warmed up or done with its turn, or has failed."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.strip() == READY:
-                return
-
-    def take_a_turn(self, steps: int, cores: str = "") -> None:
-        """Time so many steps, on these cores if any are given, if it still runs."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError, ValueError):  # it has failed: its result will say so
-            print(steps, cores, file=self._process.stdin, flush=True)
-            self.wait_until_ready()
+        super().__init__([*COMMAND, "--child", name, mode], {"workload": name, "mode": mode}, LIMIT_S)
 
     def result(self) -> dict[str, Any]:
-        """No more turns: what it measured, or its error."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError, ValueError):
-            print(0, file=self._process.stdin, flush=True)
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        self._process.stdin = None
-        output, _ = self._process.communicate()
-        self._limit.cancel()
-        self._errors.seek(0)
-        text = self._errors.read().strip()
-        self._errors.close()
-        try:
-            return dict(json.loads(output.splitlines()[-1]))
-        except (IndexError, json.JSONDecodeError):
-            print(text[-2000:], file=sys.stderr)
-            return self.row | {"error": (text.splitlines() or ["no output"])[-1]}
+        """What it measured, or its error, which the terminal shows at length."""
+        row = super().result()
+        if "error" in row:
+            print(self.said[-2000:], file=sys.stderr)
+        return row
 
 
 def _source() -> dict[str, Any]:
@@ -144,14 +103,6 @@ def _child(name: str, mode: str) -> int:
     from paramgraph_kit.bench.workloads import proof_workloads
 
     cores: set[int] = set()
-
-    def turns() -> Iterator[int]:
-        print(READY, flush=True)
-        while (turn := sys.stdin.readline().split()) and turn[0] != "0":
-            cores.update(int(core) for core in "".join(turn[1:]).split(",") if core)
-            yield int(turn[0])
-            print(READY, flush=True)
-
     workload = next(w for w in proof_workloads() if w.name == name)
-    print(json.dumps(measure(workload, mode, turns(), cores)))
+    print(json.dumps(measure(workload, mode, turns(cores), cores)))
     return 0

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from paramgraph_kit.bench.corpus.table import markdown
+from paramgraph_kit.bench.turns import turns
 
 COMMAND = (sys.executable, "-m", "paramgraph_kit", "corpus")
 BAD = ("wrong", "missed", "failed")
@@ -215,7 +216,7 @@ def _child(name: str, device: str, how: str) -> int:
     case = next(case for case in corpus() if case.name == name)
     reason = missing(case, where)
     if how == "time":
-        timing.result_line(timing.skip(name, reason) if reason else timing.measure(case, where, timing.turns()))
+        timing.result_line(timing.skip(name, reason) if reason else timing.measure(case, where, turns(set())))
         return 0
     if reason:
         row: Row = {"status": "skipped", "error": reason}

@@ -12,68 +12,22 @@ import gc
 import json
 import math
 import os
-import subprocess
-import sys
-import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from paramgraph_kit.bench.turns import Child, turns
+
 MODES = ("no graphs", "graph trees", "paramgraph")
-READY = "ready to be timed"
 WARMUP = 8  # graph trees record in the second call of each size and replay from the third on
 Row = dict[str, Any]
 
 
-class Timed:
-    """One workload, in a process that says when all modes are warm and then takes turns."""
+class Timed(Child):
+    """One workload in all modes."""
 
     def __init__(self, command: Sequence[str], name: str, limit: float) -> None:
-        self._name = name
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - it lives as long as the child
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            env={"TORCHINDUCTOR_COMPILE_THREADS": "2"} | os.environ,
-        )
-        self._limit = threading.Timer(limit, self._process.kill)
-        self._limit.daemon = True
-        self._limit.start()
-        self._last = ""  # line that it printed
-
-    def wait_until_ready(self) -> None:
-        """Until it is warm or done with its turn, or has ended."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.strip() == READY:
-                return
-            self._last = line
-
-    def take_a_turn(self, steps: int) -> None:
-        """Time so many steps of each mode, if it still runs; 0 ends it."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has failed: its result will say so
-            print(steps, file=self._process.stdin, flush=True)
-            self.wait_until_ready()
-
-    def result(self) -> Row:
-        """No more turns: what it measured, or its error."""
-        self.take_a_turn(0)
-        status = self._process.wait()
-        self._limit.cancel()
-        self._errors.seek(0)
-        said = [line for line in self._errors.read().splitlines() if line.strip()]
-        for stream in (self._errors, self._process.stdout, self._process.stdin):
-            with contextlib.suppress(BrokenPipeError):
-                stream.close()  # type: ignore[union-attr]
-        try:
-            return dict(json.loads(self._last))
-        except (json.JSONDecodeError, TypeError, ValueError):
-            return {"workload": self._name, "error": said[-1] if said else f"exit status {status} and no output"}
+        super().__init__(command, {"workload": name}, limit, {"TORCHINDUCTOR_COMPILE_THREADS": "2"} | os.environ)
 
 
 def in_batches(
@@ -90,14 +44,6 @@ def in_batches(
                 child.take_a_turn(steps)
             rows.append(child.result())
         yield rows
-
-
-def turns() -> Iterator[int]:
-    """In the child: how many steps to time, each time that it is its turn."""
-    print(READY, flush=True)
-    while steps := int(sys.stdin.readline() or 0):
-        yield steps
-        print(READY, flush=True)
 
 
 def measure(case: Any, device: Any, turns: Iterator[int]) -> Row:
@@ -186,7 +132,7 @@ def started(command: Sequence[str], limit: float) -> Callable[[str], Timed]:
 
 def skip(name: str, reason: str) -> Row:
     """In the child: take no turns."""
-    for _ in turns():
+    for _ in turns(set()):
         pass
     return {"workload": name, "error": reason}
 
