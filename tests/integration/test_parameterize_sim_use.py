@@ -1,0 +1,105 @@
+"""pgk.parameterize on the simulated device in use: mistakes, copies, threads, compiled code around it, watching."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import threading
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+import paramgraph_kit as pgk
+from paramgraph_kit.trace.errors import DeviceMismatchError, UnsupportedError
+from tests.integration.test_parameterize_sim import equal, launches, randn, twins
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
+DEVICE = pgk.device()  # at import: before any test of this process runs a backward
+
+
+def test_mistakes_are_told_in_one_line() -> None:
+    model = nn.Linear(3, 3)
+    compiled = pgk.compile(lambda x: x)
+    for wrong, text in [
+        (3, "parameterize takes a function or a module, not a int"),
+        (compiled, "parameterize was given what torch.compile returned: pass the function or module itself"),
+        (
+            pgk.parameterize(model),
+            "parameterize was given what parameterize returned: pass the function or module itself",
+        ),
+    ]:
+        with pytest.raises(UnsupportedError) as error:
+            pgk.parameterize(wrong)
+        assert str(error.value) == text
+    with pytest.raises(UnsupportedError, match=r"unknown option 'fast'"):
+        pgk.parameterize(model, fast=True)
+    with pytest.raises(DeviceMismatchError, match=r"^'weight' of the parameterized module is on cpu, but graphs are"):
+        pgk.parameterize(model, torch.ones(1, 3))
+    moved = pgk.parameterize(model.to(DEVICE))
+    assert equal(moved(randn(1, 3, seed=0)), model(randn(1, 3, seed=0)))  # it was moved: all is well
+    del model.bias
+    with pytest.raises(AttributeError, match="no attribute 'bias'"):  # the user's own mistakes come out as they are
+        moved(randn(1, 3))
+    with pytest.raises(NameError, match="undefined"):
+        pgk.parameterize(lambda x: undefined(x))(randn(1))  # type: ignore[name-defined]  # noqa: F821
+
+
+def test_never_graphing_copies_and_what_is_left_behind() -> None:
+    # GIVEN a parameterized module, used, and a copy of it
+    model, _ = twins(lambda: nn.Linear(3, 3))
+    step = pgk.parameterize(model)
+    x = randn(2, 3)
+    for _ in range(2):
+        expected = step(x)
+    other = copy.deepcopy(step)
+    # THEN the copy wraps a copied module, and traces for itself
+    assert other.__wrapped__ is not model
+    assert equal(other(x), expected)
+    assert repr(other) == "Parameterized(Linear, 1 traces)"
+    assert launches(step) == 1
+    # AND select="never" runs the same code without graphs
+    never = pgk.parameterize(model, select="never")
+    assert equal([never(x), never(x)], [expected, expected])
+    assert launches(never) == 0
+    # AND neither inputs nor the module outlive their users
+    gone = [weakref.ref(x), weakref.ref(step), weakref.ref(model)]
+    del x, step, model, never, expected
+    gc.collect()
+    assert [ref() for ref in gone] == [None, None, None]
+
+
+def test_calls_in_compiled_code_and_from_two_threads() -> None:
+    # GIVEN a parameterized function called by a compiled one
+    step = pgk.parameterize(lambda x: x.sin() * 2)
+    torch._dynamo.reset()
+    outer = torch.compile(lambda x: step(x) + 1, backend="eager")
+    x = randn(5)
+    assert equal(outer(x), x.sin() * 2 + 1)
+    torch._dynamo.reset()
+    # WHEN two threads call it THEN both have their results
+    wrong: list[int] = []
+
+    def work() -> None:
+        for n in range(10):
+            mine = torch.full((5,), float(n)).to(DEVICE)
+            if not equal(step(mine), mine.sin() * 2):
+                wrong.append(n)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert launches(step) >= 19
+
+
+def test_watch_and_explore_take_it() -> None:
+    step = pgk.parameterize(lambda x: x.sin())
+    with pgk.watch() as trace:
+        for seed in range(3):
+            step(randn(3, seed=seed))
+    assert (len(trace.captures), len(trace.launches)) == (1, 2)
+    assert "1 partitions" in repr(pgk.explore(step))
