@@ -55,19 +55,36 @@ class _Aligned:
     """A partition with Inductor's own care for inputs that are less aligned than its kernels assume.
 
     Inductor leaves that to whoever takes over cudagraphify. Which inputs to watch shows at the first call.
+
+    Inductor also tunes a kernel again once another graph that has the same kernel is compiled, perhaps to other bits:
+    here each call uses what the first, which the capture follows, was tuned to.
     """
 
     def __init__(self, model: Callable[[list[Any]], Any], static: tuple[int, ...], mutated: tuple[int, ...]) -> None:
         self._model, self._static, self._mutated = model, static, mutated
         self._run: Callable[[list[Any]], Any] | None = None
+        self._tuned: list[tuple[Any, list[Any]]] = []  # kernels, and what each was tuned to
         self.checked: Sequence[int] = ()  # positions of inputs that are copied where they are not aligned
 
     def __call__(self, inputs: list[Any]) -> Any:
-        if self._run is None:
-            self.checked = check = torch_name("get_input_idxs_to_check")(inputs, self._static)
-            ordered = torch_name("OrderedSet")(self._mutated)
-            self._run = torch_name("align_inputs_from_check_idxs")(self._model, check, ordered)
-        return self._run(inputs)
+        if self._run is not None:
+            for kernel, launchers in self._tuned:
+                kernel.launchers = launchers
+            return self._run(inputs)
+        self.checked = check = torch_name("get_input_idxs_to_check")(inputs, self._static)
+        ordered = torch_name("OrderedSet")(self._mutated)
+        self._run = torch_name("align_inputs_from_check_idxs")(self._model, check, ordered)
+        outputs = self._run(inputs)
+        self._tuned = tuned_kernels(self._model)
+        return outputs
+
+
+def tuned_kernels(partition: Any) -> list[tuple[Any, list[Any]]]:
+    """The Triton kernels that a partition's generated code launches and that have been tuned, with their launchers."""
+    code, names = getattr(partition, "__code__", None), getattr(partition, "__globals__", {})
+    found = [names.get(name) for name in code.co_names] if code else []
+    kind = torch_name("CachingAutotuner")
+    return [(each, each.launchers) for each in found if isinstance(each, kind) and len(each.launchers) == 1]
 
 
 def compile_with_inductor(

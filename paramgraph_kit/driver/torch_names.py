@@ -118,6 +118,11 @@ NAMES: dict[str, TorchName] = {
         TorchName(
             "torch._inductor.async_compile:shutdown_compile_workers", ("2.11", "2.13"), "they hold CUDA contexts"
         ),
+        TorchName(
+            "torch._inductor.runtime.triton_heuristics:CachingAutotuner",
+            ("2.11", "2.13"),
+            "what a kernel was tuned to, in ``launchers``",
+        ),
         TorchName("torch._C:_storage_Use_Count", ("2.11", "2.13"), "whether anybody else holds an input's memory"),
         TorchName("torch._inductor.runtime.runtime_utils:cache_dir", ("2.11", "2.13"), "where generated code lies"),
         TorchName("torch._inductor:config", ("2.11", "2.13"), "the user's settings for partitions"),
