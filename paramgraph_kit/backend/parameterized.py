@@ -1,7 +1,8 @@
 """``pgk.parameterize``: a function or module, traced once by AOTAutograd and launched from graphs at any addresses.
 
 One aten operation is one kernel, the one that eager runs, forward and backward: the graphs of ``fx`` in the place of
-Inductor's. Nothing guards a traced function, so everything that its trace may depend on is in the key of the trace.
+Inductor's. (Tracing takes torch's own batch normalization where eager takes cuDNN's: the last bits may differ.)
+Nothing guards a traced function, so everything that its trace may depend on is in the key of the trace.
 """
 
 from __future__ import annotations

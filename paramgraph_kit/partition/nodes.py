@@ -94,8 +94,11 @@ def storage_keys(node: torch.fx.Node) -> set[int]:
 
 
 def is_random(node: torch.fx.Node) -> bool:
-    """Whether running ``node`` advances a random-number generator."""
-    return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
+    """Whether running ``node`` advances a random-number generator; attention's backward is given what was drawn."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
+        return False
+    return not any(argument.name in ("philox_seed", "rng_state") for argument in target._schema.arguments)
 
 
 def is_ordered(node: torch.fx.Node) -> bool:

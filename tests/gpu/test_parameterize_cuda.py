@@ -72,9 +72,11 @@ def train(
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_training_has_eagers_bits(case: str) -> None:
+def test_training_has_eagers_bits(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a module and its twin WHEN one is trained through graphs
     build, size, dtype = CASES[case]
+    if case == "convolutions":  # tracing decomposes batch normalization into torch's own kernels
+        monkeypatch.setattr(torch.backends.cudnn, "enabled", False)
     torch.manual_seed(0)
     model = build().to("cuda", dtype)
     twin = copy.deepcopy(model)
