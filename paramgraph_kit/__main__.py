@@ -36,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
     )
     which.add_argument("--list", action="store_true", help="one line for each class")
     commands.add_parser("bench", help="measure against no graphs and graph trees (needs a GPU)", add_help=False)
+    commands.add_parser("record", help="record the traces that this package ships (needs a GPU)", add_help=False)
     commands.add_parser("corpus", help="compare many small workloads with themselves ungraphed", add_help=False)
     return top
 
@@ -52,6 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from paramgraph_kit.bench import corpus_command
 
         return corpus_command.main(rest)
+    if options.command == "record":
+        from paramgraph_kit.bench.record import command as record
+
+        return record.main(rest)
     if rest:
         parser().error(f"unrecognized arguments: {' '.join(rest)}")
     try:

@@ -159,12 +159,13 @@ def watch(title: str = "watch") -> Iterator[Trace]:
 
 
 def explore(what: Any) -> Explorer:
-    """Look at a trace, a report or a compiled model: live in a notebook, text in a terminal.
+    """Look at a trace, a report, a compiled model or a captured ``CUDAGraph``: live in a notebook, text in a terminal.
 
     Shown inside ``with watch() as trace``, it follows what happens while the block still runs.
 
     Args:
         what: one of these, or ``{name: one of these, ...}``: steps to walk through, with what changed between them.
+            A graph that torch captured must be kept: ``torch.cuda.CUDAGraph(keep_graph=True)``.
 
     Raises:
         ParamgraphError: ``what`` is none of these.
@@ -219,6 +220,10 @@ def _trace_of(verb: str, what: Any) -> Trace:
     trace = getattr(what, "trace", None)
     if isinstance(trace, Trace):  # a report; asked for by shape, so that looking at a file needs no torch
         return trace
+    if hasattr(what, "capture_begin") and hasattr(what, "replay"):  # a CUDAGraph, torch's or its simulated twin
+        from paramgraph_kit.backend.tracing import trace_of_graph
+
+        return trace_of_graph(what)
     if what is None or isinstance(what, (str, os.PathLike)):
         hint = f"; {verb} a file with {verb}(load(path))" if what is not None else ""
         raise ParamgraphError(f"{verb} takes a trace, a report or a compiled model, not {what!r}{hint}")

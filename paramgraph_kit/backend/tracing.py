@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
+from paramgraph_kit.backend.lanes import lanes_of
 from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.capture.pair import Kind
 from paramgraph_kit.driver.api import RawNode
+from paramgraph_kit.driver.select import driver
 from paramgraph_kit.launch.launcher import Launcher, Variant
-from paramgraph_kit.trace.model import Allocation, Capture, Node, NodeKind, Partition, Reason, Role
+from paramgraph_kit.trace.model import Allocation, Capture, Node, NodeKind, Partition, Reason, Role, Trace
 
 NOT_CALLED = Reason("not-called", "not called yet: the first call captures it")
 KERNEL_ALIGNMENT = 16  # Inductor copies an input that is aligned less, where a kernel assumes more
@@ -78,7 +81,7 @@ def partitions_of(graphs: Iterable[CompiledGraph]) -> Iterator[tuple[Partition, 
 def capture_of(variant: Variant, number: int, partition: int) -> Capture:
     """One executable: nodes, edges, words, and where its memory comes from at launch."""
     nodes = variant.captured.recording.nodes
-    lanes = _lanes(nodes)
+    lanes = lanes_of([node.deps for node in nodes])
     return Capture(
         number,
         partition,
@@ -105,6 +108,27 @@ def capture_of(variant: Variant, number: int, partition: int) -> Capture:
     )
 
 
+def captured_graph(raw: Sequence[RawNode], number: int, partition: int) -> Capture:
+    """A graph that somebody else captured: nodes and edges. Words take two captures, and memory is its pool's."""
+    lanes = lanes_of([node.deps for node in raw])
+    nodes = tuple(
+        Node(n, x.kind, x.name, x.grid, x.block, x.shared_bytes, lanes[n], len(x.parameters)) for n, x in enumerate(raw)
+    )
+    return Capture(number, partition, nodes, tuple((before, n) for n, x in enumerate(raw) for before in x.deps), ())
+
+
+def trace_of_graph(graph: Any, title: str = "captured by hand") -> Trace:
+    """A ``CUDAGraph`` that somebody else captured, as a trace.
+
+    Raises:
+        UnsupportedError: nothing was captured into it, or it was not kept.
+    """
+    raw = driver().describe(graph)
+    kernels = sum(node.kind is NodeKind.KERNEL for node in raw)
+    partition = Partition(0, title, True, (), kernels)
+    return Trace(driver().source(), title, [partition], [captured_graph(raw, 0, 0)])
+
+
 def _allocations(variant: Variant) -> Iterator[Allocation]:
     captured = variant.captured
     placements = zip(captured.allocations, variant.plan.placements, strict=True)
@@ -118,19 +142,3 @@ def _allocations(variant: Variant) -> Iterator[Allocation]:
             ]
             name = f"output {returned[0]}" if returned else ""
         yield Allocation(index, placement.role, raw.size, placement.slot, placement.offset, raw.born, raw.died, name)
-
-
-def _lanes(nodes: Sequence[RawNode]) -> list[int]:
-    """A lane for each node: it goes on with that of a node it waits for, or opens one where that is taken."""
-    last: list[int] = []  # the newest node of each lane
-    lanes: list[int] = []
-    for index, node in enumerate(nodes):
-        free = [lanes[before] for before in node.deps if last[lanes[before]] == before]
-        if free:
-            lane = min(free)
-            last[lane] = index
-        else:
-            lane = len(last)
-            last.append(index)
-        lanes.append(lane)
-    return lanes

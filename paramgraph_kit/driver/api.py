@@ -133,6 +133,12 @@ class Driver(Protocol):
         the exception of a failed capture through after restoring stream, generator and pools.
         """
 
+    def describe(self, graph: Any) -> list[RawNode]:
+        """The nodes of a ``CUDAGraph`` that somebody else captured, as they are: nothing lowered, nothing refused.
+
+        Raises UnsupportedError where the graph was not kept, which ``CUDAGraph(keep_graph=True)`` asks for.
+        """
+
     def instantiate(
         self, recording: Recording, nodes: range, bindings: Sequence[Binding], slots: int, *, patching: str
     ) -> Executable:

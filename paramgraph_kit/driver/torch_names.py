@@ -123,6 +123,7 @@ NAMES: dict[str, TorchName] = {
             ("2.11", "2.13"),
             "what a kernel was tuned to, in ``launchers``",
         ),
+        TorchName("torch._inductor.cudagraph_trees:CUDAGraphNode", ("2.11", "2.13"), "to record what graph trees do"),
         TorchName("torch._C:_storage_Use_Count", ("2.11", "2.13"), "whether anybody else holds an input's memory"),
         TorchName("torch._inductor.runtime.runtime_utils:cache_dir", ("2.11", "2.13"), "where generated code lies"),
         TorchName("torch._inductor:config", ("2.11", "2.13"), "the user's settings for partitions"),

@@ -5,3 +5,4 @@ from __future__ import annotations
 from paramgraph_kit.ledger.ledger import HasMemory as HasMemory
 from paramgraph_kit.ledger.ledger import Ledger as Ledger
 from paramgraph_kit.ledger.ledger import Reading as Reading
+from paramgraph_kit.ledger.snapshots import Snapshots as Snapshots

@@ -23,6 +23,7 @@ from paramgraph_kit.trace.model import Origin as Origin
 from paramgraph_kit.trace.model import Partition as Partition
 from paramgraph_kit.trace.model import PoolAction as PoolAction
 from paramgraph_kit.trace.model import PoolEvent as PoolEvent
+from paramgraph_kit.trace.model import Proof as Proof
 from paramgraph_kit.trace.model import Reason as Reason
 from paramgraph_kit.trace.model import Role as Role
 from paramgraph_kit.trace.model import Source as Source

@@ -302,6 +302,13 @@ SCHEMA: dict[type, dict[str, _Codec]] = {
         "size": _Int(),
         "call": _Int(optional=True),
     },
+    model.Proof: {
+        "label": _Text(),
+        "tensors": _Int(),
+        "values": _Int(),
+        "differing": _Int(),
+        "largest": _Float(),
+    },
 }
 
 

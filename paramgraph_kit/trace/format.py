@@ -36,7 +36,7 @@ from paramgraph_kit.trace.columns import (
 )
 from paramgraph_kit.trace.errors import TraceError
 
-VERSION = 1
+VERSION = 2  # what is written; 1, which has no proofs, is read too
 MAX_BYTES = 128 * 1024 * 1024  # of JSON text; a capture of 2,000 nodes needs about one megabyte
 MAX_SLOTS = 65_536
 STRIPPED = "<stripped>"
@@ -47,9 +47,11 @@ _TABLES: dict[str, type] = {
     "launches": model.Launch,
     "failures": model.Failure,
     "pool_events": model.PoolEvent,
+    "proofs": model.Proof,
 }
+_SINCE = {"proofs": 2}  # tables that older versions lack
 _SOURCE = ("origin", "device", "driver", "torch", "python", "date")
-_KEYS = ("format", "version", "title", "source", "strings", "frames", *_TABLES)
+_KEYS = ("format", "version", "title", "source", "strings", "frames")
 # An absolute path (posix, home, drive) or the name of a Python file or notebook.
 _PATH = re.compile(r"(?<![\w.)\]>])(?:~|[A-Za-z]:)?[/\\][^\s\"',:;()<>|]+|[^\s\"'(<,:]+\.(?:py|ipynb)\b")
 
@@ -162,9 +164,9 @@ def _parse(packed: bytes) -> dict[str, Any]:
     if not isinstance(document, dict) or document.get("format") != "pgtrace":
         raise BadValueError("gzipped JSON, but not a trace; pass a file written by paramgraph_kit.save")
     version = document.get("version")
-    if type(version) is not int or version != VERSION:
+    if type(version) is not int or not 1 <= version <= VERSION:
         raise BadValueError(
-            f"format version {_one_line(version)}, but this paramgraph_kit reads version {VERSION}; "
+            f"format version {_one_line(version)}, but this paramgraph_kit reads versions 1 to {VERSION}; "
             "install the paramgraph_kit that wrote it, or record the trace again"
         )
     return document
@@ -172,7 +174,8 @@ def _parse(packed: bytes) -> dict[str, Any]:
 
 def _decode(document: dict[str, Any]) -> model.Trace:
     try:
-        expect_dict(document, "trace", _KEYS)
+        tables_of = {key: cls for key, cls in _TABLES.items() if _SINCE.get(key, 1) <= document["version"]}
+        expect_dict(document, "trace", (*_KEYS, *tables_of))
         source = _decode_source(document["source"])
         title = document["title"]
         if not isinstance(title, str):
@@ -182,7 +185,7 @@ def _decode(document: dict[str, Any]) -> model.Trace:
             if not isinstance(text, str):
                 raise BadValueError(f"strings[{row}]: expected text")
         tables.frames = decode_rows(model.Frame, document["frames"], tables, "frames")
-        rows = {key: decode_rows(cls, document[key], tables, key) for key, cls in _TABLES.items()}
+        rows = {key: decode_rows(cls, document[key], tables, key) for key, cls in tables_of.items()}
         for capture in rows["captures"]:
             _check_capture(capture)
     except BadValueError as error:

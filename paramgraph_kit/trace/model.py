@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 
 class Origin(StrEnum):
@@ -225,6 +226,34 @@ class PoolEvent:
     call: int | None = None  # which call of the workload, where the recorder knows
 
 
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A comparison of numbers that was really made: how many values, and how many of them differ in any bit."""
+
+    label: str  # what was compared with what: "replay against eager"
+    tensors: int
+    values: int
+    differing: int
+    largest: float | None = 0.0  # difference; None where one of two differing values is no finite number
+
+    @property
+    def equal(self) -> bool:
+        """Whether every bit is the same."""
+        return not self.differing
+
+    def text(self) -> str:
+        """The result in a few words.
+
+        >>> Proof("replay against eager", 2, 4096, 3, 0.25).text()
+        '3 of 4,096 values differ, by 0.25 at most'
+        """
+        count = f"{self.values:,} value" + ("s" if self.values != 1 else "")
+        if self.equal:
+            return f"equal, {count}" if self.values else "nothing to compare"
+        by = "not finite" if self.largest is None else f"by {self.largest:.3g} at most"
+        return f"{self.differing:,} of {count} differ, {by}"
+
+
 @dataclass(slots=True)
 class Trace:
     """Everything that was recorded, in order."""
@@ -236,6 +265,29 @@ class Trace:
     launches: list[Launch] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     pool_events: list[PoolEvent] = field(default_factory=list)
+    proofs: list[Proof] = field(default_factory=list)
+
+    def compare(self, label: str, got: Any, expected: Any) -> Proof:
+        """Compare numbers bit for bit now, keep the result in ``proofs``, and return it.
+
+        Args:
+            label: what is compared with what: "replay against eager".
+            got: a tensor, an array or a number, or lists, tuples and dicts of them; tensors on a device are read back.
+            expected: the same, of the same shapes and types.
+
+        Raises:
+            ParamgraphError: the two cannot be compared: other shapes, types or lengths.
+
+        Examples:
+            >>> trace = Trace(Source(Origin.SIMULATED, "simulated device", "-", "2.13.0", "3.11", "2026-11-20"))
+            >>> trace.compare("fixed against eager", [1.0, 2.0], [1.0, 2.5]).text()
+            '1 of 2 values differ, by 0.5 at most'
+        """
+        from paramgraph_kit.trace.comparing import compare
+
+        proof = compare(label, got, expected)
+        self.proofs.append(proof)
+        return proof
 
     def __repr__(self) -> str:
         return (

@@ -336,7 +336,7 @@ SMALL = t.Trace(
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (_set("version", 2), "format version 2, but this paramgraph_kit reads version 1"),
+        (_set("version", 3), "format version 3, but this paramgraph_kit reads versions 1 to 2"),
         (_set("version", True), "format version True"),
         (_set("format", "other"), "gzipped JSON, but not a trace"),
         (_set("launches", KeyError), "trace: misses launches"),

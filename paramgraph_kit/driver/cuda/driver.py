@@ -13,13 +13,15 @@ import torch
 from cuda.bindings import driver as cu
 from cuda.bindings import nvml
 
-from paramgraph_kit.driver.api import Binding, Recording
+from paramgraph_kit.driver.api import Binding, RawNode, Recording
 from paramgraph_kit.driver.cuda import aftermath, random
 from paramgraph_kit.driver.cuda.calls import call, is_device_address
+from paramgraph_kit.driver.cuda.describe import nodes_of
 from paramgraph_kit.driver.cuda.executable import CudaExecutable
 from paramgraph_kit.driver.cuda.record import CudaPhantom, record
 from paramgraph_kit.driver.cuda.recover import settle
 from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.trace.errors import UnsupportedError
 from paramgraph_kit.trace.model import Origin, Source
 
 
@@ -94,6 +96,16 @@ class CudaDriver:
         recording = record(run, phantom, self._stream, self._index, survey=survey)
         recording.static_ranges += tick.static_ranges()
         return recording
+
+    def describe(self, graph: Any) -> list[RawNode]:
+        """The nodes of a ``CUDAGraph`` that somebody else captured."""
+        try:
+            raw = graph.raw_cuda_graph()
+        except RuntimeError:  # torch throws the graph away once it is instantiated
+            raise UnsupportedError(
+                "this graph cannot be looked at: make it with torch.cuda.CUDAGraph(keep_graph=True), and capture first"
+            ) from None
+        return nodes_of(cu.CUgraph(raw))
 
     def instantiate(
         self, recording: Recording, nodes: range, bindings: Sequence[Binding], slots: int, *, patching: str

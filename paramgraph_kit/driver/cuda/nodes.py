@@ -46,14 +46,14 @@ def read(graph: Any) -> list[RawNode]:
 
     Raises RefusedError for a node whose memory no parameter scan reaches.
     """
-    handles = _nodes(graph)
+    handles = handles_of(graph)
     kinds = check_kinds(graph)
     handles = [
         _lower(graph, node, kind) if kind in (NodeKind.MEMCPY, NodeKind.MEMSET) else node
         for node, kind in zip(handles, kinds, strict=True)
     ]
-    deps = _dependencies(graph, handles)
-    order = _topological(deps)
+    deps = dependencies(graph, handles)
+    order = topological(deps)
     place = {old: new for new, old in enumerate(order)}
     result = []
     for old in order:
@@ -62,7 +62,7 @@ def read(graph: Any) -> list[RawNode]:
         if kind is NodeKind.EMPTY:
             result.append(RawNode(kind, "empty", b"", sorted_deps, position=old, handle=handles[old]))
             continue
-        node = _kernel(handles[old])
+        node = kernel(handles[old])
         node.deps, node.position = sorted_deps, old
         node.lowered_from = kind if kind is not NodeKind.KERNEL else None
         result.append(node)
@@ -71,7 +71,7 @@ def read(graph: Any) -> list[RawNode]:
 
 def check_kinds(graph: Any) -> list[NodeKind]:
     """The kind of every node; raises RefusedError for one whose memory no parameter scan reaches."""
-    kinds = [KINDS.get(call(cu.cuGraphNodeGetType, node)) for node in _nodes(graph)]
+    kinds = [KINDS.get(call(cu.cuGraphNodeGetType, node)) for node in handles_of(graph)]
     for kind in kinds:
         if kind not in LAUNCHABLE:
             name = kind.value if kind else "node of a kind this version does not know"
@@ -79,12 +79,14 @@ def check_kinds(graph: Any) -> list[NodeKind]:
     return [kind for kind in kinds if kind is not None]
 
 
-def _nodes(graph: Any) -> list[Any]:
+def handles_of(graph: Any) -> list[Any]:
+    """The driver's handles of all nodes, in the order of creation."""
     count = call(cu.cuGraphGetNodes, graph, 0)[1]
     return list(call(cu.cuGraphGetNodes, graph, count)[0])[:count] if count else []
 
 
-def _dependencies(graph: Any, handles: list[Any]) -> list[list[int]]:
+def dependencies(graph: Any, handles: list[Any]) -> list[list[int]]:
+    """For each node the positions of those that it waits for."""
     index = {int(node): i for i, node in enumerate(handles)}
     deps: list[list[int]] = [[] for _ in handles]
     count = call(cu.cuGraphGetEdges, graph, 0)[-1]
@@ -95,7 +97,8 @@ def _dependencies(graph: Any, handles: list[Any]) -> list[list[int]]:
     return deps
 
 
-def _topological(deps: list[list[int]]) -> list[int]:
+def topological(deps: list[list[int]]) -> list[int]:
+    """The order of creation, changed only where a node waits for a later one."""
     waiting = [len(d) for d in deps]
     followers: dict[int, list[int]] = defaultdict(list)
     for node, before in enumerate(deps):
@@ -114,7 +117,8 @@ def _topological(deps: list[list[int]]) -> list[int]:
     return order
 
 
-def _kernel(handle: Any) -> RawNode:
+def kernel(handle: Any) -> RawNode:
+    """A kernel node with its packed parameters."""
     params = call(cu.cuGraphKernelNodeGetParams, handle)
     function, name, layout = _function(int(params.func), int(params.kern))
     grid = (int(params.gridDimX), int(params.gridDimY), int(params.gridDimZ))

@@ -19,7 +19,7 @@ from paramgraph_kit.trace.model import NodeKind, Origin, PoolAction, PoolEvent, 
 
 from . import aftermath
 from .arena import GRANULE
-from .capture import begin, end, run_nodes
+from .capture import CUDAGraph, begin, end, run_nodes
 from .device import register
 from .errors import out_of_memory
 from .graph import HOST_COPY, SimNode
@@ -85,6 +85,10 @@ def refuse_node(node: SimNode) -> None:
     if node.kind not in (NodeKind.KERNEL, *LOWERED):
         name = str(node.kind)
         raise RefusedError(Reason("opaque-node", f"a {name} node cannot be given new addresses", operation=name))
+
+
+def _raw(node: SimNode, position: int) -> RawNode:
+    return RawNode(node.kind, node.name, bytes(node.parameters), node.deps, position=position, handle=node)
 
 
 class SimDriver:
@@ -187,14 +191,10 @@ class SimDriver:
         for node in done.nodes:
             refuse_node(node)
         nodes = [
-            RawNode(
+            replace(
+                _raw(node, i),
                 kind=NodeKind.KERNEL if node.kind in LOWERED else node.kind,
-                name=node.name,
-                parameters=bytes(node.parameters),
-                deps=node.deps,
-                position=i,
                 lowered_from=node.kind if node.kind in LOWERED else None,
-                handle=node,
             )
             for i, node in enumerate(done.nodes)
         ]
@@ -206,6 +206,13 @@ class SimDriver:
             random_increment=done.random_offset,
             static_ranges=list(m.static_ranges) if done.random_offset else [],
         )
+
+    @staticmethod
+    def describe(graph: Any) -> list[RawNode]:
+        """The nodes of a ``CUDAGraph`` that somebody else captured."""
+        if not isinstance(graph, CUDAGraph) or not graph.nodes():
+            raise UnsupportedError("this graph has captured nothing that can be shown: capture into it first")
+        return [_raw(node, i) for i, node in enumerate(graph.nodes())]
 
     def instantiate(
         self, recording: Recording, nodes: range, bindings: Sequence[Binding], slots: int, *, patching: str

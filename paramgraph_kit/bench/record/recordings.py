@@ -1,0 +1,26 @@
+"""The names of the recordings, and what makes each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from paramgraph_kit.bench.record.failures import gallery
+from paramgraph_kit.bench.record.inference import gpt2_inference, resnet50_inference
+from paramgraph_kit.bench.record.streams import fork_join
+from paramgraph_kit.bench.record.training import training
+from paramgraph_kit.trace.model import Trace
+
+RECORDINGS: dict[str, Callable[[], Trace]] = {
+    "llama-no-graphs": partial(training, "no graphs", blocks=False),
+    "llama-graph-trees": partial(training, "graph trees", blocks=False),
+    "llama-paramgraph": partial(training, "paramgraph", blocks=False),
+    "llama-blocks-no-graphs": partial(training, "no graphs", blocks=True),
+    "llama-blocks-graph-trees": partial(training, "graph trees", blocks=True),
+    "llama-blocks-paramgraph": partial(training, "paramgraph", blocks=True),
+    "gpt2": gpt2_inference,
+    "resnet50": resnet50_inference,
+    "fork-join": fork_join,
+    "failures": gallery,
+}
+REAL_ONLY = ("llama-graph-trees", "llama-blocks-graph-trees")  # graph trees are CUDA's
