@@ -124,10 +124,12 @@ def capture_pair(
                 ]
                 base = phantom.base
                 allocations = mirrors + merge_ambiguous(made, len(recording.nodes))
-                outputs.append(_outputs(driver, recording.result, inputs, allocations, positions, phantom.contains))
-                returns_tuple = isinstance(recording.result, tuple)
-                recording.result = None
-                inputs.clear()
+                try:
+                    outputs.append(_outputs(driver, recording.result, inputs, allocations, positions, phantom.contains))
+                    returns_tuple = isinstance(recording.result, tuple)
+                finally:  # nothing may hold phantom memory once it is unmapped
+                    recording.result = None
+                    inputs.clear()
                 sides.append(Side(recording.nodes, allocations, phantom.contains))
         if outputs[0] != outputs[1]:
             raise RefusedError(Reason("unstable-capture", "two captures returned different values"))

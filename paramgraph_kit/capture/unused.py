@@ -3,8 +3,9 @@
 ATen passes structs by value whose arrays have room for 25 dimensions or 128 tensors and are filled as far as needed;
 what is behind that, and between fields, is whatever lay on the stack. It differs from capture to capture and means
 nothing. Only such bytes are named here: a word that differs anywhere else may be an address in disguise or a number
-that changes from call to call, in ATen's kernels as in all others. (Layouts: torch 2.11 to
-2.13, ATen/cuda/detail: OffsetCalculator.cuh, IntegerDivider.cuh, TensorInfo.cuh, PhiloxCudaStateRaw.cuh; Shape.cu.)
+that changes from call to call, in ATen's kernels as in all others. (Layouts: torch 2.11 to 2.13,
+ATen/cuda/detail: OffsetCalculator.cuh, IntegerDivider.cuh, TensorInfo.cuh, PhiloxCudaStateRaw.cuh; native/cuda:
+Reduce.cuh, Shape.cu.)
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ ATEN = "_ZN2at6native"  # how the names of ATen's own kernels begin
 DIMENSIONS = 25  # room in OffsetCalculator and TensorInfo
 _SIZES = 4 + 12 * DIMENSIONS  # of an OffsetCalculator: int dims, IntDivider sizes_[25]
 _STRIDES = 4 * DIMENSIONS  # for each of its tensors
+_VECTOR_SIZES = [struct.pack("<i", n) for n in (1, 2, 4, 8, 16)]
 _TENSOR_INFO = {8 + 2 * 4 * DIMENSIONS + 8: 8, 8 + 2 * 8 * DIMENSIONS + 8: 8}  # size: bytes of its pointer
 
 
@@ -45,10 +47,12 @@ def unused_bytes(node: RawNode, is_pointer: Callable[[int], bool]) -> set[int]:
         if "CatArrayBatchedCopy" in node.name and number in (1, 2):
             used = 8 * node.grid[1] if number == 1 else 0  # one pointer for each tensor of the batch; then shapes
             found.update(range(start + used, start + size))
-        for first, last in _offset_calculators(data, is_pointer):
+        for n, (first, last) in enumerate(_offset_calculators(data, is_pointer)):
             found.update(range(start + first, start + last))
-            if "ReduceOp" in node.name and last - first == _SIZES + _STRIDES - 4:
-                found.update(_calculator_of_a_number(node.parameters, start + last, is_pointer))
+            if "ReduceOp" in node.name and n == 0:
+                found.update(_end_of_reduce_config(node.parameters, start + first - 4))
+                if last - first == _SIZES + _STRIDES - 4:
+                    found.update(_calculator_of_a_number(node.parameters, start + last, is_pointer))
     return found
 
 
@@ -57,6 +61,13 @@ def _is_empty_functor(name: str, byte: int) -> bool:
     if "UnaryFunctor" in name or "Fill" in name:  # these hold one
         return False
     return "BinaryFunctor" in name or byte > 1  # a bool that was captured would be 0 or 1
+
+
+def _end_of_reduce_config(data: bytes, calculator: int) -> range:
+    """A reduction's configuration ends with a bool and an int, right before its input's OffsetCalculator."""
+    if calculator < 8 or data[calculator - 8] > 1 or data[calculator - 4 : calculator] not in _VECTOR_SIZES:
+        return range(0)
+    return range(calculator - 7, calculator - 4)
 
 
 def _calculator_of_a_number(data: bytes, at: int, is_pointer: Callable[[int], bool]) -> range:

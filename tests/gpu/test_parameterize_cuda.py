@@ -84,12 +84,12 @@ def test_training_has_eagers_bits(case: str, monkeypatch: pytest.MonkeyPatch) ->
     ours, theirs = train(step, model, size, dtype), train(twin, twin, size, dtype)
     # THEN everything is the same bits, and it ran from graphs, copying nothing
     assert [n for n, (a, b) in enumerate(zip(ours, theirs, strict=True)) if not torch.equal(a, b)] == []
-    rows = pgk.report(step).rows
-    assert [(row.graph.split()[0], row.graphed, row.copied_bytes) for row in rows] == [
+    report = pgk.report(step)
+    assert [(row.graph.split()[0], row.graphed, row.copied_bytes) for row in report.rows] == [
         ("forward", True, 0),
         ("backward", True, 0),
-    ]
-    assert all(row.launches >= 4 for row in rows)
+    ], str(report)
+    assert all(row.launches >= 3 for row in report.rows), str(report)  # attention's seeds are on the host at first
 
 
 @pytest.mark.parametrize("case", CASES)

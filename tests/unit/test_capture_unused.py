@@ -82,6 +82,22 @@ def test_a_reduction_to_one_number_has_an_empty_calculator_behind_its_input_s() 
         assert unused_bytes(node(name, broken), is_pointer) == set(range(76, 476))
 
 
+def test_the_gap_in_a_reduction_s_configuration_is_unused() -> None:
+    # GIVEN the struct of a reduction, whose configuration ends with a bool, three bytes of padding and an int
+    name = ATEN + "13reduce_kernelILi512ELi1ENS0_8ReduceOpIfE"
+
+    def struct_of(flag: int, vector: int) -> bytes:
+        head = bytes(range(64)) + bytes([flag, 0xAA, 0xBB, 0xCC]) + struct.pack("<i", vector)
+        return head + calculator((5,), 1) + calculator((8,), 2) + bytes(4) + struct.pack("<Q", PHANTOM)
+
+    # WHEN asked THEN the padding is named, the bool and the int are not
+    rest = set(range(76, 476)) | set(range(480, 980))
+    assert unused_bytes(node(name, struct_of(1, 4)), is_pointer) == rest | {65, 66, 67}
+    # AND where one of them is no bool or no size of a vector, nothing is
+    assert unused_bytes(node(name, struct_of(2, 4)), is_pointer) == rest
+    assert unused_bytes(node(name, struct_of(1, 5)), is_pointer) == rest
+
+
 def test_numbers_that_only_resemble_a_calculator_are_none() -> None:
     # GIVEN the same bytes with one magic number off by one
     data = bytearray(calculator((24, 7), 1))

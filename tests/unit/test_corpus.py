@@ -109,7 +109,7 @@ def test_a_comparison_counts_what_differs_where_the_baseline_is_sure() -> None:
 
 
 def _judged(case: Case, **row: Any) -> str:
-    full = {"different": 0, "reasons": [], "launches": 3, "kernels": 2, "kernels_in_graphs": 2} | row
+    full = {"different": 0, "reasons": [], "launches": 3, "kernels": 2, "kernels_in_graphs": 2, "strict": True} | row
     return str(_verdict(case, full)["status"])
 
 
@@ -129,6 +129,7 @@ def test_a_verdict_never_takes_a_wrong_number_or_a_missed_reason_for_good() -> N
     assert _judged(either, reasons=["unexplained-word: a word", "cpu-op: x"]) == "refused"
     assert _judged(either, reasons=["unexplained-word: a word"]) == "missed"
     assert _judged(graphed, kernels_in_graphs=1) == "missed"
+    assert _judged(plain, strict=False) == _judged(refused, reasons=["opaque-node: x"], strict=False) == "missed"
 
 
 def test_every_opaque_operation_is_a_workload() -> None:

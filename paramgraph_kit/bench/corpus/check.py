@@ -159,6 +159,8 @@ def _verdict(case: Case, row: Row) -> Row:
         return {"status": "missed", "error": f"the report names none of: {', '.join(absent)}"}
     if case.graphed and row["kernels_in_graphs"] != row["kernels"]:
         return {"status": "missed", "error": "a kernel is in no graph"}
+    if not row["strict"]:
+        return {"status": "missed", "error": "memory that captures used is still mapped"}
     if case.expect:
         return {"status": "refused"}
     return {"status": "equal" if row["launches"] else "ungraphed"}

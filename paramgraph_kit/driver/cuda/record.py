@@ -41,10 +41,15 @@ class CudaPhantom:
         self.range.__enter__()
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
+    ) -> None:
+        while error is not None:  # what went wrong must not keep a graph or tensors on this memory
+            traceback.clear_frames(error.__traceback__)
+            error = error.__cause__ or error.__context__
         torch_name("_cuda_clearCublasWorkspaces")()
         self.pool = None  # its segments leave the allocator's statistics here
-        self.range.__exit__(*error)
+        self.range.__exit__(kind, error, trace)
 
     @property
     def base(self) -> int:
