@@ -33,7 +33,7 @@ class ReadingLike(Protocol):
 
 @dataclass(slots=True)
 class PoolSeries:
-    """One pool over time; the lists run in step, one entry for each event of any pool."""
+    """One pool over time; the lists run in step, one entry for each time at which any pool has an event."""
 
     name: str
     times: list[int] = field(default_factory=list)
@@ -61,6 +61,8 @@ def pool_series(events: Iterable[PoolEvent]) -> list[PoolSeries]:
     A recording that starts late sees blocks freed that it never saw allocated; those count for nothing,
     so that no series goes below zero.
 
+    Events of one time are one state of the allocator, as a snapshot gives it: what lies between is not shown.
+
     >>> segment = PoolEvent(0, "default", PoolAction.SEGMENT_ALLOC, 0, 2048)
     >>> block = PoolEvent(1, "default", PoolAction.ALLOC, 0, 512)
     >>> pool_series([segment, block])[0].live
@@ -78,10 +80,11 @@ def pool_series(events: Iterable[PoolEvent]) -> list[PoolSeries]:
             blocks[event.address] = event.size
         (reserved if segment else live)[event.pool] += blocks.get(event.address, 0) - before
         for name, series in pools.items():
-            series.times.append(event.time)
-            series.calls.append(event.call)
-            series.reserved.append(reserved[name])
-            series.live.append(live[name])
+            if not series.times or series.times[-1] != event.time:
+                for values in (series.times, series.calls, series.reserved, series.live):
+                    values.append(0)
+            series.times[-1], series.calls[-1] = event.time, event.call
+            series.reserved[-1], series.live[-1] = reserved[name], live[name]
     return sorted(pools.values(), key=lambda s: (s.name != "default", s.name))
 
 

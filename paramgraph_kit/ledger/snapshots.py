@@ -38,7 +38,7 @@ class Snapshots:
         self._blocks: _Held = {}
 
     def mark(self, call: int | None = None) -> int:
-        """Append what is new, freed blocks first; returns how many events that were.
+        """Append what is new, freed blocks first, all at one time; returns how many events that were.
 
         Args:
             call: which call of the workload the events belong to.
@@ -58,8 +58,8 @@ class Snapshots:
             *_gone(blocks, self._blocks, PoolAction.ALLOC),
         ]
         self._segments, self._blocks = segments, blocks
-        start = len(self.events)
-        self.events += [PoolEvent(start + n, *change, call) for n, change in enumerate(changes)]
+        time = self.events[-1].time + 1 if self.events else 0
+        self.events += [PoolEvent(time, *change, call) for change in changes]
         return len(changes)
 
     def _name(self, pool: Any) -> str:

@@ -218,7 +218,7 @@ class PoolAction(StrEnum):
 class PoolEvent:
     """One event of the caching allocator; ``pool`` is "default" or a private pool's name."""
 
-    time: int  # monotone counter within the trace
+    time: int  # monotone counter within the trace; events of one snapshot share it, their order is not known
     pool: str
     action: PoolAction
     address: int
