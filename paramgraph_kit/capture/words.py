@@ -108,10 +108,15 @@ def classify(
                 else:
                     _refuse(a, offset, 8, "phantom memory of two different owners")
             elif x == y:
-                if (in_x and indices[0].ever(value_x)) or (in_y and indices[1].ever(value_y)):
-                    _refuse_stale(a, offset)
-                owner = _owner(a, offset, value_x, static_owner)
-                evidence = f"same address in both captures: {owner}" if owner else "same bytes in both captures"
+                try:
+                    if (in_x and indices[0].ever(value_x)) or (in_y and indices[1].ever(value_y)):
+                        _refuse_stale(a, offset)
+                    owner = _owner(a, offset, value_x, static_owner)
+                    evidence = f"same address in both captures: {owner}" if owner else "same bytes in both captures"
+                except RefusedError:  # what lay on the stack may be an old address, twice the same
+                    if not unused.has(offset, 8):
+                        raise
+                    evidence = _UNUSED
                 words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=evidence))
             elif _harmless(value_x, in_x, is_host_address) and _harmless(value_y, in_y, is_host_address):
                 words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_LEFTOVER))
@@ -129,7 +134,7 @@ def classify(
 _LEFTOVER = "host addresses: bytes left over on the stack, which no kernel can read through"
 
 
-_UNUSED = "differs, in bytes that the kernel does not read"
+_UNUSED = "bytes that the kernel does not read"
 
 
 class _Unused:
@@ -143,9 +148,16 @@ class _Unused:
         """Whether the two nodes' bytes from ``offset`` on are equal but for such."""
         a, b = (node.parameters for node in self._nodes)
         differing = {at for at in range(offset, offset + count) if a[at] != b[at]}
-        if differing and self._bytes is None:
+        return not differing or differing <= self._found()
+
+    def has(self, offset: int, count: int) -> bool:
+        """Whether all of these bytes are such."""
+        return self._found().issuperset(range(offset, offset + count))
+
+    def _found(self) -> set[int]:
+        if self._bytes is None:
             self._bytes = set.intersection(*map(unused_bytes, self._nodes, self._contains))
-        return differing <= (self._bytes or set())
+        return self._bytes
 
 
 def _harmless(value: int, in_phantom: bool, is_host_address: Callable[[int], bool]) -> bool:

@@ -168,6 +168,27 @@ def test_an_equal_address_needs_an_owner() -> None:
     )
 
 
+@pytest.mark.parametrize("old", [0x7F00_0000_1000, BASE[0] + 64, BASE[1] + 64])
+def test_an_old_address_in_bytes_that_no_kernel_reads_is_no_address(old: int) -> None:
+    # GIVEN what once was a device address, the same in both captures, between two fields of a kernel's parameters
+    def nobody(value: int) -> str | None:
+        raise RefusedError(Reason("unowned-address", "device memory that is no input"))
+
+    def captures(layout: tuple[tuple[int, int], ...]) -> tuple[Side, Side]:
+        one = node(3, old, name="aten", layout=layout)
+        return pair([(one, one)], [twins(0, 0, 512)])
+
+    def owner(value: int) -> str | None:
+        return nobody(value) if value == old else None
+
+    # WHEN the layout says that nobody reads it THEN it is kept as it is
+    (words,) = classify(*captures(((0, 8),)), owner)
+    assert words[1] == Word(8, WordKind.SCALAR, value=old, evidence="bytes that the kernel does not read")
+    # AND where the kernel reads all or a part of it, the graph is refused
+    for layout in (((0, 8), (8, 8)), ((0, 8), (8, 4)), ()):
+        assert refusal(*captures(layout), owner).code in ("unowned-address", "stale-address")
+
+
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_phantom_address_that_both_captures_hold_is_stale_and_refused(which: int) -> None:
     # GIVEN a kernel with one phantom address on both sides, as a cached workspace of an earlier capture has
@@ -218,7 +239,7 @@ def test_padding_of_aten_s_kernels_is_no_pointer() -> None:
     # WHEN only the gap differs THEN the bytes stay as they are
     (words,) = classify(*differing(7, 7 | 9 << 32, ((0, 4), (8, 8))))
     assert found(words) == [(0, WordKind.SCALAR, None, 0)]
-    assert words[0].evidence == "differs, in bytes that the kernel does not read"
+    assert words[0].evidence == "bytes that the kernel does not read"
     # WHEN a number differs, such as one that the host makes anew for each call, THEN ATen's name does not excuse it
     for layout in (((0, 8), (8, 8)), ()):
         with pytest.raises(RefusedError, match=r"bytes 0\.\.8 of a kernel's parameters differ"):
