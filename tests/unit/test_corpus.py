@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from paramgraph_kit.bench.corpus import FAMILIES, Case, corpus
 from paramgraph_kit.bench.corpus.case import missing, normal, tensors
-from paramgraph_kit.bench.corpus.check import _verdict, compare, eager
+from paramgraph_kit.bench.corpus.check import _verdict, eager
 from paramgraph_kit.bench.corpus.refusal import EXPECTED
 from paramgraph_kit.bench.corpus.table import markdown
 from paramgraph_kit.bench.corpus.timing import ratio, summary
+from paramgraph_kit.bench.measure import compare
 
 CPU = torch.device("cpu")
 OWN = [case for case in corpus() if not case.needs and case.family != "distributed"]

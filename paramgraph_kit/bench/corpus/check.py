@@ -17,13 +17,11 @@ import torch
 from torch import Tensor
 
 from paramgraph_kit.backend import paramgraph
-from paramgraph_kit.backend.registry import compiled_graphs
 from paramgraph_kit.backend.report import make_report
 from paramgraph_kit.bench.corpus.case import Case
-from paramgraph_kit.bench.measure import Run, _restore, _state, graph_facts, same_bits
+from paramgraph_kit.bench.measure import Run, compare
 
 SEEDS = 4  # as many as a Run has samples: every size and every choice of a case comes up
-AGAIN = 12  # more runs of the baseline where a result differs from it
 Row = dict[str, Any]
 
 
@@ -87,7 +85,8 @@ def check(case: Case, device: torch.device) -> Row:
     for seed in range(SEEDS):
         run.step(seed)  # compiles, tunes and captures
     warm = time.perf_counter() - started
-    row = compare(run)
+    row = compare(run, SEEDS)
+    del row["reasons"]  # the report has them with their places
     report = make_report()
     inside, total = report.kernels
     row |= {
@@ -106,48 +105,6 @@ def check(case: Case, device: torch.device) -> Row:
         torch.cuda.synchronize()
         row["peak_bytes"] = torch.cuda.max_memory_allocated(device)
     return row | _verdict(case, row)
-
-
-def compare(run: Run, steps: int = SEEDS) -> Row:
-    """Every step three times from one state: twice ungraphed, then from graphs, always at addresses of its own.
-
-    Where the baseline differs from itself nothing can be said, so such tensors are counted apart: ``different`` is
-    how many others differ from the baseline. Where one does, the baseline runs ``AGAIN`` times more.
-    """
-    different = compared = unstable = 0
-    in_the_way: list[Tensor] = []
-    before = _launches()
-    for seed in range(steps):
-        state = _state(run)
-
-        def result(graphs: bool, seed: int = seed, state: Any = state) -> list[Tensor]:
-            for launcher in [launcher for graph in compiled_graphs() for launcher in graph.launchers]:
-                (launcher.resume if graphs else launcher.pause)()
-            _restore(run, state)
-            in_the_way.append(torch.empty(37 * 512 * (len(in_the_way) % 16 + 1), device=run.device))
-            return [t.detach().clone() for t in run.step(seed)]
-
-        reference, again, ours = result(False), result(False), result(True)
-        compared += len(reference)
-        different += abs(len(reference) - len(ours))
-        pairs = [*zip(reference, again, ours, strict=False)]
-        stable = [k for k, (a, b, _) in enumerate(pairs) if same_bits(a, b)]
-        suspects = [k for k in stable if not same_bits(reference[k], ours[k])]
-        for _ in range(AGAIN if suspects else 0):  # sums in no fixed order are equal now and then: ask more often
-            more = result(False)
-            stable = [k for k in stable if same_bits(reference[k], more[k])]
-        unstable += len(pairs) - len(stable)
-        different += len({*suspects} & {*stable})
-    return {
-        "compared": compared,
-        "different": different,
-        "baseline_differs_from_itself": unstable,
-        "launches": _launches() - before,
-    }
-
-
-def _launches() -> int:
-    return sum(n for row in graph_facts() for n in row["launches"])
 
 
 def _verdict(case: Case, row: Row) -> Row:
