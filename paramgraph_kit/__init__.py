@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from paramgraph_kit._recorded import recorded as recorded
 from paramgraph_kit._verbs import compile as compile
 from paramgraph_kit._verbs import device as device
 from paramgraph_kit._verbs import diagnose as diagnose
@@ -20,7 +21,19 @@ from paramgraph_kit._verbs import save as save
 from paramgraph_kit._verbs import watch as watch
 from paramgraph_kit._version import __version__ as __version__
 
-__all__ = ["compile", "cuda", "device", "diagnose", "explore", "load", "parameterize", "report", "save", "watch"]
+__all__ = [
+    "compile",
+    "cuda",
+    "device",
+    "diagnose",
+    "explore",
+    "load",
+    "parameterize",
+    "recorded",
+    "report",
+    "save",
+    "watch",
+]
 
 
 def __getattr__(name: str) -> Any:

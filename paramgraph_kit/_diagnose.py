@@ -72,11 +72,12 @@ class Diagnose:
 
         return catalogue()
 
-    def capture(self, graph: Any, **options: Any) -> AbstractContextManager[Any]:
+    def capture(self, graph: Any, *, lines: bool = False, **options: Any) -> AbstractContextManager[Any]:
         """Capture like ``torch.cuda.graph``; after a failure the process stays usable, and the error says why.
 
         Args:
             graph: a ``CUDAGraph``.
+            lines: note which line of yours records which node, for ``explore(graph)``; every operation takes longer.
             options: those of ``torch.cuda.graph``.
 
         Raises:
@@ -96,7 +97,7 @@ class Diagnose:
         from paramgraph_kit.doctor.aftermath import capture
 
         device()
-        return capture(graph, **options)
+        return capture(graph, lines=lines, **options)
 
     def repair(self, error: BaseException | None = None) -> tuple[str, ...]:
         """Put stream, random generator and allocator right after failed captures; returns what was wrong.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from paramgraph_kit.backend.lanes import lanes_of
 from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.capture.pair import Kind
-from paramgraph_kit.driver.api import RawNode
+from paramgraph_kit.driver.lines import frame_at
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.launch.launcher import Launcher, Variant
 from paramgraph_kit.trace.model import Allocation, Capture, Node, NodeKind, Partition, Reason, Role, Trace
@@ -108,11 +108,23 @@ def capture_of(variant: Variant, number: int, partition: int) -> Capture:
     )
 
 
-def captured_graph(raw: Sequence[RawNode], number: int, partition: int) -> Capture:
+def captured_graph(graph: Any, number: int, partition: int) -> Capture:
     """A graph that somebody else captured: nodes and edges. Words take two captures, and memory is its pool's."""
+    raw = driver().describe(graph)
     lanes = lanes_of([node.deps for node in raw])
     nodes = tuple(
-        Node(n, x.kind, x.name, x.grid, x.block, x.shared_bytes, lanes[n], len(x.parameters)) for n, x in enumerate(raw)
+        Node(
+            n,
+            x.kind,
+            x.name,
+            x.grid,
+            x.block,
+            x.shared_bytes,
+            lanes[n],
+            len(x.parameters),
+            frame=frame_at(graph, x.position),
+        )
+        for n, x in enumerate(raw)
     )
     return Capture(number, partition, nodes, tuple((before, n) for n, x in enumerate(raw) for before in x.deps), ())
 
@@ -123,10 +135,9 @@ def trace_of_graph(graph: Any, title: str = "captured by hand") -> Trace:
     Raises:
         UnsupportedError: nothing was captured into it, or it was not kept.
     """
-    raw = driver().describe(graph)
-    kernels = sum(node.kind is NodeKind.KERNEL for node in raw)
-    partition = Partition(0, title, True, (), kernels)
-    return Trace(driver().source(), title, [partition], [captured_graph(raw, 0, 0)])
+    capture = captured_graph(graph, 0, 0)
+    partition = Partition(0, title, True, (), sum(node.kind is NodeKind.KERNEL for node in capture.nodes))
+    return Trace(driver().source(), title, [partition], [capture])
 
 
 def _allocations(variant: Variant) -> Iterator[Allocation]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from paramgraph_kit.doctor.evidence import chain, first_line
 from paramgraph_kit.doctor.explain import explain
+from paramgraph_kit.doctor.lines import Lines
+from paramgraph_kit.driver.lines import remember
 from paramgraph_kit.driver.select import driver, driver_in_use, twin
 from paramgraph_kit.trace.errors import ParamgraphError, UnsupportedError
 from paramgraph_kit.trace.model import Failure
@@ -65,13 +67,14 @@ def repair(error: BaseException | None = None) -> tuple[str, ...]:
 
 
 @contextmanager
-def capture(graph: Any, **options: Any) -> Iterator[Any]:
+def capture(graph: Any, *, lines: bool = False, **options: Any) -> Iterator[Any]:
     """Capture like ``torch.cuda.graph``; where it fails, the process stays usable and the error says why.
 
     Current stream, random generator and allocator are put right, so the next capture can be tried in the same notebook.
 
     Args:
         graph: a ``CUDAGraph``, which the body of ``with`` gets.
+        lines: note which line records which node, for ``explore(graph)``; every operation takes longer.
         options: those of ``torch.cuda.graph``: ``pool``, ``stream``, ``capture_error_mode``.
 
     Raises:
@@ -82,8 +85,10 @@ def capture(graph: Any, **options: Any) -> Iterator[Any]:
     target.left_behind()  # what is in order now can be told from what is not afterwards
     manager = cuda.graph(graph, **options)
     try:
-        with manager:
+        with manager, Lines(target) if lines else nullcontext() as noted:
             yield graph
+        if noted is not None:
+            remember(graph, noted.marks())
     except BaseException as error:
         failure = explain(error)
         state = _repaired(target, manager.capture_stream, before, cuda)

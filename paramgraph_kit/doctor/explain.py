@@ -29,6 +29,9 @@ def explain(exception: BaseException) -> Failure:
         >>> explain(KeyError("lr")).title
         'KeyError was raised, and it is none that CUDA graphs are known for'
     """
+    known = getattr(exception, "failure", None)
+    if isinstance(known, Failure):  # a capture of ours has explained it already
+        return known
     evidence = [gather(item) for item in chain(exception)]
     for item in evidence:
         if rule := diagnose(item):

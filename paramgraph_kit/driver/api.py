@@ -133,6 +133,9 @@ class Driver(Protocol):
         the exception of a failed capture through after restoring stream, generator and pools.
         """
 
+    def recorded_nodes(self) -> int:
+        """How many nodes the capture of the current stream has so far; 0 where none is under way."""
+
     def describe(self, graph: Any) -> list[RawNode]:
         """The nodes of a ``CUDAGraph`` that somebody else captured, as they are: nothing lowered, nothing refused.
 

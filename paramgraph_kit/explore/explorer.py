@@ -46,7 +46,7 @@ class Explorer:
 
     Args:
         traces: one trace, or a mapping of names to traces: the steps of a story, of which the last is the result that
-            ``partitions``, ``graph``, ``words``, ``failures`` and ``memory`` show.
+            ``partitions``, ``graph``, ``words`` and ``failures`` show; ``memory`` shows all.
 
     Raises:
         TraceError: a mapping without traces.
@@ -131,7 +131,10 @@ class Explorer:
         return View(text.failures(self.trace.failures))
 
     def memory(self) -> View:
-        """Pools over time, as bars and as a chart."""
+        """Pools over time, as bars and as a chart; those of several steps on one scale, without the chart."""
+        if len(self.steps) > 1:
+            labels = dict.fromkeys(trace.source.label() for trace in self.steps.values())
+            return View("\n".join([*labels, text.pools_side_by_side(self.steps)]))
         says = text.pools(self.trace.pool_events)
         series = pool_series(self.trace.pool_events)
         return View(self._headed(says), pool_chart(series, says) if series else "")

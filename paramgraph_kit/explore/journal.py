@@ -12,6 +12,7 @@ from typing import Any
 
 from paramgraph_kit.explore.names import ALL_FAMILIES, family_of, runs_of_nodes
 from paramgraph_kit.explore.steps import comparison
+from paramgraph_kit.explore.text import proof_lines
 from paramgraph_kit.trace.columns import BadValueError, Tables, encode_rows
 from paramgraph_kit.trace.errors import TraceError
 from paramgraph_kit.trace.model import Capture, Failure, Frame, Launch, Node, Partition, PoolEvent, Trace
@@ -90,10 +91,12 @@ class _Reader:
         self.trace, self.tables = trace, tables
         self.partitions: list[Partition] = []
         self.captures = self.launches = self.failures = self.pool_events = 0
+        self.proved = ""
 
     def rows(self) -> Json:
         """The rows that are new, as columns, and how the new captures repeat."""
-        trace, found = self.trace, {}
+        trace = self.trace
+        found: Json = {}
         # Other threads append while this reads. Launches are sliced before captures and captures before partitions,
         # each of which is there before it is referred to, so that no line refers to what it does not hold.
         launches, failures = trace.launches[self.launches :], trace.failures[self.failures :]
@@ -107,6 +110,9 @@ class _Reader:
             found["pool_events"] = encode_rows(PoolEvent, events, self.tables)
         if captures:
             found["captures"] = _captures(captures, self.tables)
+        proved = "; ".join(proof_lines(trace.proofs))
+        if proved != self.proved:
+            self.proved = found["proved"] = proved
         known = len(self.partitions)
         changed = [at for at, part in enumerate(partitions) if at >= known or part != self.partitions[at]]
         if changed:

@@ -83,7 +83,9 @@ def plural(count: int, noun: str) -> str:
     """
     if count == 1:
         return f"1 {noun}"
-    return f"{count:,} {noun[:-1]}ies" if noun.endswith("y") else f"{count:,} {noun}s"
+    if noun.endswith("y"):
+        return f"{count:,} {noun[:-1]}ies"
+    return f"{count:,} {noun}es" if noun.endswith("ch") else f"{count:,} {noun}s"
 
 
 def short(name: str, width: int = 32) -> str:

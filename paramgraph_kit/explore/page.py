@@ -58,6 +58,7 @@ def page(traces: Trace | Mapping[str, Trace], *, title: str | None = None) -> st
     sections = [
         _live(steps),
         _changes(steps),
+        _proofs(steps),
         _partitions(trace.partitions),
         _captures(trace),
         _launches(trace.launches),
@@ -100,6 +101,20 @@ def _changes(steps: Mapping[str, Trace]) -> str:
     return _section("What changed", lead, [f'<div class="card scroll">{table}</div>'])
 
 
+def _proofs(steps: Mapping[str, Trace]) -> str:
+    rows = [
+        "<tr>" + "".join(f"<td>{escape(one_line(cell))}</td>" for cell in (name, proof.label, proof.text())) + "</tr>"
+        for name, trace in steps.items()
+        for proof in trace.proofs[:MOST_ROWS]
+    ]
+    if not rows:
+        return ""
+    head = "<tr><th>step</th><th>compared</th><th>result</th></tr>"
+    table = f"<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
+    lead = "Values that were compared bit by bit while this was recorded."
+    return _section("Numbers", lead, [f'<div class="card scroll">{table}</div>'])
+
+
 def _tiles(trace: Trace) -> str:
     tiles: list[tuple[str, str]] = []
     if trace.partitions:
@@ -113,6 +128,8 @@ def _tiles(trace: Trace) -> str:
         tiles.append(("bytes copied", bytes_text(sum(x.bytes_copied for x in trace.launches))))
     if trace.failures:
         tiles.append(("failures", str(len(trace.failures))))
+    if trace.proofs:
+        tiles.append(("comparisons equal", f"{sum(p.equal for p in trace.proofs)} of {len(trace.proofs)}"))
     if trace.pool_events:
         private = sum(s.peak_reserved for s in pool_series(trace.pool_events) if s.name != "default")
         tiles.append(("private pools", bytes_text(private)))

@@ -88,6 +88,11 @@ def pool_series(events: Iterable[PoolEvent]) -> list[PoolSeries]:
     return sorted(pools.values(), key=lambda s: (s.name != "default", s.name))
 
 
+def reserved_total(series: Sequence[PoolSeries]) -> list[int]:
+    """What all pools together have reserved, over time."""
+    return [sum(values) for values in zip(*(pool.reserved for pool in series), strict=True)]
+
+
 def spark(values: Sequence[int], width: int = 40, top: int | None = None) -> str:
     """A line of block characters, each the largest of its share of ``values``.
 

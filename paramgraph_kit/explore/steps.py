@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from paramgraph_kit.explore.names import bytes_text, plural
-from paramgraph_kit.explore.pools import pool_series
-from paramgraph_kit.trace.model import NodeKind, Trace
+from paramgraph_kit.explore.pools import pool_series, reserved_total
+from paramgraph_kit.trace.model import NodeKind, Proof, Trace
 from paramgraph_kit.trace.wording import one_line
 
 NOTHING = "not recorded"
+MOST_PROOFS = 4  # rows of numbers that were compared; more of them are counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ def comparison(steps: Mapping[str, Trace]) -> Comparison:
     """
     traces = list(steps.values())
     facts = [Fact(name, tuple(tell(trace) for trace in traces)) for name, tell in _FACTS]
+    facts[1:1] = _proofs(traces)
     facts.append(Fact("same kernels as before", (NOTHING, *map(_same_kernels, traces, traces[1:]))))
     known = tuple(fact for fact in facts if any(value not in (NOTHING, "none") for value in fact.values))
     return Comparison(tuple(one_line(name) for name in steps), known)
@@ -78,6 +80,37 @@ def _failures(trace: Trace) -> str:
     if not trace.failures:
         return "none"
     return f"{len(trace.failures)}: {one_line(trace.failures[0].title)}"
+
+
+def _proofs(traces: Sequence[Trace]) -> list[Fact]:
+    """What comparisons came to, one row for each thing that was compared; only those that were made count."""
+    labels = list(dict.fromkeys(proof.label for trace in traces for proof in trace.proofs))
+    if len(labels) > MOST_PROOFS:
+        return [Fact("numbers compared", tuple(proofs_text(trace.proofs) or NOTHING for trace in traces))]
+    return [
+        Fact(
+            f"numbers: {one_line(label)}",
+            tuple(proofs_text([p for p in trace.proofs if p.label == label]) or NOTHING for trace in traces),
+        )
+        for label in labels
+    ]
+
+
+def proofs_text(proofs: Sequence[Proof]) -> str:
+    """Comparisons in a few words: the worst of them where any differs; "" where none was made.
+
+    >>> proofs_text([Proof("a", 1, 4, 0), Proof("b", 1, 4, 1, 0.5)])
+    '1 of 2 comparisons equal; 1 of 4 values differ, by 0.5 at most'
+    """
+    if not proofs:
+        return ""
+    if len(proofs) == 1:
+        return proofs[0].text()
+    wrong = [proof for proof in proofs if not proof.equal]
+    if not wrong:
+        return f"equal, {sum(proof.values for proof in proofs):,} values in {len(proofs)} comparisons"
+    worst = max(wrong, key=lambda proof: (proof.largest is None, proof.largest or 0.0, proof.differing))
+    return f"{len(proofs) - len(wrong)} of {len(proofs)} comparisons equal; {worst.text()}"
 
 
 def _partitions(trace: Trace) -> str:
@@ -128,6 +161,11 @@ def _private(trace: Trace) -> str:
     return f"{bytes_text(sum(s.peak_reserved for s in private))} in {plural(len(private), 'pool')}"
 
 
+def _reserved(trace: Trace) -> str:
+    totals = reserved_total(pool_series(trace.pool_events))
+    return f"{bytes_text(max(totals))}, {bytes_text(totals[-1])} at the end" if totals else NOTHING
+
+
 def _default(trace: Trace) -> str:
     pools = [series for series in pool_series(trace.pool_events) if series.name == "default"]
     return bytes_text(pools[0].peak_live) if pools else NOTHING
@@ -156,6 +194,7 @@ _FACTS: tuple[tuple[str, Callable[[Trace], str]], ...] = (
     ("bytes copied at launch", _copied),
     ("CPU time of a launch", _cpu),
     ("workspace", _workspace),
+    ("reserved in all pools, peak", _reserved),
     ("private pools, peak", _private),
     ("live in the default pool, peak", _default),
 )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from paramgraph_kit.explore.names import bytes_text, family_of, plural, runs_of_nodes, short
-from paramgraph_kit.explore.pools import bar, pool_series, spark
+from paramgraph_kit.explore.pools import bar, pool_series, reserved_total, spark
 from paramgraph_kit.trace.model import (
     Capture,
     Failure,
@@ -15,6 +15,7 @@ from paramgraph_kit.trace.model import (
     Node,
     Partition,
     PoolEvent,
+    Proof,
     Trace,
     Word,
     WordKind,
@@ -39,9 +40,22 @@ def summary(trace: Trace) -> str:
     for failure in trace.failures:
         where = f" at {one_line(failure.frame.label())}" if failure.frame else ""
         lines.append(f"  failure     {one_line(failure.title)}{where}")
+    if trace.proofs:
+        lines += [f"  numbers     {line}" for line in proof_lines(trace.proofs)]
     for series in pool_series(trace.pool_events):
         lines.append(f"  pool        {one_line(series.name)}: {bytes_text(series.peak_reserved)} reserved at the peak")
     return "\n".join(lines)
+
+
+def proof_lines(proofs: Sequence[Proof], most: int = 4) -> list[str]:
+    """Every comparison with its result; of more than ``most`` how many were equal, and those that were not."""
+    shown = proofs if len(proofs) <= most else [proof for proof in proofs if not proof.equal]
+    lines = [f"{one_line(proof.label)}: {proof.text()}" for proof in shown]
+    if len(proofs) > most:
+        equal = [proof for proof in proofs if proof.equal]
+        count = f"{len(equal)} of {len(proofs)} comparisons" if lines else f"all {len(proofs)} comparisons"
+        lines.insert(0, f"{count} equal, {sum(proof.values for proof in equal):,} values")
+    return lines
 
 
 def capture_line(capture: Capture) -> str:
@@ -143,17 +157,21 @@ def failures(items: Sequence[Failure]) -> str:
     return "\n\n".join(failure_text(item) for item in items) or "no failures"
 
 
-def pools(events: Sequence[PoolEvent], width: int = 40) -> str:
+def pools(events: Sequence[PoolEvent], width: int = 40, *, top: int = 0, pad: int = 0) -> str:
     """Each pool as bars: reserved over time, then how much of the peak was live and is still reserved.
 
-    All pools share one scale, that of the largest.
+    Args:
+        events: of the allocator.
+        width: characters of a line of bars.
+        top: bytes of a full bar, if not those of the largest pool.
+        pad: characters for the names, if not those of the longest.
     """
     series = pool_series(events)
     if not series:
         return "no allocator events"
-    top = max(pool.peak_reserved for pool in series)
+    top = top or max(pool.peak_reserved for pool in series)
     names = [short(pool.name, 16) for pool in series]
-    pad = max(len(name) for name in names)
+    pad = pad or max(len(name) for name in names)
     lines = [f"{'pool':<{pad}}  {'reserved over time':<{width}}  at the end"]
     for name, pool in zip(names, series, strict=True):
         last = pool.reserved[-1]
@@ -165,3 +183,21 @@ def pools(events: Sequence[PoolEvent], width: int = 40) -> str:
             f"{bytes_text(pool.live[-1])} live, {bytes_text(pool.peak_live)} at the peak"
         )
     return "\n".join(lines)
+
+
+def pools_side_by_side(steps: Mapping[str, Trace], width: int = 40) -> str:
+    """The pools of several traces one below the other, all on one scale, and what all pools together came to."""
+    series = {name: pool_series(trace.pool_events) for name, trace in steps.items()}
+    every = [pool for pools in series.values() for pool in pools]
+    if not every:
+        return "no allocator events"
+    top = max(pool.peak_reserved for pool in every)
+    pad = max(len(short(pool.name, 16)) for pool in every)
+    parts = []
+    for name, trace in steps.items():
+        totals = reserved_total(series[name])
+        says = (
+            f": {bytes_text(max(totals))} reserved at the peak, {bytes_text(totals[-1])} at the end" if totals else ""
+        )
+        parts.append(f"{one_line(name)}{says}\n{pools(trace.pool_events, width, top=top, pad=pad)}")
+    return "\n\n".join(parts)

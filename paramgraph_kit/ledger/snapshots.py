@@ -32,6 +32,7 @@ class Snapshots:
 
     def __init__(self, events: list[PoolEvent], take: Callable[[], Iterable[Mapping[str, Any]]]) -> None:
         self.events = events
+        self._time = events[-1].time + 1 if events else 0
         self._take = take  # what torch.cuda.memory_snapshot returns
         self._names: dict[tuple[int, int], str] = {DEFAULT: "default"}
         self._segments: _Held = {}
@@ -58,8 +59,8 @@ class Snapshots:
             *_gone(blocks, self._blocks, PoolAction.ALLOC),
         ]
         self._segments, self._blocks = segments, blocks
-        time = self.events[-1].time + 1 if self.events else 0
-        self.events += [PoolEvent(time, *change, call) for change in changes]
+        self.events += [PoolEvent(self._time, *change, call) for change in changes]
+        self._time += 1  # also where nothing has changed
         return len(changes)
 
     def _name(self, pool: Any) -> str:

@@ -35,6 +35,7 @@ function overview(app) {
       ["words to patch", step.captures.length ? number(step.captures.reduce((sum, c) => sum + c.pointers, 0)) : null],
       ["launches", launches.count ? launchText(launches) : null],
       ["failures", step.failures.length || null],
+      ["numbers", step.proved],
       ["pool events", step.events.time.length ? number(step.events.time.length) : null],
       ["steps", store.steps.length > 1 ? store.steps.length : null],
     ]),

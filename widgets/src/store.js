@@ -193,6 +193,7 @@ export class Store {
     if (line["captures"]) this.takeCaptures(step, line["captures"]);
     if (line["partitions"]) this.takePartitions(step, line["partitions"]);
     if (line["failures"]) this.takeFailures(step, line["failures"]);
+    step.proved = line["proved"] ?? step.proved;
     if (line["launches"]) takeLaunches(step.launches, line["launches"]);
     if (line["pool_events"]) {
       const to = step.events;

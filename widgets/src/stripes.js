@@ -8,7 +8,11 @@ export function poolStripes(events) {
   const order = events.time.map((_, i) => i);
   if (events.time.some((t, i) => i && t < events.time[i - 1])) order.sort((a, b) => events.time[a] - events.time[b]);
   const pools = new Map();
-  order.forEach((i, x) => {
+  let x = -1; // events of one time are one moment: their order is not known
+  let last;
+  for (const i of order) {
+    if (events.time[i] !== last) x++;
+    last = events.time[i];
     const name = events.pool[i];
     let pool = pools.get(name);
     if (!pool) {
@@ -22,8 +26,8 @@ export function poolStripes(events) {
     else closeBlock(pool, x, address, call);
     pool.peakReserved = Math.max(pool.peakReserved, pool.reserved);
     pool.peakLive = Math.max(pool.peakLive, pool.live);
-  });
-  const length = order.length;
+  }
+  const length = x + 1;
   const list = [...pools.values()];
   for (const pool of list) {
     for (const one of pool.segments) if (one.to === null) one.to = length;

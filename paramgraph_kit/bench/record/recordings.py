@@ -7,6 +7,7 @@ from functools import partial
 
 from paramgraph_kit.bench.record.failures import gallery
 from paramgraph_kit.bench.record.inference import gpt2_inference, resnet50_inference
+from paramgraph_kit.bench.record.story import broken, captured, parameterized
 from paramgraph_kit.bench.record.streams import fork_join
 from paramgraph_kit.bench.record.training import training
 from paramgraph_kit.trace.model import Trace
@@ -20,7 +21,11 @@ RECORDINGS: dict[str, Callable[[], Trace]] = {
     "llama-blocks-paramgraph": partial(training, "paramgraph", blocks=True),
     "gpt2": gpt2_inference,
     "resnet50": resnet50_inference,
-    "fork-join": fork_join,
+    "offload-kept": partial(fork_join, offload=False),
+    "offload": partial(fork_join, offload=True),
+    "story-1-broken": broken,
+    "story-2-captured": captured,
+    "story-3-parameterized": parameterized,
     "failures": gallery,
 }
 REAL_ONLY = ("llama-graph-trees", "llama-blocks-graph-trees")  # graph trees are CUDA's

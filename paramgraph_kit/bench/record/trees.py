@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from paramgraph_kit.backend.tracing import captured_graph
-from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import Launch, NodeKind, Partition, Trace
 
@@ -31,10 +30,10 @@ def watching_trees(trace: Trace) -> Iterator[None]:
         if id(self) not in numbers:
             number = numbers[id(self)] = len(trace.captures)
             kept.append(self)
-            raw = driver().describe(self.graph)
-            kernels = sum(node.kind is NodeKind.KERNEL for node in raw)
+            capture = captured_graph(self.graph, number, number)
+            kernels = sum(node.kind is NodeKind.KERNEL for node in capture.nodes)
             trace.partitions.append(Partition(number, f"graph tree, node {number}", True, (), kernels))
-            trace.captures.append(captured_graph(raw, number, number))
+            trace.captures.append(capture)
         number = numbers[id(self)]
         copied = [new_inputs[at] for at in self.non_static_input_idx]
         nbytes = sum(x.untyped_storage().nbytes() if _spread(x) else x.nbytes for x in copied if _is_tensor(x))

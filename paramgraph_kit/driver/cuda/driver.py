@@ -97,6 +97,13 @@ class CudaDriver:
         recording.static_ranges += tick.static_ranges()
         return recording
 
+    def recorded_nodes(self) -> int:
+        """How many nodes the capture of the current stream has so far."""
+        if not self.is_capturing():
+            return 0
+        graph = call(cu.cuStreamGetCaptureInfo, cu.CUstream(self.current_stream()))[2]
+        return int(call(cu.cuGraphGetNodes, graph, 0)[1])
+
     def describe(self, graph: Any) -> list[RawNode]:
         """The nodes of a ``CUDAGraph`` that somebody else captured."""
         try:

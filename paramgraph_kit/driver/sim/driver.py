@@ -208,6 +208,12 @@ class SimDriver:
         )
 
     @staticmethod
+    def recorded_nodes() -> int:
+        """How many nodes the capture of the current stream has so far."""
+        capture = current_stream().capture
+        return len(capture.nodes) if capture is not None else 0
+
+    @staticmethod
     def describe(graph: Any) -> list[RawNode]:
         """The nodes of a ``CUDAGraph`` that somebody else captured."""
         if not isinstance(graph, CUDAGraph) or not graph.nodes():

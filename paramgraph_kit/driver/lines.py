@@ -1,0 +1,33 @@
+"""Which line of the user's recorded which node of a captured graph, for as long as the graph lives."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from paramgraph_kit.trace.model import Frame
+
+Marks = Sequence[tuple[int, Frame | None]]  # (nodes recorded when an operation was done, its line), in order
+
+_marks: WeakKeyDictionary[Any, Marks] = WeakKeyDictionary()
+
+
+def remember(graph: Any, marks: Marks) -> None:
+    """Keep the lines of a capture into ``graph``."""
+    _marks[graph] = marks
+
+
+def frame_at(graph: Any, position: int) -> Frame | None:
+    """The line that recorded the node at this position in the order of recording, where that is known.
+
+    >>> class Graph: pass
+    >>> graph = Graph()
+    >>> remember(graph, [(2, Frame("a.py", 1)), (3, Frame("a.py", 2))])
+    >>> [frame.line if (frame := frame_at(graph, n)) else None for n in range(4)]
+    [1, 1, 2, None]
+    """
+    marks = _marks.get(graph, ())
+    at = bisect_right(marks, position, key=lambda mark: mark[0])
+    return marks[at][1] if at < len(marks) else None
