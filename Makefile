@@ -2,7 +2,7 @@
 # people and CI run the same steps. `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test tour env lint types unit notebooks browser check format clean
+.PHONY: help lab test tour env lint types unit notebooks browser binder check format clean
 # The steps share one environment and one terminal: run them in order, whatever -j says.
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
@@ -38,6 +38,9 @@ check: lint types ## what needs no execution: lint and types
 
 browser: ## the tests in a real JupyterLab in chromium
 	@scripts/browser
+
+binder: ## build Binder's environment from binder/, run every notebook in it, print the memory
+	@scripts/binder
 
 format: env ## apply ruff's fixes and formatting, make the notebooks canonical
 	@scripts/format

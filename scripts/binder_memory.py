@@ -1,0 +1,82 @@
+"""Starts JupyterLab as Binder does, runs every notebook, and prints the most memory that all processes took together."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+import psutil
+
+MOST = 2 << 30  # bytes that Binder gives a person
+PORT, TOKEN = 8899, "check"
+FIRST = "notebooks/00_start_here.ipynb"
+
+
+def used(process: psutil.Process) -> int:
+    """Bytes of a process and its children; memory that they share counts once."""
+    total = 0
+    for each in [process, *process.children(recursive=True)]:
+        try:
+            total += each.memory_full_info().pss
+        except psutil.Error:  # it has ended
+            continue
+    return total
+
+
+def main() -> int:
+    """The exit status: 1 if a notebook fails, JupyterLab does not answer or too much memory is taken."""
+    options = [
+        "--no-browser",
+        "--allow-root",
+        f"--port={PORT}",
+        f"--IdentityProvider.token={TOKEN}",
+        "--log-level=ERROR",
+    ]
+    server = subprocess.Popen([sys.executable, "-m", "jupyter", "lab", *options, FIRST])
+    peak = 0
+    done = threading.Event()
+
+    def watch() -> None:
+        nonlocal peak
+        while not done.wait(0.3):
+            peak = max(peak, used(psutil.Process()))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        status = _answer()
+        for notebook in sorted(Path("notebooks").glob("[0-9]*.ipynb")):
+            command = [sys.executable, "-m", "jupyter", "nbconvert", "--execute", "--to", "notebook", "--stdout"]
+            run = subprocess.run([*command, str(notebook)], capture_output=True, text=True, check=False)
+            print(f"• {notebook.name:<40} {'ok' if run.returncode == 0 else 'FAILED'}  {peak / 2**20:5.0f} MiB so far")
+            if run.returncode:
+                print(run.stderr[-2000:], file=sys.stderr)
+                status = 1
+    finally:
+        done.set()
+        watcher.join()
+        server.terminate()
+        server.wait()
+    print(f"JupyterLab and one notebook at a time took {peak / 2**20:.0f} MiB at most, of {MOST >> 20}")
+    return status or int(peak > MOST)
+
+
+def _answer() -> int:
+    address = f"http://localhost:{PORT}/lab/tree/{FIRST}?token={TOKEN}"
+    for _ in range(60):
+        try:
+            with urllib.request.urlopen(address, timeout=5) as answer:
+                print(f"• JupyterLab answers for {FIRST}: HTTP {answer.status}")
+                return 0
+        except OSError:
+            time.sleep(0.5)
+    print("JupyterLab does not answer", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
