@@ -110,8 +110,8 @@ def pool_chart(series: Sequence[PoolSeries], says: str) -> str:
     """Pools over time: the line is what a pool reserved, the area inside it what was live."""
     lines = []
     for n, pool in enumerate(series):
-        lines.append(Line(f"{pool.name} live", pool.live, filled=True, colour=n))
-        lines.append(Line(pool.name, pool.reserved, colour=n))
+        lines.append(Line(f"{pool.name} live", pool.held(pool.live), filled=True, colour=n))
+        lines.append(Line(pool.name, pool.held(pool.reserved), colour=n))
     # Some room for every name at the right edge.
     return line_chart(
         lines, "device memory by pool, over allocator events", says, height=max(240, 60 + 30 * len(series))

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from paramgraph_kit.explore.names import ALL_FAMILIES, family_of, runs_of_nodes
+from paramgraph_kit.explore.names import ALL_FAMILIES, family_of, readable, runs_of_nodes
 from paramgraph_kit.explore.steps import comparison
 from paramgraph_kit.explore.text import proof_lines
 from paramgraph_kit.trace.columns import BadValueError, Tables, encode_rows
@@ -28,7 +28,7 @@ class Journal:
     """The lines of one or more traces, and how far each trace has been read."""
 
     def __init__(self, steps: Mapping[str, Trace]) -> None:
-        self._tables = Tables()
+        self._tables = Tables(clean=readable)
         self._sent_strings = self._sent_frames = 0
         self._readers = [_Reader(trace, self._tables) for trace in steps.values()]
         self._compared: Json | None = None

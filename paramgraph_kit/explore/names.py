@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 
 from paramgraph_kit.trace.model import Capture, Node, NodeKind
@@ -25,7 +26,7 @@ class Family:
 
 FAMILIES = (  # the first pattern that matches wins: Inductor's names list many operations of one kernel
     Family("fused", "fused", "component", "#fde5d7", "#b4511a", r"^triton_(?!red|per|tem)"),
-    Family("attention", "attention", "octagon", "#f3e3ff", "#7e3fb8", r"flash|fmha|attention|sdpa"),
+    Family("attention", "attention", "octagon", "#f3e3ff", "#7e3fb8", r"flash|fmha|attention|sdpa|dot_do_o|convert_dq"),
     Family("matmul", "matmul", "box", "#dcebff", "#2563b8", r"nvjet|gemm|cutlass|cublas|splitk|matmul|triton_tem"),
     Family("conv", "convolution", "box3d", "#d8f3f0", "#0f766e", r"conv|cudnn|fprop|dgrad|wgrad"),
     Family("random", "random", "diamond", "#ffe4ee", "#b83268", r"philox|distribution|dropout|rand"),
@@ -88,13 +89,57 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}es" if noun.endswith("ch") else f"{count:,} {noun}s"
 
 
+_LITERALS = re.compile(r"L[a-z]n?\d+E")  # template arguments that are numbers
+_TELLING = re.compile(r"functor|kernel|scalar|cutlass|gemm|reduce", re.IGNORECASE)
+
+
+@lru_cache(maxsize=4096)
+def readable(name: str) -> str:
+    """A kernel's name as C++ has it, without parameters, and with the template arguments that tell what it does.
+
+    >>> readable("_ZN7cutlass7Kernel2I41cutlass_80_simt_sgemm_64x64_8x5_tn_align1EEvNT_6ParamsE")
+    'cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_tn_align1>'
+    >>> readable("_ZN2at6native18elementwise_kernelILi4ENS0_13AUnaryFunctorIfffNS0_10MulFunctorIfEEEEviT0_T1_")
+    'at::native::elementwise_kernel<AUnaryFunctor, MulFunctor>'
+    >>> readable("nvjet_tst_128x8")
+    'nvjet_tst_128x8'
+    """
+    if not name.startswith("_Z"):
+        return name
+    rest = name[3 if name.startswith("_ZN") else 2 :]
+    own: list[str] = []
+    while identifier := _identifier(rest):
+        own.append(identifier)
+        rest = rest[len(f"{len(identifier)}{identifier}") :]
+    if not own:
+        return name
+    inner: list[str] = []
+    rest = _LITERALS.sub("_", rest) if rest.startswith("I") else ""
+    while rest and len(inner) < 2:
+        identifier = _identifier(rest)
+        if identifier and _TELLING.search(identifier) and not identifier.startswith("_GLOBAL__"):
+            inner.append(identifier)
+        rest = rest[len(f"{len(identifier)}{identifier}") if identifier else 1 :]
+    says = "::".join("(anonymous namespace)" if part.startswith("_GLOBAL__") else part for part in own)
+    return f"{says}<{', '.join(inner)}>" if inner else says
+
+
+def _identifier(text: str) -> str:
+    """The identifier that a mangled text begins with, after its length; "" if it begins with something else."""
+    digits = re.match(r"\d+", text)
+    if digits is None:
+        return ""
+    found = text[digits.end() : digits.end() + int(digits[0])]
+    return found if len(found) == int(digits[0]) and found.isidentifier() else ""
+
+
 def short(name: str, width: int = 32) -> str:
     """A name that fits, with its two ends kept: kernels differ at both.
 
     >>> short("triton_poi_fused_add_mul_silu_17", 20)
     'triton_poi…l_silu_17'
     """
-    name = one_line(name)
+    name = one_line(readable(name))
     bare = re.sub(r"^void |\bat::native::|\(anonymous namespace\)::|unrolled_|vectorized_", "", name)
     if len(bare) <= width:
         return bare

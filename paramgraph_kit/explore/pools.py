@@ -8,6 +8,7 @@ from typing import Protocol
 
 from paramgraph_kit.trace.model import PoolAction, PoolEvent
 
+MOST_MOMENTS = 100_000
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -50,6 +51,17 @@ class PoolSeries:
     def peak_live(self) -> int:
         """The most bytes in use at one time."""
         return max(self.live, default=0)
+
+    def held(self, values: Sequence[int]) -> list[int]:
+        """``values`` with the last one repeated at times without an event; as they are where such times abound.
+
+        >>> PoolSeries("default", times=[0, 3]).held([5, 7])
+        [5, 5, 5, 7]
+        """
+        if not self.times or self.times[-1] - self.times[0] > MOST_MOMENTS:
+            return list(values)
+        until = [*self.times[1:], self.times[-1] + 1]
+        return [v for v, start, end in zip(values, self.times, until, strict=True) for _ in range(end - start)]
 
     def __repr__(self) -> str:
         return f"PoolSeries({self.name!r}, {len(self.times)} events, peak {self.peak_reserved} bytes reserved)"

@@ -174,14 +174,12 @@ def pools(events: Sequence[PoolEvent], width: int = 40, *, top: int = 0, pad: in
     pad = pad or max(len(name) for name in names)
     lines = [f"{'pool':<{pad}}  {'reserved over time':<{width}}  at the end"]
     for name, pool in zip(names, series, strict=True):
-        last = pool.reserved[-1]
-        lines.append(
-            f"{name:<{pad}}  {spark(pool.reserved, width, top):<{width}}  {bar(last, top, 10)} {bytes_text(last)}"
-        )
-        lines.append(
-            f"{'':<{pad}}  {spark(pool.live, width, top):<{width}}  {bar(pool.live[-1], top, 10)} "
-            f"{bytes_text(pool.live[-1])} live, {bytes_text(pool.peak_live)} at the peak"
-        )
+        for head, values, says in (
+            (name, pool.reserved, ""),
+            ("", pool.live, f" live, {bytes_text(pool.peak_live)} at the peak"),
+        ):
+            bars, last = spark(pool.held(values), width, top), values[-1]
+            lines.append(f"{head:<{pad}}  {bars:<{width}}  {bar(last, top, 10)} {bytes_text(last)}{says}")
     return "\n".join(lines)
 
 

@@ -87,6 +87,8 @@ def test_wheel_holds_the_package_and_nothing_else(
     assert {name.split("/")[0] for name in names} == {"paramgraph_kit", f"paramgraph_kit-{pgk.__version__}.dist-info"}
     assert "paramgraph_kit/py.typed" in names
     assert "paramgraph_kit/explore/static/paramgraph.js" in names
+    assert {f"paramgraph_kit/recordings/{name}.pgtrace" for name in pgk.recorded} <= set(names)
+    assert len(pgk.recorded) > 5
 
 
 def test_command_line_says_what_it_can_do() -> None:

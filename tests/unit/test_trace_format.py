@@ -126,6 +126,11 @@ class Maker:
                     n, self.text(), self.pick(t.PoolAction), self.whole(), self.whole(), self.maybe(self.whole())
                 )
             ),
+            self.some(
+                lambda _: t.Proof(
+                    self.text(), self.whole(), self.whole(), self.whole(), self.maybe(self.random.random() * 99)
+                )
+            ),
         )
 
 
@@ -203,6 +208,20 @@ def test_the_schema_names_every_field_of_the_model_in_order() -> None:
         assert list(fields) == [f.name for f in dataclasses.fields(cls)], cls.__name__
     assert [*file_format._TABLES] == [f.name for f in dataclasses.fields(t.Trace)][2:]
     assert [*file_format._SOURCE, "from_file"] == [f.name for f in dataclasses.fields(t.Source)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_file_of_the_first_version_still_loads(seed: int) -> None:
+    # GIVEN a trace as version 1 wrote it, before traces could keep comparisons
+    trace = Maker(seed).trace(SIMULATED)
+    trace.proofs.clear()
+    old = document(t.dumps(trace)) | {"version": 1}
+    del old["proofs"]
+    # WHEN it is loaded THEN everything is there
+    assert t.loads(repack(old)) == dataclasses.replace(trace, source=t.recorded(SIMULATED))
+    # AND a table that version 1 did not have makes it no trace of version 1
+    with pytest.raises(t.TraceError, match="unknown key 'proofs'"):
+        t.loads(repack(old | {"proofs": document(t.dumps(trace))["proofs"]}))
 
 
 def test_what_was_live_is_recorded_and_says_both() -> None:
@@ -340,6 +359,8 @@ SMALL = t.Trace(
         (_set("version", True), "format version True"),
         (_set("format", "other"), "gzipped JSON, but not a trace"),
         (_set("launches", KeyError), "trace: misses launches"),
+        (_set("proofs", KeyError), "trace: misses proofs"),
+        (_set("proofs.largest", [10**400]), "proofs.largest[0]: expected a finite number"),
         (_set("extra", 1), "trace: unknown key 'extra'"),
         (_set("title", 5), "title: expected text"),
         (_set("strings", {}), "strings: expected a list, got {}"),

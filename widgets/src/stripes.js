@@ -8,11 +8,11 @@ export function poolStripes(events) {
   const order = events.time.map((_, i) => i);
   if (events.time.some((t, i) => i && t < events.time[i - 1])) order.sort((a, b) => events.time[a] - events.time[b]);
   const pools = new Map();
-  let x = -1; // events of one time are one moment: their order is not known
-  let last;
+  // Events of one time are one moment: their order is not known.
+  const start = events.time[order[0]];
+  let x = -1;
   for (const i of order) {
-    if (events.time[i] !== last) x++;
-    last = events.time[i];
+    x = events.time[i] - start;
     const name = events.pool[i];
     let pool = pools.get(name);
     if (!pool) {

@@ -1,0 +1,152 @@
+"""The recorder on the simulator: the same code as on a GPU, small, and labelled for what it is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from paramgraph_kit.trace import Origin, UnsupportedError
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the command left behind, for some of the recordings."""
+    out = tmp_path_factory.mktemp("recorded")
+    command = [sys.executable, "-m", "paramgraph_kit", "record", "--out", str(out)]
+    done = subprocess.run(
+        [*command, "--only", "offload,story,llama-blocks-paramgraph"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (out / "said").write_text(done.stdout)
+    return out
+
+
+def test_one_line_tells_of_each_recording(folder: Path) -> None:
+    # GIVEN what was printed WHEN read THEN each file has its line, and all are small
+    *lines, last = (folder / "said").read_text().splitlines()
+    assert sorted(line.split()[0] for line in lines) == sorted(p.stem for p in folder.glob("*.pgtrace"))
+    assert all("[simulated: " in line and " bytes " in line for line in lines)
+    assert last.startswith(f"{len(lines)} recordings, ")
+
+
+def test_nothing_simulated_can_be_taken_for_a_recording(folder: Path) -> None:
+    for path in folder.glob("*.pgtrace"):
+        assert pgk.load(path).source.origin is Origin.SIMULATED
+
+
+def test_a_training_step_is_recorded_with_its_memory_and_its_numbers(folder: Path) -> None:
+    # GIVEN a step block by block
+    trace = pgk.load(folder / "llama-blocks-paramgraph.pgtrace")
+    # THEN all layers share one graph forward and one backward, nothing is copied, numbers are those without graphs
+    assert len(trace.captures) == 2
+    assert all(partition.graphed for partition in trace.partitions)
+    assert trace.launches
+    assert sum(launch.bytes_copied for launch in trace.launches) == 0
+    assert len(trace.proofs) == 2
+    assert all(proof.equal and proof.values > 10_000 for proof in trace.proofs)
+    # AND memory was seen before, three times in each of six steps, and at rest
+    assert {event.time for event in trace.pool_events} == set(range(20))
+    assert {event.call for event in trace.pool_events} == {None, *range(7)}
+
+
+def test_offloading_forks_and_joins_with_a_line_for_each_node(folder: Path) -> None:
+    # GIVEN the step with its activations in pinned memory, and the same that keeps them
+    offloaded, kept = (pgk.load(folder / f"{name}.pgtrace") for name in ("offload", "offload-kept"))
+    (one,), (other,) = offloaded.captures, kept.captures
+    # THEN the copies are beside the kernels, two for each of 8 layers; without them it is one lane
+    copies = [node for node in one.nodes if node.kind == "memcpy"]
+    assert len(copies) == 16
+    assert len(one.nodes) - len(copies) == len(other.nodes)
+    assert {node.lane for node in one.nodes} == {0, 1}
+    assert {node.lane for node in other.nodes} == {0}
+    # AND every node names the line of the program that recorded it
+    lines = [node.frame.text for node in one.nodes if node.frame is not None and node.frame.file == "offload.py"]
+    assert len(lines) == len(one.nodes)
+    assert {node.frame.text for node in copies if node.frame} == {
+        "host.copy_(x, non_blocking=True)",
+        "back = torch.empty_like(host, device=self.device).copy_(host, non_blocking=True)",
+    }
+    # AND both have eager's numbers
+    assert all(proof.equal for proof in (*offloaded.proofs, *kept.proofs))
+
+
+def test_the_story_ends_well_and_says_where_it_did_not(folder: Path) -> None:
+    # GIVEN the three stages of one model
+    names = ("1-broken", "2-captured", "3-parameterized")
+    broken, captured, parameterized = (pgk.load(folder / f"story-{name}.pgtrace") for name in names)
+    # THEN the first fails at its line
+    (failure,) = broken.failures
+    assert failure.code == "sync-item"
+    assert failure.frame is not None
+    assert failure.frame.text == "if h.max().item() > 1:"
+    # AND the graph is wrong for a new tensor and right after a copy, which the launches count
+    stale, *copied = captured.proofs
+    assert not stale.equal
+    assert all(proof.equal for proof in copied)
+    assert sum(launch.bytes_copied for launch in captured.launches) > 0
+    # AND the parameterized one is right for a new tensor, and copies nothing
+    assert {proof.label for proof in parameterized.proofs} == {stale.label}
+    assert all(proof.equal for proof in parameterized.proofs)
+    assert sum(launch.bytes_copied for launch in parameterized.launches) == 0
+
+
+def test_a_missing_library_is_one_line(tmp_path: Path) -> None:
+    if "torchvision" in sys.modules:
+        pytest.skip("torchvision is installed here")
+    command = [sys.executable, "-m", "paramgraph_kit", "record", "--out", str(tmp_path), "--only", "resnet50"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    if done.returncode == 0:
+        pytest.skip("torchvision is installed here")
+    assert "FAILED" in done.stdout
+    assert "this recording needs torchvision: pip install torchvision" in done.stdout
+    assert done.stderr == ""
+
+
+def test_a_graph_captured_by_hand_can_be_looked_at() -> None:
+    # GIVEN a graph of two branches
+    cuda, x = pgk.cuda, torch.ones(4, 4, device=pgk.device())
+    graph, side = cuda.CUDAGraph(keep_graph=True), cuda.Stream()
+    with pgk.diagnose.capture(graph, lines=True):
+        y = x * 2
+        side.wait_stream(cuda.current_stream())
+        with cuda.stream(side):
+            z = y + 1
+        w = y @ y
+        cuda.current_stream().wait_stream(side)
+        result = w + z
+    # WHEN explored THEN nodes, edges, branches and lines are there
+    (capture,) = pgk.explore(graph).trace.captures
+    assert [node.name for node in capture.nodes] == ["mul.Tensor", "add.Tensor", "mm", "add.Tensor"]
+    assert set(capture.edges) == {(0, 1), (0, 2), (1, 3), (2, 3)}
+    assert sorted(node.lane for node in capture.nodes) == [0, 0, 0, 1]
+    texts = [node.frame.text if node.frame else "" for node in capture.nodes]
+    assert texts == ["y = x * 2", "z = y + 1", "w = y @ y", "result = w + z"]
+    # AND watching changed nothing: the graph computes
+    graph.replay()
+    assert result.tolist() == [[19.0] * 4] * 4
+
+
+def test_lines_are_noted_only_when_asked_for() -> None:
+    # GIVEN a capture without lines WHEN explored THEN the nodes have none
+    cuda, x = pgk.cuda, torch.ones(4, device=pgk.device())
+    graph = cuda.CUDAGraph(keep_graph=True)
+    with pgk.diagnose.capture(graph):
+        _ = x * 2
+    assert [node.frame for node in pgk.explore(graph).trace.captures[0].nodes] == [None]
+
+
+def test_a_graph_without_a_capture_is_said_in_one_line() -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        pgk.explore(pgk.cuda.CUDAGraph())
+    assert "\n" not in str(caught.value)
