@@ -52,8 +52,11 @@ def compile(model: Any, **options: Any) -> Any:  # noqa: A001 - the verb that to
 
     Args:
         model: a function or a module on ``device()``.
-        options: the fields of ``launch.launcher.Options``, among them ``patching`` ("auto", "device" or "host": who
-            rewrites addresses) and ``select`` ("always", or "never" for the same code without graphs).
+        options: the fields of ``launch.launcher.Options``: ``patching`` ("auto", "device" or "host": who rewrites
+            addresses), ``select`` ("always"; "measure" keeps only graphs that are quicker than the same code without;
+            "never"), ``verify`` ("off"; "first" compares each graph's first launch with the ungraphed code bit for
+            bit, "always" every launch: where they differ, the ungraphed result is returned and the graph given up)
+            and ``stages``. See docs/launcher.md.
 
     Raises:
         UnsupportedError: an unknown option, or a value that it does not have.

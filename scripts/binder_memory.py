@@ -1,4 +1,4 @@
-"""Starts JupyterLab as Binder does, runs every notebook, and prints the most memory that all processes took together."""
+"""Starts JupyterLab as Binder does, runs every notebook, and prints the most memory that it all took."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-import psutil
+import psutil  # type: ignore[import-untyped]  # ipykernel brings it, without types
 
 MOST = 2 << 30  # bytes that Binder gives a person
 PORT, TOKEN = 8899, "check"

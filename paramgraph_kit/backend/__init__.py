@@ -16,6 +16,11 @@ from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.launcher import Launcher, Options
 from paramgraph_kit.trace.errors import UnsupportedError
 
+CHOICES = {
+    "patching": ("auto", "device", "host"),
+    "select": ("always", "measure", "never"),
+    "verify": ("off", "first", "always"),
+}
 _numbers = itertools.count()
 # Where a frame is not compiled Dynamo looks at what it calls, and on the simulator that includes kernels in Python.
 torch_name("keep_dynamo_out")("paramgraph_kit.driver")
@@ -54,7 +59,7 @@ def make_options(given: dict[str, Any] | None) -> Options:
     if unknown:
         raise UnsupportedError(f"unknown option {unknown[0]!r} of backend='paramgraph'; known: {', '.join(names)}")
     options = Options(**(given or {}))
-    for name, choices in (("patching", ("auto", "device", "host")), ("select", ("always", "never"))):
+    for name, choices in CHOICES.items():
         if (value := getattr(options, name)) not in choices:
             raise UnsupportedError(f"{name}={value!r}: choose one of {', '.join(map(repr, choices))}")
     if type(options.stages) is not int or options.stages < 1:

@@ -42,6 +42,8 @@ class Row:
     copied_bytes: int = 0  # of inputs, in all launches
     ungraphed_calls: int = 0
     patching: str = ""
+    verified: int = 0  # launches whose results were compared with the ungraphed code's, all equal
+    measured: str = ""  # what a graph took and what the ungraphed code, where that was asked for
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -103,6 +105,9 @@ class Report:
         patching = sorted({row.patching for row in self.rows if row.patching})
         ungraphed = sum(row.ungraphed_calls for row in self.rows)
         launches, copied = sum(row.launches for row in self.rows), self.copied_bytes
+        verified = sum(row.verified for row in self.rows)
+        shown = [("compared and equal", f"{verified:,} launches")] if verified else []
+        shown += [(f"{row.graph}, {row.partition} took", row.measured) for row in self.rows if row.measured]
         return [
             ("kernels in graphs", self._share().removesuffix(" of") + percent),
             ("inputs copied", f"{copied:,} bytes in {launches:,} launches" if copied else "0 bytes a call"),
@@ -110,6 +115,7 @@ class Report:
             ("calls run ungraphed", f"{ungraphed:,}, the capturing ones included"),
             ("held by graphs", f"{self.graph_bytes:,} bytes"),
             ("largest workspace", f"{self.workspace_bytes:,} bytes, borrowed for each launch"),
+            *shown,
         ]
 
     def _repr_html_(self) -> str:
@@ -164,6 +170,8 @@ def make_report(model: Any = None) -> Report:
                 sum(copied_each_launch(launcher, v) * v.state.launches // len(v.plan.stages) for v in variants),
                 launcher.ungraphed_calls,
                 variants[0].patching if variants else "",
+                sum(v.probation.verified for v in variants),
+                "; ".join(v.probation.measured.label for v in variants if v.probation.measured),
             )
         )
     reasons.update(dict.fromkeys(graph_breaks(mine)))

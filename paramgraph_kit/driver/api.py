@@ -169,6 +169,15 @@ class Driver(Protocol):
     def random_position(self) -> int:
         """How far the default generator has advanced; 0 where a recording knows its own increment."""
 
+    def random_state(self) -> Any:
+        """The default generator's state, for ``set_random_state``."""
+
+    def set_random_state(self, state: Any) -> None:
+        """Bring the default generator back."""
+
+    def wait(self) -> None:
+        """Wait until the device has done what is on the current stream."""
+
     def discard(self, recording: Recording) -> None:
         """Free a recorded graph that will not be instantiated again."""
 

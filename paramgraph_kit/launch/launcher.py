@@ -19,6 +19,7 @@ from paramgraph_kit.driver.api import Driver, Executable
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.generate import State, launch_function
 from paramgraph_kit.launch.plan import Plan, make_plan
+from paramgraph_kit.launch.probation import Probation
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
 
@@ -36,6 +37,7 @@ class Variant:
     executables: tuple[Executable, ...]  # one for each stage
     state: State
     launch: Callable[[list[Any]], Any]
+    probation: Probation  # what it has to show first, and has shown
 
     @property
     def patching(self) -> str:
@@ -60,7 +62,11 @@ class Options:
     patching: str = "auto"  # who rewrites addresses: "device", "host", or whichever works
     # In how many stages a partition may be launched to hold about as much memory as without graphs; 1: always in one.
     stages: int = 8
-    select: str = "always"  # which partitions become graphs: "always" all that can, "never" none (for comparison)
+    # Which partitions become graphs: "always" all that can, "never" none (for comparison), "measure" those that are
+    # quicker so: their first calls are timed both ways.
+    select: str = "always"
+    # Which launches are compared with the ungraphed code: "off" none, "first" each graph's first, "always" all.
+    verify: str = "off"
 
 
 @dataclass(slots=True)
@@ -103,6 +109,8 @@ class Launcher:
         key = self._key(inputs)
         known = self.variants.get(key)
         if known is not None:
+            if not known.probation.over:
+                return self._on_probation(known, inputs, key)
             self.current = known.launch
             return known.launch(inputs)
         if key in self.variants:
@@ -142,7 +150,7 @@ class Launcher:
             return self._ungraphed(inputs)
         dying = [k for k, spec in enumerate(specs) if spec is not None and _dies_here(inputs, k)]
         before = self.driver.random_position()
-        outputs = self.run(self._as_ungraphed_code_wants(inputs))  # warm-up, and this call's result
+        outputs = self._uncounted(inputs)  # warm-up, and this call's result
         increment = self.driver.random_position() - before
         self.ungraphed_calls += 1
         try:
@@ -177,14 +185,32 @@ class Launcher:
         launch = launch_function(
             self.driver, captured, plan, executables, state, self._select, self._ungraphed, self.layouts
         )
-        self.current = launch
-        variant = Variant(captured, plan, tuple(executables), state, launch)
+        probation = Probation(
+            self.driver,
+            captured,
+            launch,
+            self._ungraphed,
+            self._uncounted,
+            verify=self.options.verify,
+            measure=self.options.select == "measure",
+        )
+        variant = Variant(captured, plan, tuple(executables), state, launch, probation)
         for tell in observers:
             tell(self, variant)
         return variant
 
+    def _on_probation(self, variant: Variant, inputs: list[Any], key: tuple[Any, ...]) -> Any:
+        outputs = variant.probation(inputs)
+        if (failed := variant.probation.failed) is not None:
+            self.variants[key] = None  # freed when nobody refers to it: another thread may be launching it
+            self._refuse(failed)
+        return outputs
+
     def _ungraphed(self, inputs: list[Any]) -> Any:
         self.ungraphed_calls += 1
+        return self._uncounted(inputs)
+
+    def _uncounted(self, inputs: list[Any]) -> Any:
         return self.run(self._as_ungraphed_code_wants(inputs))
 
     def _as_ungraphed_code_wants(self, inputs: list[Any]) -> list[Any]:

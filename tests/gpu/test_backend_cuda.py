@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+import paramgraph_kit as pgk
 from paramgraph_kit.backend import paramgraph
 from paramgraph_kit.backend.registry import compiled_graphs
 from paramgraph_kit.bench.measure import compare_bits
@@ -42,6 +43,22 @@ def test_stages_give_memory_back_with_the_same_bits() -> None:
     assert max(len(v.plan.stages) for v in variants) > 1
     assert any(v.plan.shelf for v in variants)
     assert result["different"] == 0
+
+
+def test_every_launch_can_be_verified_and_the_quicker_way_kept() -> None:
+    # GIVEN a training step with dropout whose launches are all compared, and that is timed both ways
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 256), nn.Dropout(0.3), nn.GELU(), nn.Linear(256, 8)).cuda()
+    compiled: Any = pgk.compile(model, verify="always", select="measure")
+    # WHEN called
+    for _ in range(12):
+        compiled(torch.randn(32, 64, device="cuda")).square().sum().backward()
+    # THEN nothing differed, and the report has what was compared and measured
+    report = pgk.report(compiled)
+    print(report)
+    assert {reason.code for reason in report.reasons} <= {"slower-as-graph"}
+    assert all(row.verified > 0 or not row.graphed for row in report.rows)
+    assert "us from a graph" in f"{report} {' '.join(reason.message for reason in report.reasons)}"
 
 
 def test_dropout_in_training_draws_what_it_draws_without_graphs() -> None:

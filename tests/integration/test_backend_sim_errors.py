@@ -46,16 +46,20 @@ def double(x: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("how", "text"),
     [
-        ({"options": {"speed": 3}}, "unknown option 'speed' of backend='paramgraph'; known: patching, stages, select"),
+        (
+            {"options": {"speed": 3}},
+            "unknown option 'speed' of backend='paramgraph'; known: patching, stages, select, verify",
+        ),
         ({"options": {"patching": "gpu"}}, "patching='gpu': choose one of 'auto', 'device', 'host'"),
         ({"options": {"stages": 0}}, "stages=0: give a whole number, 1 or more"),
-        ({"options": {"select": None}}, "select=None: choose one of 'always', 'never'"),
+        ({"options": {"verify": True}}, "verify=True: choose one of 'off', 'first', 'always'"),
+        ({"options": {"select": None}}, "select=None: choose one of 'always', 'measure', 'never'"),
         (
             {"mode": "reduce-overhead"},
             "mode='reduce-overhead' is Inductor's; backend='paramgraph' takes options=... only",
         ),
     ],
-    ids=["name", "patching", "stages", "select", "mode"],
+    ids=["name", "patching", "stages", "verify", "select", "mode"],
 )
 def test_unknown_options_are_refused_in_one_line(how: dict[str, Any], text: str, before: set[CompiledGraph]) -> None:
     # GIVEN an option that there is not

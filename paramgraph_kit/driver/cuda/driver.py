@@ -84,6 +84,18 @@ class CudaDriver:
         """How far the generator has advanced."""
         return random.position(self._index)
 
+    def random_state(self) -> Any:
+        """The default generator's state."""
+        return torch.cuda.get_rng_state(self._index)
+
+    def set_random_state(self, state: Any) -> None:
+        """Bring the default generator back."""
+        torch.cuda.set_rng_state(state, self._index)
+
+    def wait(self) -> None:
+        """Wait for the current stream."""
+        torch.cuda.current_stream(self._index).synchronize()
+
     @cached_property
     def _stream(self) -> torch.cuda.Stream:
         return torch.cuda.Stream(self.device)

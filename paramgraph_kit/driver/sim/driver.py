@@ -276,6 +276,18 @@ class SimDriver:
         """0: a recording knows its own increment."""
         return 0
 
+    def random_state(self) -> Any:
+        """The generator's seed and offset."""
+        return self._machine.generator.state()
+
+    def set_random_state(self, state: Any) -> None:
+        """Bring the generator back."""
+        self._machine.generator.set_state(state)
+
+    @staticmethod
+    def wait() -> None:
+        """Nothing: here work is done when it is launched."""
+
     @staticmethod
     def discard(recording: Recording) -> None:
         """Drop a recorded graph."""

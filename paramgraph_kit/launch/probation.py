@@ -1,0 +1,150 @@
+"""What a new graph has to show before its calls go straight to it: right results (``verify``), less time (``measure``).
+
+Both run the ungraphed code beside the graph for some calls, so each of these calls has a right result either way. That
+a graph may cost more than it saves is PyGraph's finding: 29 of 116 were slower than no graph (arXiv:2503.19779).
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from paramgraph_kit.capture.pair import Captured, Kind
+from paramgraph_kit.driver.api import Driver
+from paramgraph_kit.trace.model import Reason
+
+SAMPLES = 4  # timed calls of each way; the first is dropped
+Call = Callable[[list[Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Microseconds of one call, the device's work included: medians of ``samples`` calls each way, in turns."""
+
+    graph_us: float
+    ungraphed_us: float
+    samples: int
+
+    @property
+    def label(self) -> str:
+        """In words."""
+        return f"{self.graph_us:,.0f} us from a graph, {self.ungraphed_us:,.0f} us without (medians of {self.samples})"
+
+
+class Probation:
+    """Calls of one variant until it has shown what was asked for; ``over`` says that it has."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        captured: Captured,
+        launch: Call,
+        ungraphed: Call,
+        run: Call,  # the same, but no call of the user's that is counted
+        *,
+        verify: str,
+        measure: bool,
+    ) -> None:
+        self._driver, self._captured = driver, captured
+        self._launch, self._ungraphed, self._run = launch, ungraphed, run
+        self._always, self._verifying = verify == "always", verify != "off"
+        self._times: dict[bool, list[float]] | None = {True: [], False: []} if measure else None
+        self.measured: Measured | None = None
+        self.verified = 0  # launches that were compared with the ungraphed code and were equal
+        self.failed: Reason | None = None  # why there must be no further launch
+
+    @property
+    def over(self) -> bool:
+        """Whether calls may go straight to the graph, or to the ungraphed code if ``failed``."""
+        return self.failed is not None or not (self._verifying or self._times)
+
+    def __call__(self, inputs: list[Any]) -> Any:
+        """One call, with a right result in any case."""
+        if self._verifying and not _share_memory(inputs):
+            self._verifying = self._always
+            return self._verified(inputs)
+        return self._timed(inputs, self._times) if self._times else self._launch(inputs)
+
+    def _timed(self, inputs: list[Any], times: dict[bool, list[float]]) -> Any:
+        graphed = len(times[True]) <= len(times[False])
+        self._driver.wait()
+        start = time.perf_counter()
+        outputs = (self._launch if graphed else self._ungraphed)(inputs)
+        self._driver.wait()
+        times[graphed].append((time.perf_counter() - start) * 1e6)
+        if len(times[False]) == SAMPLES:
+            graph, plain = (statistics.median(times[way][1:]) for way in (True, False))
+            self.measured = found = Measured(graph, plain, SAMPLES - 1)
+            self._times = None
+            if plain < graph:
+                self.failed = Reason("slower-as-graph", f"one call took {found.label}")
+        return outputs
+
+    @torch.no_grad()
+    def _verified(self, inputs: list[Any]) -> Any:
+        """Launch, and compare results and written inputs with those of the ungraphed code, bit for bit."""
+        given, before = list(inputs), [self._copy(x) for x in inputs]
+        state = self._driver.random_state()
+        plain, expected = self._plainly(before, state)
+        self._driver.set_random_state(state)
+        found = self._launch(inputs)
+        if not (differing := _differing(found, given, expected, plain)):
+            self.verified += 1
+            return found
+        after = self._driver.random_state()
+        again, expected_again = self._plainly(before, state)
+        self._driver.set_random_state(after)
+        # Where ungraphed code differs from itself (sums in no fixed order), nothing can be said.
+        if not (sure := differing - _differing(expected_again, again, expected, plain)):
+            return found
+        text = f"{', '.join(sorted(sure))} differed from the ungraphed code's, which this call returned"
+        self.failed = Reason("wrong-result", text)
+        for mine, right in zip(given, plain, strict=True):
+            if isinstance(mine, torch.Tensor) and not _same(mine, right):
+                mine.copy_(right)
+        kept = (Kind.INPUT, Kind.ARGUMENT)  # of the caller's own memory, which holds what is right now
+        results = [
+            a if output.kind in kept else b
+            for output, a, b in zip(self._captured.outputs, found, expected, strict=True)
+        ]
+        return tuple(results) if self._captured.returns_tuple else results
+
+    def _plainly(self, before: Sequence[Any], state: Any) -> tuple[list[Any], Any]:
+        """Copies of what was given after the ungraphed code has run on them, and what it returned."""
+        self._driver.set_random_state(state)
+        given = [self._copy(x) for x in before]
+        return given, self._run(list(given))
+
+    def _copy(self, x: Any) -> Any:
+        """A copy with the same strides and the same alignment."""
+        if not isinstance(x, torch.Tensor) or x.numel() == 0:
+            return x
+        span = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
+        shift = self._driver.address_of(x) % 512 // x.element_size()
+        memory = torch.empty(shift + span, dtype=x.dtype, device=x.device)
+        memory[shift:].copy_(x.detach().as_strided((span,), (1,)))
+        return memory.as_strided(x.shape, x.stride(), shift)
+
+
+def _differing(found: Sequence[Any], given: Sequence[Any], expected: Sequence[Any], plain: Sequence[Any]) -> set[str]:
+    names = {f"output {k}" for k, (a, b) in enumerate(zip(found, expected, strict=True)) if not _same(a, b)}
+    return names | {f"input {k}" for k, (a, b) in enumerate(zip(given, plain, strict=True)) if not _same(a, b)}
+
+
+def _same(a: Any, b: Any) -> bool:
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return a is b or bool(a == b)
+    if (a.shape, a.dtype, a.device) != (b.shape, b.dtype, b.device):
+        return False
+    return a.numel() == 0 or torch.equal(*(t.detach().contiguous().reshape(-1).view(torch.uint8) for t in (a, b)))
+
+
+def _share_memory(inputs: Sequence[Any]) -> bool:
+    """Whether two inputs lie on one storage: a write to one is seen in the other, and copies lie apart."""
+    storages = [x.untyped_storage().data_ptr() for x in inputs if isinstance(x, torch.Tensor) and x.numel()]
+    return len(set(storages)) < len(storages)

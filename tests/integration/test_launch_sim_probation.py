@@ -1,0 +1,194 @@
+"""A graph on probation: ``verify`` compares its launches with the ungraphed code, ``measure`` keeps what is quicker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import paramgraph_kit as pgk
+from paramgraph_kit.launch import probation
+from paramgraph_kit.launch.launcher import Launcher, Options
+from tests.integration.launch_bench import (
+    DEVICE,
+    DRIVER,
+    assert_same,
+    codes,
+    host,
+    launcher_of,
+    launches,
+    moved,
+    variants,
+)
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
+
+
+def mixed(x: Tensor, y: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Writes into an input, returns a view of one, draws random numbers, takes a number."""
+    x.mul_(n)
+    return x.t(), x + torch.rand_like(x), y[1:]
+
+
+def arguments(seed: int) -> list[Any]:
+    return [moved(4, 6, seed=seed), moved(5, 3, seed=seed)[:, :2], 3]
+
+
+def spoil(launcher: Launcher, by: float) -> None:
+    """Let the graph return wrong numbers: after each launch all float outputs and inputs are off."""
+    (variant,) = variants(launcher)
+    right = variant.probation._launch
+
+    def wrong(inputs: list[Any]) -> Any:
+        given = list(inputs)
+        outputs = right(inputs)
+        given[0].add_(by)
+        return outputs
+
+    variant.probation._launch = variant.launch = wrong
+
+
+@pytest.mark.parametrize("verify", ["first", "always"])
+def test_verified_launches_are_eagers_and_counted(verify: str) -> None:
+    # GIVEN a launcher that compares, and a twin in eager with the same random numbers
+    launcher = launcher_of(mixed, options=Options(verify=verify))
+    for seed in range(4):
+        torch.manual_seed(seed)
+        mine, theirs = arguments(seed), arguments(seed)
+        torch.manual_seed(seed)
+        found = launcher(list(mine))
+        after = DRIVER.random_state()
+        torch.manual_seed(seed)
+        # WHEN called THEN results, written inputs and the generator are eager's
+        assert_same(found, mixed(*theirs))
+        assert_same(mine[:2], theirs[:2])
+        assert DRIVER.random_state() == after
+        assert found[0].data_ptr() == mine[0].data_ptr()
+    # AND as many launches were compared as were asked for
+    (variant,) = variants(launcher)
+    assert (launches(launcher), variant.probation.verified) == (3, 1 if verify == "first" else 3)
+    assert (variant.probation.over, launcher.ungraphed_calls, codes(launcher)) == (verify == "first", 1, [])
+
+
+def test_a_wrong_number_is_not_returned() -> None:
+    # GIVEN a graph that gives wrong numbers WHEN its launch is compared
+    launcher = launcher_of(mixed, options=Options(verify="first"))
+    launcher(arguments(0))
+    spoil(launcher, 1.0)
+    mine, theirs = arguments(1), arguments(1)
+    torch.manual_seed(7)
+    found = launcher(list(mine))
+    torch.manual_seed(7)
+    # THEN the caller has the right ones, in results and inputs, and the aliasing too
+    assert_same(found, mixed(*theirs))
+    assert_same(mine[:2], theirs[:2])
+    assert found[0].data_ptr() == mine[0].data_ptr()
+    # AND the graph is given up, with the reason
+    assert (codes(launcher), variants(launcher)) == (["wrong-result"], [])
+    (reason,) = launcher.reasons
+    assert reason.message == "input 0, output 0 differed from the ungraphed code's, which this call returned"
+    assert_same(launcher(arguments(2))[2:], mixed(*arguments(2))[2:])
+    assert launcher.ungraphed_calls == 2
+
+
+def test_where_the_ungraphed_code_differs_from_itself_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN code whose numbers change from run to run, as sums in no fixed order do
+    launcher = launcher_of(mixed, options=Options(verify="first"))
+    launcher(arguments(0))
+    spoil(launcher, 1.0)
+    (variant,) = variants(launcher)
+    plain, runs = variant.probation._run, list[None]()
+
+    def unsure(inputs: list[Any]) -> Any:
+        runs.append(None)
+        inputs[0].add_(len(runs))
+        return plain(inputs)
+
+    monkeypatch.setattr(variant.probation, "_run", unsure)
+    # WHEN compared THEN the graph's result stands
+    launcher(arguments(1))
+    assert (len(runs), codes(launcher), variant.probation.verified) == (2, [], 0)
+
+
+def test_inputs_that_share_memory_are_launched_and_not_compared() -> None:
+    # GIVEN two views of one tensor WHEN launched with verify THEN the result is right and nothing is claimed
+    launcher = launcher_of(_sum, options=Options(verify="always"))
+    for seed in range(3):
+        x = moved(4, 6, seed=seed)
+        (found,) = launcher([x, x.t()])
+        assert torch.equal(host(found), host(x).sum() + host(x).t().sum())
+    (variant,) = variants(launcher)
+    assert (launches(launcher), variant.probation.verified) == (2, 0)
+
+
+def _sum(x: Tensor, y: Tensor) -> tuple[Tensor]:
+    return (x.sum() + y.sum(),)
+
+
+class Clock:
+    """Time as a test says: each call of the graph takes ``graph`` microseconds, each without ``plain``."""
+
+    def __init__(self, graph: float, plain: float) -> None:
+        self.now, self.taken, self.order = 0.0, {True: graph, False: plain}, list[bool]()
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def watch(self, launcher: Launcher) -> None:
+        (variant,) = variants(launcher)
+        for name, way in (("_launch", True), ("_ungraphed", False)):
+            setattr(variant.probation, name, self._slow(getattr(variant.probation, name), way))
+
+    def _slow(self, run: Any, way: bool) -> Any:
+        def call(inputs: list[Any]) -> Any:
+            self.now += self.taken[way] / 1e6
+            self.order.append(way)
+            return run(inputs)
+
+        return call
+
+
+@pytest.mark.parametrize(("graph", "plain", "stays"), [(10, 30, True), (30, 10, False), (15625, 15625, True)])
+def test_the_quicker_way_is_kept(graph: float, plain: float, stays: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a launcher that measures, and a clock
+    clock = Clock(graph, plain)
+    monkeypatch.setattr(probation, "time", clock)
+    launcher = launcher_of(mixed, options=Options(select="measure"))
+    launcher(arguments(0))
+    clock.watch(launcher)
+    (variant,) = variants(launcher)
+    # WHEN it is called as often as is measured, and then more
+    for seed in range(1, 12):
+        torch.manual_seed(seed)
+        mine, theirs = arguments(seed), arguments(seed)
+        torch.manual_seed(seed)
+        found = launcher(mine)
+        torch.manual_seed(seed)
+        assert_same(found, mixed(*theirs))
+    # THEN both ways were tried in turns, and the quicker one is used since
+    assert clock.order == [True, False] * 4
+    measured = variant.probation.measured
+    assert measured is not None
+    assert measured.label == f"{graph:,.0f} us from a graph, {plain:,.0f} us without (medians of 3)"
+    assert variant.state.launches == (7 if stays else 4)
+    assert codes(launcher) == ([] if stays else ["slower-as-graph"])
+    if not stays:
+        assert launcher.reasons[0].message == f"one call took {measured.label}"
+
+
+def test_the_report_shows_what_was_measured_and_compared() -> None:
+    # GIVEN a compiled function with both options WHEN called often enough
+    x = torch.randn(8, 8, device=DEVICE)
+    compiled = pgk.compile(lambda x: (x @ x).relu().sum(0), select="measure", verify="first")
+    with torch.no_grad():
+        for _ in range(12):
+            compiled(x.clone())
+    # THEN the report has both
+    report = pgk.report(compiled)
+    (row,) = report.rows
+    said = f"{row.measured} {' '.join(reason.label() for reason in report.reasons)}"
+    assert "us from a graph" in said
+    if row.graphed:
+        assert (row.verified, "compared and equal" in str(report)) == (1, True)
