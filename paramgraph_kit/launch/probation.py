@@ -52,7 +52,7 @@ class Probation:
     ) -> None:
         self._driver, self._captured = driver, captured
         self._launch, self._ungraphed, self._run = launch, ungraphed, run
-        self._always, self._verifying = verify == "always", verify != "off"
+        self._first, self._always = verify != "off", verify == "always"
         self._times: dict[bool, list[float]] | None = {True: [], False: []} if measure else None
         self.measured: Measured | None = None
         self.verified = 0  # launches that were compared with the ungraphed code and were equal
@@ -61,13 +61,14 @@ class Probation:
     @property
     def over(self) -> bool:
         """Whether calls may go straight to the graph, or to the ungraphed code if ``failed``."""
-        return self.failed is not None or not (self._verifying or self._times)
+        return self.failed is not None or not (self._first or self._always or self._times)
 
     def __call__(self, inputs: list[Any]) -> Any:
         """One call, with a right result in any case."""
-        if self._verifying and not _share_memory(inputs):
-            self._verifying = self._always
-            return self._verified(inputs)
+        if self._first or (self._always and not self._times):
+            self._first = False
+            if not _share_memory(inputs):
+                return self._verified(inputs)
         return self._timed(inputs, self._times) if self._times else self._launch(inputs)
 
     def _timed(self, inputs: list[Any], times: dict[bool, list[float]]) -> Any:

@@ -178,6 +178,20 @@ def test_the_quicker_way_is_kept(graph: float, plain: float, stays: bool, monkey
         assert launcher.reasons[0].message == f"one call took {measured.label}"
 
 
+def test_a_launch_is_compared_before_it_is_timed_and_always_after() -> None:
+    # GIVEN both options WHEN called THEN the first launch is compared, the next are timed, all later ones are compared
+    launcher = launcher_of(mixed, options=Options(select="measure", verify="always"))
+    launcher(arguments(0))
+    (variant,) = variants(launcher)
+    verified = []
+    for seed in range(1, 2 * probation.SAMPLES + 5):
+        launcher(arguments(seed))
+        verified.append(variant.probation.verified)
+    if variant.probation.failed is None:
+        assert verified == [1] * (1 + 2 * probation.SAMPLES) + [2, 3, 4]
+    assert variant.probation.measured is not None
+
+
 def test_the_report_shows_what_was_measured_and_compared() -> None:
     # GIVEN a compiled function with both options WHEN called often enough
     x = torch.randn(8, 8, device=DEVICE)
