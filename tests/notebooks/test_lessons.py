@@ -7,6 +7,7 @@ it, and these tests break what the lesson is about, not its outputs.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -21,7 +22,9 @@ FIRST = notebooks.FOLDER / "01_broken_to_parameterized.ipynb"
 START = "00_start_here"
 FAILURES = "02_capture_failures"
 MEMORY = "03_memory_pools"
+WORDS = "04_parameterized_launch"
 COVERAGE = "05_partitions_and_coverage"
+TRAINING = "06_training_step"
 
 
 def run_broken(folder: Path, path: Path, before: str, after: str) -> subprocess.CompletedProcess[str]:
@@ -39,6 +42,7 @@ def run_broken(folder: Path, path: Path, before: str, after: str) -> subprocess.
         text=True,
         check=False,
         timeout=300,
+        env={**os.environ, "PYTEST_ADDOPTS": "-x"},  # only the first failure counts
     )
 
 
@@ -102,10 +106,38 @@ def test_lesson_that_is_no_longer_true_fails(tmp_path: Path, before: str, after:
         ),
         pytest.param(MEMORY, "return fast\n", "return frozen(layer)\n", 4, id="memory: frozen, not parameterized"),
         pytest.param(MEMORY, "compiled[call % 8](x)", "compiled.append(compiled[0](x))", 6, id="memory: results kept"),
+        pytest.param(WORDS, "h[256:], alpha=0.5)  # k", "h[128:384], alpha=0.5)  # k", 1, id="words: another place"),
+        pytest.param(WORDS, "(1.5 + next(numbers))", "1.5", 2, id="words: nothing is ambiguous"),
+        pytest.param(WORDS, "[(), (0,), (0,), (1, 2)]", "[(), (0,), (1,), (2,)]", 3, id="words: no fork"),
+        pytest.param(WORDS, "if moved := table != self.table:", "if moved := not self.table:", 4, id="words: no patch"),
+        pytest.param(WORDS, 'w])[0], backend="paramgraph")', "w])[0], backend='eager')", 5, id="words: not compiled"),
+        pytest.param(WORDS, "    del h  # its bytes", "    pass  # its bytes", 6, id="words: nothing is reused"),
+        pytest.param(WORDS, "return x + table  #", "return x + 1  #", 7, id="words: nothing is hidden"),
         pytest.param(COVERAGE, "h.mean().cpu()", "h.mean()", 2, id="coverage: no detour"),
         pytest.param(COVERAGE, "h[h > 0].mean()", "h.mean()", 3, id="coverage: no graph break"),
         pytest.param(COVERAGE, "h.sum() / (h > 0).sum()", "h.mean()", 5, id="coverage: the fix gives other numbers"),
         pytest.param(COVERAGE, "for rows in (8, 16, 8, 16):", "for rows in (8, 8):", 6, id="coverage: one shape"),
+        pytest.param(
+            TRAINING, "Block(dim) for _ in", "Block(dim, 4 if n else 8) for n in", 1, id="training: blocks differ"
+        ),
+        pytest.param(
+            TRAINING, "plain_optimizer, batches)", "plain_optimizer, batches.flip(0))", 2, id="training: bits"
+        ),
+        pytest.param(
+            TRAINING,
+            "frozen = cuda.make_graphed_callables(copy.deepcopy(start.layers[0]), (sample,))",
+            "frozen = graphed.layers[0]",
+            5,
+            id="training: nothing is overwritten",
+        ),
+        pytest.param(
+            TRAINING,
+            "optimizer, batches[:2], parts=4)\ntheirs",
+            "optimizer, batches[:2])\ntheirs",
+            6,
+            id="training: parts",
+        ),
+        pytest.param(TRAINING, '"frozen": frozen_blocks}', '"frozen": by_block}', 7, id="training: nothing is frozen"),
     ],
 )
 def test_workshop_that_is_no_longer_true_fails(tmp_path: Path, name: str, before: str, after: str, cell: int) -> None:
