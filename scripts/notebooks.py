@@ -6,6 +6,9 @@ run      runs each notebook under nbval: every stored output must come out again
 execute  runs each notebook and stores its outputs, canonically: after changing a cell or what it shows
 cells    runs the code cells in this process, without Jupyter: on a GPU machine that has torch and little else
 
+Exercises are kept twice: as people get them, in exercises/, and solved, in exercises/solutions/. Their last code cell
+prints "not yet: ..." or "right: ...". `run` leaves out the unsolved ones, whose task is not done: a test runs them.
+
 Canonical means: execution counts and cell ids in order, no widget state, fixed metadata, outputs kept. That keeps
 differences readable and lets a notebook be shown where no kernel runs. (nbval wants counts: without one it takes a
 cell for never run. In order, they are also what a message about "cell 3" means.)
@@ -14,6 +17,8 @@ cell for never run. In order, they are also what a message about "cell 3" means.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import itertools
 import json
 import linecache
@@ -25,6 +30,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "notebooks"
+EXERCISES = FOLDER / "exercises"
+NOT_YET = "not yet:"
 SANITIZE = FOLDER / "nbval_sanitize.cfg"
 MAX_CELLS = 15
 MAX_BYTES = 300_000
@@ -42,6 +49,11 @@ Json = dict[str, Any]
 def notebooks() -> list[Path]:
     """Every committed notebook, in reading order."""
     return sorted(p for p in FOLDER.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
+
+
+def unsolved() -> list[Path]:
+    """The exercises as people get them."""
+    return [path for path in notebooks() if path.parent == EXERCISES]
 
 
 def canonical(notebook: Json) -> Json:
@@ -100,7 +112,11 @@ def execute(path: Path) -> None:
 
 
 def cells(path: Path) -> None:
-    """Run a notebook's code cells one after the other in one namespace; a claim that fails raises."""
+    """Run a notebook's code cells one after the other in one namespace; a claim that fails raises.
+
+    So does the check of an exercise that was right when its output was stored.
+    """
+    import torch
     from torch._dynamo.backends.registry import list_backends, register_backend
 
     if "paramgraph" not in list_backends():  # run from a checkout that is not installed: no entry point names it
@@ -108,25 +124,36 @@ def cells(path: Path) -> None:
 
         register_backend(paramgraph, name="paramgraph")
     notebook = json.loads(path.read_text(encoding="utf-8"))
+    print(path.name)
     scope: dict[str, Any] = {"__name__": "__main__"}
-    for number, cell in enumerate((c for c in notebook["cells"] if c["cell_type"] == "code"), 1):
-        # Named as IPython names a cell: diagnoses then take it for the user's code, and quote its lines.
-        source, name = "".join(cell["source"]), f"<ipython-input-{number}-{path.stem}>"
-        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-        exec(compile(source, name, "exec"), scope)
-        print(f"cell {number} ok", flush=True)
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    with torch.enable_grad():  # a notebook may switch gradients off; the next one finds them on
+        for number, cell in enumerate(code, 1):
+            # Named as IPython names a cell: diagnoses then take it for the user's code, and quote its lines.
+            source, name = "".join(cell["source"]), f"<ipython-input-{number}-{path.stem}>"
+            linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+            printed = io.StringIO()
+            try:
+                with contextlib.redirect_stdout(printed):
+                    exec(compile(source, name, "exec"), scope)
+            finally:
+                print(printed.getvalue(), end="")
+            stored = "".join("".join(output.get("text", "")) for output in cell["outputs"])
+            if NOT_YET in printed.getvalue() and NOT_YET not in stored:
+                raise AssertionError(f"{path.name}, cell {number}: this was right when it was stored, and no longer is")
+            print(f"cell {number} ok", flush=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verb", choices=["check", "fix", "run", "execute", "cells"])
-    parser.add_argument("notebook", nargs="*", type=Path, help="default: all")
+    parser.add_argument("notebook", nargs="*", type=Path, help="default: all (run: all that are solved)")
     options = parser.parse_args(arguments)
     paths = [p.resolve() for p in options.notebook] or notebooks()
 
     if options.verb == "run":
-        return run(paths)
+        return run(paths if options.notebook else [path for path in paths if path not in unsolved()])
     if options.verb == "check":
         found = [f"{path.name}: {problem}" for path in paths for problem in problems(path)]
         print("\n".join(found) or f"{len(paths)} notebooks are canonical")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 pytestmark = pytest.mark.browser
+LESSONS = [path for path in notebooks.notebooks() if path.parent == notebooks.FOLDER]
 
 
 def cell_states(page: Page) -> list[str]:
@@ -35,7 +36,7 @@ def pictures(page: Page, repository: Path, name: str) -> None:
         cell.screenshot(path=folder / f"{index:02d}.png")
 
 
-@pytest.mark.parametrize("path", notebooks.notebooks(), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", LESSONS, ids=lambda p: p.stem)
 def test_notebook_runs_in_jupyterlab(
     page: Page, open_notebook: Callable[[str], None], run_all: Callable[[], None], path: Path, repository: Path
 ) -> None:
@@ -67,7 +68,7 @@ def test_notebook_runs_in_jupyterlab(
     assert page.locator(".jp-OutputArea .js-plotly-plot:has(.main-svg)").count() == figures
 
 
-@pytest.mark.parametrize("path", notebooks.notebooks(), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", LESSONS, ids=lambda p: p.stem)
 def test_notebook_shows_its_outputs_without_a_kernel(
     page: Page, open_notebook: Callable[[str], None], path: Path, repository: Path
 ) -> None:

@@ -36,12 +36,12 @@ def test_there_is_a_first_notebook() -> None:
     assert ALL[0].name.startswith("00_")
 
 
-@pytest.mark.parametrize("path", ALL, ids=lambda p: p.name)
+@pytest.mark.parametrize("path", ALL, ids=lambda p: str(p.relative_to(notebooks.FOLDER)))
 def test_notebook_is_canonical_small_and_says_where_it_ran(path: Path) -> None:
     assert notebooks.problems(path) == []
 
 
-@pytest.mark.parametrize("path", ALL, ids=lambda p: p.name)
+@pytest.mark.parametrize("path", ALL, ids=lambda p: str(p.relative_to(notebooks.FOLDER)))
 def test_notebook_has_been_executed_without_an_error(path: Path) -> None:
     # GIVEN the stored outputs
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
