@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from paramgraph_kit.doctor.evidence import Evidence, chain, first_line, gather
 from paramgraph_kit.doctor.rule import Rule
 from paramgraph_kit.doctor.rules import diagnose
@@ -30,9 +32,10 @@ def explain(exception: BaseException) -> Failure:
         'KeyError was raised, and it is none that CUDA graphs are known for'
     """
     known = getattr(exception, "failure", None)
-    if isinstance(known, Failure):  # a capture of ours has explained it already
-        return known
     evidence = [gather(item) for item in chain(exception)]
+    if isinstance(known, Failure):  # a capture of ours has explained it already
+        # It did so inside its ``with``: where only the end of the capture fails, that line is known only out here.
+        return replace(known, frame=known.frame or next((item.frame for item in evidence if item.frame), None))
     for item in evidence:
         if rule := diagnose(item):
             return _failure(item, rule, evidence)
