@@ -147,17 +147,10 @@ def _median(times: list[float]) -> float:
 
 def _used(device: torch.device) -> int:
     """Bytes of device memory that this process holds: context, code, graphs and everything else included."""
-    torch.cuda.synchronize()
-    try:
-        from cuda.bindings import nvml
+    from paramgraph_kit.driver.cuda.held import held_bytes
 
-        nvml.init_v2()
-        handle = nvml.device_get_handle_by_index_v2(device.index or 0)
-        mine = [p for p in nvml.device_get_compute_running_processes_v3(handle) if p.pid == os.getpid()]
-        return int(mine[0].used_gpu_memory)
-    except Exception:  # without NVML's view of processes, the device's: right as long as nobody else is on it
-        free, everything = torch.cuda.mem_get_info(device)
-        return everything - free
+    torch.cuda.synchronize()
+    return held_bytes(device.index or 0)
 
 
 def _held_outputs(run: Run) -> str:

@@ -214,3 +214,36 @@ def test_somebody_else_s_failed_capture_does_not_abort_ours(driver: Any) -> None
     assert all(torch.equal(a, b) for a, b in zip(launcher(list(inputs)), chain(list(inputs)), strict=True))
     del broken
     assert torch.rand(3, device="cuda").shape == (3,)
+
+
+def test_a_refused_capture_leaves_no_phantom_memory_mapped(driver: Any) -> None:
+    from paramgraph_kit.driver.cuda.phantom import phantom_range
+
+    # GIVEN functions that are refused: while recording, and for what they return
+    def child(inputs: list[Any]) -> list[Any]:
+        inner.replay()
+        return [inputs[0] + 1]
+
+    def retyped(inputs: list[Any]) -> list[Any]:
+        return [inputs[0].view(torch.int32)]
+
+    inner = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(inner):
+        torch.zeros(1, device="cuda")
+    ranges = [phantom_range(0, side) for side in (0, 1)]
+    for function in (retyped, child):
+        launcher = Launcher(driver, function, function.__name__)
+        launcher([torch.randn(64, device="cuda")])
+        # WHEN refused THEN both ranges are as they were, and stay in use
+        assert launcher.reasons
+        assert [phantom_range(0, side) for side in (0, 1)] == ranges
+        assert [each._mapped - each.base for each in ranges] == [0, 0]
+
+
+def test_memory_of_other_processes_is_not_counted_as_ours() -> None:
+    from paramgraph_kit.driver.cuda.held import held_bytes
+
+    # GIVEN what this process holds WHEN it takes 256 MiB THEN it holds as much more
+    before = held_bytes(0)
+    block = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+    assert held_bytes(0) - before == block.nbytes

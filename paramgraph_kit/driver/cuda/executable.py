@@ -19,6 +19,7 @@ from cuda.bindings import driver as cu
 from paramgraph_kit.driver.api import Binding, Recording
 from paramgraph_kit.driver.cuda import kernels
 from paramgraph_kit.driver.cuda.calls import DriverCallError, Owned, call, library
+from paramgraph_kit.driver.cuda.held import held_bytes
 from paramgraph_kit.driver.cuda.random import advance
 from paramgraph_kit.trace.errors import ParamgraphError, UnsupportedError
 
@@ -35,7 +36,7 @@ class CudaExecutable:
         self._device = device
         self._random = 0 if nodes.start else recording.random_increment
         self._keep: list[Any] = []
-        before = torch.cuda.mem_get_info(device)[0]
+        before = held_bytes(device)
         self._clone(recording, nodes, bindings)
         self.patching = patching
         patch_node = None
@@ -58,7 +59,7 @@ class CudaExecutable:
             self._host_patch(recording, bindings) if patch_node is None else self._device_patch(patch_node, slots)
         )
         self.launch = self._launcher()
-        self.device_bytes = max(0, before - torch.cuda.mem_get_info(device)[0])
+        self.device_bytes = max(0, held_bytes(device) - before)
 
     def __repr__(self) -> str:
         return f"CudaExecutable({len(self._nodes)} nodes patched from the {self.patching})"
