@@ -48,7 +48,10 @@ class Recordings(Mapping[str, Trace]):
         return f"<paramgraph_kit.recorded: {', '.join(self._files)}>"
 
     def __str__(self) -> str:
-        return "\n".join(_lines(name, trace) for name, trace in self.items())
+        by_source: dict[str, list[str]] = {}
+        for name, trace in self.items():
+            by_source.setdefault(trace.source.label(), []).append(_lines(name, trace))
+        return "\n\n".join("\n".join([label, *lines]) for label, lines in by_source.items())
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return {"text/plain": str(self)}
@@ -62,8 +65,8 @@ def _lines(name: str, trace: Trace) -> str:
         "pool event": len(trace.pool_events),
     }
     says = ", ".join(plural(count, noun) for noun, count in counts.items() if count)
-    lines = [trace.title, trace.source.label(), says, *proof_lines(trace.proofs, most=1)]
-    return "\n    ".join([name, *(line for line in lines if line)])
+    lines = [trace.title, says, *proof_lines(trace.proofs, most=1)]
+    return "\n      ".join([f"  {name}", *(line for line in lines if line)])
 
 
 recorded = Recordings()

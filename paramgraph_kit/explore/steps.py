@@ -132,7 +132,8 @@ def _copies(trace: Trace) -> str:
 
 
 def _workspace(trace: Trace) -> str:
-    return bytes_text(sum(c.workspace_bytes for c in trace.captures)) if trace.captures else NOTHING
+    planned = [c for c in trace.captures if c.allocations]  # a graph that somebody else captured has none of ours
+    return bytes_text(sum(c.workspace_bytes for c in planned)) if planned else NOTHING
 
 
 def _launches(trace: Trace) -> str:
@@ -180,7 +181,9 @@ def _same_kernels(before: Trace, after: Trace) -> str:
 
 
 def _kernel_counts(trace: Trace) -> Counter[tuple[str, tuple[int, int, int], tuple[int, int, int]]]:
-    return Counter((n.name, n.grid, n.block) for c in trace.captures for n in c.nodes if n.kind is NodeKind.KERNEL)
+    """Without the copies and fills that were lowered to kernels."""
+    kernels = (n for c in trace.captures for n in c.nodes if n.kind is NodeKind.KERNEL and n.lowered_from is None)
+    return Counter((n.name, n.grid, n.block) for n in kernels)
 
 
 _FACTS: tuple[tuple[str, Callable[[Trace], str]], ...] = (
