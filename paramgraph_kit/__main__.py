@@ -38,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("bench", help="measure against no graphs and graph trees (needs a GPU)", add_help=False)
     commands.add_parser("record", help="record the traces that this package ships (needs a GPU)", add_help=False)
     commands.add_parser("corpus", help="compare many small workloads with themselves ungraphed", add_help=False)
+    commands.add_parser("distributed", help="train on several GPUs in every mode (needs them)", add_help=False)
     return top
 
 
@@ -53,6 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from paramgraph_kit.bench import corpus_command
 
         return corpus_command.main(rest)
+    if options.command == "distributed":
+        from paramgraph_kit.bench.ranks import command as ranks
+
+        return ranks.main(rest)
     if options.command == "record":
         from paramgraph_kit.bench.record import command as record
 

@@ -45,11 +45,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parent(options: argparse.Namespace) -> int:
+    from paramgraph_kit.bench.frozen import BACK_TO_BACK, MODE, frozen_workloads
     from paramgraph_kit.bench.measure import MODES, quick_cores
     from paramgraph_kit.bench.workloads import proof_workloads
 
-    chosen = [w for w in proof_workloads() if any(part in w.name for part in options.only.split(","))]
-    names = [w.name for w in chosen]
+    wanted = options.only.split(",")
+    chosen = [w for w in proof_workloads() if any(part in w.name for part in wanted)]
+    frozen = [w.name for w in frozen_workloads() if any(part in w.name for part in wanted)]
+    names = [w.name for w in chosen] + frozen
     path = options.out / "bench.json"
     options.out.mkdir(parents=True, exist_ok=True)
     result: dict[str, Any] = {"source": _source(), "rows": []}
@@ -70,11 +73,23 @@ def _parent(options: argparse.Namespace) -> int:
         rows += [child.result() for child in children]
         print(f"{name}: {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
         path.write_text(json.dumps(result, indent=1) + "\n")
+    rows += _frozen_rows(frozen, MODE, BACK_TO_BACK, ",".join(map(str, quick_cores())))
+    path.write_text(json.dumps(result, indent=1) + "\n")
     text = markdown(result)
     (options.out / "bench.md").write_text(text)
     print(text)
-    wrong = [r for r in rows if r.get("error") or r.get("bits", {}).get("different")]
+    wrong = [r for r in rows if r.get("error") or r.get("different") or r.get("bits", {}).get("different")]
     return 1 if wrong else 0
+
+
+def _frozen_rows(names: list[str], mode: str, launches: int, cores: str) -> list[dict[str, Any]]:
+    children = [_Child(name, mode) for name in names]
+    for child in children:
+        child.wait_until_ready()
+    for child in children:
+        for _ in range(TURNS):
+            child.take_a_turn(launches, cores)
+    return [child.result() for child in children]
 
 
 class _Child(Child):
@@ -99,9 +114,17 @@ def _source() -> dict[str, Any]:
 
 
 def _child(name: str, mode: str) -> int:
+    import torch
+
+    from paramgraph_kit.bench.frozen import MODE, frozen_workloads, measure_frozen
     from paramgraph_kit.bench.measure import measure
     from paramgraph_kit.bench.workloads import proof_workloads
 
+    if mode == MODE:
+        workload = next(w for w in frozen_workloads() if w.name == name)
+        device = torch.device("cuda", torch.cuda.current_device())
+        print(json.dumps(measure_frozen(workload, turns(set()), device)))
+        return 0
     cores: set[int] = set()
     workload = next(w for w in proof_workloads() if w.name == name)
     print(json.dumps(measure(workload, mode, turns(cores), cores)))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
+from paramgraph_kit.bench.frozen import MODE, markdown_frozen
+
 MIB = 1 << 20
 
 
@@ -13,6 +15,8 @@ def markdown(result: dict[str, Any]) -> str:
     source, rows = result["source"], result["rows"]
     by_name: dict[str, dict[str, dict[str, Any]]] = {}
     for row in rows:
+        if row["mode"] == MODE:
+            continue
         by_name.setdefault(row["workload"], {})[row["mode"]] = row
     lines = [
         (
@@ -48,7 +52,7 @@ def markdown(result: dict[str, Any]) -> str:
         held = " / ".join(str(modes.get(m, {}).get("held_outputs", "?"))[:24] for m in ("graph trees", "paramgraph"))
         added = [_added(modes.get(m), base) for m in ("graph trees", "paramgraph")]
         lines.append(f"| {name} | {_memory(base)} | {' | '.join(added)} | {held} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines + markdown_frozen([row for row in rows if row["mode"] == MODE])) + "\n"
 
 
 def _times(row: dict[str, Any] | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -64,6 +65,7 @@ class Captured:
     scalars: tuple[Any, ...] = ()  # inputs that are no tensors: baked into the graph, so part of its key
     specs: list[InputSpec | None] = field(default_factory=list)
     returns_tuple: bool = True
+    capture_s: float = 0.0  # seconds that both captures took, running the partition's code
 
 
 def alignment_of(address: int) -> int:
@@ -112,12 +114,15 @@ def capture_pair(
     outputs: list[list[Output]] = []
     positions = [i for i, spec in enumerate(specs) if spec is not None]
     base = 0
+    capture_s = 0.0
     try:
         for side in (0, 1):
+            started = time.perf_counter()
             with driver.phantom(side) as phantom:
                 mirrors, inputs = _mirror(driver, phantom, specs, scalars)
                 recording = driver.record(partial(_call, run, inputs), phantom, survey=side == 0)
                 recordings.append(recording)
+                capture_s += time.perf_counter() - started
                 made = recording.allocations or [
                     RawAllocation(a.address - base + phantom.base, a.size, a.born, a.died)
                     for a in recordings[0].allocations
@@ -155,6 +160,7 @@ def capture_pair(
         tuple(scalars),
         list(specs),
         returns_tuple,
+        capture_s,
     )
 
 

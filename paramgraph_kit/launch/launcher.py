@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -38,6 +39,7 @@ class Variant:
     state: State
     launch: Callable[[list[Any]], Any]
     probation: Probation  # what it has to show first, and has shown
+    prepared_s: float  # seconds to find and plan its words and to instantiate its graphs; capturing is not in it
 
     @property
     def patching(self) -> str:
@@ -170,6 +172,7 @@ class Launcher:
     def _capture(
         self, specs: list[InputSpec | None], scalars: list[Any], increment: int, dying: Sequence[int]
     ) -> Variant:
+        started = time.perf_counter()
         captured = capture_pair(self.driver, self.run, specs, scalars, self.constants, increment)
         executables: list[Executable] = []
         try:
@@ -194,7 +197,8 @@ class Launcher:
             verify=self.options.verify,
             measure=self.options.select == "measure",
         )
-        variant = Variant(captured, plan, tuple(executables), state, launch, probation)
+        prepared_s = time.perf_counter() - started - captured.capture_s
+        variant = Variant(captured, plan, tuple(executables), state, launch, probation, prepared_s)
         for tell in observers:
             tell(self, variant)
         return variant
