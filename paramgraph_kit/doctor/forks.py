@@ -36,6 +36,13 @@ class Forks:
         lane.last = place
         return True
 
+    def work_of_autograd(self, stream: int) -> None:
+        """The same in a backward pass: the engine forks to the streams of the forward pass and joins them."""
+        lane = self._lanes.setdefault(stream, _Lane())
+        lane.count += 1
+        for known in (lane.knows, self._lanes[self.origin].knows):
+            known[stream] = lane.count
+
     def record(self, event: object, stream: int) -> None:
         """An event is recorded on a stream."""
         self._keep.append(event)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Iterator
 
 import torch
 
@@ -44,8 +45,8 @@ class Keeper:
         if id(tensor) not in self._gradients:
             self._gradients[id(tensor)] = (tensor, tensor.grad)
 
-    def note_leaves_of(self, tensor: torch.Tensor) -> None:
-        """Remember the gradients of all that a result from outside was made of."""
+    def leaves_of(self, tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+        """The parameters that a result from outside was made of."""
         todo, seen = [tensor.grad_fn], set()
         while todo:
             node = todo.pop()
@@ -53,7 +54,7 @@ class Keeper:
                 continue
             seen.add(node)
             if (leaf := getattr(node, "variable", None)) is not None:
-                self.note_leaf(leaf)
+                yield leaf
             todo += [following for following, _ in node.next_functions]
 
     def note_generator(self, generator: torch.Generator) -> None:

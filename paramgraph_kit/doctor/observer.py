@@ -57,6 +57,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self._device = target.device.type
         self._stream = target.current_stream
         self._is_capturing = target.is_capturing
+        self._hooked: dict[int, tuple[torch.Tensor, Any]] = {}
         self._filled: set[int] = set()  # tensors that hold a number of the host's, by id: the latest only
 
     def __torch_dispatch__(
@@ -108,11 +109,10 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                 on_device = True
             if tensor.requires_grad:
                 if tensor.is_leaf:
-                    keeper.note_leaf(tensor)
+                    self._note_leaf(tensor)
                 elif keeper.is_outside(tensor):
-                    keeper.note_leaves_of(tensor)
-                    if op.name == "ones_like" and any("torch/autograd/" in file for file in place.files):
-                        self.refused("stale reference to the default stream", None, "backward", place)
+                    for leaf in keeper.leaves_of(tensor):
+                        self._note_leaf(leaf)
             key = storage_key(tensor)
             if kind == self._device:
                 outside.append(key if key not in keeper.made else 0)
@@ -157,16 +157,38 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if on_device and op.name not in ("detach", "alias", "lift_fresh"):
             self.on_device += 1
             stream = self._stream()
-            if self.forks.work(stream, place):
-                return
-            if not stream and threading.get_ident() != self.places.thread:  # autograd, on the stream of an earlier pass
-                self.refused("stale reference to the default stream", None, "backward", place)
-            else:
-                self.silent(
-                    "work-elsewhere", f"{op.name} ran on stream {'0, the default' if not stream else 's'}", place
-                )
+            if threading.get_ident() != self.places.thread:  # autograd, on the stream of the forward pass
+                if stream:
+                    self.forks.work_of_autograd(stream)
+                else:
+                    self.stale("a backward operation", place)
+            elif not self.forks.work(stream, place):
+                where = "another stream" if stream else "the default stream"
+                self.silent("work-elsewhere", f"{op.name} ran on {where}", place)
+
+    def _note_leaf(self, leaf: torch.Tensor) -> None:
+        """Remember a parameter's gradient, and look at the stream on which the next one is accumulated."""
+        self.keeper.note_leaf(leaf)
+        if id(leaf) not in self._hooked and leaf.device.type == self._device and torch.is_grad_enabled():
+            hook = leaf.register_post_accumulate_grad_hook(self._accumulated)
+            self._hooked[id(leaf)] = (leaf, hook)  # the leaf too: its id stays its own
+
+    def _accumulated(self, leaf: torch.Tensor) -> None:
+        # Where it needs no operation, nothing else tells on which stream that is.
+        if not self._stream() and not self._is_capturing():
+            self.stale("what accumulates a gradient")
+
+    def __exit__(self, *exc: Any) -> None:
+        for _, hook in self._hooked.values():
+            hook.remove()
+        super().__exit__(*exc)  # type: ignore[no-untyped-call]
 
     # what was found
+
+    def stale(self, what: str, place: Place | None = None) -> None:
+        """A backward pass runs something on the default stream, because it was made there."""
+        place = place or self.places.here(3)
+        self.refused("stale reference to the default stream", None, "backward", place, f"{what} was made there")
 
     def refused(
         self, message: str, code: int | None, operation: str, place: Place | None = None, what: str = ""

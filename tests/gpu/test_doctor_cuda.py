@@ -163,7 +163,7 @@ def test_gpt2s_training_step_raises_no_alarm() -> None:
         optimizer.step()
         return loss.detach()
 
-    before = [p.clone() for p in model.parameters()]
+    before = [p.detach().clone() for p in model.parameters()]
     found = pgk.diagnose(step)
     assert not found, str(found)
     # and the model is as it was

@@ -84,7 +84,7 @@ def test_nothing_of_the_caller_changes(warm: bool) -> None:
     if warm:
         step(x)
     tensors = [*model.parameters(), *model.buffers(), x]
-    copies = [t.clone() for t in tensors]
+    copies = [t.detach().clone() for t in tensors]  # not attached: that would keep autograd nodes of this stream
     gradients = [p.grad for p in model.parameters()]
     values = [g.clone() if g is not None else None for g in gradients]
     state = {p: dict(s) for p, s in optimizer.state.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -284,6 +285,8 @@ def broken(name: str, sim: torch.device, cuda: Any) -> Body:
         with cuda.stream(stream):
             return x * 2
 
+    cold = cuda.Stream()
+    kept = work_on(side)  # a block is cached for this stream
     bodies: dict[str, Body] = {
         "item": lambda: x.sum().item(),
         "bool": lambda: bool(x.sum() > 0),
@@ -302,7 +305,8 @@ def broken(name: str, sim: torch.device, cuda: Any) -> Body:
         "upload non-blocking": lambda: host.to(sim, non_blocking=True),
         "literal": lambda: torch.tensor([1.0], device=sim),
         "list index": lambda: x[[2, 0, 1]],
-        "isolation": lambda: (work_on(side), cuda.current_stream().wait_stream(side)),
+        "isolation": lambda: (work_on(side), cuda.current_stream().wait_stream(side), kept),
+        "memory for a stream outside": lambda: work_on(cold),
         "nested": lambda: captured(cuda, lambda: x + 1),
     }
     return bodies[name]
@@ -323,6 +327,7 @@ def broken(name: str, sim: torch.device, cuda: Any) -> Body:
         ("stream query", 900),
         ("event query", 900),
         ("isolation", 905),
+        ("memory for a stream outside", 900),
         ("nested", 900),
     ],
 )
@@ -397,10 +402,65 @@ def test_capture_needs_a_side_stream_and_its_own_thread(sim: torch.device, cuda:
     for call, message in (
         ("replay", "Called CUDAGraph::replay without a preceding successful capture"),
         ("pool", r"Called CUDAGraph::pool\(\) without a preceding successful capture"),
-        ("capture_end", r"capture_end\(\) called before capture_begin\(\)"),
+        ("capture_end", "CUDA error: the operation cannot be performed in the present state"),
     ):
         with pytest.raises(RuntimeError, match=message):
             getattr(cuda.CUDAGraph(), call)()
+
+
+def test_a_capture_that_never_began_is_ended(sim: torch.device, cuda: Any) -> None:
+    # GIVEN a fresh graph WHEN it is ended on another stream than it was made on THEN torch speaks of streams
+    graph, side = cuda.CUDAGraph(), cuda.Stream()
+    with cuda.stream(side), pytest.raises(RuntimeError, match="must end on the same stream it began on"):
+        graph.capture_end()
+    # GIVEN one that was made on the stream on which another captures WHEN it is ended THEN the other's capture ends
+    x = torch.ones(2, device=sim)
+    with cuda.stream(side):
+        graph, other = cuda.CUDAGraph(), cuda.CUDAGraph()
+        other.capture_begin()
+        x.add_(1)
+        with pytest.raises(RuntimeError, match=r"capture_end\(\) called before capture_begin\(\)"):
+            graph.capture_end()
+        assert not cuda.is_current_stream_capturing()
+    # GIVEN one that has ended WHEN it is ended again THEN CUDA finds no capture
+    with cuda.stream(side):
+        graph.capture_begin()
+        x.add_(1)
+        graph.capture_end()
+        with pytest.raises(RuntimeError, match="cannot be performed in the present state"):
+            graph.capture_end()
+
+
+@pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])
+def test_memory_in_another_thread_is_forbidden_by_a_global_capture_alone(
+    mode: str, sim: torch.device, cuda: Any
+) -> None:
+    # GIVEN a thread that needs memory that is not cached
+    said: list[str] = []
+
+    def work() -> None:
+        try:
+            torch.empty(1 << 26, device=sim)
+        except RuntimeError as error:
+            said.append(str(error).splitlines()[0])
+
+    x, graph = torch.ones(2, device=sim), cuda.CUDAGraph()
+
+    def run() -> None:
+        with cuda.graph(graph, capture_error_mode=mode):
+            x.add_(1)
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+
+    # WHEN it runs beside a capture THEN a global one refuses it and is spoiled, the others do not care
+    if mode == "global":
+        with pytest.raises(torch.AcceleratorError, match="previous error during capture"):
+            run()
+        assert said == ["CUDA error: operation not permitted when stream is capturing"]
+    else:
+        run()
+        assert said == []
 
 
 def test_an_exception_of_the_user_comes_through(sim: torch.device, cuda: Any) -> None:

@@ -158,19 +158,28 @@ class CachingAllocator:
 
     # blocks
 
-    def alloc(self, nbytes: int, stream: int = 0, pool_id: PoolId = DEFAULT_POOL) -> int | None:
-        """The address of a block of at least ``nbytes`` (more than 0), or None if the device is full."""
+    def alloc(
+        self,
+        nbytes: int,
+        stream: int = 0,
+        pool_id: PoolId = DEFAULT_POOL,
+        before_map: Callable[[], None] | None = None,
+    ) -> int | None:
+        """The address of a block of at least ``nbytes`` (more than 0), or None if the device is full.
+
+        ``before_map`` is called where no cached block serves and the device itself has to be asked; it may raise.
+        """
         with self._lock:
             self._busy = True
             try:
-                address = self._alloc(nbytes, stream, self.pools[pool_id])
+                address = self._alloc(nbytes, stream, self.pools[pool_id], before_map)
             finally:
                 self._busy = False
             if self._late:
                 self._drain()
             return address
 
-    def _alloc(self, nbytes: int, stream: int, pool: Pool) -> int | None:
+    def _alloc(self, nbytes: int, stream: int, pool: Pool, before_map: Callable[[], None] | None) -> int | None:
         size = ROUND if nbytes < ROUND else -(-nbytes // ROUND) * ROUND
         small = size <= SMALL
         free = pool.free_list(stream, small)
@@ -178,6 +187,8 @@ class CachingAllocator:
         if i < len(free):
             block = self.blocks[free.pop(i)[1]]
         else:
+            if before_map is not None:
+                before_map()
             fresh = self._segment(size, stream, small, pool)
             if fresh is None:
                 return None

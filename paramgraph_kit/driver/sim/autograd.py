@@ -1,59 +1,65 @@
 """Which stream a backward belongs to.
 
-CUDA's engine runs every backward node on the stream of its forward operation. Here a log of (sequence number, stream)
-per thread answers that, so that a capture notices, as on the device, that a graph made on the default stream is about
-to be walked inside it (error 906).
+CUDA's engine runs every backward node on the stream on which it was made. For an operation's node a log of (sequence
+number, stream) per thread answers that; what accumulates the gradient of a leaf is made by the first operation that
+uses it, and lives as long as anything that was computed from it.
 """
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from paramgraph_kit.driver.torch_names import torch_name
 
-from .stream import Capture, Stream, current_stream, default_stream, stream_log
+if TYPE_CHECKING:
+    from .stream import Stream
 
 task_id: Callable[[], int] = torch_name("_current_graph_task_id")
-_current_node: Callable[[], Any] = torch_name("_current_autograd_node")
+current_node: Callable[[], Any] = torch_name("_current_autograd_node")
+sequence_number: Callable[[], int] = torch_name("_get_sequence_nr")
+
+Log = list[tuple[int, "Stream"]]  # (sequence number, stream chosen before it), oldest first
+
 _TAG = "paramgraph_kit sim stream"
-_task = -1  # the graph task that was looked at last
+_AUTOGRAD = torch_name("DispatchKey").AutogradFunctionality
+_above = torch_name("_SetExcludeDispatchKeyGuard")
+_asking = threading.local()
 
 
-def backward_starts(capture: Capture | None) -> None:
-    """Look at a backward that a kernel has just been called from, once for each.
+def made_on(node: Any, log: Log) -> Stream | None:
+    """The stream on which a node was made; None stands for the default stream."""
+    if node.name() == "torch::autograd::AccumulateGrad":
+        found: Stream | None = node.metadata.get(_TAG)
+        return found
+    i = bisect_right(log, node._sequence_nr(), key=lambda entry: entry[0])
+    return log[i - 1][1] if i else None
 
-    Raises:
-        torch.AcceleratorError: code 906, in a capture, for a graph made on the default stream.
-    """
-    global _task
-    task = task_id()
-    if task == _task:
-        return
-    _task = task
-    node = _current_node()
-    if node is None:
-        return
-    seen = {node}
-    todo: list[Any] = [node]
+
+def note_leaf(tensor: torch.Tensor, stream: Stream) -> None:
+    """A leaf is used on a stream: if nothing accumulates its gradient yet, what does is made there."""
+    if getattr(_asking, "now", False):
+        return  # torch makes a view to find the node
+    _asking.now = True
+    try:
+        with _above(_AUTOGRAD, False):  # a kernel runs below autograd
+            node: Any = torch.autograd.graph.get_gradient_edge(tensor).node
+    finally:
+        _asking.now = False
+    node.metadata.setdefault(_TAG, stream)
+
+
+def all_behind(node: Any) -> Iterator[Any]:
+    """A node and every one that its gradients flow to."""
+    seen, todo = {node}, [node]
     while todo:
         node = todo.pop()
-        if capture is None:
-            if node.name() == "torch::autograd::AccumulateGrad":
-                node.metadata.setdefault(_TAG, current_stream().cuda_stream)
-        elif _stream_of(node) == default_stream().cuda_stream:
-            raise capture.fail(906)
+        yield node
         for following, _ in node.next_functions:
             if following is not None and following not in seen:
                 seen.add(following)
                 todo.append(following)
-
-
-def _stream_of(node: Any) -> int | None:
-    if node.name() == "torch::autograd::AccumulateGrad":
-        number: int | None = node.metadata.get(_TAG)
-        return number
-    log: list[tuple[int, Stream]] = stream_log()
-    i = bisect_right(log, node._sequence_nr(), key=lambda entry: entry[0])
-    return log[i - 1][1].cuda_stream if i else default_stream().cuda_stream

@@ -58,11 +58,9 @@ def begin(mode: str, pool: PoolId) -> Capture:
 
 
 def end(capture: Capture) -> None:
-    """End a capture on the current stream; raises 901, 904 or 908, and then leaves behind what torch leaves."""
+    """End a capture; raises 901, 904 or 908, and then leaves behind what torch leaves."""
     if capture.mode != "relaxed" and capture.thread != threading.get_ident():
         raise cuda_error(908)
-    if current_stream() != capture.origin:
-        raise RuntimeError("Capture must end on the same stream it began on.")
     code = 901 if capture.invalid else 904 if capture.unjoined() else 0
     capture.leave()
     open_captures().remove(capture)
@@ -87,6 +85,7 @@ class CUDAGraph:
     """The twin of ``torch.cuda.CUDAGraph``."""
 
     def __init__(self, keep_graph: bool = False) -> None:
+        self._stream = current_stream()  # on which to end, until a capture begins on another
         self._capture: Capture | None = None
         self._ready = False
         self._pool: PoolId | None = None
@@ -98,14 +97,20 @@ class CUDAGraph:
         allocator = machine().allocator
         pool_id = pool if pool is not None else allocator.new_pool_id()
         self._capture = begin(capture_error_mode, pool_id)
+        self._stream = self._capture.origin
         self._pool = pool_id
         allocator.retain(pool_id)
 
     def capture_end(self) -> None:
         """Stop capturing; raises 901 if the capture was invalidated, 904 if a forked stream was not joined."""
-        if self._capture is None:
+        stream = current_stream()
+        if stream != self._stream:
+            raise RuntimeError("Capture must end on the same stream it began on.")
+        if stream.capture is None:
+            raise cuda_error(401)
+        end(stream.capture)
+        if self._capture is None or not self._capture.ended:  # it was another graph's
             raise RuntimeError("capture_end() called before capture_begin().")
-        end(self._capture)
         self._ready = True
         if not self._capture.nodes:
             warnings.warn(EMPTY_GRAPH, UserWarning, stacklevel=2)

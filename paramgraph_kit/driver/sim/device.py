@@ -44,6 +44,7 @@ def register() -> torch.device:
         torch_name(needed.key)
     from . import cuda_twin
     from .autocast import install_autocast
+    from .guard import DeviceGuard, install
     from .kernels import Kernel, for_every_cpu_operation
     from .pinned import is_pinned, pin
     from .recurrent import recurrent_kernels
@@ -52,7 +53,8 @@ def register() -> torch.device:
     kernels = for_every_cpu_operation(Kernel)
     kernels.update(special_kernels() | recurrent_kernels())
     setup = torch_name("_setup_privateuseone_for_python_backend")
-    setup("sim", backend_module=cuda_twin)
+    setup("sim", backend_module=cuda_twin, device_guard=DeviceGuard())
+    install()
     library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]  # torch leaves it untyped
     for name, kernel in kernels.items():
         with warnings.catch_warnings():

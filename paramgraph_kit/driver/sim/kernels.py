@@ -16,12 +16,11 @@ import torch
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import NodeKind
 
-from .autograd import backward_starts, task_id
 from .errors import PAGEABLE_COPY
 from .graph import Layout, SimNode, Work, pack_scalar
 from .machine import CPU_KEY, DEVICE_NAME, SET_STORAGE, machine
 from .rng import STEP, with_default_generator
-from .stream import Capture, Stream, current_stream
+from .stream import Capture, Stream, current_stream, note_leaf
 
 CPU = torch.device("cpu")
 META = torch.device("meta")
@@ -116,8 +115,6 @@ class Kernel:
         capture = stream.capture
         if capture is not None:
             capture.check()
-        if task_id() != -1:
-            backward_starts(capture)
         if "generator" in kwargs and kwargs["generator"] is not None:
             raise RuntimeError(f"Expected a '{DEVICE_NAME}' device type for generator but found 'cpu'")
         flat, spec = flatten(args, kwargs)
@@ -130,6 +127,8 @@ class Kernel:
                 if value.device.type == DEVICE_NAME:
                     operands.append(value)
                     slots.append(i)
+                    if value.requires_grad:
+                        note_leaf(value)
             elif isinstance(value, torch.device):
                 flat[i] = CPU
         if capture is None:

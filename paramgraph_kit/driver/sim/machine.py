@@ -17,11 +17,11 @@ import torch
 
 from paramgraph_kit.driver.torch_names import torch_name
 
-from .allocator import CachingAllocator, PoolId
+from .allocator import DEFAULT_POOL, CachingAllocator, PoolId
 from .arena import GRANULE, Arena, extent
 from .errors import out_of_memory
 from .rng import STATE_BYTES, DeviceGenerator
-from .stream import Stream, current_stream
+from .stream import Stream, current_stream, forbid_unsafe_call
 
 CPU_KEY = torch_name("DispatchKeySet")(torch_name("DispatchKey").CPU)
 SET_STORAGE = torch.ops.aten.set_.source_Storage_storage_offset
@@ -60,10 +60,10 @@ class Machine:
             if capture.phantom is not None:
                 return capture.phantom.allocate(nbytes), capture.phantom.free
             address = self.allocator.alloc(nbytes, stream.cuda_stream, capture.pool)
-        elif self.user_pools:
-            address = self.allocator.alloc(nbytes, stream.cuda_stream, self.user_pools[-1])
         else:
-            address = self.allocator.alloc(nbytes, stream.cuda_stream)
+            # A capturing stream may ask the device for memory, any other one only where no capture forbids it.
+            pool = self.user_pools[-1] if self.user_pools else DEFAULT_POOL
+            address = self.allocator.alloc(nbytes, stream.cuda_stream, pool, forbid_unsafe_call)
         if address is None:
             stats = self.allocator.stats
             raise out_of_memory(nbytes, self.arena.capacity, stats.reserved, stats.allocated)

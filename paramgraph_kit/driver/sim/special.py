@@ -13,7 +13,7 @@ from .graph import HOST_COPY, pack_scalar
 from .kernels import Kernel, pageable_copy_forbidden, record, resize
 from .machine import CPU_KEY, DEVICE_NAME, machine
 from .pinned import is_pinned
-from .stream import Capture, current_stream, forbid_in_capture, note_wait
+from .stream import Capture, current_stream, forbid_in_capture, note_leaf, note_wait
 
 aten = torch.ops.aten
 
@@ -57,8 +57,10 @@ WHOLE = ("convolution", "convolution_backward", "embedding")
 def view_kernel(op: Any) -> Callable[..., Any]:
     """A metadata-only operation."""
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return op.redispatch(CPU_KEY, *args, **kwargs)
+    def call(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if tensor.requires_grad:
+            note_leaf(tensor)
+        return op.redispatch(CPU_KEY, tensor, *args, **kwargs)
 
     return call
 
@@ -145,6 +147,8 @@ def copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
     """``aten::copy_`` between any two of host and device; a copy node or a kernel when captured."""
     stream = current_stream()
     m = machine()
+    if source.requires_grad:
+        note_leaf(source)
     if target.device != source.device:
         if target.numel():
             _host_copy(target, source, non_blocking)

@@ -12,21 +12,16 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from paramgraph_kit.driver.torch_names import torch_name
-
+from . import autograd
 from .errors import cuda_error
 
 if TYPE_CHECKING:
     from .allocator import PoolId
     from .graph import SimNode
-
-_task_id: Callable[[], int] = torch_name("_current_graph_task_id")
-_sequence_number: Callable[[], int] = torch_name("_get_sequence_nr")
 
 MODES = ("global", "thread_local", "relaxed")
 
@@ -217,8 +212,8 @@ class _Table:
         self.streams: dict[int, Stream] = {}
         self.captures: list[Capture] = []
         self.sync_debug = 0
-        self.engine_stream: Stream | None = None  # see current_stream
-        self.engine_log: list[tuple[int, Stream]] = []
+        self.engine_log: autograd.Log = []  # of the thread that chose a stream last
+        self.backward = -1  # the backward pass that was looked at last
 
     def register(self, stream: Stream) -> int:
         number = 0 if not self.streams else 16 * (len(self.streams) + 1)
@@ -231,8 +226,8 @@ class _Table:
             found = self._local.stack = []
         return found
 
-    def log(self) -> list[tuple[int, Stream]]:
-        found: list[tuple[int, Stream]] | None = getattr(self._local, "log", None)
+    def log(self) -> autograd.Log:
+        found: autograd.Log | None = getattr(self._local, "log", None)
         if found is None:
             found = self._local.log = []
         return found
@@ -264,23 +259,46 @@ def stream_of(number: int) -> Stream:
 def current_stream(device: Any = None) -> Stream:
     """The stream that this thread's work goes to.
 
-    Autograd runs the backward of device tensors on a thread of its own, where CUDA's engine selects the stream of the
-    forward operation; here such a thread follows the thread that last chose a stream.
+    Autograd runs the backward of device tensors on a thread of its own, where the engine selects the stream on which
+    each of its nodes was made.
     """
     stream = _table.current()
     if stream is not None:
         return stream
-    if _table.engine_stream is not None and _task_id() != -1:
-        return _table.engine_stream
+    task = autograd.task_id()
+    if task != -1 and (node := autograd.current_node()) is not None:
+        if task != _table.backward:
+            _table.backward = task
+            _backward_begins(node)
+        return autograd.made_on(node, _table.engine_log) or _default
     return _default
+
+
+def _backward_begins(node: Any) -> None:
+    """Look at a backward pass as it begins.
+
+    Raises:
+        torch.AcceleratorError: code 906, in a capture, for a node that was made on the default stream.
+    """
+    log = _table.engine_log
+    capture = log[-1][1].capture if log else None
+    if capture is not None and any(
+        (autograd.made_on(n, log) or _default) == _default for n in autograd.all_behind(node)
+    ):
+        raise capture.fail(906)
+
+
+def note_leaf(tensor: torch.Tensor) -> None:
+    """An operation reads a tensor that requires gradients."""
+    if tensor.is_leaf and torch.is_grad_enabled():
+        autograd.note_leaf(tensor, current_stream())
 
 
 def set_current(stream: Stream) -> None:
     """Make ``stream`` this thread's current stream."""
     _table.set(stream)
-    _table.engine_stream = stream
     log = _table.engine_log = _table.log()
-    number = _sequence_number()
+    number = autograd.sequence_number()
     if log and log[-1][0] == number:
         log.pop()
     log.append((number, stream))
@@ -288,26 +306,21 @@ def set_current(stream: Stream) -> None:
         del log[:10_000]
 
 
-Choice = tuple[Stream | None, Stream | None, list[tuple[int, Stream]]]
+Choice = tuple[Stream | None, autograd.Log]
 
 
 def choice() -> Choice:
-    """Which stream this thread has chosen, if it has, and whom autograd's threads follow."""
-    return _table.current(), _table.engine_stream, _table.engine_log
+    """Which stream this thread has chosen, if it has, and whose choices autograd's threads follow."""
+    return _table.current(), _table.engine_log
 
 
 def restore(before: Choice) -> None:
     """Undo every choice since ``before``: autograd's thread, which chose none, goes on following the others."""
-    stream, engine_stream, engine_log = before
+    stream, engine_log = before
     set_current(_default if stream is None else stream)  # closes the log
     if stream is None:
         _table.forget()
-    _table.engine_stream, _table.engine_log = engine_stream, engine_log
-
-
-def stream_log() -> list[tuple[int, Stream]]:
-    """(autograd sequence number, stream chosen before it), oldest first, of the thread that chose last."""
-    return _table.engine_log
+    _table.engine_log = engine_log
 
 
 def open_captures() -> list[Capture]:
@@ -332,6 +345,11 @@ def forbid_in_capture(stream: Stream | None) -> None:
         if capture.mode == "global" or (capture.mode == "thread_local" and mine):
             capture.check()
             raise capture.fail(900)
+
+
+def forbid_unsafe_call() -> None:
+    """What ``cudaMalloc`` and its like do: 900 where the mode of a capture forbids them in this thread."""
+    forbid_in_capture(None)
 
 
 def note_wait() -> None:

@@ -1,0 +1,74 @@
+"""Exceptions of Python's on their way through torch's engine.
+
+Autograd runs the backward of a device's tensors on a thread of its own. Where Python raises there, the engine puts the
+device's stream back while the exception is still pending, and for a device in Python that calls Python again: torch
+ends the process then. So the guard takes a pending exception aside, and whoever called ``backward()`` gets it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+import time
+from typing import Any
+
+from paramgraph_kit.driver.torch_names import torch_name
+
+REST_S = 0.01  # the engine's thread still has Python to call, which ends the process if that is about to exit
+_PRIVATEUSE1 = torch_name("DeviceType").PrivateUse1
+_taken: list[BaseException] = []
+
+# One call takes the exception and makes the interpreter ready for the next one; nothing may be called before it.
+_kind, _value, _traceback = ctypes.py_object(), ctypes.py_object(), ctypes.py_object()
+_references = (ctypes.byref(_kind), ctypes.byref(_value), ctypes.byref(_traceback))
+_python = ctypes.PyDLL(None)
+_take = _python.PyErr_Fetch
+_take.restype = None  # no argtypes: converting arguments calls functions
+_normalize = _python.PyErr_NormalizeException
+_normalize.restype = None
+
+
+class DeviceGuard(torch_name("DeviceGuard")):  # type: ignore[misc]  # a class of torch's C++
+    """Says which device it is for, also while an exception is on its way."""
+
+    def type_(self) -> Any:
+        """The kind of device."""
+        _take(*_references)
+        if _kind:
+            _keep()
+        return _PRIVATEUSE1
+
+
+def _keep() -> None:
+    _normalize(*_references)
+    error: BaseException = _value.value
+    if _traceback:
+        error.__traceback__ = _traceback.value
+    _taken.append(error)
+    for reference in (_kind, _value, _traceback):
+        if reference:
+            _python.Py_DecRef(reference)
+            ctypes.memset(ctypes.byref(reference), 0, ctypes.sizeof(reference))
+
+
+def install() -> None:
+    """Let ``backward()`` raise what was taken aside."""
+    name = "_engine_run_backward"
+    run = torch_name(name)
+
+    @functools.wraps(run)
+    def run_backward(*args: Any, **kwargs: Any) -> Any:
+        _taken.clear()
+        try:
+            return run(*args, **kwargs)
+        except SystemError:
+            if not _taken:
+                raise
+            error = _taken[0]
+            _taken.clear()
+        time.sleep(REST_S)
+        raise error
+
+    for module in ("torch.autograd", "torch.autograd.graph"):
+        setattr(importlib.import_module(module), name, run_backward)

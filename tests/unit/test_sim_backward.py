@@ -1,0 +1,136 @@
+"""Backward passes on the simulated machine: on which stream they run, and what happens where they raise."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import paramgraph_kit as pgk
+from paramgraph_kit.driver.select import device, twin
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
+
+
+@pytest.fixture
+def sim() -> torch.device:
+    return device()
+
+
+@pytest.fixture
+def cuda() -> Iterator[Any]:
+    device()
+    yield twin()
+    twin().recover()
+
+
+def leaves_nothing(model: nn.Module, x: torch.Tensor) -> Any:
+    model(x).sum().backward()
+    model.zero_grad()
+
+
+def leaves_a_loss(model: nn.Module, x: torch.Tensor) -> Any:
+    loss = model(x).sum()
+    loss.backward()  # type: ignore[no-untyped-call]
+    model.zero_grad()
+    return loss
+
+
+ALIVE: dict[str, tuple[Callable[[nn.Module, torch.Tensor], Any], bool]] = {
+    "nothing": (leaves_nothing, False),
+    "detached clones": (lambda model, x: [p.detach().clone() for p in model.parameters()], False),
+    "clones": (lambda model, x: [p.clone() for p in model.parameters()], True),
+    "an output": (lambda model, x: model(x), True),
+    "a loss": (leaves_a_loss, True),
+    "nodes": (lambda model, x: [torch.autograd.graph.get_gradient_edge(p) for p in model.parameters()], True),
+}
+
+
+@pytest.mark.parametrize("alive", ALIVE)
+@pytest.mark.parametrize("twice", [False, True])
+def test_what_is_alive_of_the_default_stream_spoils_a_backward_as_on_an_h200(
+    alive: str, twice: bool, sim: torch.device, cuda: Any
+) -> None:
+    # GIVEN something that was made of a model on the default stream, and a step that is warmed up beside it
+    make, fails = ALIVE[alive]
+    model, x = nn.Linear(4, 4).to(sim), torch.ones(2, 4, device=sim)
+    kept = make(model, x)
+    seen: set[bool] = set()
+    for p in model.parameters():
+        p.register_post_accumulate_grad_hook(lambda _: seen.add(cuda.current_stream() == cuda.default_stream()))
+
+    def step() -> None:
+        model.zero_grad()
+        y = model(model(x)) if twice else model(x)
+        y.sum().backward()
+
+    side, graph = cuda.Stream(), cuda.CUDAGraph()
+    with cuda.stream(side):
+        step()
+    # THEN the engine accumulates gradients on the stream on which that began
+    assert seen == {fails}
+    # WHEN captured THEN what an H200 refuses is refused, with its error
+    if not fails:
+        with cuda.graph(graph):
+            step()
+        return
+    with pytest.raises(torch.AcceleratorError) as caught, cuda.graph(graph):
+        step()
+    context: Any = caught.value.__context__
+    assert context.error_code == 906
+    del kept
+
+
+def test_a_backward_runs_on_the_stream_of_its_forward(sim: torch.device, cuda: Any) -> None:
+    # GIVEN an operation on a side stream WHEN its backward is called from another THEN it runs on the side stream
+    side, seen = cuda.Stream(), []
+    x = torch.ones(2, device=sim, requires_grad=True)
+    with cuda.stream(side):
+        y = x * 2
+    z = y + 1
+    y.register_hook(lambda g: seen.append(cuda.current_stream()))
+    with cuda.stream(cuda.Stream()):
+        z.sum().backward()
+    assert seen == [side]
+
+
+def test_an_exception_in_a_backward_arrives(sim: torch.device) -> None:
+    # GIVEN hooks that raise, from Python and from an operation WHEN run THEN the caller gets that very exception
+    x = torch.ones(3, device=sim, requires_grad=True)
+
+    def raises(gradient: torch.Tensor) -> None:
+        raise KeyError("mine")
+
+    for hook, expected in ((raises, KeyError), (lambda g: g.reshape(7), RuntimeError)):
+        y = x * 2
+        y.register_hook(hook)  # type: ignore[no-untyped-call]
+        with pytest.raises(expected) as caught:
+            y.sum().backward()
+        assert any(entry.name in ("raises", "<lambda>") for entry in caught.traceback)
+    # and everything goes on
+    (x * 2).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [2.0] * 3
+    # and it is told as the function's own
+    found = pgk.diagnose(lambda: (lambda y: (y.register_hook(raises), y.sum().backward()))(x * 2))
+    assert found.codes == ("raises",)
+
+
+def test_a_process_ends_well_after_an_exception_in_a_backward() -> None:
+    # GIVEN a program whose last act is a backward that raises WHEN it exits THEN torch does not abort it
+    program = """
+import torch, paramgraph_kit as pgk
+y = torch.ones(3, device=pgk.device(), requires_grad=True) * 2
+y.register_hook(lambda g: g.reshape(7))
+try:
+    y.sum().backward()
+except RuntimeError as error:
+    print("got", error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "got shape '[7]' is invalid for input of size 3\n"), done.stderr
