@@ -58,6 +58,18 @@ def watched(observer: Observer) -> Iterator[None]:
 
         return make
 
+    def makes_graph(function: Any) -> Any:
+        """What torch does on the device for a capture, such as filling in seeds, is no work of the function's."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            before, observer.makes_graph = observer.makes_graph, True
+            try:
+                return function(*args, **kwargs)
+            finally:
+                observer.makes_graph = before
+
+        return call
+
     def waits(name: str) -> Callable[..., None]:
         return lambda *args, **kwargs: observer.refused(UNCAPTURED, 900, name)
 
@@ -101,6 +113,7 @@ def watched(observer: Observer) -> Iterator[None]:
         (builtins, "print", lambda *args, **kwargs: observer.printed(args)),
         (logging.Logger, "handle", lambda *args: observer.silent_if_own("host-counter", "a line of a log")),
         (cuda.CUDAGraph, "capture_begin", lambda *args, **kwargs: observer.nested()),
+        (cuda.CUDAGraph, "replay", lambda graph: observer.replayed()),
         (threading.Thread, "start", lambda thread: observer.note_thread()),
         (torch.optim.Optimizer, "zero_grad", lambda optimizer, *args, **kwargs: observer.note_optimizer(optimizer)),
         (torch.nn.Module, "zero_grad", lambda module, *args, **kwargs: observer.note_module(module)),
@@ -111,6 +124,8 @@ def watched(observer: Observer) -> Iterator[None]:
     with ExitStack() as stack:
         for owner, name, tell in table:
             stack.enter_context(_wrapped(owner, name, before(tell)))
+        for name in ("capture_begin", "capture_end", "replay"):
+            stack.enter_context(_wrapped(cuda.CUDAGraph, name, makes_graph))
         hook = register_optimizer_step_pre_hook(lambda optimizer, *_: observer.step_of(optimizer))
         stack.callback(hook.remove)
         yield

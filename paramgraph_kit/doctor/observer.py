@@ -54,6 +54,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.found: dict[tuple[Any, ...], Failure] = {}
         self.stopped = False  # time is up
         self.threads = 0  # started meanwhile
+        self.makes_graph = False  # torch begins, ends or replays a capture just now
         self._device = target.device.type
         self._stream = target.current_stream
         self._is_capturing = target.is_capturing
@@ -63,7 +64,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if self._is_capturing():  # the function's own capture: nothing of ours may get into it
+        # In the function's own capture nothing of ours may get into it, and what makes a capture is none of its work.
+        if self._is_capturing() or self.makes_graph:
             return func(*args, **(kwargs or {}))
         if self.stopped and threading.get_ident() == self.places.thread:
             raise TimeUp
@@ -162,11 +164,21 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                     self.forks.work_of_autograd(stream)
                 else:
                     self.stale("a backward operation", place)
-            elif not self.forks.work(stream, place):
-                where = "another stream" if stream else "the default stream"
-                self.silent("work-elsewhere", f"{op.name} ran on {where}", place)
+            else:
+                self._work(op.name, stream, place)
 
-    def _note_leaf(self, leaf: torch.Tensor) -> None:
+    def _work(self, name: str, stream: int, place: Place) -> None:
+        if not self.forks.work(stream, place):
+            where = "another stream" if stream else "the default stream"
+            self.silent("work-elsewhere", f"{name} ran on {where}", place)
+
+    def replayed(self) -> None:
+        """The function replays a graph, which a capture would take in as one node."""
+        if not self._is_capturing():
+            self.on_device += 1
+            self._work("a graph's replay", self._stream(), self.places.here(3))
+
+    def _note_leaf(self, leaf: Any) -> None:
         """Remember a parameter's gradient, and look at the stream on which the next one is accumulated."""
         self.keeper.note_leaf(leaf)
         if id(leaf) not in self._hooked and leaf.device.type == self._device and torch.is_grad_enabled():

@@ -35,8 +35,8 @@ def leaves_nothing(model: nn.Module, x: torch.Tensor) -> Any:
 
 
 def leaves_a_loss(model: nn.Module, x: torch.Tensor) -> Any:
-    loss = model(x).sum()
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss: Any = model(x).sum()
+    loss.backward()
     model.zero_grad()
     return loss
 
@@ -61,6 +61,7 @@ def test_what_is_alive_of_the_default_stream_spoils_a_backward_as_on_an_h200(
     model, x = nn.Linear(4, 4).to(sim), torch.ones(2, 4, device=sim)
     kept = make(model, x)
     seen: set[bool] = set()
+    p: Any
     for p in model.parameters():
         p.register_post_accumulate_grad_hook(lambda _: seen.add(cuda.current_stream() == cuda.default_stream()))
 
@@ -89,10 +90,11 @@ def test_what_is_alive_of_the_default_stream_spoils_a_backward_as_on_an_h200(
 def test_a_backward_runs_on_the_stream_of_its_forward(sim: torch.device, cuda: Any) -> None:
     # GIVEN an operation on a side stream WHEN its backward is called from another THEN it runs on the side stream
     side, seen = cuda.Stream(), []
-    x = torch.ones(2, device=sim, requires_grad=True)
+    x: Any = torch.ones(2, device=sim, requires_grad=True)
+    y: Any
     with cuda.stream(side):
         y = x * 2
-    z = y + 1
+    z: Any = y + 1
     y.register_hook(lambda g: seen.append(cuda.current_stream()))
     with cuda.stream(cuda.Stream()):
         z.sum().backward()
@@ -101,14 +103,14 @@ def test_a_backward_runs_on_the_stream_of_its_forward(sim: torch.device, cuda: A
 
 def test_an_exception_in_a_backward_arrives(sim: torch.device) -> None:
     # GIVEN hooks that raise, from Python and from an operation WHEN run THEN the caller gets that very exception
-    x = torch.ones(3, device=sim, requires_grad=True)
+    x: Any = torch.ones(3, device=sim, requires_grad=True)
 
     def raises(gradient: torch.Tensor) -> None:
         raise KeyError("mine")
 
     for hook, expected in ((raises, KeyError), (lambda g: g.reshape(7), RuntimeError)):
         y = x * 2
-        y.register_hook(hook)  # type: ignore[no-untyped-call]
+        y.register_hook(hook)
         with pytest.raises(expected) as caught:
             y.sum().backward()
         assert any(entry.name in ("raises", "<lambda>") for entry in caught.traceback)
