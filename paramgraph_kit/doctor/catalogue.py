@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from paramgraph_kit.doctor import (
+    catalogue_compile,
     catalogue_gradients,
     catalogue_misuse,
     catalogue_silent,
@@ -28,6 +29,7 @@ def catalogue() -> tuple[FailureClass, ...]:
         catalogue_misuse,
         catalogue_silent,
         catalogue_gradients,
+        catalogue_compile,
     )
     classes = (each for part in parts for each in part.CLASSES)
     return tuple(sorted(classes, key=lambda each: CATEGORIES.index(each.category)))

@@ -51,13 +51,26 @@ STREAMS = (
     ),
     FailureClass(
         "not-forked",
+        "Work is put on a side stream that was never forked",
+        "streams",
+        "Only streams that waited for the capturing one are captured. Any other needs memory of CUDA sooner or later, "
+        "which the capture forbids there.",
+        ALL,
+        "not-forked",
+        _X + "s = cuda.Stream()\nwith cuda.graph(g):\n    with cuda.stream(s):\n        y = x * 2\n"
+        "    cuda.current_stream().wait_stream(s)\n",
+        _X + _FORKED,
+        CAPTURE_FAILURES,
+    ),
+    FailureClass(
+        "joined-not-forked",
         "A side stream is joined that was never forked",
         "streams",
-        "Work on a stream that did not wait for the capturing one is not part of the graph, so the graph cannot wait "
-        "for it. Fork first, then join.",
+        "Its work is not part of the graph, so the graph cannot wait for it. Fork first, then join.",
         ALL,
         "isolation",
-        _X + "s = cuda.Stream()\nwith cuda.graph(g):\n    with cuda.stream(s):\n        y = x * 2\n"
+        _X + "s = cuda.Stream()\nwith cuda.stream(s):\n    y = x * 2  # a warm-up: memory for s is at hand now\n"
+        "with cuda.graph(g):\n    with cuda.stream(s):\n        y = x * 2\n"
         "    cuda.current_stream().wait_stream(s)\n",
         _X + _FORKED,
         CAPTURE_FAILURES,
@@ -175,6 +188,36 @@ THREADS = (
             e.record()
             with ThreadPoolExecutor(1) as threads, cuda.graph(g, capture_error_mode="thread_local"):
                 threads.submit(e.query).exception()
+                y = x * 2
+            g.replay()
+            got, expected = y, x * 2
+        """),
+        CAPTURE_FAILURES,
+    ),
+    FailureClass(
+        "background-memory",
+        "Another thread needs memory while a global capture is underway",
+        "threads",
+        "cudaMalloc is one of the calls that a global capture forbids in every thread. A thread_local one leaves other "
+        "threads alone.",
+        ALL,
+        "invalidated",
+        _X
+        + code("""
+            from concurrent.futures import ThreadPoolExecutor
+            def load():
+                return torch.empty(1 << 26, device=device)
+            with ThreadPoolExecutor(1) as threads, cuda.graph(g):
+                threads.submit(load).exception()
+                y = x * 2
+        """),
+        _X
+        + code("""
+            from concurrent.futures import ThreadPoolExecutor
+            def load():
+                return torch.empty(1 << 26, device=device)
+            with ThreadPoolExecutor(1) as threads, cuda.graph(g, capture_error_mode="thread_local"):
+                threads.submit(load).result()
                 y = x * 2
             g.replay()
             got, expected = y, x * 2

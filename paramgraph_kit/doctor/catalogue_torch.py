@@ -1,4 +1,4 @@
-"""Classes of failure of memory, libraries, random generators, autograd, optimizers and torch.compile."""
+"""Classes of failure of memory, libraries, random generators, autograd and optimizers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from paramgraph_kit.doctor.failure_class import (
     CAPTURE_FAILURES,
     MEMORY_ISSUES,
     PYTORCH_NOTES,
-    PYTORCH_TREES,
     FailureClass,
     code,
 )
@@ -252,22 +251,4 @@ AUTOGRAD = (
     ),
 )
 
-COMPILE = (
-    FailureClass(
-        "output-overwritten",
-        "An output of a compiled graph is read after the next call",
-        "compile",
-        "With mode='reduce-overhead' outputs live in the graph's own pool, and the next call writes there again. Our "
-        "backend returns ordinary tensors.",
-        ALL,
-        "output-overwritten",
-        "f = torch.compile(lambda x: x + 1, mode='reduce-overhead')\nx = torch.ones(4, device=device)\n"
-        "for _ in range(3):\n    first = f(x)\nf(x)\nprint(first)\n",
-        "f = pgk.compile(lambda x: x + 1)\nx = torch.ones(4, device=device)\nfor _ in range(3):\n    first = f(x)\n"
-        "f(x * 5)\ngot, expected = first, x + 1\n",
-        PYTORCH_TREES,
-        simulator_cannot="CUDAGraph Trees are part of torch's own CUDA backend",
-    ),
-)
-
-CLASSES = (*MEMORY, *LAZY, *RANDOM, *AUTOGRAD, *COMPILE)
+CLASSES = (*MEMORY, *LAZY, *RANDOM, *AUTOGRAD)

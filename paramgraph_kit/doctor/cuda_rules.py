@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paramgraph_kit.doctor.hints import ASIDE
 from paramgraph_kit.doctor.rule import Rule, fix
 
 KNOWN = (
@@ -51,18 +52,19 @@ KNOWN = (
         "legacy-stream",
         "Work was put on the legacy default stream",
         "The legacy stream waits for every other stream, also for the one that captures. In backward() it comes from "
-        "tensors made, or a warm-up run, on the default stream.",
+        "something computed there and still alive: a loss, an output, a clone() without detach().",
         fix(
-            "warm up on the default stream",
-            "s = torch.cuda.Stream(); warm up in torch.cuda.stream(s); del loss; capture",
+            "loss = model(x) on the default stream, kept",
+            "del loss, or keep loss.detach(); warm up in torch.cuda.stream(side); then capture",
         ),
         codes=(906,),
     ),
     Rule(
         "legacy-stream",
         "The backward pass remembers the default stream",
-        "The warm-up ran on the default stream and its loss is still alive. Its autograd nodes pull that stream in.",
-        fix("warm up on the default stream", "warm up in torch.cuda.stream(side); del loss; then capture"),
+        "Something computed there from the same parameters is still alive: a loss, an output, a clone() without "
+        "detach(). Its autograd nodes pull that stream in.",
+        fix("loss = model(x) on the default stream, kept", "del loss, or keep loss.detach(); then capture"),
         says=("stale reference to the default stream",),
     ),
     Rule(
@@ -176,16 +178,43 @@ KNOWN = (
         codes=(700,),
     ),
     Rule(
-        "output-overwritten",
-        "An output of a graph was overwritten by the next run",
-        "Outputs live in the graph's own pool, and the next replay writes there again.",
-        fix("outputs.append(model(x))", "outputs.append(model(x).clone())"),
-        says=("has been overwritten by a subsequent run",),
+        "device-assert",
+        "A check in a kernel failed, and the GPU gave up",
+        "An index out of range, most often. CUDA refuses every further call of this process; the line is only where "
+        "it was noticed.",
+        fix(
+            "y = table[index]",
+            "assert index.max() < len(table) in an eager run; CUDA_LAUNCH_BLOCKING=1 shows the place",
+        ),
+        codes=(710,),
+    ),
+    Rule(
+        "context-lost",
+        "The GPU gave up, and with it this process",
+        "A kernel did what the hardware does not allow, or took too long. CUDA refuses every further call; the line is "
+        "only where it was noticed.",
+        fix(
+            "the kernels before the line above",
+            "restart, and run them with CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer",
+        ),
+        codes=(702, 709, 714, 715, 716, 717, 718, 719, 999),
     ),
 )
 
 # Only the code is known.
 VAGUE = (
+    Rule(
+        "not-forked",
+        "Work was put on a stream that is not part of the capture",
+        "Only streams that waited for the capturing one are captured. For this one torch had no memory left and asked "
+        "CUDA, which a capture forbids outside of it.",
+        fix(
+            "with torch.cuda.stream(s): y = f(x)",
+            "s.wait_stream(torch.cuda.current_stream()) before; torch.cuda.current_stream().wait_stream(s) after",
+        ),
+        codes=(900,),
+        hints=(ASIDE,),
+    ),
     Rule(
         "sync-unknown",
         "Something at this line cannot be captured",

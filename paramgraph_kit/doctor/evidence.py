@@ -16,6 +16,7 @@ from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any
 
+from paramgraph_kit.doctor import hints
 from paramgraph_kit.trace.model import Frame
 
 # cudaGetErrorString's words, for exceptions that come without an error_code (older torch, other libraries).
@@ -30,10 +31,13 @@ CODE_OF_TEXT = {
     "operation not permitted on an event last recorded in a capturing stream": 907,
     "attempt to terminate a thread-local capture sequence from another thread": 908,
     "an illegal memory access was encountered": 700,
+    "device-side assert triggered": 710,
+    "the operation cannot be performed in the present state": 401,
     "invalid argument": 1,
 }
 PAGEABLE = "Cannot copy between CPU and CUDA tensors during CUDA graph capture"
 _CELL = re.compile(r"<ipython-input-(\d+)-|[/\\]ipykernel_\d+[/\\]\d+\.py$")
+_GENERATED = re.compile(r"[/\\]([a-z2-7]{2})[/\\]c\1[a-z2-7]{40,}\.py$")  # what Inductor has written
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class Evidence:
     operations: tuple[str, ...] = ()  # at that line, the failing one first: "item", "x[mask]", "bool"
     exact: bool = False  # whether the first operation is the very one that raised
     files: tuple[str, ...] = ()  # library files that the user's line went through
+    hints: frozenset[str] = frozenset()  # what the source around it says
+    told: Frame | None = None  # the user's line that the message itself quotes
 
     @property
     def syncs(self) -> bool:
@@ -74,16 +80,38 @@ def chain(exception: BaseException) -> list[BaseException]:
 def gather(exception: BaseException) -> Evidence:
     """Look at one exception of a chain."""
     message = str(exception)
-    spot = _spot(exception.__traceback__)
-    if spot is None:
-        return Evidence(type(exception).__name__, message, cuda_code(exception), None)
-    traceback, files = spot
+    number, told = cuda_code(exception), _told(message)
+    entries, files = _split(exception.__traceback__)
+    if not entries:
+        return Evidence(type(exception).__name__, message, number, None, told=told)
+    traceback = entries[-1]
     code, line = traceback.tb_frame.f_code, traceback.tb_lineno
     text = linecache.getline(code.co_filename, line, traceback.tb_frame.f_globals).strip()
     frame = Frame(display_name(code.co_filename), line, code.co_name, text)
     operations, exact = operations_at(code, traceback.tb_lasti, traceback.tb_frame.f_globals, text)
     operations = told_apart(operations, message)
-    return Evidence(type(exception).__name__, message, cuda_code(exception), frame, operations, exact, files)
+    known = _hints(message, number, entries)
+    return Evidence(type(exception).__name__, message, number, frame, operations, exact, files, known, told)
+
+
+def _hints(message: str, number: int | None, entries: list[TracebackType]) -> frozenset[str]:
+    found = set()
+    if number == 900 and hints.is_aside(entries):
+        found.add(hints.ASIDE)
+    if "Capture must end" in message:
+        cells = [file for file in linecache.cache if _CELL.search(file)]
+        if hints.never_begins([*(entry.tb_frame.f_code.co_filename for entry in entries), *cells]):
+            found.add(hints.NEVER_BEGUN)
+    return frozenset(found)
+
+
+def _told(message: str) -> Frame | None:
+    """The innermost line of the user's that a message quotes."""
+    own = [place for place in hints.told_places(message) if not is_library(place[0])]
+    if not own:
+        return None
+    file, line, name, text = own[-1]
+    return Frame(display_name(file), line, name, text or linecache.getline(file, line).strip())
 
 
 def told_apart(operations: tuple[str, ...], message: str) -> tuple[str, ...]:
@@ -139,6 +167,8 @@ def is_library(file: str) -> bool:
         return False
     if file.startswith("<"):  # <frozen importlib>, <eval_with_key>, <string>: nothing that a user can open
         return True
+    if _GENERATED.search(file):
+        return True
     parts = Path(file).parts
     return "site-packages" in parts or "dist-packages" in parts or file.startswith(_library_roots())
 
@@ -159,16 +189,18 @@ def _walk(traceback: TracebackType | None) -> Iterator[TracebackType]:
         traceback = traceback.tb_next
 
 
-def _spot(traceback: TracebackType | None) -> tuple[TracebackType, tuple[str, ...]] | None:
-    """The innermost entry of the user's own, and the library files below it."""
-    spot, files = None, []
+def _split(traceback: TracebackType | None) -> tuple[list[TracebackType], tuple[str, ...]]:
+    """The entries of the user's own, outermost first, and the library files below the innermost."""
+    own: list[TracebackType] = []
+    files: list[str] = []
     for entry in _walk(traceback):
         file = entry.tb_frame.f_code.co_filename
         if is_library(file):
             files.append(file.replace("\\", "/"))
         else:
-            spot, files = entry, []
-    return (spot, tuple(files)) if spot is not None else None
+            own.append(entry)
+            files = []
+    return own, tuple(files)
 
 
 def operations_at(

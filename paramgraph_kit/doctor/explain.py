@@ -50,7 +50,11 @@ def _failure(found: Evidence, rule: Rule, evidence: list[Evidence]) -> Failure:
     message = first_line(found.message)
     if found is not evidence[0]:
         message += f" (hidden behind: {first_line(evidence[0].message)})"
-    frame = found.frame or next((item.frame for item in evidence if item.frame), None)
+    frame = (
+        (found.told if rule.told else None)
+        or found.frame
+        or next((item.frame for item in evidence if item.frame), None)
+    )
     return Failure(rule.code, rule.title, message, frame, rule.cause, rule.fix)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paramgraph_kit.doctor.hints import NEVER_BEGUN
 from paramgraph_kit.doctor.rule import Rule, fix
 
 MISUSE = (
@@ -33,6 +34,23 @@ MISUSE = (
         "capture_end() found no capture of this graph. The context manager keeps the two together.",
         fix("g.capture_end()", "with torch.cuda.graph(g): ..."),
         says=("capture_end() called before capture_begin()",),
+    ),
+    Rule(
+        "end-without-begin",
+        "A capture was ended that had not begun",
+        "torch compares streams first, so it speaks of another stream; but nothing here begins a capture by hand. The "
+        "context manager keeps the two together.",
+        fix("g.capture_end()", "with torch.cuda.graph(g): ..."),
+        says=("Capture must end on the same stream",),
+        hints=(NEVER_BEGUN,),
+    ),
+    Rule(
+        "end-without-begin",
+        "A capture was ended that had not begun, or had ended already",
+        "CUDA found no capture on this stream. The context manager keeps begin and end together.",
+        fix("g.capture_end()", "with torch.cuda.graph(g): ..."),
+        codes=(401,),
+        operations=("capture_end",),
     ),
     Rule(
         "graphed-arguments",

@@ -20,6 +20,8 @@ class Rule:
     says: tuple[str, ...] = ()  # any of these in the message
     operations: tuple[str, ...] = ()  # any of these at the user's line
     files: tuple[str, ...] = ()  # any of these in the path of a library file that raised
+    hints: tuple[str, ...] = ()  # all of these about the source
+    told: bool = False  # the line is the one that the message quotes
 
     def matches(self, evidence: Evidence, operations: tuple[str, ...]) -> bool:
         """Whether all conditions hold, for these of the line's operations."""
@@ -29,6 +31,7 @@ class Rule:
             and (not self.says or any(text in evidence.message for text in self.says))
             and (not self.operations or any(name in self.operations for name in operations))
             and (not self.files or any(name in file for file in evidence.files for name in self.files))
+            and all(hint in evidence.hints for hint in self.hints)
         )
 
 

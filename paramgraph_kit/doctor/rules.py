@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from paramgraph_kit.doctor.compile_rules import SKIPS, TREES
 from paramgraph_kit.doctor.cuda_rules import KNOWN, VAGUE
 from paramgraph_kit.doctor.evidence import Evidence
 from paramgraph_kit.doctor.misuse_rules import MISUSE
 from paramgraph_kit.doctor.rule import Rule
 from paramgraph_kit.doctor.sync_rules import PLACES, SYNCS
 
-SPECIFIC = (*PLACES, *SYNCS, *MISUSE, *KNOWN)
+SPECIFIC = (*PLACES, *SYNCS, *MISUSE, *KNOWN, *TREES, *SKIPS)
 
 
 def diagnose(evidence: Evidence, *, vague: bool = False) -> Rule | None:

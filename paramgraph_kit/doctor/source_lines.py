@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Iterable, Iterator
-from functools import cache
+from collections.abc import Iterable
 from types import CodeType
 
 from paramgraph_kit.doctor.evidence import display_name
 from paramgraph_kit.doctor.host_state import Change
+from paramgraph_kit.doctor.syntax import nodes_of
 from paramgraph_kit.trace.model import Frame
 
 MUTATORS = frozenset(
@@ -17,25 +17,6 @@ MUTATORS = frozenset(
     reverse""".split()  # noqa: SIM905 - shorter so
 )
 Branching = ast.If | ast.IfExp | ast.While | ast.For | ast.Match
-
-
-@cache
-def _tree(file: str, text: str) -> ast.Module | None:
-    try:
-        return ast.parse(text, file)
-    except (SyntaxError, ValueError):
-        return None
-
-
-def _nodes(code: CodeType) -> Iterator[ast.AST]:
-    """The syntax of a function, as far as its source can be read."""
-    tree = _tree(code.co_filename, "".join(linecache.getlines(code.co_filename)))
-    if tree is None:
-        return
-    last = max((line for _, _, line in code.co_lines() if line is not None), default=code.co_firstlineno)
-    for node in ast.walk(tree):
-        if code.co_firstlineno <= getattr(node, "lineno", -1) <= last:
-            yield node
 
 
 def frame_at(code: CodeType, line: int) -> Frame:
@@ -47,7 +28,7 @@ def frame_at(code: CodeType, line: int) -> Frame:
 def written_at(change: Change, codes: Iterable[CodeType]) -> Frame | None:
     """The line that made a change, or None where no line of the user's writes to that name."""
     for code in codes:
-        for node in _nodes(code):
+        for node in nodes_of(code):
             if _writes(node, change):
                 return frame_at(code, node.lineno)  # type: ignore[attr-defined]  # all that write have a line
     return None
@@ -86,7 +67,7 @@ def branch_between(code: CodeType, lines: Iterable[int | None]) -> Frame | None:
     """The branch or loop of a function that decides between lines: it holds one of them and not all."""
     wanted = [line for line in lines if line is not None]
     best: Branching | None = None
-    for node in _nodes(code):
+    for node in nodes_of(code):
         if not isinstance(node, Branching):
             continue
         inside = [_span(part, wanted) for part in _parts(node)]

@@ -105,8 +105,8 @@ def test_the_words_of_a_class_are_complete_and_few(each: FailureClass) -> None:
 
 def test_the_catalogue_has_no_doubles_and_knows_most_of_itself() -> None:
     # GIVEN the catalogue THEN ids are unique, and the simulator knows all but a handful
-    assert len({each.id for each in ALL}) == len(ALL) >= 40
-    assert sum(bool(each.simulator_cannot) for each in ALL) <= MOST_UNKNOWN
+    assert len({each.id for each in ALL}) == len(ALL) >= 70
+    assert sum(bool(each.simulator_cannot) for each in ALL if each.category != "compile") <= MOST_UNKNOWN
 
 
 def test_an_unknown_id_is_refused_in_one_line() -> None:
