@@ -11,6 +11,7 @@ from paramgraph_kit.trace.errors import ParamgraphError
 
 if TYPE_CHECKING:
     from paramgraph_kit.doctor import FailureClass
+    from paramgraph_kit.trace.model import Failure
 
 LIMIT_S = 30.0
 CHILD_S = 60.0  # a child process needs seconds for imports alone
@@ -137,19 +138,22 @@ def _is_compiled(what: Any) -> bool:
 
 def _from_compiled(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Diagnosis:
     from paramgraph_kit.backend.report import make_report
-    from paramgraph_kit.doctor.compiled import NO_PROBLEM, failure_of
+    from paramgraph_kit.doctor.compiled import failures_of
 
     report, notes = make_report(model), []
+    failures: list[Failure] = []
     if not report.rows and (args or kwargs):
-        copy = _compiled_copy(model, args, kwargs)
+        failures, copy = _of_copies(model, args, kwargs)
         report = make_report(copy)
         notes = ["a copy was compiled with backend='paramgraph', whose partitions are those of Inductor"]
-    if not report.rows and not report.reasons:
+        if failures:
+            notes.insert(0, "what keeps CUDAGraph Trees from graphs was seen in three calls of a copy")
+    if not report.rows and not report.reasons and not failures:
         raise ParamgraphError(
             "nothing of this model is compiled with backend='paramgraph' yet: call it once, or pass its arguments, "
             "diagnose(model, *args)"
         )
-    failures = [failure_of(reason) for reason in report.reasons if reason.code not in NO_PROBLEM]
+    failures += failures_of(report.reasons)
     graphed = sum(row.graphed for row in report.rows)
     count = len(failures)
     heading = (
@@ -159,25 +163,22 @@ def _from_compiled(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return Diagnosis(failures, heading, notes)
 
 
-def _compiled_copy(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The same code compiled with our backend and called once; the caller's module and random numbers are kept."""
-    import copy
-
+def _of_copies(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Failure], Any]:
+    """What goes wrong in a copy compiled alike, and one compiled with our backend; nothing of the caller's changes."""
     import torch
 
     from paramgraph_kit.backend import paramgraph
     from paramgraph_kit.doctor.keeper import RandomState
+    from paramgraph_kit.doctor.trees import copied, failures_of_trees, original_of, uses_trees
 
-    original = getattr(model, "_orig_mod", None) or getattr(model, "_torchdynamo_orig_callable", model)
-    if isinstance(original, torch.nn.Module):
-        original = copy.deepcopy(original)
     random: RandomState = RandomState()
-    compiled: Any = torch.compile(original, backend=paramgraph)
     try:
-        compiled(*args, **kwargs)
+        failures = failures_of_trees(model, args, kwargs) if uses_trees(model) else []
+        compiled: Any = torch.compile(original_of(model), backend=paramgraph)
+        compiled(*copied(args), **copied(kwargs))
     finally:
         random.put_back()
-    return compiled
+    return failures, compiled
 
 
 def _from_function(
@@ -191,7 +192,8 @@ def _from_function(
     device()
     found = examine(function, args, kwargs, limit_s=limit_s, caller=outside())
     problems, notes = found.problems, found.notes
-    if confirm:
+    state = "the device refuses every further call: restart the kernel" if found.lost else ""
+    if confirm and not found.lost:
         from paramgraph_kit.doctor.confirm import confirm as capture_in_child
 
         problems, note = capture_in_child(function, args, kwargs, problems, limit_s=max(limit_s, CHILD_S))
@@ -200,4 +202,4 @@ def _from_function(
     count = len(problems)
     where = f"{found.calls} calls on {driver().source().label()}, {found.operations} operations in one"
     heading = f"{name}: {count or 'no'} problem{'' if count == 1 else 's'} ({where})"
-    return Diagnosis(problems, heading, notes)
+    return Diagnosis(problems, heading, notes, state)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from paramgraph_kit.doctor.rule import fix
-from paramgraph_kit.trace.model import Failure, Reason
+from paramgraph_kit.trace.model import Failure, Frame, Reason
+
+MOST_NAMES = 3  # of operations in one failure
 
 _SPLIT = "The model is split here: what is before and after becomes graphs, this runs in between."
 
@@ -85,9 +89,21 @@ _ANY = (
 NO_PROBLEM = ("not-called", "no-kernels", "not-selected")
 
 
-def failure_of(reason: Reason) -> Failure:
-    """A reason as a failure: what, where, why, and what to write instead."""
+def failures_of(reasons: Iterable[Reason]) -> list[Failure]:
+    """Reasons as failures, one for each kind at each line, however many operations a line has become."""
+    groups: dict[tuple[str, Frame | None], list[Reason]] = {}
+    for reason in reasons:
+        if reason.code not in NO_PROBLEM:
+            groups.setdefault((reason.code, reason.frame), []).append(reason)
+    return [_failure(group) for group in groups.values()]
+
+
+def _failure(group: list[Reason]) -> Failure:
+    """What, where, why, and what to write instead."""
+    reason = group[0]
     cause, what_to_do = _KNOWN.get(reason.code, _ANY)
     title = reason.message[:1].upper() + reason.message[1:]
-    said = f"{reason.operation} is in no graph" if reason.operation else ""
+    names = list(dict.fromkeys(each.operation for each in group if each.operation))
+    listed = ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if names[MOST_NAMES:] else "")
+    said = f"{listed} {'is' if len(names) == 1 else 'are'} in no graph" if names else ""
     return Failure(reason.code, title, said, reason.frame, cause, what_to_do)

@@ -40,6 +40,7 @@ class Examination:
     operations: int = 0  # on the device, in one call
     calls: int = 0
     result: Any = None
+    lost: bool = False  # the device answers no more, so not all could be put back
 
 
 @dataclass(slots=True)
@@ -73,10 +74,12 @@ def examine(
     Tensors, gradients, generators, optimizers, the current stream and what the function changes in Python are put back.
 
     Raises:
-        ParamgraphError: a capture is under way.
+        ParamgraphError: a capture is under way, or the device refuses every call.
     """
     if driver().is_capturing():
         raise ParamgraphError("diagnose(fn) runs fn eagerly, and a capture is under way: end it first")
+    if lost := _synchronize(twin()):
+        raise ParamgraphError(f"the device answers only '{lost.message}': restart the kernel, nothing else helps")
     watch = _Watch(function, args, kwargs, limit_s)
     try:
         found = watch.examine()
@@ -98,10 +101,13 @@ class _Watch:
         self.gradients = torch.is_grad_enabled()
         self.stream = twin().Stream()
         self.number = 0
+        self.lost = False  # the device
 
     def put_back(self) -> None:
         self.state.put_back()
-        self.random.put_back()
+        self.random.put_back_host()
+        if not self.lost:
+            self.random.put_back_device()
         torch.set_grad_enabled(self.gradients)
 
     def examine(self) -> Examination:
@@ -129,7 +135,7 @@ class _Watch:
     def finish(self, found: Examination, calls: list[_Call], more: list[Failure]) -> Examination:
         problems = {(f.code, f.frame): f for call in calls for f in call.found}
         problems |= {(f.code, f.frame): f for f in more if (f.code, f.frame) not in problems}
-        found.calls = self.number
+        found.calls, found.lost = self.number, self.lost
         found.problems = _without_echoes(list(problems.values()))
         if not found.operations and not found.problems:
             rule = SILENT["empty-graph"]
@@ -198,7 +204,10 @@ class _Watch:
             cuda.set_stream(current)
             torch.set_grad_enabled(self.gradients)
             lost = _synchronize(cuda)
-            if lost is None:
+            self.lost = lost is not None
+            if lost is not None and observer.steps:
+                lost = replace(lost, frame=observer.steps[-1].place.frame())  # nobody knows a better one
+            if not self.lost:
                 keeper.put_back()
                 cuda.synchronize()  # the copies were made on another stream, which may have their memory now
         if ended is None:
@@ -207,7 +216,8 @@ class _Watch:
         drawn = drawn_from.host_moved()
         changes = self.state.changes(before)
         self.state.put_back(torchs_only=True)
-        self.random.put_back_device()
+        if not self.lost:
+            self.random.put_back_device()
         return _Call(
             observer.steps,
             list(observer.found.values()),

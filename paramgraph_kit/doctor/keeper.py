@@ -105,6 +105,10 @@ class RandomState:
     def put_back(self) -> None:
         """All as it was."""
         self.put_back_device()
+        self.put_back_host()
+
+    def put_back_host(self) -> None:
+        """The CPU's, Python's and numpy's."""
         torch.set_rng_state(self._cpu)
         random.setstate(self._python)
         if self._numpy is not None:

@@ -91,6 +91,11 @@ NAMES: dict[str, TorchName] = {
             ("2.11", "2.13"),
             "Inductor's own verdict on an operation inside a CUDA graph",
         ),
+        TorchName(
+            "torch._inductor.cudagraph_utils:cudagraphs_log",
+            ("2.11", "2.13"),
+            "where Inductor says why it skips graphs",
+        ),
         TorchName("torch._inductor.compile_fx:compile_fx", ("2.11", "2.13"), "Inductor, entered with our hook"),
         TorchName("torch._inductor.compile_fx:compile_fx_inner", ("2.11", "2.13"), "compiles one FX graph"),
         TorchName("torch._inductor.compile_fx:cudagraphify", ("2.11", "2.13"), "called once for each partition"),

@@ -205,7 +205,7 @@ def test_from_a_model_compiled_by_somebody_else_a_copy_is_looked_at() -> None:
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             self.seen += 1
-            y: torch.Tensor = x + torch.ones(4).to(x.device)
+            y: torch.Tensor = x + torch.arange(4.0).to(x.device)
             return y
 
     torch._dynamo.reset()
@@ -217,6 +217,6 @@ def test_from_a_model_compiled_by_somebody_else_a_copy_is_looked_at() -> None:
     # WHEN diagnosed with arguments THEN the reasons are found, and the model is as it was
     found = pgk.diagnose(compiled, torch.ones(4, device=DEVICE))
     assert set(found.codes) >= {"device-copy"}, str(found)
-    assert {f.frame.text for f in found if f.frame} == {"y: torch.Tensor = x + torch.ones(4).to(x.device)"}
+    assert {f.frame.text for f in found if f.frame} == {"y: torch.Tensor = x + torch.arange(4.0).to(x.device)"}
     assert model.seen.item() == 0
     torch._dynamo.reset()

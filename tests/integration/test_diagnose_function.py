@@ -219,6 +219,35 @@ def test_hostile_functions_get_a_clear_answer_and_the_session_survives(
     assert pgk.cuda.current_stream() == pgk.cuda.default_stream()
 
 
+def test_a_device_that_gives_up_is_told_and_what_can_be_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a device that refuses every call after an assertion in a kernel, which shows at the next wait
+    x, calls, ask = torch.ones(2, device=DEVICE), [0], pgk.cuda.synchronize
+
+    def synchronize(*args: Any) -> None:
+        if calls[0]:
+            raise torch.AcceleratorError("CUDA error: device-side assert triggered\nSearch for ...")
+        ask(*args)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        calls[0] += 1
+        return x * 2
+
+    monkeypatch.setattr(pgk.cuda, "synchronize", synchronize)
+    random.seed(7)
+    before = random.getstate()
+    # WHEN a function makes it do so THEN that is what is told, once, with what to do, and Python's state is as before
+    found = pgk.diagnose(f, x)
+    assert found.codes == ("device-assert",)
+    assert found.failure.frame is not None
+    assert found.failure.frame.text == "return x * 2"
+    assert str(found).endswith("  now    the device refuses every further call: restart the kernel")
+    assert (calls, random.getstate()) == ([0], before)
+    # and the next call says so at once, in one line
+    calls[0] = 1
+    with pytest.raises(ParamgraphError, match=r"^the device answers only 'CUDA error: device-side assert triggered': "):
+        pgk.diagnose(f, x)
+
+
 def test_what_was_found_before_a_function_raised_is_kept() -> None:
     diagnosis = pgk.diagnose(raises, torch.ones(2, device=DEVICE))
     assert diagnosis.codes == ("sync-item", "raises")

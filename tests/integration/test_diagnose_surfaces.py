@@ -18,7 +18,7 @@ from traitlets.config import Config
 import paramgraph_kit as pgk
 from paramgraph_kit.__main__ import main
 from paramgraph_kit.doctor import catalogue
-from paramgraph_kit.doctor.compiled import failure_of
+from paramgraph_kit.doctor.compiled import failures_of
 from paramgraph_kit.doctor.rules import SPECIFIC
 from paramgraph_kit.doctor.silent_rules import SILENT
 from paramgraph_kit.trace import Failure
@@ -154,7 +154,7 @@ SAID = "_local_scalar_dense of float32[4, 4]: in a capture " + "words " * 60
     "failure",
     [Failure(r.code, r.title, SAID, LONG, r.cause, r.fix) for r in (*SPECIFIC, *SILENT.values())]
     + [
-        failure_of(Reason(code, f"Inductor says {SAID}", LONG, "aten.add"))
+        failures_of([Reason(code, f"Inductor says {SAID}", LONG, "aten.add")])[0]
         for code in ("cpu-op", "graph-break", "inductor-skip", "other")
     ],
     ids=lambda failure: failure.code,
