@@ -321,6 +321,51 @@ def f(x):
     loss.backward(retain_graph=True)  # problem: legacy-stream
     return x * 2
 """,
+    "a copy with gradients from outside": """
+p = nn.Parameter(torch.ones(4, 4, device=device))
+before = p.clone()
+def f(x):
+    p.grad = None
+    (p * x).sum().backward()  # problem: legacy-stream
+""",
+    "gradients set to None by the loop around": """
+p = nn.Parameter(torch.ones(4, 4, device=device))
+opt = torch.optim.SGD([p], lr=0.1)
+def f(x):
+    loss = (p * x).sum()
+    loss.backward()
+    return loss.detach()
+def train():
+    for _ in range(9):
+        opt.zero_grad()  # problem: gradients-rebound
+        f(x)
+        opt.step()
+""",
+    "gradients set to None between replays": """
+p = nn.Parameter(torch.ones(4, 4, device=device))
+def f(x):
+    (p * x).sum().backward()
+def train(g):
+    p.grad = None
+    with cuda.graph(g):
+        f(x)
+    g.replay()
+    p.grad = None  # problem: gradients-rebound
+    g.replay()
+""",
+    "gradients that add up in a graph, and are set to None outside": """
+m = nn.Linear(4, 4).to(device)
+opt = torch.optim.SGD(m.parameters(), lr=0.1)
+for q in m.parameters():
+    q.grad = torch.zeros_like(q)
+def f(x):
+    m(x).sum().backward()
+    opt.step()
+def train():
+    while True:
+        m.zero_grad(set_to_none=True)  # problem: gradients-rebound
+        f(x)
+""",
     "through a helper": """
 def helper(a):
     return a.max().item()  # problem: sync-item
@@ -433,6 +478,75 @@ def f(x):
     if x.shape[0] > 2 and x.dim() == 2:
         x = x.reshape(-1)
     return x.softmax(0)
+""",
+    "a backward through a fork": """
+side = cuda.Stream()
+p = nn.Parameter(torch.ones(4, 4, device=device))
+def f(x):
+    side.wait_stream(cuda.current_stream())
+    with cuda.stream(side):
+        y = p * x * 2
+    z = p + 1
+    cuda.current_stream().wait_stream(side)
+    (y * z).sum().backward()
+""",
+    "the parameters before, detached": """
+p = nn.Parameter(torch.ones(4, 4, device=device))
+before = p.detach().clone()
+def f(x):
+    p.grad = None
+    (p * x).sum().backward()
+""",
+    "gradients that the loop around sets to zero": """
+p = nn.Parameter(torch.ones(4, 4, device=device))
+opt = torch.optim.SGD([p], lr=0.1)
+def f(x):
+    (p * x).sum().backward()
+def train():
+    for _ in range(9):
+        opt.zero_grad(set_to_none=False)
+        f(x)
+        opt.step()
+""",
+    "gradients set to None before the capture alone": """
+p = nn.Parameter(torch.ones(4, 4, device=device))
+opt = torch.optim.SGD([p], lr=0.1)
+def f(x):
+    (p * x).sum().backward()
+def train(g):
+    for _ in range(3):
+        opt.zero_grad()
+        (p * x).sum().backward()
+        opt.step()
+    opt.zero_grad()
+    with cuda.graph(g):
+        f(x)
+    for _ in range(9):
+        g.replay()
+        opt.step()
+""",
+    "gradients set to None inside and outside": """
+p = nn.Parameter(torch.ones(4, 4, device=device))
+opt = torch.optim.SGD([p], lr=0.1)
+def f(x):
+    opt.zero_grad()
+    (p * x).sum().backward()
+def train():
+    for _ in range(9):
+        p.grad = None
+        f(x)
+        opt.step()
+""",
+    "a step with the optimizer inside, and a loop that sets gradients to None": """
+p = nn.Parameter(torch.ones(4, 4, device=device))
+opt = torch.optim.SGD([p], lr=0.1)
+def f(x):
+    (p * x).sum().backward()
+    opt.step()
+def train():
+    for _ in range(9):
+        opt.zero_grad()
+        f(x)
 """,
     "checkpoint": """
 from torch.utils.checkpoint import checkpoint

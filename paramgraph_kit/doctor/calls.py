@@ -115,8 +115,8 @@ def watched(observer: Observer) -> Iterator[None]:
         (cuda.CUDAGraph, "capture_begin", lambda *args, **kwargs: observer.nested()),
         (cuda.CUDAGraph, "replay", lambda graph: observer.replayed()),
         (threading.Thread, "start", lambda thread: observer.note_thread()),
-        (torch.optim.Optimizer, "zero_grad", lambda optimizer, *args, **kwargs: observer.note_optimizer(optimizer)),
-        (torch.nn.Module, "zero_grad", lambda module, *args, **kwargs: observer.note_module(module)),
+        (torch.optim.Optimizer, "zero_grad", lambda optimizer, *args, **kwargs: observer.zeroes(optimizer)),
+        (torch.nn.Module, "zero_grad", lambda module, *args, **kwargs: observer.zeroes(module)),
     ]
     table += [(os, name, exits) for name in ("_exit", "abort", "execv", "execve") if hasattr(os, name)]
     if hasattr(torch, "accelerator"):

@@ -99,7 +99,7 @@ def _hints(message: str, number: int | None, entries: list[TracebackType]) -> fr
     if number == 900 and hints.is_aside(entries):
         found.add(hints.ASIDE)
     if "Capture must end" in message:
-        cells = [file for file in linecache.cache if _CELL.search(file)]
+        cells = [file for file in list(linecache.cache) if is_cell(file)]
         if hints.never_begins([*(entry.tb_frame.f_code.co_filename for entry in entries), *cells]):
             found.add(hints.NEVER_BEGUN)
     return frozenset(found)
@@ -160,10 +160,15 @@ def display_name(file: str) -> str:
     return f"<cell {number[0]}>" if number else "<cell>"
 
 
+def is_cell(file: str) -> bool:
+    """Whether a file is the cell of a notebook."""
+    return bool(_CELL.search(file))
+
+
 @cache
 def is_library(file: str) -> bool:
     """Whether a file is torch's, an installed package's, Python's own, or ours."""
-    if _CELL.search(file):
+    if is_cell(file):
         return False
     if file.startswith("<"):  # <frozen importlib>, <eval_with_key>, <string>: nothing that a user can open
         return True

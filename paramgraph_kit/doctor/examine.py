@@ -10,15 +10,18 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field, replace
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
 
 from paramgraph_kit.doctor.calls import WantsToExit, watched
 from paramgraph_kit.doctor.compare import differences
+from paramgraph_kit.doctor.effects import effect
 from paramgraph_kit.doctor.evidence import first_line
 from paramgraph_kit.doctor.explain import explain
+from paramgraph_kit.doctor.gradients import NOTHING_LEFT, Left, around, note, sets_to_none
+from paramgraph_kit.doctor.gradients import problems as problems_between
 from paramgraph_kit.doctor.host_state import Change, Holder, HostState
 from paramgraph_kit.doctor.keeper import Keeper, RandomState
 from paramgraph_kit.doctor.limit import TimeUp, at_most
@@ -53,6 +56,7 @@ class _Call:
     result: Any = None
     ended: Failure | None = None  # why it did not return
     threads: int = 0
+    left: Left = NOTHING_LEFT
 
 
 def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -129,6 +133,7 @@ class _Watch:
             silent = []  # the calls differ because one of them stopped
         else:
             silent += self.frozen_arguments(pair[1], found)
+            silent += self.between_calls(pair[1], found)
             self.frozen_names(pair[1], found)
         return self.finish(found, pair, [*silent, *ended])
 
@@ -155,12 +160,28 @@ class _Watch:
         """What differs between two calls, and what both left behind in Python."""
         drawn = a.random_drawn or b.random_drawn
         found = differences(a.steps, b.steps, random_drawn=drawn, only_random=drawn and not b.changes)
-        codes = list(codes_in(step.place.stack for step in b.steps))
-        codes += [f.__code__ for f in self.state.functions if f.__code__ not in codes and f.__name__ != "__init__"]
+        codes = self.codes(b)
         for change in b.changes:
-            if failure := _effect(change, written_at(change, codes)):
+            if failure := effect(change, written_at(change, codes)):
                 found.append(failure)
         return found
+
+    def codes(self, call: _Call) -> list[CodeType]:
+        """The user's functions that ran, and those that could have."""
+        found = list(codes_in(step.place.stack for step in call.steps))
+        return found + [
+            f.__code__ for f in self.state.functions if f.__code__ not in found and f.__name__ != "__init__"
+        ]
+
+    def between_calls(self, call: _Call, found: Examination) -> list[Failure]:
+        """What happens to gradients between calls, as far as it can be read."""
+        codes = self.codes(call)
+        if not (call.left.made or call.left.added) or sets_to_none(codes):
+            return []
+        problems = problems_between(call.left, around(self.function), self.function, codes)
+        if not problems and (text := note(call.left)):
+            found.notes.append(text)
+        return problems
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
         """One call, after which the device and torch's own bookkeeping are as before; Python's state is the user's."""
@@ -207,6 +228,7 @@ class _Watch:
             self.lost = lost is not None
             if lost is not None and observer.steps:
                 lost = replace(lost, frame=observer.steps[-1].place.frame())  # nobody knows a better one
+            remaining = Left(*keeper.left_gradients(), observer.steps_taken > 0, observer.zeroed)
             if not self.lost:
                 keeper.put_back()
                 cuda.synchronize()  # the copies were made on another stream, which may have their memory now
@@ -227,6 +249,7 @@ class _Watch:
             result,
             ended or lost,
             observer.threads,
+            remaining,
         )
 
     def frozen_arguments(self, base: _Call, found: Examination) -> list[Failure]:
@@ -282,49 +305,6 @@ def _other(value: Any) -> Any:
     if isinstance(value, float):
         return value * 1.25 + 0.0625
     return value
-
-
-def _effect(change: Change, frame: Frame | None) -> Failure | None:
-    """What a change of Python's state means for a graph; None where no line of the user's makes it."""
-    if frame is None:
-        return None
-    what = f"{change.owner}.{change.name}" if change.owner else change.name
-    if change.kind == "container" and _replaces_tensors(change):
-        return None  # only the latest is kept; where it is read again, it shows as a stale input
-    if change.kind == "container" and _keeps_tensor(change):
-        rule, text = SILENT["output-alias"], f"{what} keeps a new tensor at each call"
-    elif isinstance(change.after, torch.Tensor):
-        return None  # a tensor that is read again shows as a stale input
-    else:
-        rule = SILENT["host-counter"]
-        text = f"{what} went from {_brief(change.before)} to {_brief(change.after)} in one call"
-    return Failure(rule.code, rule.title, text, frame, rule.cause, rule.fix)
-
-
-def _replaces_tensors(change: Change) -> bool:
-    """Whether a dictionary holds other tensors under the same names, and nothing else has changed."""
-    then, now = change.before, change.after
-    if not isinstance(now, dict) or then.keys() != now.keys():
-        return False
-    return all(value is then[name] or isinstance(value, torch.Tensor) for name, value in now.items())
-
-
-def _keeps_tensor(change: Change) -> bool:
-    def parts(value: Any) -> list[Any]:
-        return list(value.values()) if isinstance(value, dict) else list(value)
-
-    device = driver().device.type
-    known = {id(part) for part in parts(change.before)}
-    return any(
-        isinstance(part, torch.Tensor) and part.device.type == device and id(part) not in known
-        for part in parts(change.after)
-    )
-
-
-def _brief(value: Any) -> str:
-    if isinstance(value, (int, float, str, bool)) or value is None:
-        return repr(value)[:40]
-    return f"{len(value)} entries" if hasattr(value, "__len__") else type(value).__name__
 
 
 def _without_echoes(problems: list[Failure]) -> list[Failure]:

@@ -67,6 +67,14 @@ class Keeper:
         found = self._gradients.get(id(tensor))
         return found[1] if found else None
 
+    def left_gradients(self) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
+        """Parameters with a gradient now that the call has made, and those with one that it has written to."""
+        there = [(p, before) for p, before in self._gradients.values() if p.grad is not None]
+        made = tuple(p for p, before in there if before is None)
+        return made, tuple(
+            p for p, before in there if before is p.grad and before is not None and self.is_written(before)
+        )
+
     def is_written(self, tensor: torch.Tensor) -> bool:
         """Whether the call has written memory from outside that this tensor has."""
         return storage_key(tensor) in self._written

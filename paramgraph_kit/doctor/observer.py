@@ -54,6 +54,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.found: dict[tuple[Any, ...], Failure] = {}
         self.stopped = False  # time is up
         self.threads = 0  # started meanwhile
+        self.steps_taken = 0  # of optimizers, with gradients
+        self.zeroed = False  # gradients were set to None, or to zero, by zero_grad()
         self.makes_graph = False  # torch begins, ends or replays a capture just now
         self._device = target.device.type
         self._stream = target.current_stream
@@ -266,11 +268,20 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             gradient = parameter.grad
             if gradient is None or gradient.device.type != self._device:
                 continue
+            self.steps_taken += 1
             before = self.keeper.gradient_of(parameter)
             if before is not None and before is gradient:
                 outside.append(before)
         if outside and not any(self.keeper.is_written(gradient) for gradient in outside):
             self.silent("gradients-rebound", f"step() reads {len(outside)} gradients made before the call", place)
+
+    def zeroes(self, what: torch.optim.Optimizer | torch.nn.Module) -> None:
+        """zero_grad() is about to run."""
+        self.zeroed = True
+        if isinstance(what, torch.nn.Module):
+            self.note_module(what)
+        else:
+            self.note_optimizer(what)
 
     def note_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Remember the gradients of its parameters."""

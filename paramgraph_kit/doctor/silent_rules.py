@@ -67,9 +67,9 @@ SILENT = {
         ),
         Rule(
             "gradients-rebound",
-            "Gradients from outside are read by address",
-            "The graph reads the .grad tensors of now. zero_grad() sets them to None, and the next backward() makes "
-            "new ones.",
+            "Gradients change their memory between replays",
+            "A graph uses the .grad tensors that were there at its capture. zero_grad() sets p.grad to None, and from "
+            "then on the graph and the optimizer use different memory.",
             fix("opt.zero_grad()", "opt.zero_grad(set_to_none=False); or capture backward() and step() together"),
         ),
         Rule(

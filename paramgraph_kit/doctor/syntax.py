@@ -17,12 +17,19 @@ def _tree(file: str, text: str) -> ast.Module | None:
         return None
 
 
+def tree_of(file: str) -> ast.Module | None:
+    """The syntax of a file, or of a notebook's cell; None where it cannot be read."""
+    return _tree(file, "".join(linecache.getlines(file)))
+
+
+def last_line(code: CodeType) -> int:
+    """The last line of a function."""
+    return max((line for _, _, line in code.co_lines() if line is not None), default=code.co_firstlineno)
+
+
 def nodes_of(code: CodeType) -> Iterator[ast.AST]:
     """The syntax of a function, as far as its source can be read."""
-    tree = _tree(code.co_filename, "".join(linecache.getlines(code.co_filename)))
-    if tree is None:
-        return
-    last = max((line for _, _, line in code.co_lines() if line is not None), default=code.co_firstlineno)
-    for node in ast.walk(tree):
+    tree, last = tree_of(code.co_filename), last_line(code)
+    for node in ast.walk(tree) if tree is not None else ():
         if code.co_firstlineno <= getattr(node, "lineno", -1) <= last:
             yield node

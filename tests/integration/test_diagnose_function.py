@@ -141,6 +141,44 @@ def test_numbers_that_a_variable_holds_are_candidates_for_parameters() -> None:
     assert scale == 3.0
 
 
+def test_gradients_for_somebody_outside_are_noted() -> None:
+    # GIVEN a function that makes gradients and leaves them, called in a loop that nobody sees
+    p: Any = nn.Parameter(torch.ones(2, device=DEVICE))
+
+    def f(x: torch.Tensor) -> None:
+        (p * x).sum().backward()
+
+    # WHEN diagnosed THEN it is no problem, but it is said what would make it one
+    diagnosis = pgk.diagnose(f, torch.ones(2, device=DEVICE))
+    assert not diagnosis
+    (note,) = diagnosis.notes
+    assert note.startswith("it makes 1 gradients: a graph fills these very tensors at each replay")
+    assert p.grad is None
+
+
+def test_a_loop_that_is_running_is_seen() -> None:
+    # GIVEN a loop that sets the gradient to None, and one of another function and another parameter
+    p, q = (nn.Parameter(torch.ones(2, device=DEVICE)) for _ in range(2))
+    x = torch.ones(2, device=DEVICE)
+
+    def f(x: torch.Tensor) -> None:
+        (p * x).sum().backward()  # type: ignore[no-untyped-call]
+
+    def other(x: torch.Tensor) -> None:
+        (q * x).sum().backward()  # type: ignore[no-untyped-call]
+
+    for _ in range(1):
+        p.grad = None
+        diagnoses = [pgk.diagnose(f, x), pgk.diagnose(other, x)]
+        f(x)
+        other(x)
+    # WHEN diagnosed inside THEN only the one whose gradient it is has a problem, at that line
+    assert [d.codes for d in diagnoses] == [("gradients-rebound",), ()]
+    assert diagnoses[0].failure.frame is not None
+    assert diagnoses[0].failure.frame.text == "p.grad = None"
+    assert diagnoses[0].notes == ()
+
+
 def test_a_number_as_argument_is_frozen_and_said_so() -> None:
     def f(x: torch.Tensor, k: int, mode: str = "a", *, twice: bool = False) -> torch.Tensor:
         y = x * k
