@@ -555,3 +555,23 @@ def f(x):
     checkpoint(lambda a: F.dropout(m(a)), x, use_reentrant=False).sum().backward()
 """,
 }
+
+# Compiled with mode="reduce-overhead", whose reasons Inductor swallows: for a GPU only.
+COMPILED = {
+    "an argument that a compiled function writes to": """
+@torch.compile(mode="reduce-overhead")
+def f(x):
+    x.add_(1)  # problem: mutated-input
+    return x * 2
+""",
+    "a compiled function that branches on the device": """
+@torch.compile(mode="reduce-overhead")
+def f(x):
+    return torch.cond(x.sum() > 0, lambda x: x * 2, lambda x: x * 3, (x,))  # problem: control-flow
+""",
+}
+LOSES_THE_DEVICE = """
+places = torch.full((4,), 99, device=device)
+def f(x):
+    return x[places] * 2
+"""

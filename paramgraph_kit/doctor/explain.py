@@ -39,8 +39,9 @@ def explain(exception: BaseException) -> Failure:
     for item in evidence:
         if rule := diagnose(item):
             return _failure(item, rule, evidence)
-    # Nothing precise: prefer any other code to 901, which is only ever an echo.
-    for item in sorted(evidence, key=lambda e: e.code == 901):
+    # Nothing precise: prefer any other code to 901, which is only ever an echo, and the first echo to later ones.
+    innermost_first = evidence[::-1]
+    for item in sorted(innermost_first, key=lambda e: e.code == 901):
         if rule := diagnose(item, vague=True):
             return _failure(item, rule, evidence)
     return _unknown(evidence)

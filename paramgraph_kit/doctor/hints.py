@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
-from paramgraph_kit.doctor.syntax import nodes_of
+from paramgraph_kit.doctor.syntax import nodes_of, tree_of
 
 ASIDE = "on a stream that nothing forked from the capturing one"
 NEVER_BEGUN = "no capture is begun by hand in this code"
@@ -44,7 +44,13 @@ def is_aside(entries: Sequence[TracebackType]) -> bool:
 
 def never_begins(files: Iterable[str]) -> bool:
     """Whether none of these files begins a capture by hand."""
-    return not any("capture_begin" in line for file in files for line in linecache.getlines(file))
+    return not any(map(_begins, files))
+
+
+def _begins(file: str) -> bool:
+    text = linecache.getlines(file)
+    tree = tree_of(file) if any("capture_begin" in line for line in text) else None
+    return any(isinstance(n, ast.Attribute) and n.attr == "capture_begin" for n in ast.walk(tree)) if tree else False
 
 
 def told_places(message: str) -> list[tuple[str, int, str, str]]:

@@ -11,8 +11,6 @@ import json
 import os
 import sys
 import tempfile
-import threading
-import time
 import warnings
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -27,7 +25,8 @@ from paramgraph_kit.trace.model import Failure
 from paramgraph_kit.trace.wording import failure_text
 from tests import doctor_programs
 from tests.integration.h200_cases import CASES
-from tests.integration.h200_doctor import EXPECTED, text_of
+from tests.integration.h200_doctor import EXPECTED, names_of, text_of
+from tests.integration.own_cases import OWN
 
 Answer = tuple[bool, str]
 
@@ -92,23 +91,29 @@ def same(got: Any, expected: Any) -> bool:
 
 def case(name: str, file: Path) -> tuple[Answer, BaseException | None]:
     """A recorded program, again, through the doctor."""
-    from torch import nn
-    from torch.nn import functional as F
+    return explained(text_of(CASES[name], simulated=False), EXPECTED.get(name), file)
 
-    names: dict[str, Any] = {"torch": torch, "nn": nn, "F": F, "C": torch.cuda, "threading": threading, "io": io}
-    names |= {"time": time}
+
+def own(name: str, file: Path) -> tuple[Answer, BaseException | None]:
+    """A program of ours."""
+    return explained(*OWN[name], file)
+
+
+def explained(text: str, expected: tuple[str, str] | None, file: Path) -> tuple[Answer, BaseException | None]:
+    """Run a program; right is the class and the line that are expected, or no error at all."""
     torch.manual_seed(0)
-    error = execute(text_of(CASES[name], simulated=False), file, names)
-    if name not in EXPECTED:
+    error = execute(text, file, names_of(torch.cuda))
+    if expected is None:
         return (error is None, "" if error is None else repr(error)), error
     if error is None:
         return (False, "it did not fail"), None
-    return told(explain(error), *EXPECTED[name], file), error
+    return told(explain(error), *expected, file), error
 
 
 def planted(name: str, file: Path) -> tuple[Answer, BaseException | None]:
     """A function with planted problems, or a sound one, through diagnose."""
-    text = {"seven": doctor_programs.SEVEN, **doctor_programs.PLANTED, **doctor_programs.SOUND}[name]
+    programs = {**doctor_programs.PLANTED, **doctor_programs.SOUND, **doctor_programs.COMPILED}
+    text = {"seven": doctor_programs.SEVEN, **programs}[name]
     names = doctor_programs.program(text, file)
     with redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -117,7 +122,20 @@ def planted(name: str, file: Path) -> tuple[Answer, BaseException | None]:
     return (got == doctor_programs.marked(text), repr(found)), None
 
 
-KINDS = {"before": before, "after": after, "case": case, "planted": planted}
+def lost(name: str, file: Path) -> tuple[Answer, BaseException | None]:
+    """A function after which the device answers no more: that is told once, and the next call says what to do."""
+    names = doctor_programs.program(doctor_programs.LOSES_THE_DEVICE, file)
+    found = pgk.diagnose(names["f"], *names["inputs"])
+    if found.codes != ("device-assert",):
+        return (False, str(found)), None
+    try:
+        pgk.diagnose(names["f"], *names["inputs"])
+    except pgk.trace.ParamgraphError as error:
+        return ("restart the kernel" in str(error) and "restart the kernel" in str(found), str(error)), None
+    return (False, "the next call found nothing wrong"), None
+
+
+KINDS = {"before": before, "after": after, "case": case, "own": own, "planted": planted, "lost": lost}
 
 
 def main(jobs: list[list[str]], answers: Path) -> None:

@@ -23,11 +23,13 @@ import paramgraph_kit as pgk
 from paramgraph_kit.doctor import catalogue
 from tests import doctor_programs
 from tests.integration.h200_cases import CASES
+from tests.integration.own_cases import OWN
 
 pytestmark = pytest.mark.gpu
 ROOT = Path(__file__).parents[2]
 Job = tuple[str, str]
 WORKERS = 4
+AT_ONCE = 14  # processes
 SILENCE_S = 60  # of a worker, after which its job counts as hanging
 MOST_OVERHEAD = 20
 
@@ -37,7 +39,10 @@ ALONE: list[list[Job]] = [
     [("case", "cold.mm")],
     [("case", "cold.conv")],
     [("before", "out-of-memory"), ("after", "out-of-memory")],
-    [("before", "output-overwritten"), ("after", "output-overwritten")],
+    [("lost", "an index out of range")],
+    *([("planted", name)] for name in doctor_programs.COMPILED),
+    # CUDAGraph Trees remember what ran in a process before.
+    *([(kind, each.id)] for each in catalogue() if each.category == "compile" for kind in ("before", "after")),
 ]
 FILES = ("test_diagnose_function.py", "test_diagnose_aftermath.py", "test_diagnose_confirm.py")
 
@@ -45,7 +50,7 @@ FILES = ("test_diagnose_function.py", "test_diagnose_aftermath.py", "test_diagno
 def all_jobs() -> list[Job]:
     alone = {job for group in ALONE for job in group}
     jobs: list[Job] = [(kind, each.id) for each in catalogue() for kind in ("before", "after")]
-    jobs += [("case", name) for name in CASES]
+    jobs += [("case", name) for name in CASES] + [("own", name) for name in OWN]
     jobs += [("planted", name) for name in ("seven", *doctor_programs.PLANTED, *doctor_programs.SOUND)]
     return [job for job in jobs if job not in alone]
 
@@ -81,7 +86,8 @@ def work(jobs: list[Job], folder: Path) -> list[list[Any]]:
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "DOCTOR_ON_GPU": "1", "PYTHONPATH": str(ROOT)}
+    # One thread compiles in each process: there are enough of them.
+    return {**os.environ, "DOCTOR_ON_GPU": "1", "PYTHONPATH": str(ROOT), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 
 
 def run_file(name: str) -> list[Any]:
@@ -108,7 +114,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[Job, tuple[bool, 
     jobs = all_jobs()
     groups = [jobs[n::WORKERS] for n in range(WORKERS)] + ALONE
     began = time.monotonic()
-    with ThreadPoolExecutor(len(groups) + len(FILES)) as pool:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
         files = [pool.submit(run_file, name) for name in FILES]
         answers = [answer for found in pool.map(work, groups, (folder / str(n) for n in range(99))) for answer in found]
         answers += [future.result() for future in files]
@@ -123,12 +129,26 @@ def table(outcomes: dict[Job, tuple[bool, str]], *kinds: str) -> str:
     return "\n".join([f"{len(chosen) - len(wrong)} of {len(chosen)} are right", *wrong])
 
 
-@pytest.mark.parametrize("kind", ["before", "after", "case", "planted", "tests"])
+@pytest.mark.parametrize("kind", ["before", "after", "case", "own", "planted", "lost", "tests"])
 def test_all_of_a_kind_are_right(kind: str, outcomes: dict[Job, tuple[bool, str]]) -> None:
     # GIVEN the programs of one kind, run on this GPU WHEN looked at THEN none is wrong
     said = table(outcomes, kind)
     print(f"\n{kind}: {said}")
     assert "\n" not in said, said
+
+
+def test_our_own_programs_are_recorded(tmp_path: Path) -> None:
+    # GIVEN the script of the repository WHEN it runs here THEN its file has each program with what this GPU did
+    file = tmp_path / "own_cases.json"
+    command = [sys.executable, "scripts/record_cases.py", str(file), "--jobs", "12"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    print(f"\n{file.name}\n{file.read_text()}")
+    found = json.loads(file.read_text())["cases"]
+    outcomes = {name: next(value for key, value in case.items() if key != "program") for name, case in found.items()}
+    # and each fails, or does not, as the class says that it was written for
+    wanted = {name: "ran" if expected is None else "fails" for name, (_, expected) in OWN.items()}
+    assert {name: outcome["outcome"] for name, outcome in outcomes.items()} == wanted
 
 
 def median_us(call: Callable[[], Any], times: int) -> float:

@@ -90,9 +90,8 @@ def without_numbers(text: str) -> str:
     return re.sub(r"\s*-?\d+\.\d\d+", "#", text).strip()
 
 
-def seen_and_recorded(name: str, cuda: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def seen_and_recorded(case: dict[str, Any], cuda: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a case does on the simulator and what it did on an H200: chain of errors, outcome, output."""
-    case = CASES[name]
     expected = case["h200"]
     torch.manual_seed(0)
     names: dict[str, Any] = {"torch": torch, "nn": nn, "F": F, "C": cuda, "threading": threading, "io": io}
@@ -129,7 +128,7 @@ def verdict(name: str, cuda: Any) -> str:
     if name in LEFT_OUT:
         return UNKNOWN
     try:
-        seen, recorded = seen_and_recorded(name, cuda)
+        seen, recorded = seen_and_recorded(CASES[name], cuda)
     finally:
         cuda.recover()
     return SAME if seen == recorded else DIFFERS

@@ -102,16 +102,33 @@ def text_of(case: dict[str, Any], *, simulated: bool = True) -> str:
 
 def raised_by(name: str, cuda: Any, file: Path) -> BaseException | None:
     """What a case raises on the simulator, with the lines of ``file``."""
-    names: dict[str, Any] = {"torch": torch, "nn": nn, "F": F, "C": cuda, "threading": threading, "io": io}
-    names |= {"time": time, "g": None}
     if name in LEFT_OUT:
-        return _recorded(CASES[name], file, names)
-    file.write_text(text_of(CASES[name]))
+        return _recorded(CASES[name], file, names_of(cuda))
+    return raised_in(text_of(CASES[name]), file, names_of(cuda))
+
+
+def names_of(cuda: Any) -> dict[str, Any]:
+    """The names that programs use."""
+    return {
+        "torch": torch,
+        "nn": nn,
+        "F": F,
+        "C": cuda,
+        "threading": threading,
+        "io": io,
+        "time": time,
+        "g": None,
+    }
+
+
+def raised_in(text: str, file: Path, names: dict[str, Any]) -> BaseException | None:
+    """What a program raises that is run from a file of its own."""
+    file.write_text(text)
     torch.manual_seed(0)
     with redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            exec(compile(file.read_text(), str(file), "exec"), names)
+            exec(compile(text, str(file), "exec"), names)
         except Exception as error:
             return error
     return None
@@ -162,8 +179,7 @@ def function_of(name: str, cuda: Any, file: Path) -> dict[str, Any]:
     case = CASES[name]
     body = "\n".join("    " + line for line in case["body"].split("\n"))
     file.write_text(on_simulator(f"g = C.CUDAGraph()\n{case['setup']}\ndef f():\n    global y, e\n{body}\n"))
-    names: dict[str, Any] = {"torch": torch, "nn": nn, "F": F, "C": cuda, "threading": threading, "io": io}
-    names["time"] = time
+    names = names_of(cuda)
     torch.manual_seed(0)
     exec(compile(file.read_text(), str(file), "exec"), names)
     return names
@@ -173,6 +189,15 @@ def diagnosis(name: str, cuda: Any, file: Path) -> Failure | None:
     """What the doctor says to a case, or None where it succeeds."""
     try:
         error = raised_by(name, cuda, file)
+        return explain(error) if error is not None else None
+    finally:
+        cuda.recover()
+
+
+def failure_of(text: str, cuda: Any, file: Path) -> Failure | None:
+    """What the doctor says to a program for the simulated device, or None where it succeeds."""
+    try:
+        error = raised_in(text, file, names_of(cuda))
         return explain(error) if error is not None else None
     finally:
         cuda.recover()

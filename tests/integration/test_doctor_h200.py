@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,8 +14,9 @@ import paramgraph_kit as pgk
 from paramgraph_kit.doctor.silent_rules import SILENT
 from paramgraph_kit.driver.select import device, twin
 from paramgraph_kit.trace.wording import failure_text
-from tests.integration.h200_cases import CASES, LEFT_OUT
-from tests.integration.h200_doctor import EXPECTED, diagnosis, function_of
+from tests.integration.h200_cases import CASES, LEFT_OUT, on_simulator, seen_and_recorded
+from tests.integration.h200_doctor import EXPECTED, diagnosis, failure_of, function_of
+from tests.integration.own_cases import OWN, recorded
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu runs the same cases on a GPU")
 
@@ -79,3 +83,48 @@ def test_what_succeeded_is_no_failure(name: str, tmp_path: Path) -> None:
     device()
     if (failure := diagnosis(name, twin(), tmp_path / "program.py")) is not None:
         pytest.fail(failure_text(failure))
+
+
+@pytest.mark.parametrize("name", sorted(OWN))
+def test_class_and_line_of_our_own_programs_are_right(name: str, tmp_path: Path) -> None:
+    # GIVEN a program of ours WHEN it runs THEN it fails at the line and for the reason that it was written for, or not
+    device()
+    text, expected = OWN[name]
+    file = tmp_path / "program.py"
+    failure = failure_of(on_simulator(text), twin(), file)
+    if expected is None:
+        assert failure is None, failure and failure_text(failure)
+        return
+    assert failure is not None
+    assert failure.frame is not None
+    assert (failure.code, failure.frame.file) == (expected[0], str(file)), failure_text(failure)
+    assert failure.frame.text.startswith(on_simulator(expected[1]))
+    assert len(failure_text(failure).splitlines()) <= 12
+
+
+@pytest.mark.parametrize("name", sorted(recorded()))
+def test_our_own_programs_do_what_they_did_on_an_h200(name: str) -> None:
+    # GIVEN a program of ours that an H200 has run WHEN it runs here THEN errors, outcome and output are the same
+    device()
+    try:
+        seen, then = seen_and_recorded(recorded()[name], twin())
+    finally:
+        twin().recover()
+    assert seen == then
+    assert recorded()[name]["program"] == OWN[name][0]
+
+
+def test_what_is_recorded_without_a_gpu_says_so(tmp_path: Path) -> None:
+    # GIVEN no GPU WHEN one of our programs is recorded THEN the file says that it is simulated, and no H200 is named
+    file = tmp_path / "own.json"
+    command = [sys.executable, "scripts/record_cases.py", str(file), "--only", "strm.aside", "api.end.twice"]
+    subprocess.run(command, check=True, capture_output=True, cwd=Path(__file__).parents[2])
+    found = json.loads(file.read_text())
+    assert found["about"].startswith("What the CPU SIMULATOR, and NO GPU (simulated: ")
+    assert [list(case) for case in found["cases"].values()] == [["program", "simulated"]] * 2
+    assert "h200" not in file.read_text().lower()
+    # and it is a record: the chain of errors, outermost first
+    assert [e["message"].rpartition(": ")[2] for e in found["cases"]["strm.aside"]["simulated"]["exceptions"]] == [
+        "operation failed due to a previous error during capture",
+        "operation not permitted when stream is capturing",
+    ]

@@ -27,7 +27,7 @@ def cuda() -> Iterator[Any]:
 @pytest.mark.parametrize("name", sorted(set(CASES) - set(LEFT_OUT)))
 def test_the_simulator_does_what_an_h200_did(name: str, cuda: Any) -> None:
     # GIVEN a program whose outcome on an H200 is known WHEN it runs on the simulator
-    seen, recorded = seen_and_recorded(name, cuda)
+    seen, recorded = seen_and_recorded(CASES[name], cuda)
     # THEN chain of errors, outcome and output are the same
     assert seen == recorded
 

@@ -260,7 +260,8 @@ def current_stream(device: Any = None) -> Stream:
     """The stream that this thread's work goes to.
 
     Autograd runs the backward of device tensors on a thread of its own, where the engine selects the stream on which
-    each of its nodes was made.
+    each of its nodes was made, and joins these streams with that of the caller. In a capture that is as good as running
+    all of it on the stream of the caller.
     """
     stream = _table.current()
     if stream is not None:
@@ -270,7 +271,10 @@ def current_stream(device: Any = None) -> Stream:
         if task != _table.backward:
             _table.backward = task
             _backward_begins(node)
-        return autograd.made_on(node, _table.engine_log) or _default
+        log = _table.engine_log
+        if log and log[-1][1].capture is not None:
+            return log[-1][1]
+        return autograd.made_on(node, log) or _default
     return _default
 
 

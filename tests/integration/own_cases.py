@@ -1,0 +1,157 @@
+"""Programs of our own for what the recorded 93 do not cover, and what the doctor has to say to each.
+
+``python scripts/record_cases.py`` runs them on a GPU and writes what happened to ``tests/data/h200_own_cases.json``, in
+the format of the others; ``C`` is torch.cuda.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+RECORDED = Path(__file__).parents[1] / "data" / "h200_own_cases.json"
+
+_X = "x=torch.ones(4,device='cuda');g=C.CUDAGraph();s=C.Stream()\n"
+_P = "p=torch.ones(4,device='cuda',requires_grad=True);g=C.CUDAGraph();s=C.Stream()\n"
+_MODEL = """\
+torch.manual_seed(0)
+m=nn.Linear(4,4).cuda();x=torch.ones(2,4,device='cuda');g=C.CUDAGraph();s=C.Stream()
+def step():
+    m.zero_grad()
+    m(m(x)).sum().backward()
+{alive}
+s.wait_stream(C.current_stream())
+with C.stream(s):
+    for _ in range(3): step()
+C.current_stream().wait_stream(s)
+with C.graph(g):
+    step()
+g.replay();print(m.bias.grad is not None)
+"""
+_TRAINED = """\
+p=nn.Parameter(torch.ones(2,device='cuda'));x=torch.full((2,),3.,device='cuda');g=C.CUDAGraph();s=C.Stream()
+o=torch.optim.SGD([p],lr=.5)
+with C.stream(s): (p*x).sum().backward()
+C.current_stream().wait_stream(s);p.grad=None
+with C.graph(g): (p*x).sum().backward()
+for _ in range(2):
+    {between}
+    g.replay();o.step()
+print(p)
+"""
+_THREAD = """\
+E=[]
+def r():
+    try: torch.empty(1<<28,device='cuda')
+    except Exception as q: E.append(str(q).split(chr(10))[0])
+with C.graph(g{mode}):
+    y=x+1
+    h=threading.Thread(target=r);h.start();h.join()
+    print(E)
+    z=x+2
+g.replay();C.synchronize()
+"""
+
+# name: (program, (class, beginning of the line) that the doctor has to tell, or None where it succeeds)
+OWN: dict[str, tuple[str, tuple[str, str] | None]] = {
+    # memory for streams and threads that are not captured
+    "strm.aside": (_X + "with C.graph(g):\n    with C.stream(s):\n        y=x*2\n", ("not-forked", "y=x*2")),
+    "strm.aside.thread_local": (
+        _X + "with C.graph(g,capture_error_mode='thread_local'):\n    with C.stream(s):\n        y=x*2\n",
+        ("not-forked", "y=x*2"),
+    ),
+    "strm.aside.relaxed": (
+        _X + "with C.graph(g,capture_error_mode='relaxed'):\n    with C.stream(s):\n        y=x*2\n    "
+        "C.current_stream().wait_stream(s)\n",
+        ("isolation", "C.current_stream().wait_stream(s)"),
+    ),
+    "strm.aside.helper": (
+        _X + "def helper(a):\n    b=a*2\n    return b\nwith C.graph(g):\n    with C.stream(s):\n        y=helper(x)\n",
+        ("not-forked", "b=a*2"),
+    ),
+    "strm.aside.with_stream": (
+        _X + "with C.graph(g):\n    with s:\n        y=x*2\n",
+        ("not-forked", "y=x*2"),
+    ),
+    "strm.aside.in_place": (
+        _X + "with C.graph(g):\n    with C.stream(s):\n        x.mul_(2)\n    y=x+1\n"
+        "g.replay();C.synchronize();print(x,y)\n",
+        None,
+    ),
+    "strm.default_memory": (
+        _X + "with C.graph(g):\n    with C.stream(C.default_stream()):\n        y=torch.empty(1<<28,device='cuda')\n"
+        "    z=x+1\n",
+        ("not-forked", "y=torch.empty("),
+    ),
+    "strm.backward": (
+        _P + "def step():\n    p.grad=None\n    s.wait_stream(C.current_stream())\n    with C.stream(s): y=p*2\n"
+        "    z=p+1\n    C.current_stream().wait_stream(s)\n    (y*z).sum().backward()\n"
+        "w=C.Stream()\nwith C.stream(w): step()\nC.current_stream().wait_stream(w)\n"
+        "with C.graph(g): step()\ng.replay();C.synchronize();print(p.grad)\n",
+        None,
+    ),
+    "thr.global.memory": (_X + _THREAD.format(mode=""), ("invalidated", "z=x+2")),
+    "thr.thread_local.memory": (_X + _THREAD.format(mode=",capture_error_mode='thread_local'"), None),
+    # captures ended that never began
+    "api.end.other_stream": (
+        _X + "with C.stream(s):\n    y=x*2\n    g.capture_end()\n",
+        ("end-without-begin", "g.capture_end()"),
+    ),
+    "api.end.same_stream": (
+        _X + "with C.stream(s):\n    g=C.CUDAGraph()\n    y=x*2\n    g.capture_end()\n",
+        ("end-without-begin", "g.capture_end()"),
+    ),
+    "api.end.default_stream": (_X + "y=x*2\ng.capture_end()\n", ("end-without-begin", "g.capture_end()")),
+    "api.end.wrong_stream": (
+        _X + "with C.stream(s):\n    g.capture_begin()\n    y=x*2\ng.capture_end()\n",
+        ("wrong-end-stream", "g.capture_end()"),
+    ),
+    "api.end.in_anothers": (
+        _X + "h=C.CUDAGraph()\nwith C.graph(h):\n    y=x*2\n    g.capture_end()\n",
+        ("end-without-begin", "g.capture_end()"),
+    ),
+    "api.end.anothers": (
+        _X + "h=C.CUDAGraph()\nwith C.stream(s):\n    g=C.CUDAGraph()\n    h.capture_begin()\n    y=x*2\n"
+        "    g.capture_end()\n",
+        ("end-without-begin", "g.capture_end()"),
+    ),
+    "api.end.twice": (
+        _X + "with C.stream(s):\n    g.capture_begin()\n    y=x*2\n    g.capture_end()\n    g.capture_end()\n",
+        ("end-without-begin", "g.capture_end()"),
+    ),
+    "api.replay_in_capture": (
+        _X + "h=C.CUDAGraph()\nwith C.graph(g): y=x*2\nwith C.graph(h):\n    g.replay()\n    z=y+1\n"
+        "x.fill_(5);h.replay();C.synchronize();print(y,z)\n",
+        None,
+    ),
+    # what is alive of the default stream
+    "ag.alive.nothing": (_MODEL.format(alive="step()"), None),
+    "ag.alive.detached": (_MODEL.format(alive="kept=[p.detach().clone() for p in m.parameters()]"), None),
+    "ag.alive.clones": (
+        _MODEL.format(alive="kept=[p.clone() for p in m.parameters()]"),
+        ("legacy-stream", "m(m(x)).sum().backward()"),
+    ),
+    "ag.alive.output": (_MODEL.format(alive="kept=m(x)"), ("legacy-stream", "m(m(x)).sum().backward()")),
+    "ag.alive.nodes": (
+        _MODEL.format(alive="kept=[torch.autograd.graph.get_gradient_edge(p) for p in m.parameters()]"),
+        ("legacy-stream", "m(m(x)).sum().backward()"),
+    ),
+    "ag.hook_raises": (
+        _P + "def hook(q): raise ValueError('mine')\n"
+        "with C.graph(g):\n    y=p*2\n    y.register_hook(hook)\n    y.sum().backward()\n",
+        ("unknown", "def hook(q): raise ValueError('mine')"),
+    ),
+    # gradients between replays
+    "sil.gradients.none": (_TRAINED.format(between="o.zero_grad()"), None),
+    "sil.gradients.zero": (_TRAINED.format(between="o.zero_grad(set_to_none=False)"), None),
+    "sil.gradients.kept": (_TRAINED.format(between="pass"), None),
+}
+
+
+def recorded() -> dict[str, dict[str, Any]]:
+    """What an H200 did with them, by name; nothing where that was not recorded yet."""
+    if not RECORDED.exists():
+        return {}
+    found: dict[str, dict[str, Any]] = json.loads(RECORDED.read_text(encoding="utf-8"))["cases"]
+    return found
