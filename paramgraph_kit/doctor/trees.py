@@ -51,7 +51,7 @@ def failures_of_trees(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     """Why graphs were left out or went wrong, from three calls of a copy that is compiled in the same way."""
     found: list[Failure] = []
     with listening() as said:
-        compiled: Any = torch.compile(original_of(model), options=_configuration(model))
+        compiled: Any = torch.compile(original_of(model), options=options_of(model))
         try:
             for _ in range(CALLS):
                 compiled(*copied(args), **copied(kwargs))
@@ -81,6 +81,12 @@ def copied(arguments: Any) -> Any:
         return value.detach().clone().requires_grad_(value.requires_grad)
 
     return pytree.tree_map(twin, arguments)
+
+
+def options_of(model: Any) -> dict[str, Any]:
+    """What ``torch.compile`` was told: of all settings, those that are not as they are anyway."""
+    usual = torch_name("config").get_config_copy()
+    return {name: value for name, value in _configuration(model).items() if usual.get(name) != value}
 
 
 def _configuration(model: Any) -> dict[str, Any]:

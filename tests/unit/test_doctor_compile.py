@@ -15,7 +15,7 @@ import paramgraph_kit as pgk
 from paramgraph_kit.doctor import explain, failure_text
 from paramgraph_kit.doctor.compiled import failures_of
 from paramgraph_kit.doctor.evidence import is_library
-from paramgraph_kit.doctor.trees import copied, failures_said, listening, original_of, uses_trees
+from paramgraph_kit.doctor.trees import copied, failures_said, listening, options_of, original_of, uses_trees
 from paramgraph_kit.trace.model import Frame, Reason
 
 USER = "/home/ada/train.py"
@@ -176,6 +176,11 @@ def test_a_copy_is_looked_at_and_not_the_callers_own() -> None:
     x = torch.ones(2, requires_grad=True)
     (y, n), table = copied((x, 3)), copied({"k": [x]})
     assert (y is not x, y.requires_grad, n, table["k"][0] is not x) == (True, True, 3, True)
+    # and the copy is compiled as the original is, with every setting that was chosen
+    tuned = torch.compile(model, options={"triton.cudagraphs": True, "max_autotune": True})
+    assert options_of(compiled) == {"triton.cudagraphs": True}
+    assert options_of(tuned) == {"triton.cudagraphs": True, "max_autotune": True}
+    assert torch.compile(model, options=options_of(tuned)) is not None
     # and trees are looked for only where they were asked for, and where there is a GPU
     assert uses_trees(compiled) == torch.cuda.is_available()
     assert not uses_trees(torch.compile(model, backend="eager"))
