@@ -55,11 +55,13 @@ def compile(model: Any, **options: Any) -> Any:  # noqa: A001 - the verb that to
         options: the fields of ``launch.launcher.Options``: ``patching`` ("auto", "device" or "host": who rewrites
             addresses), ``select`` ("always"; "measure" keeps only graphs that are quicker than the same code without;
             "never"), ``verify`` ("off"; "first" compares each graph's first launch with the ungraphed code bit for
-            bit, "always" every launch: where they differ, the ungraphed result is returned and the graph given up)
-            and ``stages``. See docs/launcher.md.
+            bit, "always" every launch: where they differ, the ungraphed result is returned and the graph given up),
+            ``strict`` (True: what no graph may take is an error, with its reason) and ``stages``. See
+            docs/launcher.md.
 
     Raises:
         UnsupportedError: an unknown option, or a value that it does not have.
+        RefusedError: at a call, with ``strict=True``, where something would run ungraphed.
 
     Examples:
         >>> double = compile(lambda x: x * 2)

@@ -36,7 +36,7 @@ def paramgraph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **settin
     number, site = next(_numbers), site_being_compiled()
 
     def new_graph(phase: str) -> CompiledGraph:
-        return CompiledGraph(f"{phase} {number}", site.code, site.callers, site.owner)
+        return CompiledGraph(f"{phase} {number}", site.code, site.callers, site.owner, strict=options.strict)
 
     if target.name == "cuda":
         from paramgraph_kit.backend.inductor import compile_with_inductor
@@ -64,6 +64,8 @@ def make_options(given: dict[str, Any] | None) -> Options:
             raise UnsupportedError(f"{name}={value!r}: choose one of {', '.join(map(repr, choices))}")
     if type(options.stages) is not int or options.stages < 1:
         raise UnsupportedError(f"stages={options.stages!r}: give a whole number, 1 or more")
+    if type(options.strict) is not bool:
+        raise UnsupportedError(f"strict={options.strict!r}: give True or False")
     return options
 
 

@@ -85,6 +85,7 @@ class Parameterized:
     def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Traced | None, list[torch.Tensor]]:
         """The trace for these arguments, made where there is none, and the tensors that it takes."""
         leaves, spec = pytree.tree_flatten((args, kwargs))
+        key = None
         with _tracing:
             tensors = self._members.tensors()
             if tensors is None:  # a part of a module was added, replaced or taken away
@@ -106,6 +107,9 @@ class Parameterized:
                 self._last = values, state, traced
             except RefusedError as refusal:
                 self._note(refusal.reason)
+                if self._options.strict:
+                    self._traces.pop(key, None)  # so that the next such call fails too
+                    raise
                 traced = None
         return traced, tensors
 
@@ -142,7 +146,7 @@ class Parameterized:
         number, owner = new_number(), weakref.ref(self)
 
         def new_graph(phase: str) -> CompiledGraph:
-            graphs.append(CompiledGraph(f"{phase} {number}", None, owner=owner))
+            graphs.append(CompiledGraph(f"{phase} {number}", None, owner=owner, strict=self._options.strict))
             return graphs[-1]
 
         root = _Flat(self._fn, self._members, leaves, spec, own)

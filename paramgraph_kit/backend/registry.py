@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.launch.launcher import Launcher
+from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
 
 Key = tuple[str, str, int]  # file, name, first line
@@ -38,15 +39,18 @@ class CompiledGraph:
     kernels: dict[str, int] = field(default_factory=dict)  # by launcher name, where known without a capture
     reasons: list[Reason] = field(default_factory=list)
     outside: int = 0  # launches of one call that belong to no partition
+    strict: bool = False  # whether a reason is an error
     order: int = field(default_factory=lambda: next(_order))
 
     def __post_init__(self) -> None:
         _graphs.add(self)
 
     def refuse(self, reason: Reason) -> None:
-        """Note once why something is not graphed."""
+        """Note once why something is not graphed; raises RefusedError where that is an error."""
         if reason not in self.reasons:
             self.reasons.append(reason)
+        if self.strict and reason.code != "no-kernels":
+            raise RefusedError(reason)
 
 
 def compiled_graphs() -> list[CompiledGraph]:

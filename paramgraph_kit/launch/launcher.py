@@ -26,6 +26,7 @@ from paramgraph_kit.trace.model import Reason
 
 MAX_VARIANTS = 16  # executables of one partition: one for each set of scalars and alignments that it is called with
 MAX_SCALARS = 4  # of these, how many may differ in nothing but numbers: a number that changes has no end of values
+BY_CHOICE = ("not-selected", "slower-as-graph")  # reasons that were asked for: no error where options are strict
 UNDER_WAY = "capture-under-way"  # the reason of a driver that cannot record now but may later
 
 
@@ -69,6 +70,8 @@ class Options:
     select: str = "always"
     # Which launches are compared with the ungraphed code: "off" none, "first" each graph's first, "always" all.
     verify: str = "off"
+    # Whether what no graph may take is an error instead of running ungraphed.
+    strict: bool = False
 
 
 @dataclass(slots=True)
@@ -92,7 +95,7 @@ class Launcher:
     def __post_init__(self) -> None:
         self.current = self._select
         if self.options.select == "never":
-            self._refuse(Reason("not-selected", "select='never' was asked for"))
+            self.reasons.append(Reason("not-selected", "select='never' was asked for"))
             self.current = self._ungraphed
 
     def __call__(self, inputs: list[Any]) -> Any:
@@ -116,6 +119,7 @@ class Launcher:
             self.current = known.launch
             return known.launch(inputs)
         if key in self.variants:
+            self._raise_if_strict()
             return self._ungraphed(inputs)
         if len(self.variants) >= MAX_VARIANTS:
             text = f"called with more than {MAX_VARIANTS} sets of scalars or alignments"
@@ -225,6 +229,12 @@ class Launcher:
     def _refuse(self, reason: Reason) -> None:
         if reason not in self.reasons:
             self.reasons.append(reason)
+        self._raise_if_strict()
+
+    def _raise_if_strict(self) -> None:
+        bad = [reason for reason in self.reasons if reason.code not in BY_CHOICE] if self.options.strict else []
+        if bad:
+            raise RefusedError(bad[-1])
 
     def pause(self) -> None:
         """Run the same code ungraphed from now on, for comparison; executables are kept for ``resume``."""
