@@ -111,7 +111,7 @@ def capture_of(variant: Variant, number: int, partition: int) -> Capture:
 def captured_graph(graph: Any, number: int, partition: int) -> Capture:
     """A graph that somebody else captured: nodes and edges. Words take two captures, and memory is its pool's."""
     raw = driver().describe(graph)
-    lanes = lanes_of([node.deps for node in raw])
+    lanes = lanes_of([node.deps for node in raw], [node.kind is NodeKind.KERNEL for node in raw])
     nodes = tuple(
         Node(
             n,

@@ -9,6 +9,7 @@ from functools import lru_cache
 from itertools import islice
 
 from paramgraph_kit.trace.model import Capture, Node, NodeKind
+from paramgraph_kit.trace.wording import bytes_text as bytes_text
 from paramgraph_kit.trace.wording import one_line
 
 
@@ -60,20 +61,6 @@ def family_of(node: Node) -> Family:
     if kind is not NodeKind.KERNEL:
         return OTHER
     return next((family for family, pattern in _PATTERNS if pattern.search(node.name)), KERNEL)
-
-
-def bytes_text(count: int) -> str:
-    """A byte count for people, in binary units.
-
-    >>> bytes_text(512), bytes_text(1536), bytes_text(-(3 << 30))
-    ('512 B', '1.5 KiB', '-3.0 GiB')
-    """
-    value, sign = float(abs(count)), "-" if count < 0 else ""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{sign}{value:.0f} B" if unit == "B" else f"{sign}{value:.1f} {unit}"
-        value /= 1024
-    return f"{sign}{value:.1f} TiB"
 
 
 def plural(count: int, noun: str) -> str:

@@ -104,7 +104,8 @@ def draw(
         '  edge [color="#8a8a8a", arrowsize=0.6, penwidth=1];',
     ]
     vertex = {node.index: n for n, group in enumerate(shown) for node in group.nodes}
-    lines += [group.dot(n) for n, group in enumerate(shown)]
+    lanes = any(group.nodes[0].lane for group in shown)
+    lines += [group.dot(n, lanes) for n, group in enumerate(shown)]
     for (a, b), count in sorted(_edges(capture, vertex).items()):
         lines.append(f"  n{a} -> n{b}" + (f' [penwidth=1.6, tooltip="{count} edges"];' if count > 1 else ";"))
     for memory in used:
@@ -126,7 +127,8 @@ class _Group:
 
     nodes: tuple[Node, ...]
 
-    def dot(self, n: int) -> str:
+    def dot(self, n: int, lanes: bool) -> str:
+        """One vertex; where there are ``lanes``, those of one lane are drawn below one another."""
         node, family = self.nodes[0], family_of(self.nodes[0])
         name = short(node.name, 26) or str(node.kind)
         second = f"{family.word} x{len(self.nodes)}" if len(self.nodes) > 1 else family.word
@@ -135,7 +137,8 @@ class _Group:
         tip = _quote(f"node {node.index}: {one_line(node.name)}"[:160])
         return (
             f'  n{n} [label={_quote(name, second)}, shape={family.shape}, fillcolor="{family.fill}",'
-            f' color="{family.line}", class="{family.key}", tooltip={tip}];'
+            f' color="{family.line}", class="{family.key}", tooltip={tip}'
+            + (f', group="lane {node.lane}"];' if lanes else "];")
         )
 
 

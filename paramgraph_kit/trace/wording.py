@@ -1,4 +1,4 @@
-"""How a failure is put into words, wherever it is shown: at most twelve lines, always in the same order."""
+"""How things are put into words wherever they are shown; a failure in at most twelve lines, always in one order."""
 
 from __future__ import annotations
 
@@ -14,6 +14,20 @@ def one_line(text: str) -> str:
     'two lines'
     """
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def bytes_text(count: int) -> str:
+    """A byte count for people, in binary units.
+
+    >>> bytes_text(512), bytes_text(1536), bytes_text(-(3 << 30))
+    ('512 B', '1.5 KiB', '-3.0 GiB')
+    """
+    value, sign = float(abs(count)), "-" if count < 0 else ""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{sign}{value:.0f} B" if unit == "B" else f"{sign}{value:.1f} {unit}"
+        value /= 1024
+    return f"{sign}{value:.1f} TiB"
 
 
 def frame_text(frame: Frame | None) -> str:

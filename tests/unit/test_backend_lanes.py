@@ -47,3 +47,9 @@ def test_what_may_run_at_the_same_time_is_never_on_one_lane(seed: int) -> None:
     lanes, before = lanes_of(deps), ancestors(deps)
     assert all(a in before[b] for b in range(60) for a in range(b) if lanes[a] == lanes[b])
     assert 0 in lanes
+
+
+def test_of_two_equal_ways_the_kernels_are_the_main_one() -> None:
+    # GIVEN a copy beside a kernel, the copy first WHEN laid out THEN the kernel is on lane 0, however long both are
+    assert lanes_of([(), (0,), (0,), (1, 2)], [True, False, True, True]) == [0, 1, 0, 0]
+    assert lanes_of([(), (0,), (0,), (1,), (3, 2)], [True, False, True, False, True]) == [0, 0, 1, 0, 0]

@@ -11,6 +11,7 @@ from paramgraph_kit.driver.cuda import nodes
 from paramgraph_kit.driver.cuda.calls import call
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import NodeKind
+from paramgraph_kit.trace.wording import bytes_text
 
 _HOST = cu.CUmemorytype.CU_MEMORYTYPE_HOST
 _UNIFIED = cu.CUmemorytype.CU_MEMORYTYPE_UNIFIED
@@ -43,7 +44,7 @@ def _node(handle: Any) -> RawNode:
         name = _copy(call(cu.cuGraphMemcpyNodeGetParams, handle))
     elif kind is NodeKind.MEMSET:
         p = call(cu.cuGraphMemsetNodeGetParams, handle)
-        name = f"memset, {int(p.width) * max(int(p.height), 1) * int(p.elementSize):,} bytes"
+        name = f"memset, {bytes_text(int(p.width) * max(int(p.height), 1) * int(p.elementSize))}"
     return RawNode(kind, name, b"", (), none, none, handle=handle)
 
 
@@ -51,8 +52,8 @@ def _copy(p: Any) -> str:
     nbytes = int(p.WidthInBytes) * max(int(p.Height), 1) * max(int(p.Depth), 1)
     source = _is_host(p.srcMemoryType, p.srcHost, p.srcDevice)
     target = _is_host(p.dstMemoryType, p.dstHost, p.dstDevice)
-    where = {(False, False): "device to device", (False, True): "device to host", (True, False): "host to device"}
-    return f"memcpy {where.get((source, target), 'host to host')}, {nbytes:,} bytes"
+    where = {(False, False): "on device", (False, True): "to host", (True, False): "from host", (True, True): "on host"}
+    return f"memcpy {where[source, target]}, {bytes_text(nbytes)}"
 
 
 def _is_host(kind: Any, host: Any, device: Any) -> bool:

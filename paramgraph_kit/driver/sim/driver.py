@@ -22,7 +22,7 @@ from .arena import GRANULE
 from .capture import CUDAGraph, begin, end, run_nodes
 from .device import register
 from .errors import out_of_memory
-from .graph import HOST_COPY, SimNode
+from .graph import HOST_COPIES, SimNode
 from .machine import machine
 from .phantom import SimPhantom
 from .stream import Stream, choice, current_stream, open_captures, restore, set_current, stream_of
@@ -80,7 +80,7 @@ def _current_stream() -> int:
 
 def refuse_node(node: SimNode) -> None:
     """Raise RefusedError for a node that cannot be given new addresses, with the GPU driver's reasons."""
-    if node.name == HOST_COPY:
+    if node.name.startswith(HOST_COPIES):
         raise RefusedError(Reason("host-memcpy", "a copy from or to host memory stays at its captured address"))
     if node.kind not in (NodeKind.KERNEL, *LOWERED):
         name = str(node.kind)

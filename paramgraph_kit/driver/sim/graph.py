@@ -18,7 +18,7 @@ from paramgraph_kit.trace.model import NodeKind
 if TYPE_CHECKING:
     from .arena import Arena
 
-HOST_COPY = "memcpy from or to the host"
+HOST_COPIES = ("memcpy from host", "memcpy to host")  # names of nodes begin so, as on a GPU
 
 Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]  # size, stride, dtype of an operand
 

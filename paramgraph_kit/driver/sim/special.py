@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from paramgraph_kit.trace.model import NodeKind
+from paramgraph_kit.trace.wording import bytes_text
 
-from .graph import HOST_COPY, pack_scalar
+from .graph import HOST_COPIES, pack_scalar
 from .kernels import Kernel, pageable_copy_forbidden, record, resize
 from .machine import CPU_KEY, DEVICE_NAME, machine
 from .pinned import is_pinned
@@ -140,7 +141,8 @@ def _host_copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -
         _copy_work((views[0], host) if to_device else (host, views[0]), state)
 
     # The host address is baked; torch's host allocator never reuses a block that a capture has seen, so neither do we.
-    record(stream.capture, stream, NodeKind.MEMCPY, HOST_COPY, [device], pack_scalar(host.data_ptr()), work)
+    name = f"{HOST_COPIES[0 if to_device else 1]}, {bytes_text(device.nbytes)}"
+    record(stream.capture, stream, NodeKind.MEMCPY, name, [device], pack_scalar(host.data_ptr()), work)
 
 
 def copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
