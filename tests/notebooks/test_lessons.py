@@ -25,6 +25,8 @@ MEMORY = "03_memory_pools"
 WORDS = "04_parameterized_launch"
 COVERAGE = "05_partitions_and_coverage"
 TRAINING = "06_training_step"
+STREAMS = "07_streams"
+YOURS = "08_your_own_model"
 
 
 def run_broken(folder: Path, path: Path, before: str, after: str) -> subprocess.CompletedProcess[str]:
@@ -136,6 +138,28 @@ def test_lesson_that_is_no_longer_true_fails(tmp_path: Path, before: str, after:
             "optimizer, batches[:2])\ntheirs",
             6,
             id="training: parts",
+        ),
+        pytest.param(
+            STREAMS, "with cuda.stream(side):\n        left", "if True:\n        left", 1, id="streams: no fork"
+        ),
+        pytest.param(
+            STREAMS,
+            "host = torch.empty(256, 256)  #",
+            "host = torch.empty(256, 256).pin_memory()  #",
+            2,
+            id="streams: pinned",
+        ),
+        pytest.param(STREAMS, "captured(offloaded, batch", "captured(kept, batch", 4, id="streams: nothing leaves"),
+        pytest.param(
+            STREAMS, "else x)\n        x = layer(x)", "else x)\n        x = layer(x).clone()", 5, id="streams: kept"
+        ),
+        pytest.param(STREAMS, 'pgk.recorded["offload"]', "view.trace", 6, id="streams: not from a recording"),
+        pytest.param(YOURS, "y, plain(x))", "y, plain(x + 1))", 1, id="yours: other numbers"),
+        pytest.param(YOURS, "scale = x.abs().mean().cpu()", "scale = x.abs().mean()", 2, id="yours: no detour"),
+        pytest.param(YOURS, 'pgtrace", strip_source=True)', 'pgtrace")', 3, id="yours: the source is not stripped"),
+        pytest.param(YOURS, "every = dict(pgk.recorded)", "every = {'mine': trace}", 4, id="yours: not recorded"),
+        pytest.param(
+            YOURS, '"parameterized": "llama-paramgraph"', '"parameterized": "llama-graph-trees"', 5, id="yours: trees"
         ),
         pytest.param(TRAINING, '"frozen": frozen_blocks}', '"frozen": by_block}', 7, id="training: nothing is frozen"),
     ],
