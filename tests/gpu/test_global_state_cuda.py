@@ -17,6 +17,13 @@ from tests.global_state import Value, libraries, modes
 
 pytestmark = pytest.mark.gpu
 SWITCHES = modes("cuda") | libraries()
+DTYPES = {
+    "half-precision sums": torch.float16,
+    "half-precision accumulation": torch.float16,
+    "bfloat16 sums": torch.bfloat16,
+    "attention": torch.float16,
+    "BLAS": torch.bfloat16,
+}
 
 
 class Mixed(nn.Module):
@@ -52,11 +59,11 @@ def visits(values: tuple[Value, ...]) -> list[int]:
     return [k for k in range(len(values)) for _ in range(3)] + [*range(len(values))] * 2
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])
 @pytest.mark.parametrize("switch", SWITCHES)
-def test_switching_gives_the_bits_of_the_compiled_code_ungraphed(switch: str, dtype: torch.dtype) -> None:
+def test_switching_gives_the_bits_of_the_compiled_code_ungraphed(switch: str) -> None:
     # GIVEN a compiled model that runs from graphs
     torch.manual_seed(0)
+    dtype = DTYPES.get(switch, torch.float32)
     model = Mixed().to("cuda", dtype)
     compiled: Any = pgk.compile(model)
     for seed, k in enumerate(visits(SWITCHES[switch])):
@@ -76,11 +83,11 @@ def test_switching_gives_the_bits_of_the_compiled_code_ungraphed(switch: str, dt
     assert sum(v.state.launches for g in compiled_graphs() for x in g.launchers for v in x.variants.values() if v)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])
 @pytest.mark.parametrize("switch", SWITCHES)
-def test_switching_gives_eagers_bits_where_nothing_is_compiled(switch: str, dtype: torch.dtype) -> None:
+def test_switching_gives_eagers_bits_where_nothing_is_compiled(switch: str) -> None:
     # GIVEN a parameterized model
     torch.manual_seed(0)
+    dtype = DTYPES.get(switch, torch.float32)
     model = Mixed().to("cuda", dtype)
     step = pgk.parameterize(model)
     for k in visits(SWITCHES[switch]):
