@@ -103,7 +103,8 @@ class _Watch:
         self.state = HostState(function, args, kwargs)
         self.random = RandomState()
         self.gradients = torch.is_grad_enabled()
-        self.stream = twin().Stream()
+        # torch hands out the same few streams again and again; those of another priority are apart from the user's.
+        self.stream = twin().Stream(priority=-1)
         self.number = 0
         self.lost = False  # the device
 

@@ -62,6 +62,18 @@ def test_sound_code_raises_no_alarm(name: str, tmp_path: Path) -> None:
     assert list(pgk.diagnose(names["f"], *names["inputs"])) == []
 
 
+def test_a_side_stream_is_never_mistaken_for_the_one_that_watches() -> None:
+    # GIVEN a stream that is never forked; torch hands out 32 in turn
+    side, x = pgk.cuda.Stream(), torch.ones(2, device=DEVICE)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        with pgk.cuda.stream(side):
+            return x * 2
+
+    # WHEN diagnosed more often than that THEN its work is found each time
+    assert [pgk.diagnose(f, x).codes for _ in range(34)] == [("work-elsewhere",)] * 34
+
+
 def training_step() -> tuple[Callable[[torch.Tensor], torch.Tensor], nn.Module, Any]:
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 1)).to(DEVICE)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, capturable=True)
