@@ -8,7 +8,8 @@ that is the same at every launch. Any other difference is unexplained, and the g
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
@@ -16,6 +17,9 @@ from paramgraph_kit.capture.unused import unused_bytes
 from paramgraph_kit.driver.api import RawAllocation, RawNode
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason, Word, WordKind
+
+
+REACH = 2 << 20  # how far an end pointer or a pre-decremented one may lie outside its allocation
 
 
 @dataclass(slots=True)
@@ -34,32 +38,32 @@ class _Index:
     allocations: Sequence[RawAllocation]
     starts: list[int] = field(default_factory=list)
     order: list[int] = field(default_factory=list)
-    longest: int = 0
+    ends: list[int] = field(default_factory=list)  # the furthest end of all up to here, in this order
 
     def __post_init__(self) -> None:
         self.order = sorted(range(len(self.allocations)), key=lambda i: self.allocations[i].address)
         self.starts = [self.allocations[i].address for i in self.order]
-        self.longest = max((a.size for a in self.allocations), default=0)
+        self.ends = list(itertools.accumulate(map(self._end, self.order), max))
 
     def covering(self, address: int, position: int) -> list[int]:
         """Allocations live at ``position`` whose bytes include ``address``."""
-        first = bisect.bisect_left(self.starts, address - self.longest)
-        last = bisect.bisect_right(self.starts, address)
-        return [i for i in self.order[first:last] if self._live(i, position) and address < self._end(i)]
+        return [i for i in self._near(address, 0) if self._live(i, position)]
 
-    def neighbours(self, address: int, position: int, reach: int) -> list[int]:
-        """Live allocations that ``address`` misses by less than ``reach`` bytes on either side."""
-        return [
-            i
-            for i in self.order
-            if self._live(i, position) and self.allocations[i].address - reach < address < self._end(i) + reach
-        ]
+    def neighbours(self, address: int, position: int) -> list[int]:
+        """Live allocations that ``address`` misses by less than ``REACH`` bytes on either side."""
+        return [i for i in self._near(address, REACH - 1) if self._live(i, position)]
 
     def ever(self, address: int) -> bool:
         """Whether any allocation, live or not, includes ``address``."""
-        first = bisect.bisect_left(self.starts, address - self.longest)
-        last = bisect.bisect_right(self.starts, address)
-        return any(address < self._end(i) for i in self.order[first:last])
+        return any(True for _ in self._near(address, 0))
+
+    def _near(self, address: int, reach: int) -> Iterator[int]:
+        """Those that include the address, or would if they had ``reach`` bytes more at both ends."""
+        k = bisect.bisect_right(self.starts, address + reach) - 1
+        while k >= 0 and address < self.ends[k] + reach:
+            if address < self._end(self.order[k]) + reach:
+                yield self.order[k]
+            k -= 1
 
     def _live(self, index: int, position: int) -> bool:
         a = self.allocations[index]
@@ -67,9 +71,6 @@ class _Index:
 
     def _end(self, index: int) -> int:
         return self.allocations[index].address + max(self.allocations[index].size, 1)
-
-
-REACH = 2 << 20  # how far an end pointer or a pre-decremented one may lie outside its allocation
 
 
 def classify(
@@ -213,10 +214,8 @@ def _resolve(
     indices: tuple[_Index, _Index], values: tuple[int, int], positions: tuple[int, int]
 ) -> tuple[int, int] | None:
     """(allocation, offset) that explains both values, or None. Covering allocations come before neighbours."""
-    for candidates in (
-        [index.covering(v, p) for index, v, p in zip(indices, values, positions, strict=True)],
-        [index.neighbours(v, p, REACH) for index, v, p in zip(indices, values, positions, strict=True)],
-    ):
+    for find in (_Index.covering, _Index.neighbours):
+        candidates = [find(index, v, p) for index, v, p in zip(indices, values, positions, strict=True)]
         agreed = []
         for i in candidates[0]:
             delta = values[0] - indices[0].allocations[i].address
