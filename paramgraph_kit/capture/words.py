@@ -18,7 +18,6 @@ from paramgraph_kit.driver.api import RawAllocation, RawNode
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason, Word, WordKind
 
-
 REACH = 2 << 20  # how far an end pointer or a pre-decremented one may lie outside its allocation
 
 
