@@ -121,7 +121,7 @@ class Report:
     def _repr_html_(self) -> str:
         source = html.escape(self.trace.source.label())
         top = f"<p><b>paramgraph report</b><br>{source}</p>"
-        why = "".join(f"<li>{html.escape(one_line(reason.label()))}</li>" for reason in self.reasons)
+        why = "".join(f"<li>{html.escape(_reason(reason))}</li>" for reason in self.reasons)
         listed = f"<p>Not in graphs</p><ul>{why}</ul>" if why else ""
         if not self.rows:
             return f"{top}<p>{html.escape(NOTHING)}</p>{listed}"
@@ -199,5 +199,11 @@ def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _reasons(reasons: Iterable[Reason]) -> list[str]:
-    lines = [f"  {one_line(reason.label())}" for reason in reasons]
+    lines = [f"  {_reason(reason)}" for reason in reasons]
     return ["not in graphs, because", *lines] if lines else []
+
+
+def _reason(reason: Reason) -> str:
+    """With the code that docs/launcher.md explains."""
+    label = reason.label()
+    return one_line(label if label.startswith("graph break: ") else f"{reason.code}: {label}")
