@@ -138,6 +138,34 @@ def test_nothing_is_left_of_a_dropped_model() -> None:
     assert compiled_graphs() == []
 
 
+def test_running_out_of_memory_in_a_launch_leaks_nothing_and_the_next_is_right() -> None:
+    # GIVEN a function launched from a graph, and room for one of its two outputs
+    compiled = torch.compile(lambda x: (x * 2, x.sin() + 1), backend=paramgraph)
+    x = torch.randn(16 << 20, device="cuda")
+    for _ in range(3):
+        compiled(x)
+    gc.collect()
+    torch.cuda.empty_cache()
+    before, total = torch.cuda.memory_allocated(), torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (96 << 20)) / total)
+    try:
+        # WHEN called THEN torch's own error is raised, and what was allocated is given back
+        for _ in range(2):
+            with pytest.raises(torch.OutOfMemoryError):
+                compiled(x)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert torch.cuda.memory_allocated() == before
+    # AND with room again it is launched, and right
+    launches = sum(v.state.launches for g in compiled_graphs() for n in g.launchers for v in n.variants.values() if v)
+    doubled, moved = compiled(x)
+    assert torch.equal(doubled, x * 2)
+    assert torch.allclose(moved, x.sin() + 1)
+    assert launches < sum(
+        v.state.launches for g in compiled_graphs() for n in g.launchers for v in n.variants.values() if v
+    )
+
+
 def test_an_item_in_the_middle_is_right_and_explained() -> None:
     # GIVEN a model that looks at a value on the host
     def run(x: torch.Tensor) -> torch.Tensor:
