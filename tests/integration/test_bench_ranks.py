@@ -30,12 +30,15 @@ def test_two_ranks_train_alike_and_hand_in_one_row(
     assert (row["ranks"], row["different"], row["launches"]) == (2, 0, 0)
     assert [len(losses) for losses in row["losses"]] == [2, 2]
     assert row["losses"][0] != row["losses"][1]
+    assert row["compared"] > 4
     assert "cpu, nothing compiled" in capsys.readouterr().out
 
 
 def test_what_differs_is_counted_and_fails() -> None:
-    # GIVEN steps of two runs WHEN a loss or a parameter differs THEN the step counts, and the row is bad
-    assert child._differing([(1.0, "a"), (2.0, "b"), (3.0, "c")], [(1.0, "a"), (2.5, "b"), (3.0, "d")]) == 2
+    # GIVEN losses and parameters of two runs WHEN one of each differs THEN both count, and the row is bad
+    a, b = torch.tensor([0.0, 1.0]), torch.tensor([-0.0, 1.0])
+    assert child._differing(([1.0, 2.0], [a, a]), ([1.0, 2.5], [a, b])) == 2
+    assert child._differing(([float("nan")], [a]), ([float("nan")], [a.clone()])) == 0
     row: dict[str, Any] = {"strategy": "ddp", "mode": "paramgraph", "different": 2}
     assert command.bad(row)
     assert command.bad(row | {"different": 0, "error": "out of memory"})
@@ -50,7 +53,7 @@ def test_the_table_shows_failures_bits_and_memory() -> None:
     rows = [
         {"strategy": "ddp", "mode": "no graphs", **times, **memory},
         {"strategy": "ddp", "mode": "graph trees", "error": "RuntimeError: overwritten"},
-        {"strategy": "ddp", "mode": "paramgraph", **times, **memory, "different": 1, "steps": 20, "ranks": 2}
+        {"strategy": "ddp", "mode": "paramgraph", **times, **memory, "different": 1, "compared": 40}
         | {"baseline_differs_from_itself": 4, "launches": 9, "executables": 2, "patched_launches": 8},
     ]
     # WHEN drawn

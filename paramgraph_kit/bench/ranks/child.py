@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import fcntl
 import gc
-import hashlib
 import json
 import os
 import statistics
@@ -24,11 +23,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from paramgraph_kit.backend.registry import compiled_graphs
-from paramgraph_kit.bench.measure import MODES, graph_facts
+from paramgraph_kit.bench.measure import MODES, graph_facts, same_bits
 from paramgraph_kit.bench.workloads import Llama
 
 STRATEGIES = ("fsdp2", "ddp")
 VOCAB = 4096
+Trained = tuple[list[float], list[Tensor]]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -110,8 +110,8 @@ class Rank:
         reference, again, ours = self._trained(False), self._trained(False), self._trained(True)
         launches = [n for fact in graph_facts() for n in fact["launches"]]
         return {
-            "steps": self.options.steps,
-            "losses": self._everywhere([loss for loss, _ in reference]),
+            "losses": self._everywhere(reference[0]),
+            "compared": sum(self._everywhere(len(reference[0]) + len(reference[1]))),
             "different": sum(self._everywhere(_differing(reference, ours))),
             "baseline_differs_from_itself": sum(self._everywhere(_differing(reference, again))),
             "executables": len(launches),
@@ -121,21 +121,16 @@ class Rank:
             "reasons": sorted({reason for fact in graph_facts() for reason in fact["reasons"]}),
         }
 
-    def _trained(self, graphs: bool) -> list[tuple[float, str]]:
-        """From the start: each step's loss, and what the parameters were after it."""
+    def _trained(self, graphs: bool) -> Trained:
+        """From the start: each step's loss, and what this rank's parameters are after the last."""
         for launcher in [launcher for graph in compiled_graphs() for launcher in graph.launchers]:
             (launcher.resume if graphs else launcher.pause)()
         with torch.no_grad():
             for p, start in zip(self.model.parameters(), self.start, strict=True):
                 _local(p).copy_(start)
         self.optimizer = self._adamw()
-        return [(self.step(seed).item(), self._digest()) for seed in range(self.options.steps)]
-
-    def _digest(self) -> str:
-        digest = hashlib.sha256()
-        for p in self.model.parameters():
-            digest.update(_local(p).detach().contiguous().reshape(-1).view(torch.uint8).cpu().numpy().tobytes())
-        return digest.hexdigest()
+        losses = [self.step(seed).item() for seed in range(self.options.steps)]
+        return losses, [_local(p).detach().clone() for p in self.model.parameters()]
 
     def _everywhere(self, value: Any) -> list[Any]:
         found: list[Any] = [None] * dist.get_world_size()
@@ -216,9 +211,10 @@ def _local(tensor: Any) -> Tensor:
     return found
 
 
-def _differing(reference: list[tuple[float, str]], other: list[tuple[float, str]]) -> int:
-    """Steps whose loss or parameters differ in any bit."""
-    return sum(a != b for a, b in zip(reference, other, strict=True))
+def _differing(reference: Trained, other: Trained) -> int:
+    """Losses and parameters that differ in any bit."""
+    losses = sum(a.hex() != b.hex() for a, b in zip(reference[0], other[0], strict=True))
+    return losses + sum(not same_bits(a, b) for a, b in zip(reference[1], other[1], strict=True))
 
 
 if __name__ == "__main__":

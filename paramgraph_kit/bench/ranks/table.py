@@ -22,7 +22,7 @@ def markdown(result: Row) -> str:
             "/ at rest, after `empty_cache()`."
         ),
         "",
-        "| | mode | CPU / total | memory | steps that differ in any bit from ungraphed | launches |",
+        "| | mode | CPU / total | memory | losses and parameters that differ in any bit from ungraphed | launches |",
         "|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -44,7 +44,7 @@ def _bits(row: Row) -> str:
     if "different" not in row:
         return "-"
     own = row["baseline_differs_from_itself"]
-    text = f"{row['different']} of {row['steps'] * row['ranks']}"
+    text = f"{row['different']} of {row['compared']}"
     return f"{text} (ungraphed runs among themselves: {own})" if own else text
 
 
