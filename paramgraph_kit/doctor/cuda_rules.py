@@ -39,7 +39,11 @@ KNOWN = (
             "torch.cuda.manual_seed(0)",
             "seed before the capture; or gen.graphsafe_get_state(), checkpoint(preserve_rng_state=False)",
         ),
-        says=("Cannot call CUDAGeneratorImpl::", "set_state_index method during capturing"),
+        says=(
+            "Cannot call CUDAGeneratorImpl::",  # until torch 2.8, about
+            "set_state_index method during capturing",
+            "set_current_seed can be called during stream capture only if",
+        ),
     ),
     Rule(
         "default-stream",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import dis
 import linecache
 import re
 import sys
@@ -11,12 +9,11 @@ import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
 from pathlib import Path
-from types import CodeType, TracebackType
-from typing import Any
+from types import TracebackType
 
 from paramgraph_kit.doctor import hints
+from paramgraph_kit.doctor.operations import names_at, operations_at, told_apart
 from paramgraph_kit.trace.model import Frame
 
 # cudaGetErrorString's words, for exceptions that come without an error_code (older torch, other libraries).
@@ -36,6 +33,7 @@ CODE_OF_TEXT = {
     "invalid argument": 1,
 }
 PAGEABLE = "Cannot copy between CPU and CUDA tensors during CUDA graph capture"
+_OURS = str(Path(__file__).resolve().parents[1])
 _CELL = re.compile(r"<ipython-input-(\d+)-|[/\\]ipykernel_\d+[/\\]\d+\.py$")
 _GENERATED = re.compile(r"[/\\]([a-z2-7]{2})[/\\]c\1[a-z2-7]{40,}\.py$")  # what Inductor has written
 
@@ -51,6 +49,7 @@ class Evidence:
     operations: tuple[str, ...] = ()  # at that line, the failing one first: "item", "x[mask]", "bool"
     exact: bool = False  # whether the first operation is the very one that raised
     files: tuple[str, ...] = ()  # library files that the user's line went through
+    inner: tuple[str, ...] = ()  # operations and functions in these, innermost first
     hints: frozenset[str] = frozenset()  # what the source around it says
     told: Frame | None = None  # the user's line that the message itself quotes
 
@@ -81,17 +80,33 @@ def gather(exception: BaseException) -> Evidence:
     """Look at one exception of a chain."""
     message = str(exception)
     number, told = cuda_code(exception), _told(message)
-    entries, files = _split(exception.__traceback__)
+    entries, library = _split(exception.__traceback__)
+    files = tuple(entry.tb_frame.f_code.co_filename.replace("\\", "/") for entry in library)
     if not entries:
         return Evidence(type(exception).__name__, message, number, None, told=told)
-    traceback = entries[-1]
-    code, line = traceback.tb_frame.f_code, traceback.tb_lineno
-    text = linecache.getline(code.co_filename, line, traceback.tb_frame.f_globals).strip()
-    frame = Frame(display_name(code.co_filename), line, code.co_name, text)
-    operations, exact = operations_at(code, traceback.tb_lasti, traceback.tb_frame.f_globals, text)
-    operations = told_apart(operations, message)
-    known = _hints(message, number, entries)
-    return Evidence(type(exception).__name__, message, number, frame, operations, exact, files, known, told)
+    code, line = entries[-1].tb_frame.f_code, entries[-1].tb_lineno
+    operations, exact = _operations(entries[-1], message)
+    frame = Frame(display_name(code.co_filename), line, code.co_name, _text(entries[-1]))
+    inner: list[str] = []
+    for entry in reversed(library):
+        if entry.tb_frame.f_code.co_filename.startswith(_OURS):
+            continue  # the simulator's, where a GPU has none
+        found, known = _operations(entry, message)
+        inner += [*(found[:1] if known else ()), entry.tb_frame.f_code.co_name]
+    around = _hints(message, number, entries)
+    kind = type(exception).__name__
+    return Evidence(kind, message, number, frame, operations, exact, files, tuple(inner), around, told)
+
+
+def _text(entry: TracebackType) -> str:
+    file = entry.tb_frame.f_code.co_filename
+    return linecache.getline(file, entry.tb_lineno, entry.tb_frame.f_globals).strip()
+
+
+def _operations(entry: TracebackType, message: str) -> tuple[tuple[str, ...], bool]:
+    frame = entry.tb_frame
+    found, exact = operations_at(frame.f_code, entry.tb_lasti, names_at(frame), _text(entry))
+    return told_apart(found, PAGEABLE in message), exact
 
 
 def _hints(message: str, number: int | None, entries: list[TracebackType]) -> frozenset[str]:
@@ -112,13 +127,6 @@ def _told(message: str) -> Frame | None:
         return None
     file, line, name, text = own[-1]
     return Frame(display_name(file), line, name, text or linecache.getline(file, line).strip())
-
-
-def told_apart(operations: tuple[str, ...], message: str) -> tuple[str, ...]:
-    """Operations, where the message tells an index that is a list from one that is a mask: only the list is copied."""
-    if PAGEABLE not in message:
-        return operations
-    return tuple("x[list]" if name == "x[mask]" else name for name in operations)
 
 
 def cuda_code(exception: BaseException) -> int | None:
@@ -181,7 +189,7 @@ def is_library(file: str) -> bool:
 @cache
 def _library_roots() -> tuple[str, ...]:
     paths = [sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib")]
-    paths.append(str(Path(__file__).resolve().parents[1]))
+    paths.append(_OURS)
     torch = sys.modules.get("torch")
     if torch is not None and torch.__file__:
         paths.append(str(Path(torch.__file__).parent))
@@ -194,77 +202,14 @@ def _walk(traceback: TracebackType | None) -> Iterator[TracebackType]:
         traceback = traceback.tb_next
 
 
-def _split(traceback: TracebackType | None) -> tuple[list[TracebackType], tuple[str, ...]]:
-    """The entries of the user's own, outermost first, and the library files below the innermost."""
+def _split(traceback: TracebackType | None) -> tuple[list[TracebackType], list[TracebackType]]:
+    """The entries of the user's own, and those of libraries below the innermost of them, outermost first."""
     own: list[TracebackType] = []
-    files: list[str] = []
+    library: list[TracebackType] = []
     for entry in _walk(traceback):
-        file = entry.tb_frame.f_code.co_filename
-        if is_library(file):
-            files.append(file.replace("\\", "/"))
+        if is_library(entry.tb_frame.f_code.co_filename):
+            library.append(entry)
         else:
             own.append(entry)
-            files = []
-    return own, tuple(files)
-
-
-def operations_at(
-    code: CodeType, instruction_at: int, names: dict[str, Any], line: str
-) -> tuple[tuple[str, ...], bool]:
-    """Operations of the expression at an instruction, or of the whole line where Python kept no columns."""
-    # The position of "if x.any():" is that of the call; only the instruction tells that the bool failed.
-    instruction = dis.opname[code.co_code[instruction_at]]
-    if any(name in instruction for name in ("_IF_", "TO_BOOL", "UNARY_NOT", "CONTAINS_OP")):
-        return ("bool", *_calls(line)), True
-    if instruction.startswith("FORMAT_"):
-        return ("format", *_calls(line)), True
-    positions = next(islice(code.co_positions(), instruction_at // 2, None), (None,) * 4)
-    start, end, left, right = positions
-    if start is not None and end is not None and left is not None and right is not None:
-        lines = [linecache.getline(code.co_filename, n, names) for n in range(start, end + 1)]
-        raw = [text.encode() for text in lines]
-        raw[-1] = raw[-1][:right]
-        raw[0] = raw[0][left:]
-        after = lines[-1].encode()[right:].decode(errors="ignore")
-        operation = operation_of(b"".join(raw).decode(errors="ignore"), after)
-        if operation:
-            return (operation, *(name for name in _calls(line) if name != operation)), True
-    return tuple(_calls(line)), False
-
-
-def operation_of(expression: str, after: str = "") -> str:
-    """The outermost operation of an expression; ``after`` is what follows it on its line.
-
-    >>> operation_of("x.sum().item()"), operation_of("x[mask]"), operation_of("x[mask]", " = v"), operation_of("a > 0")
-    ('item', 'x[mask]', 'x[mask]=', 'bool')
-    """
-    try:
-        tree = ast.parse(f"({expression})", mode="eval").body
-    except (SyntaxError, ValueError):
-        # An assignment or another statement: what is on its left is enough.
-        return "x[mask]=" if re.match(r"\s*[\w.]+\[[^\]]*\]\s*=[^=]", expression) else ""
-    if isinstance(tree, ast.Call):
-        target = tree.func
-        name = target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
-        if name == "to" and any(isinstance(node, ast.Constant) and node.value == "cpu" for node in ast.walk(tree)):
-            return "cpu"
-        # The built-ins compare, and a comparison of tensors has to become true or false.
-        return "bool" if name in ("max", "min", "any", "all", "sorted") and isinstance(target, ast.Name) else name
-    if isinstance(tree, ast.Subscript):
-        if isinstance(tree.slice, ast.Slice):
-            return "x[i:j]"
-        if isinstance(tree.slice, ast.List):
-            return "x[list]"
-        return "x[mask]=" if re.match(r"\s*=[^=]", after) else "x[mask]"
-    if isinstance(tree, ast.JoinedStr):
-        return "format"
-    if isinstance(tree, (ast.Compare, ast.BoolOp, ast.Name, ast.Attribute)) or (
-        isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not)
-    ):
-        return "bool"
-    return ""
-
-
-def _calls(line: str) -> list[str]:
-    """Every name that is called on a line, last first: in a chain of calls the last is the likeliest."""
-    return list(dict.fromkeys(reversed(re.findall(r"(\w+)\s*\(", line))))
+            library = []
+    return own, library

@@ -32,7 +32,7 @@ def explain(exception: BaseException) -> Failure:
         'KeyError was raised, and it is none that CUDA graphs are known for'
     """
     known = getattr(exception, "failure", None)
-    evidence = [gather(item) for item in chain(exception)]
+    evidence = _with_lines([gather(item) for item in chain(exception)])
     if isinstance(known, Failure):  # a capture of ours has explained it already
         # It did so inside its ``with``: where only the end of the capture fails, that line is known only out here.
         return replace(known, frame=known.frame or next((item.frame for item in evidence if item.frame), None))
@@ -47,15 +47,29 @@ def explain(exception: BaseException) -> Failure:
     return _unknown(evidence)
 
 
+def _with_lines(evidence: list[Evidence]) -> list[Evidence]:
+    """The same, where what no line of the user's went through has the line of what was raised around it.
+
+    A library that catches an exception and raises another, as ``torch.testing`` does, leaves the first one without.
+    """
+    found: list[Evidence] = []
+    for item in evidence:
+        around = next((one for one in reversed(found) if one.frame is not None), None)
+        if item.frame is None and around is not None:
+            inner = (*item.inner, *around.inner)
+            item = replace(item, frame=around.frame, operations=around.operations, exact=around.exact, inner=inner)
+        found.append(item)
+    for place, item in enumerate(found):
+        if item.frame is None:
+            found[place] = replace(item, frame=next((one.frame for one in found if one.frame is not None), None))
+    return found
+
+
 def _failure(found: Evidence, rule: Rule, evidence: list[Evidence]) -> Failure:
     message = first_line(found.message)
     if found is not evidence[0]:
         message += f" (hidden behind: {first_line(evidence[0].message)})"
-    frame = (
-        (found.told if rule.told else None)
-        or found.frame
-        or next((item.frame for item in evidence if item.frame), None)
-    )
+    frame = (found.told if rule.told else None) or found.frame
     return Failure(rule.code, rule.title, message, frame, rule.cause, rule.fix)
 
 

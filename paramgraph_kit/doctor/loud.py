@@ -28,6 +28,7 @@ WAITING = {
     "_to_sparse": "to_sparse",
     "_linalg_check_errors": "inv",
     "_linalg_svd": "svd",
+    "_linalg_eigh": "eigh",
     "linalg_eig": "eig",
     "embedding_renorm_": "embedding",
 }

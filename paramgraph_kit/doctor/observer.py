@@ -210,7 +210,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         """A capture would raise ``message`` here."""
         place = place or self.places.here(3)
         kind = "AcceleratorError" if code is not None else "RuntimeError"
-        evidence = place.evidence(kind, message, code, operation)
+        evidence = place.evidence(kind, message, code, operation, self.places.names(place))
         rule = diagnose(evidence) or diagnose(evidence, vague=True)
         if rule is None:
             return

@@ -10,7 +10,8 @@ from functools import cache
 from types import CodeType, FrameType
 from typing import Any
 
-from paramgraph_kit.doctor.evidence import Evidence, display_name, is_library, operations_at, told_apart
+from paramgraph_kit.doctor.evidence import PAGEABLE, Evidence, display_name, is_library
+from paramgraph_kit.doctor.operations import NO_NAMES, Names, names_at, operations_at, told_apart
 from paramgraph_kit.trace.model import Frame
 
 Spot = tuple[CodeType, int]  # a function and the instruction that it is at
@@ -40,16 +41,16 @@ class Place:
         code, at = self.stack[-1]
         return f"{'/'.join(code.co_filename.replace(chr(92), '/').split('/')[-3:])}:{line_of(code, at)}"
 
-    def evidence(self, kind: str, message: str, code: int | None, fallback: str) -> Evidence:
+    def evidence(self, kind: str, message: str, code: int | None, fallback: str, names: Names = NO_NAMES) -> Evidence:
         """What rules look at, as if CUDA had raised ``message`` here; ``fallback`` is the operation itself."""
         operations: tuple[str, ...] = ()
         exact = False
         if self.stack:
             inner, at = self.stack[-1]
             text = linecache.getline(inner.co_filename, line_of(inner, at)).strip()
-            operations, exact = operations_at(inner, at, {}, text)
-        operations = told_apart((*operations, fallback), message)
-        return Evidence(kind, message, code, self.frame(), operations, exact, self.files)
+            operations, exact = operations_at(inner, at, names, text)
+        operations = told_apart((*operations, fallback), PAGEABLE in message)
+        return Evidence(kind, message, code, self.frame(), operations, exact, self.files, (fallback,))
 
 
 @cache
@@ -96,6 +97,15 @@ class Places:
         """What runs now: in this thread, or, asked from autograd's, in the thread that waits for it."""
         mine = threading.get_ident() == self.thread
         return self.of(sys._getframe(skip) if mine else sys._current_frames().get(self.thread))
+
+    def names(self, place: Place) -> Names:
+        """What names mean in the innermost function of a place that is running now."""
+        frame = sys._current_frames().get(self.thread)
+        while frame is not None and place.stack:
+            if frame.f_code is place.stack[-1][0]:
+                return names_at(frame)
+            frame = frame.f_back
+        return NO_NAMES
 
     def is_inside(self, frame: FrameType | None) -> bool:
         """Whether a frame is ours, torch's or Python's own: something may be half done there."""

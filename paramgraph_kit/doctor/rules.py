@@ -15,13 +15,15 @@ SPECIFIC = (*PLACES, *SYNCS, *MISUSE, *KNOWN, *TREES, *SKIPS)
 def diagnose(evidence: Evidence, *, vague: bool = False) -> Rule | None:
     """The rule that explains one exception, or None; ``vague`` admits those that only know the error's code.
 
-    The operation that raised decides alone; the rest of its line is asked only where no rule knows that one.
+    The operation that raised decides alone. Where no rule knows that one, what it went through in libraries is asked,
+    from the innermost outwards, and then the rest of its line.
     """
     exact = evidence.operations[:1] if evidence.exact else evidence.operations
-    for operations in (exact, evidence.operations):
+    looks = [exact, *((name,) for name in evidence.inner), evidence.operations]
+    for number, operations in enumerate(looks):
         for rule in SPECIFIC:
-            # A rule without operations would swallow what a later look at the whole line can tell better.
-            if operations is exact and exact != evidence.operations and rule.code == "cpu-operand":
+            # A rule without operations would swallow what a later look can tell better.
+            if number < len(looks) - 1 and rule.code == "cpu-operand":
                 continue
             if rule.matches(evidence, operations):
                 return rule

@@ -96,7 +96,8 @@ SILENT = {
         Rule(
             "reseeded",
             "The random generator is seeded inside",
-            "Seeding happens on the CPU, once, at capture. Eager runs draw the same numbers each time, replays do not.",
+            "Seeding happens on the CPU. A capture refuses another seed than the one in use and ignores that one, so "
+            "replays draw on where eager runs begin again.",
             fix("torch.manual_seed(0)", "seed before the capture"),
         ),
         Rule(

@@ -71,7 +71,7 @@ SYNCS = (
         "only copies to pinned memory that do not block.",
         fix("y = x.cpu()", "y = x.cpu() after g.replay(); or in the graph: pinned.copy_(x, non_blocking=True)"),
         syncs=True,
-        operations=("cpu", "numpy", "tolist"),
+        operations=("cpu", "numpy", "tolist", "save"),
     ),
     Rule(
         "synchronize",
@@ -109,7 +109,15 @@ SYNCS = (
         "address, so the source must be pinned and stay alive.",
         fix("x = c.cuda()", "before: buffer = c.cuda(); for each step: buffer.copy_(c), then g.replay()"),
         syncs=True,
-        operations=("cuda", "to", "copy_", "pin_memory"),
+        operations=("cuda", "to", "type_as", "copy_", "pin_memory"),
+    ),
+    Rule(
+        "dynamic-shape",
+        "The size of a result depends on values on the GPU",
+        f"where() with one argument is nonzero(): it counts on the GPU to allocate the result. {_WAITS}",
+        fix("i, j = torch.where(mask)", "y = torch.where(mask, x, 0); or torch.nonzero_static(mask, size=n)"),
+        codes=(900,),  # where() of three with a CPU tensor among them is another failure
+        operations=("where",),
     ),
     Rule(
         "dynamic-shape",
@@ -149,13 +157,12 @@ SYNCS = (
     ),
     Rule(
         "cpu-index",
-        "A tensor was indexed with a Python list",
-        "The list becomes a CPU tensor that is copied to the GPU at every run. Its memory is pageable, so a graph can "
-        "not "
-        "hold the copy.",
+        "A tensor was indexed with a Python list or a CPU tensor",
+        "A list becomes a CPU tensor, and that is copied to the GPU at every run. Its memory is pageable, so a graph "
+        "can not hold the copy.",
         fix("y = x[[2, 0, 1]]", "index = torch.tensor([2, 0, 1], device='cuda') before the capture; y = x[index]"),
         syncs=True,
-        operations=("x[list]",),
+        operations=("x[list]", "x[list]="),
     ),
     Rule(
         "tensor-bound",
@@ -163,7 +170,7 @@ SYNCS = (
         f"Slicing turns a tensor bound into a Python number with item(). {_WAITS}",
         fix("y = x[j:]", "use a Python int for j; or x.index_select(0, positions) with positions on the GPU"),
         syncs=True,
-        operations=("x[i:j]", "arange", "split", "narrow"),
+        operations=("x[i:j]", "x[i:j]=", "arange", "split", "narrow", "range", "sized"),
     ),
     Rule(
         "compare-on-cpu",
@@ -171,7 +178,7 @@ SYNCS = (
         f"equal() and allclose() return True or False, so the CPU waits. {_WAITS}",
         fix("assert torch.allclose(a, b)", "torch._assert_async(torch.isclose(a, b).all())"),
         syncs=True,
-        operations=("equal", "allclose", "is_nonzero"),
+        operations=("equal", "allclose", "assert_close", "is_nonzero"),
     ),
     Rule(
         "linalg-check",
@@ -191,6 +198,9 @@ SYNCS = (
             "pinv",
             "matrix_rank",
             "lstsq",
+            "eigvals",
+            "eigvalsh",
+            "svdvals",
         ),
     ),
     Rule(

@@ -53,6 +53,17 @@ with C.graph(g{mode}):
 g.replay();C.synchronize()
 """
 
+
+def _warm(name: str, setup: str, body: str, code: str | None) -> dict[str, tuple[str, tuple[str, str] | None]]:
+    """A case whose body runs on a side stream first, so that libraries are there."""
+    program = (
+        f"x=torch.randn(4,4,device='cuda');c=torch.ones(4);j=torch.tensor(2,device='cuda');g=C.CUDAGraph()\n{setup}\n"
+        f"def f():\n    {body}\ns=C.Stream();s.wait_stream(C.current_stream())\nwith C.stream(s): f()\n"
+        "C.current_stream().wait_stream(s)\nwith C.graph(g): f()\ng.replay();C.synchronize()\n"
+    )
+    return {name: (program, (code, body) if code else None)}
+
+
 # name: (program, (class, beginning of the line) that the doctor has to tell, or None where it succeeds)
 OWN: dict[str, tuple[str, tuple[str, str] | None]] = {
     # memory for streams and threads that are not captured
@@ -146,6 +157,32 @@ OWN: dict[str, tuple[str, tuple[str, str] | None]] = {
     "sil.gradients.none": (_TRAINED.format(between="o.zero_grad()"), None),
     "sil.gradients.zero": (_TRAINED.format(between="o.zero_grad(set_to_none=False)"), None),
     "sil.gradients.kept": (_TRAINED.format(between="pass"), None),
+    # the number of a tensor is wanted where nothing says so
+    **_warm("wait.list_item", "words=['a','b','c','d']", "words[j]", "sync-item"),
+    **_warm("wait.math", "import math", "math.sqrt(x.sum().abs())", "sync-item"),
+    **_warm("wait.percent", "", "'%.2f' % x.sum()", "print"),
+    **_warm("wait.full", "", "torch.full((2,),x.sum(),device='cuda')", "sync-item"),
+    **_warm("wait.range", "", "for i in range(j): pass", "tensor-bound"),
+    **_warm("wait.reshape", "", "x.reshape(j,-1)", "tensor-bound"),
+    **_warm("wait.column", "", "x[:,:j]", "tensor-bound"),
+    **_warm("wait.select", "", "x[j]", "tensor-bound"),
+    **_warm("wait.where", "", "torch.where(x>0)", "dynamic-shape"),
+    **_warm("wait.assert_close", "", "torch.testing.assert_close(x,x.clone())", "compare-on-cpu"),
+    # kernels that wait inside
+    **_warm("wait.svd", "", "torch.linalg.svd(x)", "linalg-check"),
+    **_warm("wait.eigh", "", "torch.linalg.eigh(x@x.t())", "linalg-check"),
+    **_warm("wait.eig", "", "torch.linalg.eig(x)", "linalg-check"),
+    **_warm("wait.cholesky", "", "torch.linalg.cholesky(torch.eye(4,device='cuda'))", "linalg-check"),
+    **_warm("wait.solve", "", "torch.linalg.solve(x,x)", "linalg-check"),
+    **_warm("wait.det", "", "torch.linalg.det(x)", None),
+    **_warm("wait.embedding", "e=nn.Embedding(9,4,max_norm=1.).cuda();i=j[None]", "e(i)", "hidden-size"),
+    # copies of pageable memory
+    **_warm("copy.item", "", "x[0]=c", "copy-to-gpu"),
+    **_warm("copy.type_as", "", "c.type_as(x)", "copy-to-gpu"),
+    **_warm("copy.save", "", "torch.save(x,io.BytesIO())", "copy-to-cpu"),
+    # seeds
+    **_warm("rng.other_seed", "", "C.manual_seed(C.initial_seed()+1)", "rng-state"),
+    **_warm("rng.same_seed", "", "C.manual_seed(C.initial_seed())", None),
 }
 
 

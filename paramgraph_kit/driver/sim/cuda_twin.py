@@ -230,9 +230,19 @@ def memory_snapshot() -> list[dict[str, Any]]:
 # random numbers
 
 
+SEED_IN_CAPTURE = (
+    "CUDAGeneratorImpl::set_current_seed can be called during stream capture only if new seed is the same as the "
+    "original seed."
+)
+
+
 def manual_seed(seed: int) -> None:
-    """Seed the device's generator."""
-    machine().generator.manual_seed(int(seed))
+    """Seed the device's generator; in a capture only the seed in use is accepted, and does nothing."""
+    generator = machine().generator
+    if current_stream().capture is None:
+        generator.manual_seed(int(seed))
+    elif int(seed) != generator.seed:
+        raise RuntimeError(SEED_IN_CAPTURE)
 
 
 def manual_seed_all(seed: int) -> None:

@@ -49,6 +49,10 @@ WAITING = (
     "unique_dim_consecutive",
     "_to_sparse",
     "_to_sparse.sparse_dim",
+    "_linalg_svd",
+    "_linalg_eigh",
+    "linalg_eig",
+    "embedding_renorm_",
 )
 
 # Operations that have no kernel of CPU's own but are one kernel (or one library call) on a device.

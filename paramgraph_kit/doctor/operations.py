@@ -1,0 +1,195 @@
+"""Which operation of a line raised: from the instruction, its expression, and what the names in it mean there."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import dis
+import linecache
+import re
+import sys
+from collections import ChainMap
+from collections.abc import Mapping
+from itertools import islice
+from types import BuiltinFunctionType, CodeType, FrameType, ModuleType
+from typing import Any
+
+Names = Mapping[str, Any]
+NO_NAMES: Names = {}
+
+_COMPARING = ("max", "min", "any", "all", "sorted")  # the built-ins, which make true or false of tensors
+_SEARCHING = ("index", "count", "remove")  # the same, of lists
+_AS_THEY_ARE = ("print", "repr", "format", "ascii")
+# Functions that make Python numbers of tensors: where a value is wanted, and where a size is.
+_VALUED = ("full", "full_like", "new_full", "linspace", "logspace")
+_SIZED = frozenset(
+    """reshape view expand zeros ones empty rand randn repeat tile new_zeros new_ones new_empty eye randint randperm
+    chunk roll pad unflatten tensor_split topk select unfold narrow split""".split()  # noqa: SIM905 - shorter so
+)
+_OF_SHAPES = ("shape", "size", "dim", "ndim", "numel", "len", "dtype", "device", "stride")
+_ASSIGNS = r"\s*=[^=]"
+
+
+def names_at(frame: FrameType) -> Names:
+    """What names mean in a frame."""
+    return ChainMap(frame.f_locals, frame.f_globals, vars(builtins))
+
+
+def operations_at(code: CodeType, instruction_at: int, names: Names, line: str) -> tuple[tuple[str, ...], bool]:
+    """Operations of the expression at an instruction, or of the whole line where Python kept no columns."""
+    # The position of "if x.any():" is that of the call; only the instruction tells that the bool failed.
+    instruction = dis.opname[code.co_code[instruction_at]]
+    if any(name in instruction for name in ("_IF_", "TO_BOOL", "UNARY_NOT", "CONTAINS_OP")):
+        return ("bool", *_calls(line)), True
+    if instruction.startswith("FORMAT_"):
+        return ("format", *_calls(line)), True
+    positions = next(islice(code.co_positions(), instruction_at // 2, None), (None,) * 4)
+    start, end, left, right = positions
+    if start is not None and end is not None and left is not None and right is not None:
+        lines = [linecache.getline(code.co_filename, n) for n in range(start, end + 1)]
+        raw = [text.encode() for text in lines]
+        raw[-1] = raw[-1][:right]
+        raw[0] = raw[0][left:]
+        after = lines[-1].encode()[right:].decode(errors="ignore")
+        operation = operation_of(b"".join(raw).decode(errors="ignore"), after, names)
+        if operation:
+            return (operation, *(name for name in _calls(line) if name != operation)), True
+    return tuple(_calls(line)), False
+
+
+def operation_of(expression: str, after: str = "", names: Names = NO_NAMES) -> str:
+    """The outermost operation of an expression; ``after`` is what follows it on its line.
+
+    >>> operation_of("x.sum().item()"), operation_of("x[mask]"), operation_of("x[mask]", " = v"), operation_of("a > 0")
+    ('item', 'x[mask]', 'x[mask]=', 'bool')
+    >>> operation_of("words[i]", names={"words": ["a", "b"]}), operation_of("'%.2f' % x")
+    ('__index__', 'format')
+    """
+    try:
+        tree = ast.parse(f"({expression})", mode="eval").body
+    except (SyntaxError, ValueError):
+        # An assignment or another statement: what is on its left is enough.
+        return "x[mask]=" if re.match(r"\s*[\w.]+\[[^\]]*\]" + _ASSIGNS, expression) else ""
+    if isinstance(tree, ast.Call):
+        return _called(tree, names)
+    if isinstance(tree, ast.Subscript):
+        return _indexed(tree, names) + ("=" if re.match(_ASSIGNS, after) else "")
+    if isinstance(tree, ast.JoinedStr):
+        return "format"
+    if isinstance(tree, ast.BinOp):
+        of_text = isinstance(_value(tree.left, names), str) or isinstance(tree.left, ast.JoinedStr)
+        return "format" if isinstance(tree.op, ast.Mod) and of_text else ""
+    if isinstance(tree, (ast.Compare, ast.BoolOp, ast.Name, ast.Attribute)) or (
+        isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not)
+    ):
+        return "bool"
+    return ""
+
+
+def told_apart(operations: tuple[str, ...], pageable: bool) -> tuple[str, ...]:
+    """Operations, where the message tells copies of pageable memory from waits: a list is copied, a mask waits."""
+    if not pageable:
+        return operations
+    copied = {"x[mask]": "x[list]", "x[i:j]=": "copy_", "x[mask]=": "copy_"}
+    return tuple(copied.get(name, name) for name in operations)
+
+
+def _called(call: ast.Call, names: Names) -> str:
+    target = call.func
+    name = target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
+    arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+    function = _value(target, names)
+    owner: Any = _value(target.value, names) if isinstance(target, ast.Attribute) else None
+    if name == "to" and any(_is_cpu(_value(each, names)) for each in arguments):
+        return "cpu"
+    if name == "copy_" and _is_tensor(owner) and owner.device.type == "cpu":
+        return "cpu"
+    if isinstance(target, ast.Name) and name in _COMPARING:
+        return "bool"
+    if isinstance(function, BuiltinFunctionType) and not _of_torch(function) and name not in _AS_THEY_ARE:
+        # math.sqrt, time.sleep, [1, 2].index: C code that has no use for tensors takes their number.
+        return "bool" if name in _SEARCHING else "float"
+    if name in (*_VALUED, *_SIZED) and any(_has_tensor(each, names) for each in arguments):
+        return "float" if name in _VALUED else "sized"
+    return name
+
+
+def _indexed(tree: ast.Subscript, names: Names) -> str:
+    """What kind of indexing it is."""
+    if isinstance(_value(tree.value, names), (list, tuple, str, bytes, range)):
+        return "__index__"
+    index = tree.slice
+    parts = index.elts if isinstance(index, ast.Tuple) else [index]
+    kinds = [_kind(part, names) for part in parts]
+    for kind in ("x[list]", "x[mask]", "x[i:j]"):
+        if kind in kinds:
+            return kind
+    return "x[mask]"
+
+
+def _kind(part: ast.expr, names: Names) -> str:
+    value = _value(part, names)
+    if isinstance(part, ast.List) or isinstance(value, list):
+        return "x[list]"
+    if isinstance(part, ast.Slice):
+        bounds = [bound for bound in (part.lower, part.upper, part.step) if bound is not None]
+        return "x[i:j]" if any(not isinstance(_value(bound, names), int) for bound in bounds) else ""
+    if isinstance(part, ast.Compare):
+        return "x[mask]"
+    if not _is_tensor(value):
+        return ""
+    if str(value.dtype).endswith(("bool", "uint8")):
+        return "x[mask]"
+    return "x[i:j]" if not value.ndim else "x[list]" if value.device.type == "cpu" else ""
+
+
+def _value(node: ast.expr, names: Names) -> Any:
+    """What an expression means, without running anything: names, constants, attributes of modules and classes."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return names.get(node.id)
+    if isinstance(node, ast.Attribute):
+        owner = _value(node.value, names)
+        if isinstance(owner, (ModuleType, type)):
+            return vars(owner).get(node.attr)
+        # Methods of lists, dictionaries and text, which have no code of the user's to run.
+        return getattr(owner, node.attr, None) if isinstance(owner, (list, dict, str, tuple, set)) else None
+    return None
+
+
+def _has_tensor(node: ast.expr, names: Names) -> bool:
+    """Whether an argument may be a tensor, or hold one; shapes of tensors are none."""
+    if isinstance(node, ast.Attribute) and node.attr in _OF_SHAPES:
+        return False
+    if isinstance(node, ast.Call):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if name in _OF_SHAPES:
+            return False
+    if isinstance(node, ast.Name):
+        return _is_tensor(names.get(node.id))
+    return any(_has_tensor(child, names) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
+
+
+def _is_tensor(value: Any) -> bool:
+    # Other objects may answer anything to a question about their attributes.
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _is_cpu(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.device):
+        return bool(value.type == "cpu")
+    return isinstance(value, str) and value == "cpu"
+
+
+def _of_torch(function: BuiltinFunctionType) -> bool:
+    owner: Any = function.__self__
+    module = function.__module__ or type(owner).__module__
+    return str(module).startswith("torch") or _is_tensor(owner)
+
+
+def _calls(line: str) -> list[str]:
+    """Every name that is called on a line, last first: in a chain of calls the last is the likeliest."""
+    return list(dict.fromkeys(reversed(re.findall(r"(\w+)\s*\(", line))))
