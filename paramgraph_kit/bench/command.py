@@ -1,4 +1,4 @@
-"""``python -m paramgraph_kit bench``: every workload in every mode, as JSON and as a table.
+"""``python -m paramgraph_kit bench``: every workload in every mode, as JSON, tables and pictures.
 
 Each workload and mode gets a process of its own, so that no mode inherits another's memory, compiled code or
 warmed-up allocator. The modes of a workload compile at the same time; then they are timed in turns, each several
@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from paramgraph_kit.bench.plot import memory_svg, time_svg
 from paramgraph_kit.bench.table import markdown
 from paramgraph_kit.bench.turns import Child, turns
 
@@ -27,7 +28,9 @@ LIMIT_S = 900  # for one workload in one mode, its turn waited for included
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the comparison; returns the exit status: 1 if a result is wrong bit for bit."""
     parser = argparse.ArgumentParser(prog="python -m paramgraph_kit bench", description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("results"), help="folder for bench.json and bench.md")
+    parser.add_argument(
+        "--out", type=Path, default=Path("results"), help="folder for bench.json, bench.md and bench-*.svg"
+    )
     parser.add_argument("--only", default="", help="workloads whose name contains one of these, comma-separated")
     parser.add_argument("--more", action="store_true", help="keep what bench.json says of other workloads")
     parser.add_argument("--steps", type=int, default=8, help="timed steps a turn (default %(default)s)")
@@ -77,6 +80,8 @@ def _parent(options: argparse.Namespace) -> int:
     path.write_text(json.dumps(result, indent=1) + "\n")
     text = markdown(result)
     (options.out / "bench.md").write_text(text)
+    for name, draw in (("time", time_svg), ("memory", memory_svg)):
+        (options.out / f"bench-{name}.svg").write_text(draw(result))
     print(text)
     wrong = [r for r in rows if r.get("error") or r.get("different") or r.get("bits", {}).get("different")]
     return 1 if wrong else 0

@@ -6,12 +6,14 @@ import os
 import sys
 import threading
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import torch
 
 from paramgraph_kit.bench import command, main
 from paramgraph_kit.bench.measure import keep_to, quick_cores
+from paramgraph_kit.bench.plot import memory_svg, time_svg
 from paramgraph_kit.bench.table import markdown
 
 CHILD = """
@@ -119,3 +121,22 @@ def test_every_thread_is_kept_to_the_cores_asked_for() -> None:
     finally:
         stop.set()
         keep_to(before)
+
+
+def test_pictures_show_each_mode_and_leave_out_what_is_missing() -> None:
+    # GIVEN a workload that ran in all modes, one whose trees failed, and one without anything to compare with
+    rows = [_row("no graphs", 8.0, 8 << 20), _row("graph trees", 4.0, 40 << 20), _row("paramgraph", 2.0, 8 << 20)]
+    rows += [row | {"workload": "b <i>"} for row in rows[::2]]
+    rows += [{"workload": "b <i>", "mode": "graph trees", "error": "no"}, rows[2] | {"workload": "alone"}]
+    result = {"source": {"device": "a GPU", "date": "2026-01-01"}, "rows": rows}
+    # WHEN drawn
+    times, memory = time_svg(result), memory_svg(result)
+    # THEN bars have their lengths and labels, and text is escaped
+    assert times == time_svg(result)
+    assert "0.50: 4 us" in times
+    assert times.count("0.25: 2 us") == 2
+    assert "+32 MiB" in memory
+    assert memory.count("+0 MiB") == 2
+    assert "b &lt;i&gt;" in times
+    assert "alone" not in times + memory
+    assert ElementTree.fromstring(times).get("role") == ElementTree.fromstring(memory).get("role") == "img"
