@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import gc
 import io
+import itertools
+import operator
 import re
 import struct
 import subprocess
@@ -297,3 +299,36 @@ def test_everything_is_labelled_as_simulated(cuda: Any) -> None:
     assert cuda.get_device_name() == "simulated device"
     label = driver().source().label()
     assert re.fullmatch(r"simulated: simulated device, torch [\d.]+\S*, \d{4}-\d\d-\d\d", label)
+
+
+NUMBERS = (2, 2.5, True)
+KINDS = (torch.int64, torch.int32, torch.float32)
+OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and_", "or_", "xor", "lshift", "rshift", "eq")
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_numbers_on_either_side_of_an_operator_are_as_on_the_cpu(name: str, sim: torch.device, cuda: Any) -> None:
+    # GIVEN an operator that Python knows for tensors and numbers
+    function, count = getattr(operator, name), 0
+    for kind, number, turned in itertools.product(KINDS, NUMBERS, (False, True)):
+        on_cpu = torch.tensor([1, 0, 3, 5]).to(kind)
+
+        def run(x: torch.Tensor, function: Any = function, number: Any = number, turned: bool = turned) -> torch.Tensor:
+            found: torch.Tensor = function(number, x) if turned else function(x, number)
+            return found
+
+        try:
+            expected = run(on_cpu)
+        except (RuntimeError, TypeError):
+            continue  # there is no such operation: neither is there one on a device
+        # WHEN it runs on the simulated device, and in a capture THEN type and bits are those of the CPU
+        x, graph = on_cpu.to(sim), cuda.CUDAGraph()
+        eager = run(x)
+        with cuda.graph(graph):
+            captured = run(x)
+        graph.replay()
+        for got in (eager, captured):
+            assert got.dtype == expected.dtype, (kind, number, turned)
+            assert torch.equal(got.cpu().nan_to_num(7), expected.nan_to_num(7)), (kind, number, turned)
+        count += 1
+    assert count

@@ -148,13 +148,22 @@ class Kernel:
         """Run the CPU kernel on CPU arguments; its results as a flat list."""
         args, kwargs = unflatten(flat, spec)
         if state is None:
-            result = self.function(*args, **kwargs)
+            result = self._run(args, kwargs)
         elif self.takes_generator:
             kwargs["generator"] = machine().generator.cpu_generator(*state)
-            result = self.function(*args, **kwargs)
+            result = self._run(args, kwargs)
         else:
-            result = with_default_generator(*state, lambda: self.function(*args, **kwargs))
+            result = with_default_generator(*state, lambda: self._run(args, kwargs))
         return leaves(result)
+
+    def _run(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        try:
+            return self.function(*args, **kwargs)
+        except RuntimeError as error:
+            if self.function is not self.op or "Expected a value of type 'Tensor' for argument" not in str(error):
+                raise
+        # torch has made a number of a tensor that stood for one, as in x % 2: another overload takes it.
+        return self.op._overloadpacket(*args, **kwargs)
 
     # eager
 
@@ -255,7 +264,7 @@ class Kernel:
         flat = [META if isinstance(v, torch.device) else v for v in meta_flat]
         args, kwargs = unflatten(flat, spec)
         try:
-            return leaves(self.function(*args, **kwargs))
+            return leaves(self._run(args, kwargs))
         except NotImplementedError:
             # No meta kernel: run the CPU one on zeros, which no reader ever sees.
             flat = list(meta_flat)
