@@ -35,7 +35,7 @@ class Diagnose:
         """All that is wrong with a capture.
 
         Args:
-            what: an exception; or a function, which is called eagerly two to five times; or what
+            what: an exception; or a function, which is called eagerly twice or a few times more; or what
                 ``torch.compile`` returned.
             limit_s: for all calls of a function together, in seconds.
             confirm: also capture the function for real, in a child process.

@@ -366,6 +366,60 @@ def train():
         m.zero_grad(set_to_none=True)  # problem: gradients-rebound
         f(x)
 """,
+    "a coin": """
+def f(x):
+    if random.random() < 0.5:  # problem: branch-frozen
+        return x * 2
+    return x + 1
+""",
+    "a list that grows": """
+cache = []
+def f(x):
+    cache.append(x * 2)  # problem: output-alias
+    return torch.cat(cache).sum()  # problem: size-frozen
+""",
+    "a scheduler": """
+p = nn.Parameter(torch.ones(4, 4, device=device))
+opt = torch.optim.SGD([p], lr=0.1)
+schedule = torch.optim.lr_scheduler.ExponentialLR(opt, 0.9)
+def f(x):
+    opt.zero_grad()
+    (p * x).sum().backward()
+    opt.step()  # problem: learning-rate-frozen
+    schedule.step()
+""",
+    "a file": """
+import os
+def f(x):
+    with open(os.devnull, "a") as log:  # problem: host-counter
+        log.write("step")
+    return x * 2
+""",
+    "a list in which a tensor chooses": """
+factors = [1.0, 2.0, 3.0]
+place = torch.tensor(1, device=device)
+def f(x):
+    return x * factors[place]  # problem: sync-item
+""",
+    "a column up to a tensor": """
+n = torch.tensor(2, device=device)
+def f(x):
+    return x[:, :n] * 2  # problem: tensor-bound
+""",
+    "experts": """
+experts = nn.ModuleList(nn.Linear(4, 4) for _ in range(2)).to(device)
+def f(x):
+    chosen, y = x.argmax(-1) % 2, torch.zeros_like(x)
+    for number, expert in enumerate(experts):
+        rows = torch.where(chosen == number)[0]  # problem: dynamic-shape
+        y[rows] = expert(x[rows])
+    return y
+""",
+    "a scale from a shape": """
+def f(x):
+    scale = torch.tensor(x.shape[-1] ** -0.5, device=x.device)  # problem: tensor-literal
+    return x * scale
+""",
     "through a helper": """
 def helper(a):
     return a.max().item()  # problem: sync-item
@@ -547,6 +601,25 @@ def train():
     for _ in range(9):
         opt.zero_grad()
         f(x)
+""",
+    "autocast": """
+m = nn.Linear(4, 4).to(device)
+def f(x):
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        return m(x)
+""",
+    "a transformer's layer": """
+m = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).to(device)
+inputs = (torch.randn(2, 3, 4, device=device),)
+def f(x):
+    return m(x)
+""",
+    "a file that is read": """
+import os
+def f(x):
+    with open(os.devnull) as file:
+        file.read()
+    return x * 2
 """,
     "checkpoint": """
 from torch.utils.checkpoint import checkpoint

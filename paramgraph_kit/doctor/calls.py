@@ -111,6 +111,7 @@ def watched(observer: Observer) -> Iterator[None]:
         (cuda, "manual_seed", lambda seed: observer.silent_if_own("reseeded", f"manual_seed({seed})")),
         (torch_name("_tensor_str"), "_str", lambda tensor, *args, **kwargs: observer.shown(tensor)),
         (builtins, "print", lambda *args, **kwargs: observer.printed(args)),
+        (builtins, "open", observer.opened),
         (logging.Logger, "handle", lambda *args: observer.silent_if_own("host-counter", "a line of a log")),
         (cuda.CUDAGraph, "capture_begin", lambda *args, **kwargs: observer.nested()),
         (cuda.CUDAGraph, "replay", lambda graph: observer.replayed()),

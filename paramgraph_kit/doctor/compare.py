@@ -88,6 +88,9 @@ def _of_one(a: Step, b: Step, random_drawn: bool, only_random: bool) -> Iterator
         drawn = drawn or only_random
         code = "host-random" if drawn else "cpu-scalar-frozen"
         yield _failure(code, f"{a.name} read {then} from the CPU in one call and {now} in the next", a.place)
+    if len(a.outside) != len(b.outside):
+        said = f"{a.name} got {len(a.outside)} tensors in one call and {len(b.outside)} in the next"
+        yield _failure("size-frozen", said, a.place)
     pairs = zip(a.outside, b.outside, strict=False)
     if any(x and y and x != y for x, y in pairs):
         yield _failure("stale-input", f"{a.name} read a tensor that was another one in the next call", a.place)

@@ -33,6 +33,9 @@ from paramgraph_kit.driver.select import driver, twin
 from paramgraph_kit.trace.errors import ParamgraphError
 from paramgraph_kit.trace.model import Failure, Frame
 
+MOST_DRAWS = 4  # further calls of a function that draws random numbers on the host
+_DRAWN = ("host-random", "branch-frozen", "size-frozen")
+
 
 @dataclass(slots=True)
 class Examination:
@@ -129,6 +132,8 @@ class _Watch:
             if third.ended is None:
                 pair = [second, third]
                 silent = self.compare(*pair)
+        if second.ended is None:
+            silent += self.random_ways(pair[1], silent, found)
         ended = [call.ended for call in pair if call.ended is not None]
         if ended:
             silent = []  # the calls differ because one of them stopped
@@ -137,6 +142,20 @@ class _Watch:
             silent += self.between_calls(pair[1], found)
             self.frozen_names(pair[1], found)
         return self.finish(found, pair, [*silent, *ended])
+
+    def random_ways(self, base: _Call, seen: list[Failure], found: Examination) -> list[Failure]:
+        """Where numbers are drawn on the host, what they decide shows only in calls that draw others."""
+        if not base.random_drawn or any(f.code in _DRAWN for f in seen):
+            return []
+        for _ in range(MOST_DRAWS):
+            other = self.call(self.args, self.kwargs)
+            if other.ended is not None:
+                break
+            different = [f for f in self.compare(base, other) if f.code in _DRAWN]
+            if different:
+                return different
+        found.notes.append(f"it draws random numbers on the CPU; nothing depended on them in {self.number} calls")
+        return []
 
     def finish(self, found: Examination, calls: list[_Call], more: list[Failure]) -> Examination:
         problems = {(f.code, f.frame): f for call in calls for f in call.found}
@@ -236,6 +255,7 @@ class _Watch:
         if ended is None:
             for place in observer.forks.unjoined():
                 observer.refused("CUDA error: capturing stream has unjoined work", 904, "wait_stream", place)
+        self.note_rates(observer)
         drawn = drawn_from.host_moved()
         changes = self.state.changes(before)
         self.state.put_back(torchs_only=True)
@@ -252,6 +272,16 @@ class _Watch:
             observer.threads,
             remaining,
         )
+
+    def note_rates(self, observer: Observer) -> None:
+        """Numbers of an optimizer that the call has changed, as a scheduler does."""
+        for optimizer, place in observer.optimizers:
+            for group in optimizer.param_groups:
+                before = self.state.held_by(group) or {}
+                for name, now in group.items():
+                    then = before.get(name, now)
+                    if isinstance(now, (int, float)) and isinstance(then, (int, float)) and now != then:
+                        observer.silent("learning-rate-frozen", f"{name} goes from {then} to {now} in one call", place)
 
     def frozen_arguments(self, base: _Call, found: Examination) -> list[Failure]:
         """Call once more with other numbers as arguments: what they decide is frozen."""

@@ -87,6 +87,11 @@ class HostState:
             self._visit(value, name, 0)
         self.kept = [holder.read() for holder in self.holders]
 
+    def held_by(self, target: Any) -> Any:
+        """What a container held at first, or None where it was not found."""
+        pairs = zip(self.holders, self.kept, strict=True)
+        return next((value for holder, value in pairs if holder.target is target), None)
+
     def read(self) -> list[Any]:
         """What all of the user's own hold now."""
         return [None if holder.of_torch else holder.read() for holder in self.holders]

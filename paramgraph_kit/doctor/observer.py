@@ -55,6 +55,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.stopped = False  # time is up
         self.threads = 0  # started meanwhile
         self.steps_taken = 0  # of optimizers, with gradients
+        self.optimizers: list[tuple[torch.optim.Optimizer, Place]] = []  # that took a step, and where
         self.zeroed = False  # gradients were set to None, or to zero, by zero_grad()
         self.makes_graph = False  # torch begins, ends or replays a capture just now
         self._device = target.device.type
@@ -233,6 +234,11 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if not any(isinstance(arg, torch.Tensor) and arg.device.type == self._device for arg in args):
             self.silent_if_own("host-counter", f"print(...) of {len(args)} values")
 
+    def opened(self, file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> None:
+        """A file is opened, perhaps to write."""
+        if any(letter in str(mode) for letter in "wax+"):
+            self.silent_if_own("host-counter", f"open({str(file)!r}, {mode!r})")
+
     def note_thread(self) -> None:
         """A thread is started; what it does is out of sight."""
         self.threads += 1
@@ -258,6 +264,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         """step() is about to run."""
         self.note_optimizer(optimizer)
         place = self.places.here(3)
+        self.optimizers.append((optimizer, place))
         if not all(group.get("capturable", True) for group in optimizer.param_groups):
             name = type(optimizer).__name__
             text = f"Attempting CUDA graph capture of step() for {name} but param_groups' capturable is False."
