@@ -181,8 +181,9 @@ OWN: dict[str, tuple[str, tuple[str, str] | None]] = {
     **_warm("copy.type_as", "", "c.type_as(x)", "copy-to-gpu"),
     **_warm("copy.save", "", "torch.save(x,io.BytesIO())", "copy-to-cpu"),
     # seeds
-    **_warm("rng.other_seed", "", "C.manual_seed(C.initial_seed()+1)", "rng-state"),
-    **_warm("rng.same_seed", "", "C.manual_seed(C.initial_seed())", None),
+    **_warm("rng.other_seed", "seeds=iter(range(9))", "C.manual_seed(next(seeds))", "rng-state"),
+    **_warm("rng.same_seed", "k=C.initial_seed()", "C.manual_seed(k)", None),
+    **_warm("rng.initial_seed", "", "C.initial_seed()", "rng-state"),
 }
 
 
