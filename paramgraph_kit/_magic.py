@@ -199,13 +199,16 @@ class ParamgraphMagics(Magics):  # type: ignore[misc]
 
     def _watch(self, options: argparse.Namespace, cell: str) -> None:
         __tracebackhide__ = True
-        code = self._compiled(cell)
+        code, explorer, live = self._compiled(cell), None, None
         try:
             with ExitStack() as stack:
                 with _one_line("watch"):
                     trace = stack.enter_context(verbs.watch(options.title))
                 self.trace = trace  # before it runs, so that it is there whatever the cell does
                 self._bind(options, trace)
+                explorer = verbs.explore(trace)
+                if explorer.is_live():  # a notebook shows it above the cell's own output, and it follows
+                    live = display(explorer, display_id=True)
                 self._execute(code)
         except UsageError:
             raise
@@ -215,7 +218,12 @@ class ParamgraphMagics(Magics):  # type: ignore[misc]
             except UsageError as error:  # what the cell raised is more important
                 print(error, file=sys.stderr)
             raise
-        self._show(options, verbs.explore(trace), trace)
+        finally:
+            if live is not None:  # the picture and the text that a notebook keeps: of the end, not of the beginning
+                live.update(explorer)
+        if live is None:
+            display(explorer)
+        self._page(options, trace)
 
     def _diagnose_cell(self, options: argparse.Namespace, cell: str) -> None:
         __tracebackhide__ = True

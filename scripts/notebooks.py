@@ -196,7 +196,13 @@ def _cell(index: int, cell: Json, count: int) -> Json:
     }
     if cell["cell_type"] == "code":
         kept["execution_count"] = count
-        kept["outputs"] = [_output(output, count) for output in cell["outputs"]]
+        kept["outputs"] = []
+        for output in (_output(one, count) for one in cell["outputs"]):
+            last = kept["outputs"][-1] if kept["outputs"] else {}
+            if output["output_type"] == "stream" and output["name"] == last.get("name"):
+                last["text"] += output["text"]  # where a kernel cuts what is printed depends on its speed
+            else:
+                kept["outputs"].append(output)
     return kept
 
 

@@ -32,6 +32,7 @@ class _Watch:
         self.before = {graph.order: _ungraphed(graph) for graph in compiled_graphs()}
         self.partitions: dict[int, int] = {}  # id of a launcher -> number of its partition
         self.captures: dict[int, tuple[int, int]] = {}  # id of a variant -> number of its capture, launches seen
+        self.rests: set[int] = set()  # orders of graphs whose rest is in the trace
         self.kept: list[Any] = []  # what has an id above must not die before the end
 
     def partition(self, launcher: Launcher) -> int:
@@ -42,7 +43,23 @@ class _Watch:
             self.trace.partitions.append(partition_of(graph, launcher, number))
             self.partitions[id(launcher)] = number
             self.kept += [launcher, graph]
+            if all(id(each) in self.partitions for each in graph.launchers):
+                self.rest(graph)
         return self.partitions[id(launcher)]
+
+    def rest(self, graph: CompiledGraph) -> None:
+        """What a graph that was compiled while we watch runs outside of its partitions."""
+        if graph.order in self.before or graph.order in self.rests:
+            return
+        rest = rest_of(graph, len(self.trace.partitions))
+        if rest is not None:
+            self.trace.partitions.append(rest)
+            self.rests.add(graph.order)
+
+    def update(self, launcher: Launcher) -> None:
+        """Whether a partition is graphed, or why not, may have changed."""
+        number = self.partition(launcher)
+        self.trace.partitions[number] = partition_of(_graph_of(launcher), launcher, number)
 
     def capture(self, launcher: Launcher, variant: Variant) -> int:
         """The number of an executable, which is new to the trace at its first event."""
@@ -59,6 +76,8 @@ class _Watch:
         """One launch is about to happen with these addresses, after ``copied`` bytes of inputs were copied."""
         number = self.capture(launcher, variant)
         call = self.captures[id(variant)][1]
+        if not call:  # when it was made, its partition did not have it yet
+            self.update(launcher)
         self.captures[id(variant)] = (number, call + 1)
         moved = sum(a != b for a, b in zip(old, new, strict=True)) if old else len(new)
         # A patch writes every bound word, whichever slot moved.
@@ -68,17 +87,13 @@ class _Watch:
     def finish(self) -> None:
         """Bring the partitions up to date, and add those that ran without a graph."""
         for launcher in [kept for kept in self.kept if isinstance(kept, Launcher)]:
-            number = self.partitions[id(launcher)]
-            self.trace.partitions[number] = partition_of(_graph_of(launcher), launcher, number)
+            self.update(launcher)
         for graph in compiled_graphs():
             calls, old = _ungraphed(graph), self.before.get(graph.order, {})
             for launcher in graph.launchers:
                 if id(launcher) not in self.partitions and calls[launcher.name] != old.get(launcher.name, 0):
                     self.partition(launcher)
-            if graph.order not in self.before:
-                rest = rest_of(graph, len(self.trace.partitions))
-                if rest is not None:
-                    self.trace.partitions.append(rest)
+            self.rest(graph)
         self.kept.clear()
 
 
@@ -104,12 +119,16 @@ def _attach(launcher: Launcher, variant: Variant) -> None:
     variant.state.watch = tell
 
 
-def _made(launcher: Launcher, variant: Variant) -> None:
-    """A variant was made while somebody watches."""
+def _made(launcher: Launcher, variant: Variant | None) -> None:
+    """A variant was made while somebody watches, or there will be none."""
     with _lock:
-        for watch in _active:
-            watch.capture(launcher, variant)
-        _attach(launcher, variant)
+        if variant is not None:
+            for watch in _active:
+                watch.capture(launcher, variant)
+            _attach(launcher, variant)
+        elif any(each is launcher for graph in compiled_graphs() for each in graph.launchers):  # not while it is made
+            for watch in _active:
+                watch.update(launcher)
 
 
 def _variants() -> Iterator[tuple[Launcher, Variant]]:

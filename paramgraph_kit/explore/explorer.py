@@ -177,14 +177,17 @@ class Explorer:
                 bundle["text/plain"] += f"\n({error})"
         return {**bundle, **self._live()}
 
-    def _live(self) -> dict[str, Any]:
-        """The widget's entry of a bundle, where a notebook's kernel runs and anywidget is installed."""
+    def is_live(self) -> bool:
+        """Whether it displays as the live view: where a notebook's kernel runs and anywidget is installed."""
         if "ipykernel" not in sys.modules:
-            return {}
+            return False
         try:
-            if not import_module("paramgraph_kit.explore._widget").has_kernel():
-                return {}
+            return bool(import_module("paramgraph_kit.explore._widget").has_kernel())
         except ImportError:
+            return False
+
+    def _live(self) -> dict[str, Any]:
+        if not self.is_live():
             return {}
         view = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
         return {"application/vnd.jupyter.widget-view+json": view}

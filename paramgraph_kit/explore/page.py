@@ -160,14 +160,15 @@ def _partitions(parts: Sequence[Partition]) -> str:
     for graph in dict.fromkeys(part.graph for part in parts):
         inside = [part for part in parts if part.graph == graph]
         total, graphed = sum(p.kernels for p in inside), sum(p.kernels for p in inside if p.graphed)
-        says = f"{graphed:,} of {plural(total, 'kernel')} in graphs"
+        says = f"{graphed:,} of {plural(total, 'kernel')} in graphs" if total else "kernels not counted"
+        share = share_bar(graphed, total, says) if total else ""
         rows = "".join(_partition_row(part) for part in inside[:MOST_ROWS])
         more = f"<p>and {len(inside) - MOST_ROWS} more</p>" if len(inside) > MOST_ROWS else ""
         heads = (
             '<th class="fix">partition</th><th class="fix">state</th><th class="n fix">kernels</th><th>operations</th>'
         )
         body.append(
-            f'<div class="card"><h3>{escape(one_line(graph))} — {says}</h3>{share_bar(graphed, total, says)}'
+            f'<div class="card"><h3>{escape(one_line(graph))} — {says}</h3>{share}'
             f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>{more}</div>'
         )
     body.append(_as_text("Partitions", text.partitions(parts)))
@@ -181,7 +182,8 @@ def _partition_row(part: Partition) -> str:
         operation = f" (<code>{escape(one_line(reason.operation))}</code>)" if reason.operation else ""
         where = f" at {_frame(reason.frame)}" if reason.frame else ""
         cell += f'<div class="why">because {escape(one_line(reason.message))}{operation}{where}</div>'
-    first = f'<td class="fix">{part.id}</td><td class="fix">{state}</td><td class="n fix">{part.kernels:,}</td>'
+    kernels = f"{part.kernels:,}" if part.kernels else ""
+    first = f'<td class="fix">{part.id}</td><td class="fix">{state}</td><td class="n fix">{kernels}</td>'
     return f"<tr>{first}<td>{cell}</td></tr>"
 
 

@@ -91,7 +91,8 @@ def partitions(parts: Iterable[Partition]) -> str:
             lines.append(one_line(graph))
         state = "[graphed]  " if part.graphed else "[ungraphed]"
         names = listing(part.operations)
-        lines.append(f"  {state} {part.id}  {plural(part.kernels, 'kernel')}" + (f"  {names}" if names else ""))
+        kernels = f"  {plural(part.kernels, 'kernel')}" if part.kernels else ""
+        lines.append(f"  {state} {part.id}{kernels}" + (f"  {names}" if names else ""))
         lines += [f"      because {one_line(reason.label())}" for reason in part.reasons]
     return "\n".join(lines) or "no partitions"
 

@@ -55,7 +55,8 @@ class Variant:
 
 _capturing = threading.Lock()  # one capture at a time: all of a process's captures use the same phantom memory
 
-observers: list[Callable[[Any, Any], None]] = []  # told (launcher, variant) of every variant that is made
+# Told (launcher, variant) of every variant that is made, and (launcher, None) of every reason against one.
+observers: list[Callable[[Any, Any], None]] = []
 
 
 @dataclass(slots=True)
@@ -229,6 +230,8 @@ class Launcher:
     def _refuse(self, reason: Reason) -> None:
         if reason not in self.reasons:
             self.reasons.append(reason)
+            for tell in observers:
+                tell(self, None)
         self._raise_if_strict()
 
     def _raise_if_strict(self) -> None:

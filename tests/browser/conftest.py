@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -63,6 +64,24 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         finally:
             server.terminate()
             server.wait(timeout=20)
+
+
+def store(lab: Lab, name: str, cells: list[str]) -> None:
+    """Write a notebook of code cells without outputs into the served folder."""
+    nodes: list[dict[str, Any]] = [
+        {"cell_type": "code", "id": f"c{n}", "metadata": {}, "source": text, "outputs": [], "execution_count": None}
+        for n, text in enumerate(cells)
+    ]
+    notebook = {"cells": nodes, "metadata": notebooks.METADATA, "nbformat": 4, "nbformat_minor": 5}
+    (lab.folder / name).write_text(json.dumps(notebook))
+
+
+@pytest.fixture
+def shots(repository: Path) -> Path:
+    """Where screenshots are kept, for people to look at."""
+    folder = repository / "out" / "browser" / "explorer"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def wait_for(url: str, server: subprocess.Popen[bytes]) -> None:

@@ -13,6 +13,7 @@ import pytest
 from paramgraph_kit.explore import Explorer, to_html
 from paramgraph_kit.trace import Capture, Node, NodeKind, Partition, Trace
 from scripts import notebooks
+from tests.browser.conftest import store
 from tests.unit import explore_sample as sample
 from tests.unit.test_explore_steps import story
 
@@ -41,14 +42,6 @@ print("launches:", len(trace.launches))""",
 ]
 
 
-@pytest.fixture
-def shots(repository: Path) -> Path:
-    """Where screenshots are kept, for people to look at."""
-    folder = repository / "out" / "browser" / "explorer"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
 @pytest.fixture(params=["light", "dark"])
 def sheet(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
     """A page in light or dark, in which no script may fail."""
@@ -67,15 +60,6 @@ def shown(page: Page, traces: Any, path: Path) -> Locator:
     view = page.locator("#paramgraph-explorer")
     view.get_by_role("tab").first.wait_for()
     return view
-
-
-def store(lab: Lab, name: str, cells: list[str]) -> None:
-    nodes: list[dict[str, Any]] = [
-        {"cell_type": "code", "id": f"c{n}", "metadata": {}, "source": text, "outputs": [], "execution_count": None}
-        for n, text in enumerate(cells)
-    ]
-    notebook = {"cells": nodes, "metadata": notebooks.METADATA, "nbformat": 4, "nbformat_minor": 5}
-    (lab.folder / name).write_text(json.dumps(notebook))
 
 
 def test_a_view_follows_a_running_cell_and_is_there_after_a_reload(
@@ -245,18 +229,29 @@ def big(layers: int = 100, size: int = 100) -> Trace:
 MEASURE = """async () => {
   const root = document.querySelector("#paramgraph-explorer > div").shadowRoot;
   const canvas = root.querySelector("canvas");
-  const frame = () => new Promise((done) => requestAnimationFrame(done));
+  const context = canvas.getContext("2d");
   const press = (key, shiftKey = false) => canvas.dispatchEvent(new KeyboardEvent("keydown", { key, shiftKey }));
-  const median = (list) => list.sort((a, b) => a - b)[list.length >> 1];
+  const middle = (list) => list.sort((a, b) => a - b)[list.length >> 1];
+  const frame = () => new Promise((done) => requestAnimationFrame(done));
+  // What one picture takes: our own callback, and the drawing that it has queued, forced out by reading a pixel.
+  const redraws = [];
+  const later = window.requestAnimationFrame.bind(window);
+  window.requestAnimationFrame = (draw) => later((time) => {
+    const started = performance.now();
+    draw(time);
+    context.getImageData(0, 0, 1, 1);
+    redraws.push(performance.now() - started);
+  });
   const pan = async () => {
-    const times = [];
+    const between = [];
+    redraws.length = 0;
     for (let n = 0; n < 60; n++) {
       const started = performance.now();
       press(n % 2 ? "ArrowLeft" : "ArrowRight", true);
-      await frame();
-      times.push(performance.now() - started);
+      await new Promise(later);
+      between.push(performance.now() - started);
     }
-    return median(times);
+    return { redraw: middle(redraws), pictures: redraws.length, between: middle(between) };
   };
   const started = performance.now();
   press("e");
@@ -281,11 +276,13 @@ def test_ten_thousand_nodes_are_fluid(page: Page, tmp_path: Path, shots: Path) -
     figures = page.evaluate(MEASURE)
     print(f"first picture {first:.0f} ms after the navigation, {figures}")
 
-    # THEN the first picture takes less than a second, all nodes open in less than one, and moving keeps up with the
-    # screen: 16.7 ms between pictures at 60 Hz, with one missed picture allowed on a machine that others use too
+    # THEN the first picture takes less than a second, all nodes open in less than one, one picture takes less than a
+    # frame of a screen at 60 Hz, and moving keeps up with it, one missed picture allowed: others use this machine, too
     assert first < 1000
     assert figures["opened"] < 1000
-    assert figures["far"] < 34
-    assert figures["near"] < 34
+    for moving in (figures["far"], figures["near"]):
+        assert moving["pictures"] >= 60
+        assert moving["redraw"] < 16
+        assert moving["between"] < 34
     page.locator("canvas").first.press("0")
     view.screenshot(path=shots / "ten-thousand.png")

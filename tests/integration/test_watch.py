@@ -180,6 +180,30 @@ def test_an_ungraphed_partition_is_there_with_its_reason() -> None:
     assert trace.launches == []
 
 
+def test_partitions_are_up_to_date_while_the_block_runs() -> None:
+    # GIVEN a model, and a function that reads memory which nobody is told of
+    fast, table = model(), torch.ones(8, device=DEVICE)
+
+    @torch.library.custom_op("watched::hidden", mutates_args=())
+    def hidden(x: Tensor) -> Tensor:
+        return x + table
+
+    hidden.register_fake(torch.empty_like)
+    refused = pgk.compile(lambda x: hidden(x).cpu())
+    with pgk.watch() as trace, torch.no_grad():
+        # WHEN each has been called THEN what is known is there before the block ends
+        fast(inputs())
+        fast(inputs())
+        assert [partition.graphed for partition in trace.partitions] == [True]
+        refused(inputs())
+        assert [partition.graphed for partition in trace.partitions] == [True, False, False]
+        seen = [partition.reasons for partition in trace.partitions]
+        assert [reason.code for reason in seen[1]] == ["unowned-address"]
+        assert seen[2]  # the copy to the CPU, which is in no partition
+    # AND the end adds nothing
+    assert [partition.reasons for partition in trace.partitions] == seen
+
+
 def test_pool_events_begin_with_what_is_there_and_add_up() -> None:
     # GIVEN memory that is held already
     held = torch.empty(1 << 20, dtype=torch.uint8, device=DEVICE)

@@ -108,6 +108,8 @@ def test_a_watch_tells_an_open_view_before_its_block_has_ended() -> None:
             time.sleep(0.02)
         # THEN the view knows of it while the block still runs
         assert calls(widget)
+        partitions = [line["partitions"] for line in told(widget) if "partitions" in line]
+        assert partitions[-1]["rows"]["graphed"] == [True]
         double(x)
     # AND of all of it at the next statement
     assert len(calls(widget)) == len(trace.launches) == 4
@@ -189,3 +191,26 @@ def test_in_a_kernel_the_output_has_the_view_a_picture_and_text(tmp_path: Path) 
     assert len(models) == 1
     assert all("partitions  3 of 4 graphed" in data["text/plain"] for data in outputs)
     assert "widgets" not in notebook.metadata
+
+
+def test_the_magic_shows_a_running_cell_and_keeps_its_end(tmp_path: Path) -> None:
+    # GIVEN a notebook that watches a cell which fails at its end
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    lines = [
+        "%%paramgraph watch -o trace --title magic",
+        "from paramgraph_kit.trace import Launch",
+        "print('in the cell')",
+        "trace.launches += [Launch(0, call, 0, 0) for call in range(7)]",
+        "1 / 0",
+    ]
+    sources = ["%load_ext paramgraph_kit", "\n".join(lines)]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+    # WHEN a kernel runs it
+    options = {"store_widget_state": False, "allow_errors": True, "resources": {"metadata": {"path": tmp_path}}}
+    nbclient.NotebookClient(notebook, **options).execute()
+    # THEN the view came before what the cell printed, and what is kept is of the cell's end
+    view, printed, error = notebook.cells[1].outputs
+    assert "application/vnd.jupyter.widget-view+json" in view["data"]
+    assert "launches    7" in view["data"]["text/plain"]
+    assert printed["text"] == "in the cell\n"
+    assert error["ename"] == "ZeroDivisionError"

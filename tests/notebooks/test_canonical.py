@@ -63,6 +63,7 @@ def test_canonical_form_drops_what_changes_from_run_to_run(tmp_path: Path) -> No
         source="print('source: x')",
         outputs=[
             {"output_type": "stream", "name": "stdout", "text": "source: x\n"},
+            {"output_type": "stream", "name": "stdout", "text": "and more\n"},
             {
                 "output_type": "execute_result",
                 "execution_count": 7,
@@ -83,6 +84,7 @@ def test_canonical_form_drops_what_changes_from_run_to_run(tmp_path: Path) -> No
     assert cell["id"] == "cell-00"
     assert cell["metadata"] == {"tags": ["nbval-ignore-output"]}
     assert cell["execution_count"] == 1
+    assert cell["outputs"][0]["text"] == ["source: x\n", "and more\n"]
     assert cell["outputs"][1] == {
         "output_type": "execute_result",
         "execution_count": 1,

@@ -61,7 +61,8 @@ def test_front_end_units(repository: Path) -> None:
     node = shutil.which("node")
     if node is None:
         pytest.skip("needs node (Debian, Ubuntu: apt install nodejs)")
-    result = subprocess.run([node, "--test"], cwd=repository / "widgets", capture_output=True, text=True, check=False)
+    command = [node, "--test", "--test-concurrency=1"]  # one file after the other: some measure times
+    result = subprocess.run(command, cwd=repository / "widgets", capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout
 
 

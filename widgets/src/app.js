@@ -260,10 +260,11 @@ export class App {
     return `${capture.recorded(item.at)} ${capture.name(item.at)}`;
   }
 
-  take(n) {
+  take(n, open) {
     const item = this.found[n];
     if (!item) return;
     this.chosen = n;
+    this.results.hidden = !open;
     [...this.results.querySelectorAll("button")].forEach((one, k) => one.classList.toggle("now", k === n));
     const view = { "node": "graph", "partition": this.view === "graph" ? "graph" : "partitions", "failure": "failures", "allocation": this.view }[item.is];
     this.goTo(view, item);
@@ -275,7 +276,7 @@ export class App {
     const side = { ArrowDown: 1, ArrowUp: -1, Enter: event.shiftKey ? -1 : 1 }[event.key];
     if (side && this.found?.length) {
       const many = Math.min(30, this.found.length);
-      this.take((this.chosen + side + many) % many);
+      this.take((this.chosen + side + many) % many, event.key !== "Enter");
       event.preventDefault();
     } else if (event.key === "Escape") this.letGo();
   }

@@ -40,14 +40,14 @@ export class PartitionsView {
   graph(name, rows) {
     const total = rows.reduce((sum, { part }) => sum + part.kernels, 0);
     const inside = rows.reduce((sum, { part }) => sum + (part.graphed ? part.kernels : 0), 0);
-    const says = `${number(inside)} of ${plural(total, "kernel")} in graphs`;
+    const says = total ? `${number(inside)} of ${plural(total, "kernel")} in graphs` : "kernels not counted";
     const bar = h("div.share", { role: "img", "aria-label": says });
     for (const { part } of rows) {
       const piece = h("i", { class: part.graphed ? "yes" : "no" });
       piece.style.flexGrow = Math.max(part.kernels, total / 200);
       bar.append(piece);
     }
-    return h("section", { "aria-label": name }, h("h3", name, h("span", says)), bar, rows.map((row) => this.row(row)));
+    return h("section", { "aria-label": name }, h("h3", name, h("span", says)), total ? bar : null, rows.map((row) => this.row(row)));
   }
 
   row({ part, at }) {
@@ -60,7 +60,7 @@ export class PartitionsView {
       h("div.line",
         h("span", { class: `tag ${part.graphed ? "yes" : "no"}` }, part.graphed ? "graphed" : "not graphed"),
         button(`partition ${part.id}`, () => app.select({ is: "partition", at }), { class: "link strong" }),
-        h("span.soft", plural(part.kernels, "kernel"), nodes ? ` · ${nodes}` : ""),
+        h("span.soft", part.kernels ? plural(part.kernels, "kernel") : "", nodes ? ` · ${nodes}` : ""),
         captures.length ? button("show graph", () => app.goTo("graph", { is: "partition", at }), { class: "link right" }) : null,
       ),
       h("div.ops", listing(part.operations)),
