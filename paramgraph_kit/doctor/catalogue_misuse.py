@@ -74,6 +74,30 @@ CLASSES = (
         """,
     ),
     _misuse(
+        "replay-in-capture",
+        "A graph is replayed inside another's capture",
+        "replay() sets up the generator's numbers on the CPU, which no capture can hold, so torch refuses it.",
+        "replay-in-capture",
+        """
+        with cuda.graph(g):
+            y = x * 2
+        h = cuda.CUDAGraph()
+        with cuda.graph(h):
+            g.replay()
+            z = y + 1
+        """,
+        """
+        with cuda.graph(g):
+            y = x * 2
+        h = cuda.CUDAGraph()
+        with cuda.graph(h):
+            z = y + 1
+        g.replay()
+        h.replay()
+        got, expected = z, x * 2 + 1
+        """,
+    ),
+    _misuse(
         "pool-without-capture",
         "The pool of a graph is asked for before its capture",
         "A graph gets its pool at its capture. To share one from the start, make a handle with graph_pool_handle().",

@@ -83,7 +83,7 @@ def examine(
     Raises:
         ParamgraphError: a capture is under way, or the device refuses every call.
     """
-    if driver().is_capturing():
+    if _is_capturing():
         raise ParamgraphError("diagnose(fn) runs fn eagerly, and a capture is under way: end it first")
     if lost := _synchronize(twin()):
         raise ParamgraphError(f"the device answers only '{lost.message}': restart the kernel, nothing else helps")
@@ -376,6 +376,13 @@ def _raised(error: Exception, number: int) -> Failure:
         text = f"{type(error).__name__}: {first_line(str(error))}{again}"
         return _ended("raises", text, found.frame)
     return found
+
+
+def _is_capturing() -> bool:
+    try:
+        return driver().is_capturing()
+    except RuntimeError:  # the device answers nothing any more, which is told next
+        return False
 
 
 def _synchronize(cuda: Any) -> Failure | None:

@@ -30,7 +30,6 @@ WAITING = {
     "_linalg_svd": "svd",
     "_linalg_eigh": "eigh",
     "linalg_eig": "eig",
-    "embedding_renorm_": "embedding",
 }
 FACTORIES_AND_VIEWS = frozenset(
     """slice narrow view _unsafe_view expand arange empty zeros ones full rand randn as_strided select split

@@ -29,6 +29,24 @@ MISUSE = (
         says=("without a preceding successful capture",),
     ),
     Rule(
+        "replay-in-capture",
+        "A graph is replayed inside another's capture",
+        "replay() sets up the generator's numbers on the CPU, which no capture can hold, so torch refuses it.",
+        fix(
+            "with torch.cuda.graph(h): g.replay(); z = y + 1",
+            "with torch.cuda.graph(h): z = y + 1  then  g.replay(); h.replay()",
+        ),
+        says=("Cannot prepare for replay during capturing stage",),
+    ),
+    Rule(
+        "end-without-begin",
+        "A capture was ended that had not begun",
+        "capture_end() found no capture of this graph; torch's own text for that could not even be read.",
+        fix("g.capture_end()", "with torch.cuda.graph(g): ..."),
+        says=("codec can't decode",),
+        operations=("capture_end",),
+    ),
+    Rule(
         "end-without-begin",
         "A capture was ended that had not begun",
         "capture_end() found no capture of this graph. The context manager keeps the two together.",

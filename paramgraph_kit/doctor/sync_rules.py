@@ -145,7 +145,7 @@ SYNCS = (
             "F.one_hot(i, num_classes=n); zeros(n).scatter_add_(...) for bincount; histc(x, n, min, max)",
         ),
         syncs=True,
-        operations=("bincount", "one_hot", "histc", "multinomial", "ctc_loss", "embedding"),
+        operations=("bincount", "one_hot", "histc", "multinomial", "ctc_loss"),
     ),
     Rule(
         "mask-assignment",
@@ -202,6 +202,13 @@ SYNCS = (
             "eigvalsh",
             "svdvals",
         ),
+    ),
+    Rule(
+        "linalg-check",
+        "A linear algebra routine cannot be captured",
+        "cuSOLVER waits for the GPU or allocates memory in it, and reports that as an error of its own.",
+        fix("torch.linalg.eigh(x)", "the same before the capture, or after g.replay()"),
+        says=("cusolver error",),
     ),
     Rule(
         "clip-check",

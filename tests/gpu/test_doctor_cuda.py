@@ -40,6 +40,9 @@ ALONE: list[list[Job]] = [
     [("case", "cold.conv")],
     [("before", "out-of-memory"), ("after", "out-of-memory")],
     [("lost", "an index out of range")],
+    # A block of that stream that is in the cache already needs no cudaMalloc, and then nothing fails.
+    [("own", "strm.aside")],
+    [("own", "strm.aside.with_stream")],
     *([("planted", name)] for name in doctor_programs.COMPILED),
     # CUDAGraph Trees remember what ran in a process before.
     *([(kind, each.id)] for each in catalogue() if each.category == "compile" for kind in ("before", "after")),

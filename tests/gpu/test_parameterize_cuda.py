@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import paramgraph_kit as pgk
+from tests.global_state import attribute
 
 pytestmark = pytest.mark.gpu
 
@@ -93,7 +94,7 @@ def test_training_has_eagers_bits(case: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_inference_has_eagers_bits_and_outputs_stay_valid(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inference_has_eagers_bits_and_outputs_stay_valid(case: str) -> None:
     # GIVEN a module in inference WHEN results are held over calls
     build, size, dtype = CASES[case]
     torch.manual_seed(0)
@@ -106,9 +107,9 @@ def test_inference_has_eagers_bits_and_outputs_stay_valid(case: str, monkeypatch
         assert all(torch.equal(a, model(x)) for a, x in zip(found, inputs, strict=True))
         # AND other shapes and switches of libraries are captured by themselves
         for precision in ("ieee", "tf32", "ieee"):
-            monkeypatch.setattr(torch.backends.cuda.matmul, "fp32_precision", precision)
-            for x in (inputs[0], inputs[0][:1].clone()):
-                assert all(torch.equal(step(x), model(x)) for _ in range(2))
+            with attribute(torch.backends.cuda.matmul, "fp32_precision", precision):
+                for x in (inputs[0], inputs[0][:1].clone()):
+                    assert all(torch.equal(step(x), model(x)) for _ in range(2))
 
 
 def test_nothing_is_held_when_it_is_gone() -> None:

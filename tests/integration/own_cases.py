@@ -134,7 +134,7 @@ OWN: dict[str, tuple[str, tuple[str, str] | None]] = {
     "api.replay_in_capture": (
         _X + "h=C.CUDAGraph()\nwith C.graph(g): y=x*2\nwith C.graph(h):\n    g.replay()\n    z=y+1\n"
         "x.fill_(5);h.replay();C.synchronize();print(y,z)\n",
-        None,
+        ("replay-in-capture", "g.replay()"),
     ),
     # what is alive of the default stream
     "ag.alive.nothing": (_MODEL.format(alive="step()"), None),
@@ -175,7 +175,7 @@ OWN: dict[str, tuple[str, tuple[str, str] | None]] = {
     **_warm("wait.cholesky", "", "torch.linalg.cholesky(torch.eye(4,device='cuda'))", "linalg-check"),
     **_warm("wait.solve", "", "torch.linalg.solve(x,x)", "linalg-check"),
     **_warm("wait.det", "", "torch.linalg.det(x)", None),
-    **_warm("wait.embedding", "e=nn.Embedding(9,4,max_norm=1.).cuda();i=j[None]", "e(i)", "hidden-size"),
+    **_warm("wait.embedding", "e=nn.Embedding(9,4,max_norm=1.).cuda();i=j[None]", "e(i)", None),
     # copies of pageable memory
     **_warm("copy.item", "", "x[0]=c", "copy-to-gpu"),
     **_warm("copy.type_as", "", "c.type_as(x)", "copy-to-gpu"),
@@ -183,13 +183,17 @@ OWN: dict[str, tuple[str, tuple[str, str] | None]] = {
     # seeds
     **_warm("rng.other_seed", "seeds=iter(range(9))", "C.manual_seed(next(seeds))", "rng-state"),
     **_warm("rng.same_seed", "k=C.initial_seed()", "C.manual_seed(k)", None),
-    **_warm("rng.initial_seed", "", "C.initial_seed()", "rng-state"),
+    **_warm("rng.initial_seed", "", "C.initial_seed()", None),
 }
 
 
+# torch reads an error's text from memory that it has freed, and what is there then nobody knows.
+UNKNOWABLE = ("api.end.anothers",)
+
+
 def recorded() -> dict[str, dict[str, Any]]:
-    """What an H200 did with them, by name; nothing where that was not recorded yet."""
+    """What an H200 did with them, by name, but for what cannot be known; nothing where that was not recorded yet."""
     if not RECORDED.exists():
         return {}
     found: dict[str, dict[str, Any]] = json.loads(RECORDED.read_text(encoding="utf-8"))["cases"]
-    return found
+    return {name: case for name, case in found.items() if name not in UNKNOWABLE}

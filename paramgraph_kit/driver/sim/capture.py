@@ -8,13 +8,12 @@ import warnings
 from collections.abc import Sequence
 
 from paramgraph_kit.driver.torch_names import torch_name
-from paramgraph_kit.trace.model import NodeKind
 
 from .allocator import PoolId
 from .errors import cuda_error
 from .graph import SimNode
 from .machine import machine
-from .stream import MODES, Capture, Stream, current_stream, default_stream, open_captures, set_current
+from .stream import MODES, Capture, current_stream, default_stream, open_captures, set_current
 
 _unseen = torch_name("_DisableTorchDispatch")
 _below_autograd = torch_name("_AutoDispatchBelowAutograd")
@@ -23,6 +22,10 @@ EMPTY_GRAPH = (
     "The CUDA Graph is empty. This usually means that the graph was attempted to be captured on wrong device or stream."
 )
 OWNS_GRAPH = "This CUDAGraph instance already owns a captured graph. To capture a new graph, create a new instance."
+REPLAY_IN_CAPTURE = (
+    "Cannot prepare for replay during capturing stage. during CUDA graph capture. If you need this call to be "
+    "captured, please file an issue. Current cudaStreamCaptureStatus: cudaStreamCaptureStatusActive"
+)
 DEFAULT_STREAM = (
     "CUDA graphs must be captured on a non-default stream. (However, after capture, it's ok to replay them on the "
     "default stream.)"
@@ -119,24 +122,9 @@ class CUDAGraph:
         """Launch the graph on the current stream."""
         if not self._ready or self._capture is None:
             raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
-        stream = current_stream()
-        if stream.capture is not None:
-            self._become_child(stream, stream.capture)
-            return
+        if current_stream().capture is not None:  # the generator's numbers are set up on the host
+            raise RuntimeError(REPLAY_IN_CAPTURE)
         run_nodes(self._capture.nodes, self._capture.random_offset)
-
-    def _become_child(self, stream: Stream, outer: Capture) -> None:
-        """Launched on a capturing stream a graph becomes one node of that capture."""
-        assert self._capture is not None
-        outer.check()
-        nodes, random = tuple(self._capture.nodes), self._capture.random_offset
-
-        def work(views: object, state: object) -> None:
-            run_nodes(nodes, random)
-
-        node = SimNode(NodeKind.CHILD_GRAPH, "child graph", [], [], b"", work, stream.tail)
-        stream.tail = (len(outer.nodes),)
-        outer.nodes.append(node)
 
     def reset(self) -> None:
         """Drop the graph; its pool's unused memory goes back at the next ``empty_cache``."""

@@ -230,10 +230,6 @@ def memory_snapshot() -> list[dict[str, Any]]:
 # random numbers
 
 
-ASKED_IN_CAPTURE = (
-    "Cannot call CUDAGeneratorImpl::current_seed during CUDA graph capture. If you need this call to be captured, "
-    "please file an issue. Current cudaStreamCaptureStatus: cudaStreamCaptureStatusActive"
-)
 SEED_IN_CAPTURE = (
     "CUDAGeneratorImpl::set_current_seed can be called during stream capture only if new seed is the same as the "
     "original seed."
@@ -255,9 +251,7 @@ def manual_seed_all(seed: int) -> None:
 
 
 def initial_seed() -> int:
-    """The seed in use; torch does not tell it in a capture."""
-    if current_stream().capture is not None:
-        raise RuntimeError(ASKED_IN_CAPTURE)
+    """The seed in use."""
     return machine().generator.seed
 
 

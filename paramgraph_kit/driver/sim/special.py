@@ -49,10 +49,18 @@ WAITING = (
     "unique_dim_consecutive",
     "_to_sparse",
     "_to_sparse.sparse_dim",
-    "_linalg_svd",
-    "_linalg_eigh",
     "linalg_eig",
-    "embedding_renorm_",
+)
+# Those that copy pageable memory, which torch itself refuses, and those that cuSOLVER fails to do, in a capture.
+COPYING = ("_linalg_svd",)
+UNSOLVED = ("_linalg_eigh",)
+CUSOLVER = (
+    "cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `cusolverDnXsyevd( handle, params, jobz, uplo, n, "
+    "CUDA_R_32F, reinterpret_cast<void*>(A), lda, CUDA_R_32F, reinterpret_cast<void*>(W), CUDA_R_32F, "
+    "reinterpret_cast<void*>(bufferOnDevice), workspaceInBytesOnDevice, reinterpret_cast<void*>(bufferOnHost), "
+    "workspaceInBytesOnHost, info)`. If you keep seeing this error, you may use "
+    "`torch.backends.cuda.preferred_linalg_library()` to try linear algebra operators with other supported backends. "
+    "See https://pytorch.org/docs/stable/backends.html#torch.backends.cuda.preferred_linalg_library"
 )
 
 # Operations that have no kernel of CPU's own but are one kernel (or one library call) on a device.
@@ -76,6 +84,31 @@ def waiting_kernel(op: Any) -> Callable[..., Any]:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         forbid_in_capture(current_stream())
+        return run(*args, **kwargs)
+
+    return call
+
+
+def copying_kernel(op: Any) -> Callable[..., Any]:
+    """An operation that copies pageable memory of the host: refused in a capture, which stays valid."""
+    run = Kernel(op)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        pageable_copy_forbidden(current_stream())
+        return run(*args, **kwargs)
+
+    return call
+
+
+def unsolved_kernel(op: Any) -> Callable[..., Any]:
+    """An operation that cuSOLVER fails to do in a capture, and ruins it."""
+    run = Kernel(op)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if (capture := current_stream().capture) is not None:
+            capture.check()
+            capture.fail(900)
+            raise RuntimeError(CUSOLVER)
         return run(*args, **kwargs)
 
     return call
@@ -326,7 +359,8 @@ def special_kernels() -> dict[str, Any]:
         "bincount": host_copy_kernel(aten.bincount.default, _never),
         "histc": host_copy_kernel(aten.histc.default, _has_bounds),
     }
-    for names, make in ((VIEWS, view_kernel), (WAITING, waiting_kernel), (WHOLE, Kernel)):
+    kinds = ((VIEWS, view_kernel), (WAITING, waiting_kernel), (COPYING, copying_kernel), (UNSOLVED, unsolved_kernel))
+    for names, make in (*kinds, (WHOLE, Kernel)):
         for name in names:
             found[name] = make(_overload(name))
     for name in dir(aten):
