@@ -138,7 +138,7 @@ def _is_compiled(what: Any) -> bool:
 
 def _from_compiled(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Diagnosis:
     from paramgraph_kit.backend.report import make_report
-    from paramgraph_kit.doctor.compiled import failures_of
+    from paramgraph_kit.doctor.compiled import each_once, failures_of
 
     report, notes = make_report(model), []
     failures: list[Failure] = []
@@ -153,7 +153,7 @@ def _from_compiled(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
             "nothing of this model is compiled with backend='paramgraph' yet: call it once, or pass its arguments, "
             "diagnose(model, *args)"
         )
-    failures += failures_of(report.reasons)
+    failures = each_once([*failures, *failures_of(report.reasons)])
     graphed = sum(row.graphed for row in report.rows)
     count = len(failures)
     heading = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from paramgraph_kit.doctor.explain import explain
 from paramgraph_kit.doctor.rule import fix
 from paramgraph_kit.trace.model import Failure, Frame, Reason
 
@@ -98,9 +99,20 @@ def failures_of(reasons: Iterable[Reason]) -> list[Failure]:
     return [_failure(group) for group in groups.values()]
 
 
+def each_once(failures: Iterable[Failure]) -> list[Failure]:
+    """One for each kind at each line, the first."""
+    found: dict[tuple[str, str, int], Failure] = {}
+    for each in failures:
+        at = (each.frame.file, each.frame.line) if each.frame else (each.message, 0)
+        found.setdefault((each.code, *at), each)
+    return list(found.values())
+
+
 def _failure(group: list[Reason]) -> Failure:
     """What, where, why, and what to write instead."""
     reason = group[0]
+    if reason.code == "inductor-skip" and (told := explain(RuntimeError(reason.message))).code != "unknown":
+        return told  # Inductor's words for why, at the line that they quote
     cause, what_to_do = _KNOWN.get(reason.code, _ANY)
     title = reason.message[:1].upper() + reason.message[1:]
     names = list(dict.fromkeys(each.operation for each in group if each.operation))

@@ -13,7 +13,7 @@ from torch._inductor import cudagraph_utils
 
 import paramgraph_kit as pgk
 from paramgraph_kit.doctor import explain, failure_text
-from paramgraph_kit.doctor.compiled import failures_of
+from paramgraph_kit.doctor.compiled import each_once, failures_of
 from paramgraph_kit.doctor.evidence import is_library
 from paramgraph_kit.doctor.trees import copied, failures_said, listening, options_of, original_of, uses_trees
 from paramgraph_kit.trace.model import Frame, Reason
@@ -184,3 +184,23 @@ def test_a_copy_is_looked_at_and_not_the_callers_own() -> None:
     # and trees are looked for only where they were asked for, and where there is a GPU
     assert uses_trees(compiled) == torch.cuda.is_available()
     assert not uses_trees(torch.compile(model, backend="eager"))
+
+
+def test_what_inductor_gave_up_for_is_told_once_at_its_line(tmp_path: Path) -> None:
+    # GIVEN a place that a rule of ours found, and Inductor's own words for the same, as torch 2.11 has them
+    file = tmp_path / "model.py"
+    file.write_text("import torch\ny = torch.cond(p, f, g, (x,))\n")
+    quoted = (
+        f'control flow operator: torch.cond. Found from : \n  File "{file}", line 2, in forward\n    y = torch.cond'
+    )
+    ours = Reason(
+        "control-flow", "a branch on a tensor", Frame(str(file), 2, "forward", "y = torch.cond(p, f, g, (x,))")
+    )
+    theirs = Reason("inductor-skip", f"Inductor gave up graphs for all of inference 0: {quoted}")
+    # WHEN both become failures THEN it is one
+    assert [f.code for f in failures_of([ours, theirs])] == ["control-flow", "control-flow"]
+    (found,) = each_once(failures_of([ours, theirs]))
+    assert found.frame == ours.frame
+    # AND what no rule knows is still said
+    unknown = Reason("inductor-skip", "Inductor gave up graphs for all of inference 0: a new thing")
+    assert [f.code for f in each_once(failures_of([ours, unknown, unknown]))] == ["control-flow", "inductor-skip"]
