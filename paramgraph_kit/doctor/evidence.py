@@ -78,7 +78,7 @@ def chain(exception: BaseException) -> list[BaseException]:
 
 def gather(exception: BaseException) -> Evidence:
     """Look at one exception of a chain."""
-    message = str(exception)
+    message = text_of(exception)
     number, told = cuda_code(exception), _told(message)
     entries, library = _split(exception.__traceback__)
     files = tuple(entry.tb_frame.f_code.co_filename.replace("\\", "/") for entry in library)
@@ -134,10 +134,18 @@ def cuda_code(exception: BaseException) -> int | None:
     code = getattr(exception, "error_code", None)
     if isinstance(code, int) and not isinstance(code, bool):
         return code
-    message = str(exception)
+    message = text_of(exception)
     if "CUDA error" not in message and "Triton Error" not in message:
         return None
     return next((number for text, number in CODE_OF_TEXT.items() if text in message), None)
+
+
+def text_of(exception: BaseException) -> str:
+    """What an exception says; its name where saying it fails."""
+    try:
+        return str(exception)
+    except Exception as error:
+        return f"{type(exception).__name__}, whose text cannot be made: {type(error).__name__}"
 
 
 def first_line(text: str) -> str:

@@ -18,11 +18,11 @@ import torch
 from paramgraph_kit.doctor.calls import WantsToExit, watched
 from paramgraph_kit.doctor.compare import differences
 from paramgraph_kit.doctor.effects import effect
-from paramgraph_kit.doctor.evidence import first_line
+from paramgraph_kit.doctor.evidence import first_line, text_of
 from paramgraph_kit.doctor.explain import explain
 from paramgraph_kit.doctor.gradients import NOTHING_LEFT, Left, around, note, sets_to_none
 from paramgraph_kit.doctor.gradients import problems as problems_between
-from paramgraph_kit.doctor.host_state import Change, Holder, HostState
+from paramgraph_kit.doctor.host_state import DEEP, Change, Holder, HostState
 from paramgraph_kit.doctor.keeper import Keeper, RandomState
 from paramgraph_kit.doctor.limit import TimeUp, at_most
 from paramgraph_kit.doctor.observer import Observer, Step
@@ -101,7 +101,7 @@ class _Watch:
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], limit_s: float
     ) -> None:
         self.function, self.args, self.kwargs = function, args, kwargs
-        self.until = time.monotonic() + limit_s
+        self.until: float | None = None  # from the first call on
         self.limit_s = limit_s
         self.state = HostState(function, args, kwargs)
         self.random = RandomState()
@@ -221,7 +221,6 @@ class _Watch:
         quiet = redirect_stdout(io.StringIO()) if self.number > 1 else nullcontext()
         try:
             with quiet, _no_warnings(self.number > 1), watched(observer):
-                left = self.until - time.monotonic()
 
                 def may_raise(frame: FrameType | None) -> bool:
                     at.append(places.of(frame).frame())
@@ -230,7 +229,11 @@ class _Watch:
                     return threading.get_ident() == places.thread and not places.is_inside(frame)
 
                 # Under a mode Dynamo would give up compiled functions for ever; eagerly every operation has its line.
-                with at_most(left, may_raise), torch.compiler.set_stance("force_eager"), observer:
+                # The first time this imports much of torch, which is not the function's time.
+                eagerly = torch.compiler.set_stance("force_eager")
+                if self.until is None:
+                    self.until = time.monotonic() + self.limit_s
+                with eagerly, at_most(self.until - time.monotonic(), may_raise), observer:
                     result = run(self.function, args, kwargs)
                     if inspect.iscoroutine(result):
                         result.close()  # nobody will wait for it
@@ -354,14 +357,17 @@ def _position(frame: Frame | None) -> tuple[str, int]:
     return (frame.file, frame.line) if frame else ("~", 0)
 
 
-def _has_tensor(value: Any) -> bool:
-    if isinstance(value, torch.Tensor):
+def _has_tensor(value: Any, depth: int = 0) -> bool:
+    if isinstance(value, torch.Tensor) or depth > DEEP:
         return True
     if isinstance(value, dict):
-        return any(_has_tensor(part) for part in value.values())
+        return any(_has_tensor(part, depth + 1) for part in value.values())
     if isinstance(value, (list, tuple)):
-        return any(_has_tensor(part) for part in value)
-    return hasattr(value, "__dict__") and any(isinstance(part, torch.Tensor) for part in vars(value).values())
+        return any(_has_tensor(part, depth + 1) for part in value)
+    try:
+        return any(isinstance(part, torch.Tensor) for part in vars(value).values())
+    except Exception:  # an object without attributes, or one that answers as it likes
+        return False
 
 
 def _ended(code: str, said: str, frame: Frame | None) -> Failure:
@@ -373,7 +379,7 @@ def _raised(error: Exception, number: int) -> Failure:
     found = explain(error)
     if found.code == "unknown":
         again = f", in call {number}: it cannot be called twice from the same state" if number > 1 else ""
-        text = f"{type(error).__name__}: {first_line(str(error))}{again}"
+        text = f"{type(error).__name__}: {first_line(text_of(error))}{again}"
         return _ended("raises", text, found.frame)
     return found
 

@@ -24,7 +24,8 @@ def at_most(seconds: float, may_raise: Callable[[FrameType | None], bool]) -> It
     """Raise TimeUp in the body after ``seconds``, unless ``may_raise``, told where it is, says not now.
 
     In the main thread a signal does it, which also ends sleeps; elsewhere Python's own interruption, which waits for
-    the next bytecode. Neither ends a call into C that never returns.
+    the next bytecode. Neither ends a call into C that never returns, and an import is not interrupted: what is half
+    imported stays so in this process.
     """
     if threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer"):
         with _by_signal(seconds, _patient(may_raise)):
@@ -39,10 +40,20 @@ def _patient(may_raise: Callable[[FrameType | None], bool]) -> Callable[[FrameTy
 
     def ask(frame: FrameType | None) -> bool:
         nonlocal refused
+        if _is_importing(frame):
+            return False
         refused += 1
         return may_raise(frame) or refused > PATIENCE
 
     return ask
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextmanager
