@@ -366,6 +366,14 @@ def train():
         m.zero_grad(set_to_none=True)  # problem: gradients-rebound
         f(x)
 """,
+    "a replay inside": """
+g = cuda.CUDAGraph()
+with cuda.graph(g):
+    y = x + 1
+def f(x):
+    g.replay()  # problem: replay-in-capture
+    return y * 2
+""",
     "a coin": """
 def f(x):
     if random.random() < 0.5:  # problem: branch-frozen

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import logging
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -93,8 +94,19 @@ def watched(observer: Observer) -> Iterator[None]:
         if observer.forks.wait(event, number(stream)):
             observer.refused("CUDA error: dependency created on uncaptured work in another stream", 905, "wait_event")
 
+    process = os.getpid()
+
     def exits(*args: Any, **kwargs: Any) -> None:
-        raise WantsToExit(args[0] if args else 0)
+        if os.getpid() == process:  # and not one that the function has forked
+            raise WantsToExit(args[0] if args else 0)
+
+    def kills(who: int, number: int) -> None:
+        if who in (process, 0, -1):
+            ends(number)
+
+    def ends(number: int) -> None:
+        if (number and signal.getsignal(number) is signal.SIG_DFL) or number == signal.SIGKILL:
+            raise WantsToExit(f"signal {signal.Signals(number).name}")
 
     table: list[tuple[Any, str, Callable[..., None]]] = [
         (cuda, "synchronize", waits("synchronize")),
@@ -119,6 +131,7 @@ def watched(observer: Observer) -> Iterator[None]:
         (torch.optim.Optimizer, "zero_grad", lambda optimizer, *args, **kwargs: observer.zeroes(optimizer)),
         (torch.nn.Module, "zero_grad", lambda module, *args, **kwargs: observer.zeroes(module)),
     ]
+    table += [(os, "kill", kills), (signal, "raise_signal", ends)]
     table += [(os, name, exits) for name in ("_exit", "abort", "execv", "execve") if hasattr(os, name)]
     if hasattr(torch, "accelerator"):
         table.append((torch.accelerator, "synchronize", waits("synchronize")))

@@ -8,7 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from types import CodeType, FrameType
 from typing import Any
@@ -29,8 +29,10 @@ from paramgraph_kit.doctor.observer import Observer, Step
 from paramgraph_kit.doctor.places import Places, codes_in
 from paramgraph_kit.doctor.silent_rules import SILENT
 from paramgraph_kit.doctor.source_lines import written_at
+from paramgraph_kit.doctor.surroundings import Surroundings
+from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.select import driver, twin
-from paramgraph_kit.trace.errors import ParamgraphError
+from paramgraph_kit.trace.errors import ParamgraphError, UnsupportedError
 from paramgraph_kit.trace.model import Failure, Frame
 
 MOST_DRAWS = 4  # further calls of a function that draws random numbers on the host
@@ -106,6 +108,7 @@ class _Watch:
         self.state = HostState(function, args, kwargs)
         self.random = RandomState()
         self.gradients = torch.is_grad_enabled()
+        self.surroundings = Surroundings(self.state.tensors)
         # torch hands out the same few streams again and again; those of another priority are apart from the user's.
         self.stream = twin().Stream(priority=-1)
         self.number = 0
@@ -116,7 +119,7 @@ class _Watch:
         self.random.put_back_host()
         if not self.lost:
             self.random.put_back_device()
-        torch.set_grad_enabled(self.gradients)
+        self.surroundings.put_back()
 
     def examine(self) -> Examination:
         first = self.call(self.args, self.kwargs)
@@ -242,9 +245,13 @@ class _Watch:
             ended = _ended("time-limit", text, at[0] if at else None)
         except (SystemExit, WantsToExit) as error:
             ended = _ended("exits", f"{type(error).__name__}({error})", explain(error).frame)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise  # it is the user's
+        except BaseException as error:
             ended = _raised(error, self.number)
         finally:
+            if observer.captures:
+                _end_captures(target, [cuda.current_stream(), self.stream])
             cuda.set_stream(current)
             torch.set_grad_enabled(self.gradients)
             lost = _synchronize(cuda)
@@ -375,7 +382,14 @@ def _ended(code: str, said: str, frame: Frame | None) -> Failure:
     return Failure(code, rule.title, said, frame, rule.cause, rule.fix)
 
 
-def _raised(error: Exception, number: int) -> Failure:
+def _end_captures(target: Driver, streams: list[Any]) -> None:
+    """End captures that a function has begun and left."""
+    # Where only a new process could do that, the next call on the device tells so.
+    with suppress(UnsupportedError, RuntimeError):
+        target.repair(streams)
+
+
+def _raised(error: BaseException, number: int) -> Failure:
     found = explain(error)
     if found.code == "unknown":
         again = f", in call {number}: it cannot be called twice from the same state" if number > 1 else ""

@@ -81,6 +81,7 @@ class HostState:
     def __init__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.holders: list[Holder] = []
         self.functions: list[types.FunctionType] = []  # of the user's own
+        self.tensors: list[torch.Tensor] = []
         self._seen: set[int] = set()
         self._visit(function, "", 0)
         for name, value in _named(function, args, kwargs):
@@ -130,9 +131,12 @@ class HostState:
     def _visit(self, value: Any, name: str, depth: int) -> None:
         if depth > DEEP or id(value) in self._seen or len(self.holders) > MOST:
             return
-        if value is None or isinstance(value, (int, float, complex, str, bytes, torch.Tensor, types.ModuleType)):
+        if value is None or isinstance(value, (int, float, complex, str, bytes, types.ModuleType)):
             return
         self._seen.add(id(value))
+        if isinstance(value, torch.Tensor):
+            self.tensors.append(value)
+            return
         if isinstance(value, type):
             if not _of_library(value) and value.__module__ != "builtins":
                 self.holders.append(Holder("class", value.__name__, value))
@@ -196,9 +200,8 @@ class HostState:
                 self._container(part, key, depth + 1, of_torch=True)
             elif is_module and key in ("_parameters", "_buffers", "_modules"):
                 self.holders.append(Holder("container", key, part, of_torch=True))
-                if key == "_modules":
-                    for child_name, child in part.items():
-                        self._visit(child, child_name, min(depth, DEEP - 1))
+                for child_name, child in part.items():
+                    self._visit(child, child_name, min(depth, DEEP - 1))
             else:
                 self._visit(part, key, depth + 1)
         for method in vars(type(value)).values() if own else ():

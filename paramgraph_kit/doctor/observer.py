@@ -57,6 +57,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.steps_taken = 0  # of optimizers, with gradients
         self.optimizers: list[tuple[torch.optim.Optimizer, Place]] = []  # that took a step, and where
         self.zeroed = False  # gradients were set to None, or to zero, by zero_grad()
+        self.captures = False  # the function begins a capture of its own
         self.makes_graph = False  # torch begins, ends or replays a capture just now
         self._device = target.device.type
         self._stream = target.current_stream
@@ -176,10 +177,10 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             self.silent("work-elsewhere", f"{name} ran on {where}", place)
 
     def replayed(self) -> None:
-        """The function replays a graph, which a capture would take in as one node."""
+        """The function replays a graph, which no capture takes in."""
         if not self._is_capturing():
             self.on_device += 1
-            self._work("a graph's replay", self._stream(), self.places.here(3))
+            self.refused("Cannot prepare for replay during capturing stage.", None, "replay")
 
     def _note_leaf(self, leaf: Any) -> None:
         """Remember a parameter's gradient, and look at the stream on which the next one is accumulated."""
@@ -245,6 +246,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     def nested(self) -> None:
         """The function captures on its own."""
+        self.captures = True
         place = self.places.here(3)
         place = Place(place.stack, (*place.files, "cuda/graphs.py"))
         self.refused(UNCAPTURED, 900, "capture_begin", place, "a capture in the function")
