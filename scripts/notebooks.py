@@ -24,9 +24,11 @@ import io
 import itertools
 import json
 import linecache
+import os
 import subprocess
 import sys
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,7 @@ EXERCISES = FOLDER / "exercises"
 NOT_YET = "not yet:"
 SANITIZE = FOLDER / "nbval_sanitize.cfg"
 MAX_CELLS = 15
+WARM = "warm"  # the name of a kernel that has imported everything, see warm_kernel.py
 MAX_BYTES = 300_000
 
 METADATA = {
@@ -94,12 +97,36 @@ def problems(path: Path) -> list[str]:
     return found
 
 
-def run(paths: Iterable[Path], *, sanitize: Path = SANITIZE) -> int:
+def run(paths: Iterable[Path]) -> int:
     """Run notebooks under nbval and return pytest's exit status."""
-    command = [sys.executable, "-m", "pytest", "--nbval", "--nbval-sanitize-with", str(sanitize)]
+    with warm_kernels() as environment:
+        return subprocess.call(nbval(paths), cwd=ROOT, env=environment)
+
+
+def nbval(paths: Iterable[Path], *options: str) -> list[str]:
+    """The command that runs notebooks under nbval, in the environment of ``warm_kernels``."""
+    command = [sys.executable, "-m", "pytest", "--nbval", "--nbval-sanitize-with", str(SANITIZE)]
+    command += ["--nbval-kernel-name", WARM, "-q", "-p", "no:cacheprovider", *options]
     # The marker and warning settings of the project are for its test modules, not for notebook cells.
-    command += ["-o", "addopts=", "-o", "filterwarnings=default", "-q", "-p", "no:cacheprovider"]
-    return subprocess.call([*command, *map(str, paths)], cwd=ROOT)
+    return [*command, "-o", "addopts=", "-o", "filterwarnings=default", *map(str, paths)]
+
+
+@contextlib.contextmanager
+def warm_kernels() -> Iterator[dict[str, str]]:
+    """The environment in which Jupyter finds the kernel ``WARM``, for as long as the block runs."""
+    program = str(ROOT / "scripts" / "warm_kernel.py")
+    with tempfile.TemporaryDirectory() as folder:
+        kernel = Path(folder) / "kernels" / WARM
+        kernel.mkdir(parents=True)
+        start = [sys.executable, "-S", program, "start", folder, "{connection_file}"]
+        spec = {"argv": start, "display_name": WARM, "language": "python"}
+        (kernel / "kernel.json").write_text(json.dumps(spec), encoding="utf-8")
+        server = subprocess.Popen([sys.executable, program, "serve", folder])
+        try:
+            yield {**os.environ, "JUPYTER_PATH": os.pathsep.join([folder, os.environ.get("JUPYTER_PATH", "")])}
+        finally:
+            server.terminate()
+            server.wait()
 
 
 def execute(path: Path) -> None:

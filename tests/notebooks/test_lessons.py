@@ -7,19 +7,17 @@ it, and these tests break what the lesson is about, not its outputs.
 from __future__ import annotations
 
 import json
-import os
-import re
-import shutil
 import subprocess
-import sys
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from scripts import notebooks
 
-FIRST = notebooks.FOLDER / "01_broken_to_parameterized.ipynb"
 START = "00_start_here"
+FIRST = "01_broken_to_parameterized"
 FAILURES = "02_capture_failures"
 MEMORY = "03_memory_pools"
 WORDS = "04_parameterized_launch"
@@ -27,161 +25,174 @@ COVERAGE = "05_partitions_and_coverage"
 TRAINING = "06_training_step"
 STREAMS = "07_streams"
 YOURS = "08_your_own_model"
+AT_ONCE = 2  # runs of nbval side by side
 
 
-def run_broken(folder: Path, path: Path, before: str, after: str) -> subprocess.CompletedProcess[str]:
-    """Run a copy of a notebook under nbval in which one piece of code is another."""
-    notebook = json.loads(path.read_text(encoding="utf-8"))
-    hits = [cell for cell in notebook["cells"] if cell["cell_type"] == "code" and before in "".join(cell["source"])]
-    assert len(hits) == 1, f"{before!r} is in {len(hits)} cells of {path.name}: this test must follow the notebook"
-    hits[0]["source"] = "".join(hits[0]["source"]).replace(before, after).splitlines(keepends=True)
-    copy = folder / path.name
-    copy.write_text(notebooks.dumps(notebook), encoding="utf-8")
-    shutil.copy(notebooks.SANITIZE, folder)
-    return subprocess.run(
-        [sys.executable, str(notebooks.ROOT / "scripts" / "notebooks.py"), "run", str(copy)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        env={**os.environ, "PYTEST_ADDOPTS": "-x"},  # only the first failure counts
-    )
+@dataclass(frozen=True)
+class Case:
+    """A copy of a notebook in which one piece of code is another."""
+
+    notebook: str
+    before: str
+    after: str
+    cell: int | None  # the first code cell that fails, counted from 0 as nbval does; None: nothing does
+    what: str
 
 
-def first_failure(result: subprocess.CompletedProcess[str]) -> int:
-    """The first cell that failed, which must be the one that makes the claim (nbval counts code cells from 0)."""
-    assert result.returncode == 1, result.stdout + result.stderr
-    return min(int(number) for number in re.findall(r"^FAILED \S*::Cell (\d+)", result.stdout, re.M))
+# What each case takes away is the subject of the claim that its cell makes.
+CASES = [
+    Case(FIRST, "if h.max().item() > 1.0:", "if True:", 1, "first: the capture no longer breaks"),
+    Case(FIRST, "torch.where(h.max() > 1.0, h * 0.5, h)", "h", 3, "first: the fix gives other numbers"),
+    Case(
+        FIRST,
+        "x)\ngraph.replay()\n\nassert",
+        "x)\nx.copy_(new)\ngraph.replay()\n\nassert",
+        4,
+        "first: nothing is stale",
+    ),
+    Case(FIRST, 'backend="paramgraph")\n\nwith', 'backend="eager")\n\nwith', 5, "first: nothing is parameterized"),
+    Case(FIRST, "zip(inputs, outputs,", "zip(inputs, outputs[::-1],", 6, "first: the graph gives other numbers"),
+    Case(FIRST, "return fast", "return frozen(layer)", 7, "first: memory grows as it did"),
+    Case(START, 'torch.compile(model, backend="paramgraph")', "model", 2, "start: nothing is compiled"),
+    Case(START, "if y.max().item() > 3.0:", "if True:", 6, "start: nothing to diagnose"),
+    Case(FAILURES, "h[h > 0].sum()", "h.relu().sum()", 2, "failures: the size is known"),
+    Case(FAILURES, "torch.where(h > 0, h, 0.0)", "h", 2, "failures: the fix gives other numbers"),
+    Case(
+        FAILURES,
+        "    return (x @ w) * torch.tensor([0.5, 2.0] * 32, device=device)",
+        "    return (x @ w) * factors",
+        3,
+        "failures: made before the capture",
+    ),
+    Case(
+        FAILURES,
+        "y = x * 2\n    z = x @ w\n    return y, z",
+        "y = x * 2\n    z = x @ w\n    cuda.current_stream().wait_stream(side)\n    return y, z",
+        4,
+        "failures: the stream is joined",
+    ),
+    Case(FAILURES, ", error_if_nonfinite=True", "", 5, "failures: one problem instead of two"),
+    Case(FAILURES, "x * random.random()", "x * torch.rand((), device=device)", 6, "failures: random"),
+    Case(MEMORY, "graph, pool=pool)", "graph, pool=pool or shared)", 1, "memory: frozen graphs share a pool"),
+    Case(MEMORY, "second.replay()\nfirst.replay()", "first.replay()\nsecond.replay()", 3, "memory: order"),
+    Case(MEMORY, "return fast\n", "return frozen(layer)\n", 4, "memory: frozen, not parameterized"),
+    Case(MEMORY, "compiled[call % 8](x)", "compiled.append(compiled[0](x))", 6, "memory: results kept"),
+    Case(WORDS, "h[256:], alpha=0.5)  # k", "h[128:384], alpha=0.5)  # k", 1, "words: another place"),
+    Case(WORDS, "(1.5 + next(numbers))", "1.5", 2, "words: nothing is ambiguous"),
+    Case(WORDS, "[(), (0,), (0,), (1, 2)]", "[(), (0,), (1,), (2,)]", 3, "words: no fork"),
+    Case(WORDS, "if moved := table != self.table:", "if moved := not self.table:", 4, "words: no patch"),
+    Case(WORDS, 'w])[0], backend="paramgraph")', "w])[0], backend='eager')", 5, "words: not compiled"),
+    Case(WORDS, "    del h  # its bytes", "    pass  # its bytes", 6, "words: nothing is reused"),
+    Case(WORDS, "return x + table  #", "return x + 1  #", 7, "words: nothing is hidden"),
+    Case(COVERAGE, "h.mean().cpu()", "h.mean()", 2, "coverage: no detour"),
+    Case(COVERAGE, "h[h > 0].mean()", "h.mean()", 3, "coverage: no graph break"),
+    Case(COVERAGE, "h.sum() / (h > 0).sum()", "h.mean()", 5, "coverage: the fix gives other numbers"),
+    Case(COVERAGE, "for rows in (8, 16, 8, 16):", "for rows in (8, 8):", 6, "coverage: one shape"),
+    Case(TRAINING, "Block(dim) for _ in", "Block(dim, 4 if n else 8) for n in", 1, "training: blocks differ"),
+    Case(TRAINING, "plain_optimizer, batches)", "plain_optimizer, batches.flip(0))", 2, "training: bits"),
+    Case(
+        TRAINING,
+        "frozen = cuda.make_graphed_callables(copy.deepcopy(start.layers[0]), (sample,))",
+        "frozen = graphed.layers[0]",
+        5,
+        "training: nothing is overwritten",
+    ),
+    Case(
+        TRAINING,
+        "optimizer, batches[:2], parts=4)\ntheirs",
+        "optimizer, batches[:2])\ntheirs",
+        6,
+        "training: parts",
+    ),
+    Case(STREAMS, "with cuda.stream(side):\n        left", "if True:\n        left", 1, "streams: no fork"),
+    Case(
+        STREAMS,
+        "host = torch.empty(256, 256)  #",
+        "host = torch.empty(256, 256).pin_memory()  #",
+        2,
+        "streams: pinned",
+    ),
+    Case(STREAMS, "captured(offloaded, batch", "captured(kept, batch", 4, "streams: nothing leaves"),
+    Case(
+        STREAMS,
+        "else x)\n        x = layer(x)",
+        "else x)\n        globals().setdefault('all', []).append(x)\n        x = layer(x)",
+        5,
+        "streams: what has left is kept all the same",
+    ),
+    Case(STREAMS, 'pgk.recorded["offload"]', "view.trace", 6, "streams: not from a recording"),
+    Case(YOURS, "y, plain(x))", "y, plain(x + 1))", 1, "yours: other numbers"),
+    Case(YOURS, "mean().cpu()  # a", "mean()  # a", 2, "yours: no detour"),
+    Case(YOURS, "print(view.partitions())", "print(view.memory())", 2, "yours: nobody says why"),
+    Case(YOURS, 'pgtrace", strip_source=True)', 'pgtrace")', 3, "yours: the source is not stripped"),
+    Case(YOURS, "every = dict(pgk.recorded)", "every = {'mine': trace}", 4, "yours: not recorded"),
+    Case(YOURS, '"parameterized": "llama-paramgraph"', '"parameterized": "llama-graph-trees"', 5, "yours: trees"),
+    Case(TRAINING, '"frozen": frozen_blocks}', '"frozen": by_block}', 7, "training: nothing is frozen"),
+    # nothing else in a copy fails: the failures above are of the claims, not of the copying
+    Case(FIRST, "broken_graph = cuda.CUDAGraph()", "broken_graph = cuda.CUDAGraph()  # same", None, "first: a comment"),
+]
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "cell"),
-    [
-        pytest.param("if h.max().item() > 1.0:", "if True:", 1, id="the capture no longer breaks"),
-        pytest.param("torch.where(h.max() > 1.0, h * 0.5, h)", "h", 3, id="the fix gives other numbers"),
-        pytest.param(
-            "x)\ngraph.replay()\n\nassert", "x)\nx.copy_(new)\ngraph.replay()\n\nassert", 4, id="nothing is stale"
-        ),
-        pytest.param('backend="paramgraph")\n\nwith', 'backend="eager")\n\nwith', 5, id="nothing is parameterized"),
-        pytest.param("zip(inputs, outputs,", "zip(inputs, outputs[::-1],", 6, id="the graph gives other numbers"),
-        pytest.param("return fast", "return frozen(layer)", 7, id="memory grows as it did"),
-    ],
-)
-def test_lesson_that_is_no_longer_true_fails(tmp_path: Path, before: str, after: str, cell: int) -> None:
-    # GIVEN the lesson from broken to parameterized with the subject of one of its claims taken away
-
-    # WHEN
-    result = run_broken(tmp_path, FIRST, before, after)
-
-    # THEN
-    assert first_failure(result) == cell
+def broken(case: Case, path: Path) -> Path:
+    """Write the copy."""
+    original = notebooks.FOLDER / f"{case.notebook}.ipynb"
+    notebook = json.loads(original.read_text(encoding="utf-8"))
+    hits = [c for c in notebook["cells"] if c["cell_type"] == "code" and case.before in "".join(c["source"])]
+    assert len(hits) == 1, f"{case.before!r} is in {len(hits)} cells of {original.name}: this test must follow it"
+    hits[0]["source"] = "".join(hits[0]["source"]).replace(case.before, case.after).splitlines(keepends=True)
+    path.write_text(notebooks.dumps(notebook), encoding="utf-8")
+    return path
 
 
-@pytest.mark.parametrize(
-    ("name", "before", "after", "cell"),
-    [
-        pytest.param(START, 'torch.compile(model, backend="paramgraph")', "model", 2, id="start: nothing is compiled"),
-        pytest.param(START, "if y.max().item() > 3.0:", "if True:", 6, id="start: nothing to diagnose"),
-        pytest.param(FAILURES, "h[h > 0].sum()", "h.relu().sum()", 2, id="failures: the size is known"),
-        pytest.param(FAILURES, "torch.where(h > 0, h, 0.0)", "h", 2, id="failures: the fix gives other numbers"),
-        pytest.param(
-            FAILURES,
-            "    return (x @ w) * torch.tensor([0.5, 2.0] * 32, device=device)",
-            "    return (x @ w) * factors",
-            3,
-            id="failures: made before the capture",
-        ),
-        pytest.param(
-            FAILURES,
-            "y = x * 2\n    z = x @ w\n    return y, z",
-            "y = x * 2\n    z = x @ w\n    cuda.current_stream().wait_stream(side)\n    return y, z",
-            4,
-            id="failures: the stream is joined",
-        ),
-        pytest.param(FAILURES, ", error_if_nonfinite=True", "", 5, id="failures: one problem instead of two"),
-        pytest.param(FAILURES, "x * random.random()", "x * torch.rand((), device=device)", 6, id="failures: random"),
-        pytest.param(
-            MEMORY, "graph, pool=pool)", "graph, pool=pool or shared)", 1, id="memory: frozen graphs share a pool"
-        ),
-        pytest.param(
-            MEMORY, "second.replay()\nfirst.replay()", "first.replay()\nsecond.replay()", 3, id="memory: order"
-        ),
-        pytest.param(MEMORY, "return fast\n", "return frozen(layer)\n", 4, id="memory: frozen, not parameterized"),
-        pytest.param(MEMORY, "compiled[call % 8](x)", "compiled.append(compiled[0](x))", 6, id="memory: results kept"),
-        pytest.param(WORDS, "h[256:], alpha=0.5)  # k", "h[128:384], alpha=0.5)  # k", 1, id="words: another place"),
-        pytest.param(WORDS, "(1.5 + next(numbers))", "1.5", 2, id="words: nothing is ambiguous"),
-        pytest.param(WORDS, "[(), (0,), (0,), (1, 2)]", "[(), (0,), (1,), (2,)]", 3, id="words: no fork"),
-        pytest.param(WORDS, "if moved := table != self.table:", "if moved := not self.table:", 4, id="words: no patch"),
-        pytest.param(WORDS, 'w])[0], backend="paramgraph")', "w])[0], backend='eager')", 5, id="words: not compiled"),
-        pytest.param(WORDS, "    del h  # its bytes", "    pass  # its bytes", 6, id="words: nothing is reused"),
-        pytest.param(WORDS, "return x + table  #", "return x + 1  #", 7, id="words: nothing is hidden"),
-        pytest.param(COVERAGE, "h.mean().cpu()", "h.mean()", 2, id="coverage: no detour"),
-        pytest.param(COVERAGE, "h[h > 0].mean()", "h.mean()", 3, id="coverage: no graph break"),
-        pytest.param(COVERAGE, "h.sum() / (h > 0).sum()", "h.mean()", 5, id="coverage: the fix gives other numbers"),
-        pytest.param(COVERAGE, "for rows in (8, 16, 8, 16):", "for rows in (8, 8):", 6, id="coverage: one shape"),
-        pytest.param(
-            TRAINING, "Block(dim) for _ in", "Block(dim, 4 if n else 8) for n in", 1, id="training: blocks differ"
-        ),
-        pytest.param(
-            TRAINING, "plain_optimizer, batches)", "plain_optimizer, batches.flip(0))", 2, id="training: bits"
-        ),
-        pytest.param(
-            TRAINING,
-            "frozen = cuda.make_graphed_callables(copy.deepcopy(start.layers[0]), (sample,))",
-            "frozen = graphed.layers[0]",
-            5,
-            id="training: nothing is overwritten",
-        ),
-        pytest.param(
-            TRAINING,
-            "optimizer, batches[:2], parts=4)\ntheirs",
-            "optimizer, batches[:2])\ntheirs",
-            6,
-            id="training: parts",
-        ),
-        pytest.param(
-            STREAMS, "with cuda.stream(side):\n        left", "if True:\n        left", 1, id="streams: no fork"
-        ),
-        pytest.param(
-            STREAMS,
-            "host = torch.empty(256, 256)  #",
-            "host = torch.empty(256, 256).pin_memory()  #",
-            2,
-            id="streams: pinned",
-        ),
-        pytest.param(STREAMS, "captured(offloaded, batch", "captured(kept, batch", 4, id="streams: nothing leaves"),
-        pytest.param(
-            STREAMS,
-            "else x)\n        x = layer(x)",
-            "else x)\n        globals().setdefault('all', []).append(x)\n        x = layer(x)",
-            5,
-            id="streams: what has left is kept all the same",
-        ),
-        pytest.param(STREAMS, 'pgk.recorded["offload"]', "view.trace", 6, id="streams: not from a recording"),
-        pytest.param(YOURS, "y, plain(x))", "y, plain(x + 1))", 1, id="yours: other numbers"),
-        pytest.param(YOURS, "mean().cpu()  # a", "mean()  # a", 2, id="yours: no detour"),
-        pytest.param(YOURS, "print(view.partitions())", "print(view.memory())", 2, id="yours: nobody says why"),
-        pytest.param(YOURS, 'pgtrace", strip_source=True)', 'pgtrace")', 3, id="yours: the source is not stripped"),
-        pytest.param(YOURS, "every = dict(pgk.recorded)", "every = {'mine': trace}", 4, id="yours: not recorded"),
-        pytest.param(
-            YOURS, '"parameterized": "llama-paramgraph"', '"parameterized": "llama-graph-trees"', 5, id="yours: trees"
-        ),
-        pytest.param(TRAINING, '"frozen": frozen_blocks}', '"frozen": by_block}', 7, id="training: nothing is frozen"),
-    ],
-)
-def test_workshop_that_is_no_longer_true_fails(tmp_path: Path, name: str, before: str, after: str, cell: int) -> None:
-    # GIVEN a notebook of the workshop with the subject of one of its claims taken away
-
-    # WHEN
-    result = run_broken(tmp_path, notebooks.FOLDER / f"{name}.ipynb", before, after)
-
-    # THEN
-    assert first_failure(result) == cell
+def wanted(request: pytest.FixtureRequest) -> list[Case]:
+    """The cases of this run: all, or those that were asked for."""
+    here = [item for item in request.session.items if item.path == request.path]
+    return [item.callspec.params["case"] for item in here if hasattr(item, "callspec")]
 
 
-def test_nothing_else_in_a_copy_fails(tmp_path: Path) -> None:
-    # GIVEN a copy in which a comment is all that differs
-    result = run_broken(tmp_path, FIRST, "broken_graph = cuda.CUDAGraph()", "broken_graph = cuda.CUDAGraph()  # same")
+@dataclass(frozen=True)
+class Ran:
+    """What became of the cells of a copy, up to the first that failed."""
 
-    # THEN it passes: the failures above are of the claims, not of the copying
-    assert result.returncode == 0, result.stdout + result.stderr
+    cells: list[tuple[int, str]]  # (number, passed or failed), in order
+    output: str
+
+
+@pytest.fixture(scope="module")
+def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
+    """Every case's copy under nbval, side by side; imports are done once for all, and each copy gets a fork."""
+    folder = tmp_path_factory.mktemp("broken")
+    paths = {case.what: broken(case, folder / f"{n:02d}.ipynb") for n, case in enumerate(wanted(request))}
+    batches = [batch for first in range(AT_ONCE) if (batch := list(paths.values())[first::AT_ONCE])]
+    cells = folder / "cells"  # of all: each line is written at once
+    logs = [folder / f"{n}.log" for n in range(len(batches))]
+    with notebooks.warm_kernels() as environment, ExitStack() as stack:
+        runs = []
+        for batch, log in zip(batches, logs, strict=True):
+            command = notebooks.nbval(batch, "-p", "tests.notebooks.first_failure", "--cells-to", str(cells))
+            out = stack.enter_context(log.open("w"))
+            runs.append(subprocess.Popen(command, cwd=notebooks.ROOT, env=environment, stdout=out, stderr=out))
+        for run in runs:
+            run.wait(timeout=900)
+    said = "".join(log.read_text() for log in logs)
+    rows = [line.split("\t") for line in cells.read_text().splitlines()]
+    found = {what: sorted((int(row[1]), row[2]) for row in rows if row[0] == path.stem) for what, path in paths.items()}
+    return {what: Ran(states, said) for what, states in found.items()}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.what)
+def test_lesson_that_is_no_longer_true_fails(ran: dict[str, Ran], case: Case) -> None:
+    # GIVEN a copy of a notebook with the subject of one of its claims taken away WHEN it is run
+    result = ran[case.what]
+
+    # THEN the cell that makes the claim fails, and all before it pass
+    passed = code_cells(case.notebook) if case.cell is None else case.cell
+    expected = [(number, "passed") for number in range(passed)]
+    expected += [] if case.cell is None else [(case.cell, "failed")]
+    assert result.cells == expected, result.output
+
+
+def code_cells(name: str) -> int:
+    """How many code cells a notebook has."""
+    notebook = json.loads((notebooks.FOLDER / f"{name}.ipynb").read_text(encoding="utf-8"))
+    return sum(cell["cell_type"] == "code" for cell in notebook["cells"])
