@@ -26,6 +26,7 @@ _SIZED = frozenset(
     """reshape view expand zeros ones empty rand randn repeat tile new_zeros new_ones new_empty eye randint randperm
     chunk roll pad unflatten tensor_split topk select unfold narrow split""".split()  # noqa: SIM905 - shorter so
 )
+_NUMBERS = ("alpha", "beta", "value", "fill_value", "eps", "p", "start", "end")  # keywords that take no tensor
 _OF_SHAPES = ("shape", "size", "dim", "ndim", "numel", "len", "dtype", "device", "stride")
 _ASSIGNS = r"\s*=[^=]"
 
@@ -100,7 +101,15 @@ def _called(call: ast.Call, names: Names) -> str:
     arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
     function = _value(target, names)
     owner: Any = _value(target.value, names) if isinstance(target, ast.Attribute) else None
-    if name == "to" and any(_is_cpu(_value(each, names)) for each in arguments):
+    if isinstance(function, BuiltinFunctionType) and _of_torch(function):
+        name = function.__name__  # whatever the user calls it
+    if isinstance(target, ast.Call) and getattr(target.func, "id", "") == "getattr" and len(target.args) > 1:
+        name = str(_value(target.args[1], names))
+    each: Any
+    for each in ast.walk(call):
+        if _is_map(each):
+            return str(each.args[0].id)
+    if name in ("to", "type_as") and any(_is_cpu(_value(each, names)) for each in arguments):
         return "cpu"
     if name == "copy_" and _is_tensor(owner) and owner.device.type == "cpu":
         return "cpu"
@@ -109,9 +118,16 @@ def _called(call: ast.Call, names: Names) -> str:
     if isinstance(function, BuiltinFunctionType) and not _of_torch(function) and name not in _AS_THEY_ARE:
         # math.sqrt, time.sleep, [1, 2].index: C code that has no use for tensors takes their number.
         return "bool" if name in _SEARCHING else "float"
+    if any(keyword.arg in _NUMBERS and _has_tensor(keyword.value, names) for keyword in call.keywords):
+        return "float"
     if name in (*_VALUED, *_SIZED) and any(_has_tensor(each, names) for each in arguments):
         return "float" if name in _VALUED else "sized"
     return name
+
+
+def _is_map(node: Any) -> bool:
+    """Whether something is ``map(float, ...)``, whatever function's name it is."""
+    return isinstance(node, ast.Call) and getattr(node.func, "id", "") == "map" and isinstance(node.args[0], ast.Name)
 
 
 def _indexed(tree: ast.Subscript, names: Names) -> str:
@@ -131,6 +147,8 @@ def _kind(part: ast.expr, names: Names) -> str:
     value = _value(part, names)
     if isinstance(part, ast.List) or isinstance(value, list):
         return "x[list]"
+    if isinstance(value, slice):
+        return "x[i:j]"
     if isinstance(part, ast.Slice):
         bounds = [bound for bound in (part.lower, part.upper, part.step) if bound is not None]
         return "x[i:j]" if any(not isinstance(_value(bound, names), int) for bound in bounds) else ""
@@ -181,6 +199,8 @@ def _is_cpu(value: Any) -> bool:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.device):
         return bool(value.type == "cpu")
+    if _is_tensor(value):
+        return bool(value.device.type == "cpu")
     return isinstance(value, str) and value == "cpu"
 
 

@@ -332,3 +332,22 @@ def test_numbers_on_either_side_of_an_operator_are_as_on_the_cpu(name: str, sim:
             assert torch.equal(got.cpu().nan_to_num(7), expected.nan_to_num(7)), (kind, number, turned)
         count += 1
     assert count
+
+
+def test_a_copy_to_the_host_without_waiting_is_into_pinned_memory(sim: torch.device, cuda: Any) -> None:
+    # GIVEN a tensor WHEN copied to the CPU without waiting, eagerly and in a capture
+    x, graph = torch.arange(6.0, device=sim).reshape(2, 3).t(), cuda.CUDAGraph()
+    eager = x.to("cpu", non_blocking=True)
+    with cuda.graph(graph):
+        captured = x.to("cpu", dtype=torch.float64, non_blocking=True)
+    x.add_(1)
+    graph.replay()
+    # THEN both are pinned, of the same layout, and the replay has copied again
+    assert eager.is_pinned()
+    assert captured.is_pinned()
+    assert eager.stride() == captured.stride() == x.stride()
+    assert eager.tolist() == [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]
+    assert captured.tolist() == [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]
+    # and other copies are as ever
+    assert x.to(torch.int32).dtype == torch.int32
+    assert x.to("cpu", torch.int64).tolist() == captured.to(torch.int64).tolist()

@@ -13,7 +13,7 @@ from paramgraph_kit.trace.wording import bytes_text
 from .graph import HOST_COPIES, pack_scalar
 from .kernels import Kernel, pageable_copy_forbidden, record, resize
 from .machine import CPU_KEY, DEVICE_NAME, machine
-from .pinned import is_pinned
+from .pinned import is_pinned, pin
 from .stream import Capture, current_stream, forbid_in_capture, note_leaf, note_wait
 
 aten = torch.ops.aten
@@ -210,6 +210,25 @@ def copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
     return target
 
 
+def to_copy(
+    tensor: torch.Tensor,
+    *,
+    device: torch.device | None = None,
+    dtype: torch.dtype | None = None,
+    non_blocking: bool = False,
+    memory_format: torch.memory_format | None = None,
+    **options: Any,
+) -> torch.Tensor:
+    """``aten::_to_copy``: without waiting, into pinned memory of the host, as torch does for CUDA."""
+    if not (non_blocking and device is not None and device.type == "cpu"):
+        options |= {"device": device, "dtype": dtype, "non_blocking": non_blocking, "memory_format": memory_format}
+        copied: torch.Tensor = aten._to_copy.default.redispatch(CPU_KEY, tensor, **options)
+        return copied
+    kept = memory_format or torch.preserve_format
+    target = pin(torch.empty_like(tensor, device="cpu", dtype=dtype, memory_format=kept))
+    return target.copy_(tensor, non_blocking=True)
+
+
 def _fill(target: torch.Tensor, value: Any) -> torch.Tensor:
     if not target.numel():
         return target
@@ -349,6 +368,7 @@ def special_kernels() -> dict[str, Any]:
         "empty_strided": empty_strided,
         "resize_": resize_,
         "copy_": copy_,
+        "_to_copy": to_copy,
         "fill_.Scalar": fill_scalar,
         "fill_.Tensor": fill_tensor,
         "zero_": zero_,
