@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.parse
 import urllib.request
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def used(process: psutil.Process) -> int:
 
 
 def main() -> int:
-    """The exit status: 1 if a notebook fails, JupyterLab does not answer or too much memory is taken."""
+    """The exit status: 1 if a notebook fails, JupyterLab does not start on the first or too much memory is taken."""
     options = [
         "--no-browser",
         "--allow-root",
@@ -36,7 +37,7 @@ def main() -> int:
         f"--IdentityProvider.token={TOKEN}",
         "--log-level=ERROR",
     ]
-    server = subprocess.Popen([sys.executable, "-m", "jupyter", "lab", *options, FIRST])
+    server = subprocess.Popen([sys.executable, "-m", "jupyter", "lab", *options])
     peak = 0
     done = threading.Event()
 
@@ -66,12 +67,13 @@ def main() -> int:
 
 
 def _answer() -> int:
-    address = f"http://localhost:{PORT}/lab/tree/{FIRST}?token={TOKEN}"
+    """Whether JupyterLab, asked for nothing in particular, leads to the first notebook."""
     for _ in range(60):
         try:
-            with urllib.request.urlopen(address, timeout=5) as answer:
-                print(f"• JupyterLab answers for {FIRST}: HTTP {answer.status}")
-                return 0
+            with urllib.request.urlopen(f"http://localhost:{PORT}/?token={TOKEN}", timeout=5) as answer:
+                path = urllib.parse.urlsplit(answer.url).path
+                print(f"• JupyterLab starts on {path}: HTTP {answer.status}")
+                return int(path != f"/lab/tree/{FIRST}")
         except OSError:
             time.sleep(0.5)
     print("JupyterLab does not answer", file=sys.stderr)
