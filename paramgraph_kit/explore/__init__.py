@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from paramgraph_kit.explore.explorer import Explorer as Explorer
-from paramgraph_kit.explore.explorer import View as View
 from paramgraph_kit.explore.explorer import explore as explore
 from paramgraph_kit.explore.figures import memory_growth as memory_growth
 from paramgraph_kit.explore.figures import pool_comparison as pool_comparison
@@ -12,3 +11,4 @@ from paramgraph_kit.explore.page import page as page
 from paramgraph_kit.explore.page import to_html as to_html
 from paramgraph_kit.explore.picture import Picture as Picture
 from paramgraph_kit.explore.picture import draw as draw
+from paramgraph_kit.explore.view import View as View

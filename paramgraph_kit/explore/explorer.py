@@ -6,7 +6,6 @@ import base64
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,28 +16,11 @@ from paramgraph_kit.explore.page import to_html
 from paramgraph_kit.explore.picture import Picture, draw
 from paramgraph_kit.explore.pools import pool_series
 from paramgraph_kit.explore.steps import comparison
+from paramgraph_kit.explore.view import View
 from paramgraph_kit.trace.errors import TraceError, UnsupportedError
 from paramgraph_kit.trace.model import Capture, Trace
 
 MOST_STORED = 16  # vertices of the picture that a notebook keeps: about 30 KB
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class View:
-    """A text that displays as itself, with a chart beside it where there is one."""
-
-    text: str
-    svg: str = ""
-
-    def __str__(self) -> str:
-        return self.text
-
-    def __repr__(self) -> str:
-        return f"View({len(self.text.splitlines())} lines)"
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        bundle = {"text/plain": self.text}
-        return {"image/svg+xml": self.svg, **bundle} if self.svg else bundle
 
 
 class Explorer:
@@ -128,7 +110,7 @@ class Explorer:
 
     def failures(self) -> View:
         """Every failure: line, cause and fix."""
-        return View(text.failures(self.trace.failures))
+        return View(self._headed(text.failures(self.trace.failures)))
 
     def memory(self) -> View:
         """Pools over time, as bars and as a chart; those of several steps on one scale, without the chart."""

@@ -39,11 +39,11 @@ class Picture:
 
     def svg(self) -> str:
         """The picture as SVG; raises UnsupportedError where graphviz is missing."""
-        return _render(self.dot, "svg").decode()
+        return render(self.dot, "svg").decode()
 
     def png(self, *, small: bool = False) -> bytes:
         """The picture as PNG, ``small`` with a palette of 256 colours; raises UnsupportedError without graphviz."""
-        return _render(self.dot, "png", small=small)
+        return render(self.dot, small=small)
 
     def save(self, path: str | Path) -> Path:
         """Write ``.svg``, ``.png``, ``.dot`` or ``.txt``, by the name's ending.
@@ -57,7 +57,7 @@ class Picture:
         elif target.suffix == ".txt":
             target.write_text(self.text + "\n", encoding="utf-8")
         elif target.suffix in (".svg", ".png"):
-            target.write_bytes(_render(self.dot, target.suffix[1:]))
+            target.write_bytes(render(self.dot, target.suffix[1:]))
         else:
             raise UnsupportedError(f"{target}: unknown picture type; end the name in .svg, .png, .dot or .txt")
         return target
@@ -181,7 +181,8 @@ def _quote(*lines: str, left: bool = False) -> str:
     return '"' + ("".join(line + "\\l" for line in safe) if left else "\\n".join(safe)) + '"'
 
 
-def _render(dot: str, form: str, *, small: bool = False) -> bytes:
+def render(dot: str, form: str = "png", *, small: bool = False) -> bytes:
+    """DOT as a picture; raises UnsupportedError where graphviz is missing."""
     try:
         import graphviz
     except ImportError:

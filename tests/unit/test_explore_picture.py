@@ -18,6 +18,7 @@ import pytest
 from paramgraph_kit.explore import draw, explore, memory_growth, page, pool_timeline, to_html
 from paramgraph_kit.explore.bundle import front_end, script_hash
 from paramgraph_kit.explore.charts import byte_ticks, line_chart, thin
+from paramgraph_kit.explore.view import View
 from paramgraph_kit.trace import Capture, Node, NodeKind, Origin, Source, Trace, TraceError, UnsupportedError
 from tests.unit import explore_sample as sample
 
@@ -240,6 +241,24 @@ def test_an_empty_trace_has_a_page(tmp_path: Path) -> None:
     assert "simulated: simulated device" in html
     with pytest.raises(TraceError, match=r"x\.html: cannot be written"):
         to_html(Trace(sample.SOURCE), tmp_path / "none" / "x.html")
+
+
+@needs_dot
+def test_each_view_is_a_picture_too(tmp_path: Path) -> None:
+    # GIVEN every view of a trace with markup in its names WHEN saved by an ending THEN it is that
+    explorer = explore(sample.trace())
+    views = [explorer.partitions(), explorer.failures(), explorer.memory(), explorer.words(3), explorer.changes()]
+    for number, view in enumerate(views):
+        picture = view.save(tmp_path / f"{number}.png").read_bytes()
+        assert picture.startswith(b"\x89PNG")
+        assert view.png() == picture  # the same each time
+        assert view.save(tmp_path / f"{number}.txt").read_text() == f"{view}\n"
+    assert explorer.memory().save(tmp_path / "chart.svg").read_text().startswith("<svg")
+    with pytest.raises(UnsupportedError, match=r"a\.svg: unknown type of this view; end the name in \.txt, \.png$"):
+        explorer.partitions().save(tmp_path / "a.svg")
+    # and a long one says how much is missing
+    long = View("\n".join(str(n) for n in range(1000)))
+    assert len(long.png()) < 100_000
 
 
 @needs_dot
