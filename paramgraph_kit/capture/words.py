@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from paramgraph_kit.capture.unused import unused_bytes
@@ -30,46 +31,42 @@ class Side:
     contains: Callable[[int], bool]
 
 
-@dataclass(slots=True)
 class _Index:
     """Allocations by address; answers which were live at a position and cover (or neighbour) an address."""
 
-    allocations: Sequence[RawAllocation]
-    starts: list[int] = field(default_factory=list)
-    order: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)  # the furthest end of all up to here, in this order
-
-    def __post_init__(self) -> None:
-        self.order = sorted(range(len(self.allocations)), key=lambda i: self.allocations[i].address)
-        self.starts = [self.allocations[i].address for i in self.order]
-        self.ends = list(itertools.accumulate(map(self._end, self.order), max))
+    def __init__(self, allocations: Sequence[RawAllocation]) -> None:
+        self.allocations = allocations
+        self._order = sorted(range(len(allocations)), key=lambda i: allocations[i].address)
+        ordered = [allocations[i] for i in self._order]
+        self._starts = [a.address for a in ordered]
+        self._ends = [a.address + max(a.size, 1) for a in ordered]
+        self._furthest = list(itertools.accumulate(self._ends, max))  # end of all up to here
+        self._lives = [(a.born, math.inf if a.died is None else a.died) for a in ordered]
 
     def covering(self, address: int, position: int) -> list[int]:
         """Allocations live at ``position`` whose bytes include ``address``."""
-        return [i for i in self._near(address, 0) if self._live(i, position)]
+        return self._live(address, position, 0)
 
     def neighbours(self, address: int, position: int) -> list[int]:
         """Live allocations that ``address`` misses by less than ``REACH`` bytes on either side."""
-        return [i for i in self._near(address, REACH - 1) if self._live(i, position)]
+        return self._live(address, position, REACH - 1)
 
     def ever(self, address: int) -> bool:
         """Whether any allocation, live or not, includes ``address``."""
-        return any(True for _ in self._near(address, 0))
+        k = bisect.bisect_right(self._starts, address) - 1
+        return k >= 0 and address < self._furthest[k]
 
-    def _near(self, address: int, reach: int) -> Iterator[int]:
-        """Those that include the address, or would if they had ``reach`` bytes more at both ends."""
-        k = bisect.bisect_right(self.starts, address + reach) - 1
-        while k >= 0 and address < self.ends[k] + reach:
-            if address < self._end(self.order[k]) + reach:
-                yield self.order[k]
+    def _live(self, address: int, position: int, reach: int) -> list[int]:
+        # One loop over plain lists: a block that is used again and again has many allocations at one address.
+        found, lives, ends, furthest = [], self._lives, self._ends, self._furthest
+        k = bisect.bisect_right(self._starts, address + reach) - 1
+        address -= reach
+        while k >= 0 and address < furthest[k]:
+            born, died = lives[k]
+            if born <= position < died and address < ends[k]:
+                found.append(self._order[k])
             k -= 1
-
-    def _live(self, index: int, position: int) -> bool:
-        a = self.allocations[index]
-        return a.born <= position and (a.died is None or position < a.died)
-
-    def _end(self, index: int) -> int:
-        return self.allocations[index].address + max(self.allocations[index].size, 1)
+        return found
 
 
 def classify(

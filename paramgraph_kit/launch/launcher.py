@@ -5,10 +5,12 @@ Whatever the launcher is not sure of keeps running ungraphed, and the reason is 
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
@@ -161,7 +163,8 @@ class Launcher:
         increment = self.driver.random_position() - before
         self.ungraphed_calls += 1
         try:
-            self.variants[key] = self._capture(specs, scalars, increment, dying)
+            with _no_collection():
+                self.variants[key] = self._capture(specs, scalars, increment, dying)
         except RefusedError as refusal:
             if refusal.reason.code == UNDER_WAY:  # the user's own capture: this call is in it, a later one is not
                 return outputs
@@ -256,6 +259,18 @@ class Launcher:
                     executable.destroy()
                 self.driver.discard(variant.captured.recording)
         self.variants.clear()
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without the garbage collector: the words of a graph set off walks through all that torch has compiled."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _dies_here(inputs: list[Any], position: int) -> bool:

@@ -13,6 +13,7 @@ from paramgraph_kit.backend import paramgraph
 from paramgraph_kit.backend.registry import compiled_graphs
 from paramgraph_kit.driver.sim import cuda_twin
 from paramgraph_kit.driver.sim.driver import SimDriver
+from paramgraph_kit.launch.launcher import Launcher
 from tests.integration.launch_bench import (
     DEVICE,
     DRIVER,
@@ -383,3 +384,27 @@ def test_a_refused_partition_says_so_once_however_often_it_is_called() -> None:
         launcher([moved(4)])
     assert codes(launcher) == ["host-output"]
     assert launcher.reasons[0].message == "output 1 is on cpu: its value would be frozen"
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_garbage_collector_rests_in_a_capture_and_is_then_as_before(enabled: bool) -> None:
+    # GIVEN a partition whose first call is captured, and one whose capture fails
+    seen = []
+
+    def run(inputs: list[Any]) -> tuple[torch.Tensor]:
+        if DRIVER.is_capturing():
+            seen.append(gc.isenabled())
+            if len(seen) > 2:
+                raise RuntimeError("no")
+        return (inputs[0] * 2,)
+
+    before = gc.isenabled()
+    (gc.enable if enabled else gc.disable)()
+    try:
+        for _ in range(2):
+            # WHEN called THEN nothing is collected meanwhile
+            Launcher(DRIVER, run, "test")([torch.ones(4).to(DRIVER.device)])
+            assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if before else gc.disable)()
+    assert seen == [False] * 3
