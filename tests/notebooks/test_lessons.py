@@ -17,6 +17,7 @@ import pytest
 from scripts import notebooks
 
 START = "00_start_here"
+LAUNCHES = "01_launch_overhead"
 FIRST = "01_broken_to_parameterized"
 FAILURES = "02_capture_failures"
 MEMORY = "03_memory_pools"
@@ -55,6 +56,15 @@ CASES = [
     Case(FIRST, "return fast", "return frozen(layer)", 7, "first: memory grows as it did"),
     Case(START, 'torch.compile(model, backend="paramgraph")', "model", 2, "start: nothing is compiled"),
     Case(START, "if y.max().item() > 3.0:", "if True:", 6, "start: nothing to diagnose"),
+    Case(LAUNCHES, 'torch.compile(model, backend="paramgraph")', "model", 1, "launches: no graph"),
+    Case(LAUNCHES, "begin = max(launched, done)", "begin = done", 2, "launches: the GPU waits for nobody"),
+    Case(
+        LAUNCHES,
+        'modes["no graphs"], modes["paramgraph"]',
+        'modes["no graphs"], modes["no graphs"]',
+        4,
+        "launches: without",
+    ),
     Case(FAILURES, "h[h > 0].sum()", "h.relu().sum()", 2, "failures: the size is known"),
     Case(FAILURES, "torch.where(h > 0, h, 0.0)", "h", 2, "failures: the fix gives other numbers"),
     Case(
