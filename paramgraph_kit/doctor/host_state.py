@@ -8,6 +8,7 @@ import sys
 import types
 from collections import deque
 from dataclasses import dataclass
+from operator import is_
 from typing import Any
 
 import torch
@@ -257,9 +258,15 @@ def _same(a: Any, b: Any) -> bool:
     if isinstance(a, (int, float, complex, str, bytes)):
         return bool(a == b) or (a != a and b != b)  # nan is itself
     if isinstance(a, dict):
-        return len(a) == len(b) and all(key in b and _same_part(value, b[key]) for key, value in a.items())
+        if len(a) != len(b):
+            return False
+        if all(map(is_, a, b)) and all(map(is_, a.values(), b.values())):
+            return True  # nearly always, and at the speed of C
+        return all(key in b and _same_part(value, b[key]) for key, value in a.items())
     if isinstance(a, (list, tuple, deque)):
-        return len(a) == len(b) and all(_same_part(x, y) for x, y in zip(a, b, strict=True))
+        if len(a) != len(b):
+            return False
+        return all(map(is_, a, b)) or all(_same_part(x, y) for x, y in zip(a, b, strict=True))
     if isinstance(a, set):
         return bool(a == b)
     return False

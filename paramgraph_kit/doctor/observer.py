@@ -36,7 +36,7 @@ class Step:
     @property
     def key(self) -> tuple[Any, ...]:
         """What has to be equal for two operations to be the same one."""
-        return (self.name, *((id(code), at) for code, at in self.place.stack))
+        return (self.name, self.place.ids)
 
 
 class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped

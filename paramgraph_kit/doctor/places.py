@@ -23,6 +23,7 @@ class Place:
 
     stack: tuple[Spot, ...]
     files: tuple[str, ...] = ()
+    ids: tuple[int, ...] = ()  # the same as the stack, quick to compare
 
     @property
     def user(self) -> Spot | None:
@@ -114,6 +115,7 @@ class Places:
     def of(self, frame: FrameType | None) -> Place:
         """What runs at a frame of the thread."""
         stack: list[Spot] = []
+        ids: list[int] = []
         files: list[str] = []
         own = False
         while frame is not None and frame.f_code is not self.bottom:
@@ -124,10 +126,11 @@ class Places:
                     files.append(code.co_filename.replace("\\", "/"))
             else:
                 stack.append((code, frame.f_lasti))
+                ids += (id(code), frame.f_lasti)
                 own = own or kind == "own"
             frame = frame.f_back
         stack.reverse()
-        return Place(tuple(stack), tuple(files))
+        return Place(tuple(stack), tuple(files), tuple(ids))
 
 
 def outside() -> Frame | None:
