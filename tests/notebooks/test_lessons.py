@@ -65,6 +65,7 @@ CASES = [
         4,
         "launches: without",
     ),
+    Case(LAUNCHES, "pgk.parameterize(chain)", "pgk.parameterize(lambda x: x * 1.01)", 6, "launches: another chain"),
     Case(FAILURES, "h[h > 0].sum()", "h.relu().sum()", 2, "failures: the size is known"),
     Case(FAILURES, "torch.where(h > 0, h, 0.0)", "h", 2, "failures: the fix gives other numbers"),
     Case(
@@ -172,6 +173,7 @@ class Ran:
 def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
     """Every case's copy under nbval, side by side; imports are done once for all, and each copy gets a fork."""
     folder = tmp_path_factory.mktemp("broken")
+    (folder / "results").symlink_to(notebooks.ROOT / "results")  # a lesson reads what was measured
     paths = {case.what: broken(case, folder / f"{n:02d}.ipynb") for n, case in enumerate(wanted(request))}
     batches = [batch for first in range(AT_ONCE) if (batch := list(paths.values())[first::AT_ONCE])]
     cells = folder / "cells"  # of all: each line is written at once
