@@ -22,6 +22,7 @@ from torch.nn import functional as F
 
 from paramgraph_kit.doctor.failure_class import CATEGORIES
 from paramgraph_kit.driver.select import device, twin
+from tests.integration.own_cases import OWN, UNKNOWABLE, recorded
 
 PAGE = Path(__file__).parents[2] / "docs" / "simulator.md"
 CASES: dict[str, dict[str, Any]] = json.loads(
@@ -125,13 +126,16 @@ def category(name: str) -> str:
 
 def verdict(name: str, cuda: Any) -> str:
     """SAME, UNKNOWN or DIFFERS."""
-    if name in LEFT_OUT:
-        return UNKNOWN
+    return UNKNOWN if name in LEFT_OUT else outcome_of(CASES[name], cuda)
+
+
+def outcome_of(case: dict[str, Any], cuda: Any) -> str:
+    """SAME or DIFFERS."""
     try:
-        seen, recorded = seen_and_recorded(CASES[name], cuda)
+        seen, then = seen_and_recorded(case, cuda)
     finally:
         cuda.recover()
-    return SAME if seen == recorded else DIFFERS
+    return SAME if seen == then else DIFFERS
 
 
 def page(cuda: Any) -> str:
@@ -145,9 +149,15 @@ def page(cuda: Any) -> str:
         table.append(f"| {row} | {sum(numbers)} | {' | '.join(map(str, numbers))} |")
     totals = [sum(found[row, column] for row in rows) for column in columns]
     table.append(f"| **all** | **{sum(totals)}** | {' | '.join(f'**{n}**' for n in totals)} |")
+    ours = Counter(outcome_of(case, cuda) for case in recorded().values())
+    ours[UNKNOWN] = len(OWN) - sum(ours.values())
+    own = f"| our own programs | {len(OWN)} | {' | '.join(str(ours[column]) for column in columns)} |"
     unknown = [f"| `{name}` | {category(name)} | {LEFT_OUT[name]} |" for name in sorted(LEFT_OUT)]
+    unknown += [f"| `{name}` | our own | {why} |" for name, why in sorted(UNKNOWABLE.items())]
     return TEXT.format(
-        table="\n".join(table), unknown="\n".join(["| case | category | why |", "|---|---|---|", *unknown])
+        table="\n".join(table),
+        own="\n".join([*table[:2], own]),
+        unknown="\n".join(["| case | category | why |", "|---|---|---|", *unknown]),
     )
 
 
@@ -167,6 +177,11 @@ behind the point are not compared: they are random in these programs. *Declared 
 not claim to know.
 
 {table}
+
+What those do not cover is in programs of our own, recorded on the same H200 by `scripts/record_cases.py` in the file
+`tests/data/h200_own_cases.json`:
+
+{own}
 
 ## Declared unknown
 

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from paramgraph_kit.driver.select import device, twin
 from tests.integration.h200_cases import CASES, LEFT_OUT, PAGE, on_simulator, page, seen_and_recorded
+from tests.integration.own_cases import OWN, UNKNOWABLE
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
 
@@ -41,6 +42,8 @@ def test_the_page_about_the_simulator_is_up_to_date(cuda: Any) -> None:
     assert (cases, differs) == (len(CASES), 0)
     assert same + unknown == cases
     assert unknown <= 15
+    own = next(line for line in fresh.splitlines() if line.startswith("| our own"))
+    assert [int(cell) for cell in own.split("|")[2:-1]] == [len(OWN), len(OWN) - len(UNKNOWABLE), len(UNKNOWABLE), 0]
 
 
 WAITS = {k: c["h200"].get("sync_debug_warnings") for k, c in CASES.items() if k not in LEFT_OUT and "program" not in c}
