@@ -67,8 +67,7 @@ class Probation:
         """One call, with a right result in any case."""
         if self._first or (self._always and not self._times):
             self._first = False
-            if not _share_memory(inputs):
-                return self._verified(inputs)
+            return self._verified(inputs)
         return self._timed(inputs, self._times) if self._times else self._launch(inputs)
 
     def _timed(self, inputs: list[Any], times: dict[bool, list[float]]) -> Any:
@@ -89,7 +88,9 @@ class Probation:
     @torch.no_grad()
     def _verified(self, inputs: list[Any]) -> Any:
         """Launch, and compare results and written inputs with those of the ungraphed code, bit for bit."""
-        given, before = list(inputs), [self._copy(x) for x in inputs]
+        given, before = list(inputs), self._copies(inputs)
+        if before is None:
+            return self._launch(inputs)
         state = self._driver.random_state()
         plain, expected = self._plainly(before, state)
         self._driver.set_random_state(state)
@@ -118,18 +119,46 @@ class Probation:
     def _plainly(self, before: Sequence[Any], state: Any) -> tuple[list[Any], Any]:
         """Copies of what was given after the ungraphed code has run on them, and what it returned."""
         self._driver.set_random_state(state)
-        given = [self._copy(x) for x in before]
+        given = self._copies(before) or []
         return given, self._run(list(given))
 
-    def _copy(self, x: Any) -> Any:
-        """A copy with the same strides and the same alignment."""
-        if not isinstance(x, torch.Tensor) or x.numel() == 0:
-            return x
-        span = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
-        shift = self._driver.address_of(x) % 512 // x.element_size()
-        memory = torch.empty(shift + span, dtype=x.dtype, device=x.device)
-        memory[shift:].copy_(x.detach().as_strided((span,), (1,)))
-        return memory.as_strided(x.shape, x.stride(), shift)
+    def _copies(self, inputs: Sequence[Any]) -> list[Any] | None:
+        """Copies with the same strides and alignments; tensors that have memory in common have it in their copies.
+
+        None where that memory belongs to several storages, of which no copy can be made.
+        """
+        copies = list(inputs)
+        spans = []
+        for k, x in enumerate(inputs):
+            if isinstance(x, torch.Tensor) and x.numel():
+                at = self._driver.address_of(x)
+                spans.append((at, at + _span(x) * x.element_size(), k))
+        while spans := sorted(spans):
+            start, end, _ = spans[0]
+            together = []
+            while spans and spans[0][0] < end:
+                end = max(end, spans[0][1])
+                together.append(spans.pop(0))
+            storage = inputs[together[0][2]].untyped_storage()
+            offset = start - storage.data_ptr()
+            if offset < 0 or offset + end - start > storage.nbytes():
+                return None
+            memory = torch.empty(start % 512 + end - start, dtype=torch.uint8, device=self._driver.device)[
+                start % 512 :
+            ]
+            memory.copy_(
+                torch.empty(0, dtype=torch.uint8, device=memory.device).set_(storage, offset, (end - start,), (1,))
+            )
+            for at, until, k in together:
+                x = inputs[k]
+                flat = memory[at - start : until - start].view(x.dtype)
+                copies[k] = flat.as_strided(x.shape, x.stride(), flat.storage_offset())
+        return copies
+
+
+def _span(x: torch.Tensor) -> int:
+    """Elements from the first to the last."""
+    return 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
 
 
 def _differing(found: Sequence[Any], given: Sequence[Any], expected: Sequence[Any], plain: Sequence[Any]) -> set[str]:
@@ -143,9 +172,3 @@ def _same(a: Any, b: Any) -> bool:
     if (a.shape, a.dtype, a.device) != (b.shape, b.dtype, b.device):
         return False
     return a.numel() == 0 or torch.equal(*(t.detach().contiguous().reshape(-1).view(torch.uint8) for t in (a, b)))
-
-
-def _share_memory(inputs: Sequence[Any]) -> bool:
-    """Whether two inputs lie on one storage: a write to one is seen in the other, and copies lie apart."""
-    storages = [x.untyped_storage().data_ptr() for x in inputs if isinstance(x, torch.Tensor) and x.numel()]
-    return len(set(storages)) < len(storages)

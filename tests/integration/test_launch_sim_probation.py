@@ -112,18 +112,51 @@ def test_where_the_ungraphed_code_differs_from_itself_nothing_is_said(monkeypatc
     assert (len(runs), codes(launcher), variant.probation.verified) == (2, [], 0)
 
 
-def test_inputs_that_share_memory_are_launched_and_not_compared() -> None:
-    # GIVEN two views of one tensor WHEN launched with verify THEN the result is right and nothing is claimed
-    launcher = launcher_of(_sum, options=Options(verify="always"))
-    for seed in range(3):
-        x = moved(4, 6, seed=seed)
-        (found,) = launcher([x, x.t()])
-        assert torch.equal(host(found), host(x).sum() + host(x).t().sum())
+def test_inputs_that_share_memory_share_it_in_the_comparison() -> None:
+    # GIVEN inputs on one storage, alike, overlapping or side by side, one of which is written
+    launcher = launcher_of(_write_and_sum, options=Options(verify="always"))
+    for seed in range(6):
+        x = moved(8, 64, seed=seed)
+        expected = host(x).clone()
+        pairs = [[(t[:4], t[:4]), (t[:4], t[2:6]), (t[:4], t[4:])][seed % 3] for t in (x, expected)]
+        # WHEN launched THEN the result is right, and so is what was written
+        (found,) = launcher(list(pairs[0]))
+        assert torch.equal(host(found), _write_and_sum(*pairs[1])[0])
+        assert torch.equal(host(x), expected)
+    # AND each launch was compared
     (variant,) = variants(launcher)
-    assert (launches(launcher), variant.probation.verified) == (2, 0)
+    assert (launches(launcher), variant.probation.verified, codes(launcher)) == (5, 5, [])
 
 
-def _sum(x: Tensor, y: Tensor) -> tuple[Tensor]:
+def test_memory_of_two_storages_is_launched_and_not_compared() -> None:
+    # GIVEN two storages that overlap, as no allocator makes them
+    launcher = launcher_of(_write_and_sum, options=Options(verify="always"))
+    arguments = [moved(4, 8), moved(4, 8)]
+    launcher(arguments)
+    (variant,) = variants(launcher)
+    near = variant.probation._driver.address_of
+    variant.probation._driver = Overlapping(variant.probation._driver, near)  # type: ignore[assignment]
+    # WHEN launched THEN nothing is claimed
+    launcher([moved(4, 8), moved(4, 8)])
+    assert (launches(launcher), variant.probation.verified) == (1, 0)
+
+
+class Overlapping:
+    """A driver whose addresses are all the same one."""
+
+    def __init__(self, driver: Any, address_of: Any) -> None:
+        self._driver, self._addresses, self._address_of = driver, list[int](), address_of
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
+
+    def address_of(self, x: Tensor) -> int:
+        self._addresses.append(self._address_of(x))
+        return self._addresses[0] + 16 * (len(self._addresses) - 1)
+
+
+def _write_and_sum(x: Tensor, y: Tensor) -> tuple[Tensor]:
+    x.mul_(2)
     return (x.sum() + y.sum(),)
 
 
