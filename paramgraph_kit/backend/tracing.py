@@ -11,6 +11,7 @@ from paramgraph_kit.capture.pair import Kind
 from paramgraph_kit.driver.lines import frame_at
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.launch.launcher import Launcher, Variant
+from paramgraph_kit.partition.frames import frame_behind
 from paramgraph_kit.trace.model import Allocation, Capture, Node, NodeKind, Partition, Reason, Role, Trace
 
 NOT_CALLED = Reason("not-called", "not called yet: the first call captures it")
@@ -96,7 +97,8 @@ def capture_of(variant: Variant, number: int, partition: int) -> Capture:
                 lanes[index],
                 len(raw.parameters),
                 words,
-                lowered_from=raw.lowered_from,
+                frame_behind(raw.origin),
+                raw.lowered_from,
             )
             for index, (raw, words) in enumerate(zip(nodes, variant.captured.words, strict=True))
         ),

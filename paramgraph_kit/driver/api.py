@@ -30,6 +30,7 @@ class RawNode:
     position: int = 0  # when it was recorded; deps are an order, this is a time
     lowered_from: NodeKind | None = None
     layout: tuple[tuple[int, int], ...] = ()  # (offset, size) of each parameter in the buffer, where it is known
+    origin: tuple[str, int] | None = None  # the line of generated code that recorded it, where that is known
     handle: Any = None  # the driver's own
 
 

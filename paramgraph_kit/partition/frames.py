@@ -7,6 +7,7 @@ import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 import torch.fx
@@ -40,6 +41,27 @@ def user_frame(stack_trace: str) -> Frame | None:
         text = lines[number + 1].strip() if number + 1 < len(lines) else ""
         found = Frame(_display(match[1]), int(match[2]), match[3].strip(), "" if _LOCATION.search(text) else text)
     return found
+
+
+class _Lines(dict[int, Frame]):
+    """The user's line behind each line of a module's generated code; a plain dict cannot be held weakly."""
+
+
+_generated: WeakValueDictionary[str, _Lines] = WeakValueDictionary()  # by the generated code's file name
+
+
+def note_lines(module: torch.fx.GraphModule) -> None:
+    """Remember, for as long as a module lives, which line of the user's each line of its code stands for."""
+    frames = {node.name: frame for node in module.graph.nodes if (frame := frame_of(node)) is not None}
+    named = ((number, line.split(" = ")[0].strip()) for number, line in enumerate(module.code.splitlines(), 1))
+    lines = _Lines((number, frames[name]) for number, name in named if name in frames)
+    _generated[module.forward.__code__.co_filename] = lines
+    module.__dict__["_user_lines"] = lines
+
+
+def frame_behind(origin: tuple[str, int] | None) -> Frame | None:
+    """The user's line behind a line of generated code, as (file, line)."""
+    return _generated.get(origin[0], _Lines()).get(origin[1]) if origin is not None else None
 
 
 def _is_library(file: str) -> bool:

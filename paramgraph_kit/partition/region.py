@@ -10,7 +10,7 @@ import torch
 import torch.fx
 from torch.fx.graph import CodeGen
 
-from paramgraph_kit.partition.frames import frame_of
+from paramgraph_kit.partition.frames import frame_of, note_lines
 from paramgraph_kit.partition.nodes import (
     Kind,
     is_random,
@@ -79,6 +79,7 @@ def build_region(
     graph.output(tuple(own[node] for node in outputs))
     graph.set_codegen(_Boxed())
     built = torch.fx.GraphModule(module, graph, class_name=f"Region{index}")
+    note_lines(built)
 
     inner = [n for n in graph.nodes if n.op == "call_function"]
     touched = {key for node in kernels for target in written(node) for key in storage_keys(target)}

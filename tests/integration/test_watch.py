@@ -238,3 +238,25 @@ def test_a_recorded_trace_survives_a_file_and_is_shown(tmp_path: Path) -> None:
     text = pgk.explore(loaded).text()
     assert "capture 0: 2 nodes, 1 edge" in text
     assert "(loaded from a recording)" in text
+
+
+def test_each_node_of_a_compiled_graph_names_the_users_line() -> None:
+    # GIVEN a function in which each line launches one kernel
+    def lines(x: Tensor) -> Tensor:
+        y = x * 2
+        z = torch.relu(y)
+        return z.sum()
+
+    fast = pgk.compile(lines)
+    x = inputs().requires_grad_()
+    # WHEN it is captured, forward and backward
+    with pgk.watch() as trace:
+        for _ in range(2):
+            fast(x).backward()
+    # THEN each node of the forward has its line, and those of the backward the line that they are the gradient of
+    forward, backward = [[node.frame for node in capture.nodes] for capture in trace.captures]
+    assert [frame.text for frame in forward if frame] == ["y = x * 2", "z = torch.relu(y)", "return z.sum()"]
+    assert len(forward) == 3
+    assert {frame.text for frame in backward if frame} <= {"y = x * 2", "z = torch.relu(y)", "return z.sum()"}
+    assert any(backward)
+    assert all(frame.file == __file__ and frame.function == "lines" for frame in forward if frame)

@@ -88,7 +88,8 @@ def refuse_node(node: SimNode) -> None:
 
 
 def _raw(node: SimNode, position: int) -> RawNode:
-    return RawNode(node.kind, node.name, bytes(node.parameters), node.deps, position=position, handle=node)
+    parameters = bytes(node.parameters)
+    return RawNode(node.kind, node.name, parameters, node.deps, position=position, handle=node, origin=node.origin)
 
 
 class SimDriver:

@@ -37,6 +37,7 @@ class SimNode:
         "kind",
         "layouts",
         "name",
+        "origin",
         "parameters",
         "random_delta",
         "work",
@@ -68,6 +69,7 @@ class SimNode:
         self.work = work
         self.deps = deps
         self.random_delta = random_delta
+        self.origin: tuple[str, int] | None = None  # the line of generated code that recorded it
         self._pointers: tuple[int, ...] | None = None
         self._views: list[torch.Tensor] = []
         self._epoch = -1
@@ -75,7 +77,7 @@ class SimNode:
     def copy(self) -> SimNode:
         """The same node with a parameter buffer of its own, to be patched."""
         twin = object.__new__(SimNode)
-        for name in ("kind", "name", "layouts", "work", "deps", "random_delta"):
+        for name in ("kind", "name", "layouts", "work", "deps", "random_delta", "origin"):
             setattr(twin, name, getattr(self, name))
         twin.parameters = bytearray(self.parameters)
         twin._pointers, twin._views, twin._epoch = None, [], -1

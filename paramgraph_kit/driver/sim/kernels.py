@@ -8,7 +8,9 @@ been launched becomes a node. Both go through the same ``Work``, so eager and re
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 import torch
@@ -47,9 +49,21 @@ def record(
         kind, name, pointers, layouts, scalars, work, stream.tail, random_delta=delta,
         random_state=machine().random_state,
     )  # fmt: skip
+    if capture.phantom is not None:
+        node.origin = generated_line()
     capture.scalar_fill = None
     stream.tail = (len(capture.nodes),)
     capture.nodes.append(node)
+
+
+def generated_line() -> tuple[str, int] | None:
+    """(file, line) of the code that torch has generated from a graph and that runs now, or None."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<eval_with_key>"):
+            return frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
+    return None
 
 
 Spec = tuple[tuple[int, ...], tuple[str, ...]]  # per argument its length if it is a list, else -1; keyword names
