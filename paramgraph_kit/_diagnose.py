@@ -133,7 +133,8 @@ def _from_exception(error: BaseException) -> Diagnosis:
 
 
 def _is_compiled(what: Any) -> bool:
-    return hasattr(what, "_torchdynamo_orig_callable") or type(what).__name__ == "OptimizedModule"
+    kinds = ("OptimizedModule", "Parameterized")
+    return hasattr(what, "_torchdynamo_orig_callable") or type(what).__name__ in kinds
 
 
 def _from_compiled(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Diagnosis:

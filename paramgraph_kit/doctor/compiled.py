@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from paramgraph_kit.doctor.evidence import Evidence, cuda_code_in
 from paramgraph_kit.doctor.explain import explain
+from paramgraph_kit.doctor.operations import calls_of
 from paramgraph_kit.doctor.rule import fix
+from paramgraph_kit.doctor.rules import diagnose
 from paramgraph_kit.trace.model import Failure, Frame, Reason
 
 MOST_NAMES = 3  # of operations in one failure
@@ -78,16 +81,92 @@ _KNOWN: dict[str, tuple[str, str]] = {
         "A value on the CPU is computed once, at capture.",
         fix("return y, torch.tensor(n)", "return it from outside the compiled function"),
     ),
+    "opaque-node": (
+        "A graph in the graph, a branch, host code or an event: nobody outside can give such a node new addresses.",
+        fix("the operation named above", "tag it cudagraph_unsafe, so that it runs between two graphs"),
+    ),
+    "changing-scalar": (
+        "A Python number is written into the kernels at capture, and this one keeps changing.",
+        fix("f(x, step)", "f(x, step) with step a tensor on the GPU"),
+    ),
+    "data-dependent": (
+        "The CPU needs a number that only the GPU knows, so the function cannot be traced and runs as it is.",
+        fix("x * x.sum().item()", "x * x.sum(); diagnose(fn, *args) names the line"),
+    ),
+    "hidden-tensor": (
+        "It comes from a variable around the function, where nobody can exchange it.",
+        fix("f(x) reads a tensor of the module above", "f(x, that_tensor); or make it a buffer"),
+    ),
+    "not-traceable": (
+        "The function does something that torch cannot follow, so it runs as it is.",
+        fix("the call named above", "take it out of the function; diagnose(fn, *args) shows more"),
+    ),
+    "random-backward": (
+        "Random numbers of a backward pass cannot be drawn again as eager does.",
+        fix("torch.rand in a backward or a hook", "draw them in the forward and keep them"),
+    ),
+    "side-effect": (
+        "An attribute is assigned while the function runs, and a launch repeats only what the GPU did.",
+        fix("self.state = y", "self.state.copy_(y), with self.state a buffer"),
+    ),
+    "foreign-input": (
+        "It lies on another device than the rest, so the kernels cannot be given its address.",
+        fix("f(x.cpu())", "move it to the GPU before the call"),
+    ),
+    "sparse-input": (
+        "It has no single address that kernels read.",
+        fix("f(x.to_sparse())", "dense tensors; or keep sparse work outside of the compiled part"),
+    ),
+    "retyped-output": (
+        "Outputs are made anew at each launch, and this kind of tensor cannot be.",
+        fix("return y.to_sparse()", "return y, and convert it outside"),
+    ),
+    "unknown-output": (
+        "Outputs are made anew at each launch, and this kind of tensor cannot be.",
+        fix("return a tensor of a class of your own", "return plain tensors"),
+    ),
+    "unknown-argument": (
+        "Only plain tensors, numbers and containers of them can be traced.",
+        fix("f(an_object)", "f(an_object.tensor)"),
+    ),
+    "unowned-address": (
+        "A kernel reads memory that is no input and no constant, so nobody knows what lies there at the next launch.",
+        fix("an address that a custom kernel keeps", "pass the tensor as an input"),
+    ),
+    "stale-address": (
+        "An address of an earlier capture has stayed in the kernels' parameters.",
+        fix("the operation named above", "compile around it with torch.compiler.disable, and report it"),
+    ),
+    "unbacked-size": (
+        f"The size of a tensor is known only on the GPU. {_SPLIT}",
+        fix("y = x[mask]", "y = torch.where(mask, x, 0)"),
+    ),
+    "no-metadata": (
+        f"torch recorded neither shape nor device for it. {_SPLIT}",
+        fix("the operation named above", "a custom operation needs register_fake"),
+    ),
+    "phantom-exhausted": (
+        "One call allocates more than the address space set aside for captures.",
+        fix("one large compiled function", "compile its parts one by one"),
+    ),
+    "wrong-result": (
+        "A launch gave other bits than the ungraphed code, whose result was returned.",
+        fix("options={'verify': ...}", "report it; until then select='never'"),
+    ),
+    "too-many-traces": (
+        "Each shape, number and mode needs a trace of its own, and there have been too many.",
+        fix("f(x, n) with many n", "fewer kinds of arguments; numbers as tensors"),
+    ),
     "too-many-variants": (
         "Each shape needs a graph of its own, and there have been too many.",
         fix("x of any length", "pad to a few lengths; torch._dynamo.mark_dynamic"),
     ),
 }
-_ANY = (
+ANY = (
     "It is safer to run this without a graph than to guess.",
     fix("the operation named above", "look at report(model) for the partition that it is in"),
 )
-NO_PROBLEM = ("not-called", "no-kernels", "not-selected")
+NO_PROBLEM = ("not-called", "no-kernels", "not-selected", "slower-as-graph")
 
 
 def failures_of(reasons: Iterable[Reason]) -> list[Failure]:
@@ -113,9 +192,24 @@ def _failure(group: list[Reason]) -> Failure:
     reason = group[0]
     if reason.code == "inductor-skip" and (told := explain(RuntimeError(reason.message))).code != "unknown":
         return told  # Inductor's words for why, at the line that they quote
-    cause, what_to_do = _KNOWN.get(reason.code, _ANY)
+    if reason.code == "capture-failed" and (refused := _refused(reason)) is not None:
+        return refused
+    cause, what_to_do = _KNOWN.get(reason.code, ANY)
     title = reason.message[:1].upper() + reason.message[1:]
     names = list(dict.fromkeys(each.operation for each in group if each.operation))
     listed = ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if names[MOST_NAMES:] else "")
     said = f"{listed} {'is' if len(names) == 1 else 'are'} in no graph" if names else ""
     return Failure(reason.code, title, said, reason.frame, cause, what_to_do)
+
+
+def _refused(reason: Reason) -> Failure | None:
+    """What a capture of ours ran into, in the words of the rule for it."""
+    text = reason.frame.text if reason.frame else ""
+    evidence = Evidence("RuntimeError", reason.message, cuda_code_in(reason.message), reason.frame, calls_of(text))
+    rule = diagnose(evidence) or diagnose(evidence, vague=True)
+    if rule is None:
+        return None
+    _, tag = _KNOWN["capture-failed"]
+    what_to_do = fix(text or "a custom operation that waits", tag.splitlines()[1].removeprefix("after").strip())
+    said = f"{reason.message}; the partition runs without a graph"
+    return Failure(reason.code, rule.title, said, reason.frame, rule.cause, what_to_do)

@@ -134,7 +134,11 @@ def cuda_code(exception: BaseException) -> int | None:
     code = getattr(exception, "error_code", None)
     if isinstance(code, int) and not isinstance(code, bool):
         return code
-    message = text_of(exception)
+    return cuda_code_in(text_of(exception))
+
+
+def cuda_code_in(message: str) -> int | None:
+    """The error code that torch's words for one stand for."""
     if "CUDA error" not in message and "Triton Error" not in message:
         return None
     return next((number for text, number in CODE_OF_TEXT.items() if text in message), None)

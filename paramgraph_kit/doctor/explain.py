@@ -7,6 +7,7 @@ from dataclasses import replace
 from paramgraph_kit.doctor.evidence import Evidence, chain, first_line, gather
 from paramgraph_kit.doctor.rule import Rule
 from paramgraph_kit.doctor.rules import diagnose
+from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Failure
 
 MOST_IN_CHAIN = 4
@@ -32,6 +33,8 @@ def explain(exception: BaseException) -> Failure:
         'KeyError was raised, and it is none that CUDA graphs are known for'
     """
     known = getattr(exception, "failure", None)
+    if (refused := _refused(exception)) is not None:
+        return refused
     evidence = _with_lines([gather(item) for item in chain(exception)])
     if isinstance(known, Failure):  # a capture of ours has explained it already
         # It did so inside its ``with``: where only the end of the capture fails, that line is known only out here.
@@ -45,6 +48,14 @@ def explain(exception: BaseException) -> Failure:
         if rule := diagnose(item, vague=True):
             return _failure(item, rule, evidence)
     return _unknown(evidence)
+
+
+def _refused(exception: BaseException) -> Failure | None:
+    """The failure behind an error of our own launcher, which carries its reason."""
+    from paramgraph_kit.doctor.compiled import failures_of  # it explains with this module
+
+    reasons = (item.reason for item in chain(exception) if isinstance(item, RefusedError))
+    return next((failure for reason in reasons for failure in failures_of([reason])), None)
 
 
 def _with_lines(evidence: list[Evidence]) -> list[Evidence]:

@@ -41,9 +41,9 @@ def operations_at(code: CodeType, instruction_at: int, names: Names, line: str) 
     # The position of "if x.any():" is that of the call; only the instruction tells that the bool failed.
     instruction = dis.opname[code.co_code[instruction_at]]
     if any(name in instruction for name in ("_IF_", "TO_BOOL", "UNARY_NOT", "CONTAINS_OP")):
-        return ("bool", *_calls(line)), True
+        return ("bool", *calls_of(line)), True
     if instruction.startswith("FORMAT_"):
-        return ("format", *_calls(line)), True
+        return ("format", *calls_of(line)), True
     positions = next(islice(code.co_positions(), instruction_at // 2, None), (None,) * 4)
     start, end, left, right = positions
     if start is not None and end is not None and left is not None and right is not None:
@@ -54,8 +54,8 @@ def operations_at(code: CodeType, instruction_at: int, names: Names, line: str) 
         after = lines[-1].encode()[right:].decode(errors="ignore")
         operation = operation_of(b"".join(raw).decode(errors="ignore"), after, names)
         if operation:
-            return (operation, *(name for name in _calls(line) if name != operation)), True
-    return tuple(_calls(line)), False
+            return (operation, *(name for name in calls_of(line) if name != operation)), True
+    return calls_of(line), False
 
 
 def operation_of(expression: str, after: str = "", names: Names = NO_NAMES) -> str:
@@ -210,6 +210,6 @@ def _of_torch(function: BuiltinFunctionType) -> bool:
     return str(module).startswith("torch") or _is_tensor(owner)
 
 
-def _calls(line: str) -> list[str]:
+def calls_of(line: str) -> tuple[str, ...]:
     """Every name that is called on a line, last first: in a chain of calls the last is the likeliest."""
-    return list(dict.fromkeys(reversed(re.findall(r"(\w+)\s*\(", line))))
+    return tuple(dict.fromkeys(reversed(re.findall(r"(\w+)\s*\(", line))))

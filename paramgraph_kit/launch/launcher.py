@@ -19,6 +19,7 @@ import torch
 
 from paramgraph_kit.capture.pair import Captured, InputSpec, alignment_of, capture_pair, describe
 from paramgraph_kit.driver.api import Driver, Executable
+from paramgraph_kit.driver.lines import line_behind
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.generate import State, launch_function
 from paramgraph_kit.launch.plan import Plan, make_plan
@@ -172,8 +173,8 @@ class Launcher:
             self._refuse(refusal.reason)
         except Exception as error:  # whatever capture ran into, this call has its result: say why and go on
             self.variants[key] = None
-            text = str(error).splitlines()[0] if str(error) else type(error).__name__
-            self._refuse(Reason("capture-failed", text))
+            text, frame = line_behind(error)
+            self._refuse(Reason("capture-failed", text, frame))
         seen.append(scalars)
         return outputs
 

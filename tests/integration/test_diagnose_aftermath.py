@@ -220,3 +220,56 @@ def test_from_a_model_compiled_by_somebody_else_a_copy_is_looked_at() -> None:
     assert {f.frame.text for f in found if f.frame} == {"y: torch.Tensor = x + torch.arange(4.0).to(x.device)"}
     assert model.seen.item() == 0
     torch._dynamo.reset()
+
+
+def test_an_error_of_our_own_launcher_is_told_at_its_line() -> None:
+    # GIVEN a model with a place that no graph may hold, compiled so that this is an error
+    def model(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        return y + torch.arange(4.0).to(x.device)
+
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="runs on cpu") as caught:
+        pgk.compile(model, strict=True)(torch.ones(4, device=DEVICE))
+    # WHEN the error is diagnosed THEN it is the same as from the model, with the line and a fix
+    found = pgk.diagnose(caught.value)
+    assert found.codes == ("cpu-op",)
+    assert found.failure.frame is not None
+    assert found.failure.frame.text == "return y + torch.arange(4.0).to(x.device)"
+    assert found.failure.fix.startswith("before")
+    torch._dynamo.reset()
+
+
+def test_what_a_capture_of_ours_ran_into_is_told_at_your_line() -> None:
+    # GIVEN a custom operation that waits, which no compiler can see
+    @torch.library.custom_op("paramgraph_test::waits", mutates_args=())
+    def waits(x: torch.Tensor) -> torch.Tensor:
+        return x * x.sum().item()
+
+    @waits.register_fake
+    def _(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(x)
+
+    torch._dynamo.reset()
+    compiled = pgk.compile(lambda x: waits(x + 1) * 2)
+    x = torch.ones(4, device=DEVICE)
+    # WHEN it has been called THEN the result is right, and the diagnosis names the line inside the operation
+    assert compiled(x).tolist() == [32.0] * 4
+    (failure,) = pgk.diagnose(compiled)
+    assert (failure.code, failure.title) == ("capture-failed", "A value was read back to the CPU")
+    assert failure.frame is not None
+    assert failure.frame.text == "return x * x.sum().item()"
+    assert "cudagraph_unsafe" in failure.fix
+    assert len(failure_text(failure).splitlines()) <= 12
+    torch._dynamo.reset()
+
+
+def test_a_parameterized_function_is_told_of_like_a_compiled_one() -> None:
+    # GIVEN a function that cannot be traced, and so runs as it is
+    x = torch.ones(4, device=DEVICE)
+    step = pgk.parameterize(lambda x: x * x.sum().item(), x)
+    step(x)
+    # WHEN diagnosed THEN the reason is told, and how to get the line
+    (failure,) = pgk.diagnose(step)
+    assert failure.code == "data-dependent"
+    assert "diagnose(fn, *args) names the line" in failure.fix

@@ -177,7 +177,7 @@ def test_a_graph_that_cannot_be_instantiated_is_given_back() -> None:
     # WHEN it is called THEN both recordings are given back, and the reason is the error's first line
     assert_same(launcher([x]), hungry(x))
     assert len(broken.discarded) == 2
-    assert [r.label() for r in launcher.reasons] == ["no room for the graph"]
+    assert [r.message for r in launcher.reasons] == ["no room for the graph"]
 
 
 def test_captures_that_differ_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from torch._inductor import cudagraph_utils
 
 import paramgraph_kit as pgk
 from paramgraph_kit.doctor import explain, failure_text
-from paramgraph_kit.doctor.compiled import each_once, failures_of
+from paramgraph_kit.doctor.compiled import ANY, NO_PROBLEM, each_once, failures_of
 from paramgraph_kit.doctor.evidence import is_library
 from paramgraph_kit.doctor.trees import copied, failures_said, listening, options_of, original_of, uses_trees
 from paramgraph_kit.trace.model import Frame, Reason
@@ -204,3 +205,18 @@ def test_what_inductor_gave_up_for_is_told_once_at_its_line(tmp_path: Path) -> N
     # AND what no rule knows is still said
     unknown = Reason("inductor-skip", "Inductor gave up graphs for all of inference 0: a new thing")
     assert [f.code for f in each_once(failures_of([ours, unknown, unknown]))] == ["control-flow", "inductor-skip"]
+
+
+def test_every_reason_of_the_report_has_a_cause_and_a_fix() -> None:
+    # GIVEN the table of reasons in the launcher's page
+    page = (Path(__file__).parents[2] / "docs" / "launcher.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    codes = [code for row in rows for code in re.findall(r"`([a-z]+-[a-z-]+)`", row)]
+    assert len(codes) > 30
+    # WHEN each becomes a failure THEN it is one that the doctor knows, in two lines of fix, or no problem
+    for code in codes:
+        found = failures_of([Reason(code, "what happened", LINE, "aten.mul")])
+        assert code in NO_PROBLEM or found[0].cause != ANY[0], code
+        for failure in found:
+            assert [line.split()[0] for line in failure.fix.splitlines()] == ["before", "after"], code
+            assert len(failure_text(failure).splitlines()) <= 12, code
