@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 
 from paramgraph_kit.doctor import explain
-from paramgraph_kit.driver.select import driver
+from paramgraph_kit.driver.select import driver, twin
 from paramgraph_kit.ledger import Ledger
 from paramgraph_kit.trace import Failure
 
@@ -16,6 +16,12 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GP
 
 DEVICE = driver().device
 Body = Callable[[torch.Tensor], object]
+
+
+@pytest.fixture(autouse=True)
+def recovered() -> Iterator[None]:
+    yield
+    twin().recover()
 
 
 def caught(body: Body) -> Failure:
