@@ -49,7 +49,7 @@ PROGRAMS = {
     ),
     "a decorator": (
         "sync-item",
-        "def logged(f):\n    def inner(a):\n        f(a).sum().item()  # here\n    return inner\nstep = logged(torch.relu)",
+        "def logged(f):\n    def inner(a):\n        f(a).sum().item()  # here\n    return inner\nstep = logged(F.relu)",
         "step(x)",
     ),
     "an alias": ("sync-item", "get = x.sum().item", "v = get()  # here"),
