@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from paramgraph_kit._diagnosis import Diagnosis
@@ -98,7 +98,7 @@ class Diagnose:
         from paramgraph_kit.doctor.aftermath import capture
 
         device()
-        return capture(graph, lines=lines, **options)
+        return _noted(capture(graph, lines=lines, **options))
 
     def repair(self, error: BaseException | None = None) -> tuple[str, ...]:
         """Put stream, random generator and allocator right after failed captures; returns what was wrong.
@@ -123,6 +123,20 @@ class Diagnose:
 
 
 diagnose = Diagnose()
+
+
+@contextmanager
+def _noted(capture: AbstractContextManager[Any]) -> Iterator[Any]:
+    """The same, and who watches is told of a failure at once."""
+    from paramgraph_kit.backend.watch import note_failure
+    from paramgraph_kit.doctor.aftermath import CaptureError
+
+    try:
+        with capture as graph:
+            yield graph
+    except CaptureError as error:
+        note_failure(error.failure)
+        raise
 
 
 def _from_exception(error: BaseException) -> Diagnosis:

@@ -131,6 +131,13 @@ def _made(launcher: Launcher, variant: Variant | None) -> None:
                 watch.update(launcher)
 
 
+def note_failure(failure: Failure) -> None:
+    """A capture of the user's has failed while somebody watches, whatever becomes of its exception."""
+    with _lock:
+        for watch in _active:
+            watch.trace.failures.append(failure)
+
+
 def _variants() -> Iterator[tuple[Launcher, Variant]]:
     for graph in compiled_graphs():
         for launcher in graph.launchers:
@@ -152,7 +159,8 @@ def watching(title: str, explain: Callable[[BaseException], Failure]) -> Iterato
     try:
         yield trace
     except Exception as error:
-        trace.failures.append(explain(error))
+        if getattr(error, "failure", None) not in trace.failures:  # a capture that failed has been noted when it did
+            trace.failures.append(explain(error))
         raise
     finally:
         with _lock:

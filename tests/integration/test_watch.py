@@ -15,7 +15,7 @@ import paramgraph_kit as pgk
 from paramgraph_kit.backend import watch as watching
 from paramgraph_kit.backend.registry import compiled_graphs
 from paramgraph_kit.launch import launcher as launching
-from paramgraph_kit.trace import PoolAction, Trace
+from paramgraph_kit.trace import ParamgraphError, PoolAction, Trace
 
 DEVICE = pgk.device()
 
@@ -166,6 +166,25 @@ def test_an_exception_is_explained_and_goes_on() -> None:
     assert failure.code == "sync-item"
     assert failure.frame is not None
     assert failure.frame.text == "x.sum().item()"
+
+
+def test_a_capture_that_fails_in_the_block_is_there_at_once_and_once() -> None:
+    # GIVEN a capture that asks for a value
+    x = torch.ones(4, device=DEVICE)
+
+    def capture() -> None:
+        with pgk.diagnose.capture(pgk.cuda.CUDAGraph()):
+            x.sum().item()
+
+    # WHEN the block goes on after it THEN the trace has it already
+    with pgk.watch() as trace:
+        with pytest.raises(ParamgraphError):
+            capture()
+        assert [failure.code for failure in trace.failures] == ["sync-item"]
+    # AND where its exception leaves the block it is not there twice
+    with pytest.raises(ParamgraphError), pgk.watch() as other:
+        capture()
+    assert other.failures == trace.failures
 
 
 def test_an_ungraphed_partition_is_there_with_its_reason() -> None:
