@@ -610,6 +610,51 @@ def train():
         opt.zero_grad()
         f(x)
 """,
+    "two optimizers": """
+maker, judge = nn.Linear(4, 4).to(device), nn.Linear(4, 1).to(device)
+first, second = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (maker, judge))
+def f(x):
+    made = maker(torch.randn_like(x))
+    second.zero_grad()
+    (F.softplus(-judge(x)).mean() + F.softplus(judge(made.detach())).mean()).backward()
+    second.step()
+    first.zero_grad()
+    F.softplus(-judge(made)).mean().backward()
+    first.step()
+""",
+    "a convolution's step": """
+m = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5)).to(device)
+opt = torch.optim.Adam(m.parameters(), lr=1e-3, capturable=True)
+target = torch.randint(0, 5, (2,), device=device)
+inputs = (torch.randn(2, 3, 8, 8, device=device),)
+def f(x):
+    opt.zero_grad()
+    loss = F.cross_entropy(m(x), target)
+    loss.backward()
+    nn.utils.clip_grad_norm_(m.parameters(), 1.0)
+    opt.step()
+    return loss.detach()
+""",
+    "a cache that a position on the device fills": """
+cache, place = torch.zeros(8, 4, device=device), torch.zeros(1, dtype=torch.long, device=device)
+def f(x):
+    cache.index_copy_(0, place, x[:1])
+    place.add_(1)
+    return torch.where((torch.arange(8, device=x.device) < place)[:, None], cache, 0.0).sum()
+""",
+    "gradients of gradients": """
+m = nn.Linear(4, 1).to(device)
+def f(x):
+    x = x.detach().requires_grad_()
+    g, = torch.autograd.grad(m(x).square().sum(), x, create_graph=True)
+    return g.square().sum()
+""",
+    "functions of functions": """
+m = nn.Linear(4, 4).to(device)
+def f(x):
+    g = torch.func.grad(lambda a: m(a).square().sum())(x)
+    return torch.vmap(lambda row: row.softmax(0))(g)
+""",
     "autocast": """
 m = nn.Linear(4, 4).to(device)
 def f(x):

@@ -24,6 +24,7 @@ from paramgraph_kit.doctor.gradients import NOTHING_LEFT, Left, around, note, se
 from paramgraph_kit.doctor.gradients import problems as problems_between
 from paramgraph_kit.doctor.host_state import DEEP, Change, Holder, HostState
 from paramgraph_kit.doctor.keeper import Keeper, RandomState
+from paramgraph_kit.doctor.kept import kept
 from paramgraph_kit.doctor.limit import TimeUp, at_most
 from paramgraph_kit.doctor.observer import Observer, Step
 from paramgraph_kit.doctor.places import Places, codes_in
@@ -197,8 +198,12 @@ class _Watch:
         ]
 
     def between_calls(self, call: _Call, found: Examination) -> list[Failure]:
-        """What happens to gradients between calls, as far as it can be read."""
+        """What happens to gradients and results between calls, as far as it can be read."""
         codes = self.codes(call)
+        if _has_tensor(call.result):
+            for frame in kept(around(self.function), self.function, codes):
+                text = "its results are kept, and each replay writes to the same memory: keep a clone()"
+                found.notes.append(f"{text} at {frame.label()}")
         if not (call.left.made or call.left.added) or sets_to_none(codes):
             return []
         problems = problems_between(call.left, around(self.function), self.function, codes)

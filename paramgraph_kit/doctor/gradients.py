@@ -84,7 +84,7 @@ def problems(left: Left, scopes: Iterable[Scope], function: Any, own: Iterable[C
     mine = [(code.co_filename, code.co_firstlineno, last_line(code)) for code in own]
     rule, found = SILENT[CODE], {}
     for scope in scopes:
-        search = _Search(scope.names, function, {id(p) for p in meant})
+        search = Search(scope.names, function, {id(p) for p in meant})
         for line in search.lines(scope.body):
             if not any(scope.file == file and first <= line <= last for file, first, last in mine):
                 text = f"sets {len(meant)} gradients to None that a graph of this function goes on writing to"
@@ -114,8 +114,8 @@ def sets_to_none(codes: Iterable[CodeType]) -> bool:
     return False
 
 
-class _Search:
-    """Looks for gradients that are set to None between two calls of a function, or two replays."""
+class Search:
+    """Looks at source around a function: for its calls, and for gradients that are set to None between them."""
 
     def __init__(self, names: dict[str, Any], function: Any, parameters: set[int]) -> None:
         self.names, self.function, self.parameters = names, function, parameters
@@ -139,10 +139,17 @@ class _Search:
         nulls = [s.lineno for s in simple if any(map(self._nulls, _here(s)))]
         return {line for line in nulls if runs and runs[0] < line < runs[-1]}
 
+    def calls(self, node: ast.AST) -> bool:
+        """Whether something is a call of the function."""
+        return isinstance(node, ast.Call) and _same(self._value(node.func), self.function)
+
+    @staticmethod
+    def here(node: ast.AST) -> Iterator[ast.AST]:
+        """A node and what is in it, without functions that are only defined there."""
+        return _here(node)
+
     def _runs(self, node: ast.AST) -> bool:
-        if not isinstance(node, ast.Call):
-            return False
-        return _called(node) == "replay" or _same(self._value(node.func), self.function)
+        return self.calls(node) or (isinstance(node, ast.Call) and _called(node) == "replay")
 
     def _nulls(self, node: ast.AST) -> bool:
         if isinstance(node, ast.Call) and _called(node) == "zero_grad" and isinstance(node.func, ast.Attribute):

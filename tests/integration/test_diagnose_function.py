@@ -170,6 +170,28 @@ def test_gradients_for_somebody_outside_are_noted() -> None:
     assert p.grad is None
 
 
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def collects(batches: list[torch.Tensor]) -> list[torch.Tensor]:
+    outputs = []
+    for batch in batches:
+        y = doubled(batch)
+        outputs.append(y)
+    return outputs + [doubled(batch).clone() for batch in batches]
+
+
+def test_results_that_the_loop_around_keeps_are_noted() -> None:
+    # GIVEN a function whose results are kept in one place as they are, and as clones in another
+    # WHEN diagnosed THEN the first is noted with its line, and it is no problem of the function
+    diagnosis = pgk.diagnose(doubled, torch.ones(2, device=DEVICE))
+    assert not diagnosis
+    (note,) = diagnosis.notes
+    assert note.startswith("its results are kept, and each replay writes to the same memory: keep a clone() at ")
+    assert note.endswith("outputs.append(y)")
+
+
 def test_a_loop_that_is_running_is_seen() -> None:
     # GIVEN a loop that sets the gradient to None, and one of another function and another parameter
     p, q = (nn.Parameter(torch.ones(2, device=DEVICE)) for _ in range(2))
