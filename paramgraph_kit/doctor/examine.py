@@ -255,7 +255,7 @@ class _Watch:
         except BaseException as error:
             ended = _raised(error, self.number)
         finally:
-            if observer.captures:
+            if observer.captures and (ended is not None or _is_capturing()):
                 _end_captures(target, [cuda.current_stream(), self.stream])
             cuda.set_stream(current)
             torch.set_grad_enabled(self.gradients)
