@@ -48,7 +48,7 @@ def double(x: Tensor) -> Tensor:
     [
         (
             {"options": {"speed": 3}},
-            "unknown option 'speed' of backend='paramgraph'; known: patching, stages, select, verify",
+            "unknown option 'speed' of backend='paramgraph'; known: patching, stages, select, verify, strict",
         ),
         ({"options": {"patching": "gpu"}}, "patching='gpu': choose one of 'auto', 'device', 'host'"),
         ({"options": {"stages": 0}}, "stages=0: give a whole number, 1 or more"),
