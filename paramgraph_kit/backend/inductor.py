@@ -16,6 +16,7 @@ import torch
 import torch.fx
 
 from paramgraph_kit.backend.fx import returned_to_the_caller
+from paramgraph_kit.backend.kernel_lines import Lines, frames_by_name, kernel_lines
 from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.torch_names import torch_name
@@ -65,6 +66,7 @@ class _Aligned:
         self._run: Callable[[list[Any]], Any] | None = None
         self._tuned: list[tuple[Any, list[Any]]] = []  # kernels, and what each was tuned to
         self.checked: Sequence[int] = ()  # positions of inputs that are copied where they are not aligned
+        self.lines: Lines = {}  # the user's lines behind its kernels
 
     def __call__(self, inputs: list[Any]) -> Any:
         if self._run is not None:
@@ -103,13 +105,16 @@ def compile_with_inductor(
         graph = new_graph(phase)
         for reason in reasons_for(graph_module, driver.device.type):
             graph.refuse(reason)
-        seeds = host_seeds(graph_module)
+        seeds, frames = host_seeds(graph_module), frames_by_name(graph_module)
         token = _active.set(_Compilation(graph, driver, options, seeds))
         try:
             output = compile_inner(graph_module, inputs, **kwargs)
         finally:
             _active.reset(token)
         _note_skips(graph, output)
+        lines = kernel_lines(getattr(output, "source_code", "") or "", frames)
+        for number, launcher in enumerate(graph.launchers):
+            launcher.run.lines = lines.get(number, {})  # type: ignore[attr-defined]  # an _Aligned
         # With tensors on one storage, this attention's backward takes another way where it is not captured.
         if phase == "forward" and not shares_storage(graph_module):
             saved = saved_by_partition(getattr(output, "source_code", "") or "", returned_to_the_caller())

@@ -153,7 +153,7 @@ def make_report(model: Any = None) -> Report:
             continue
         variants = live_variants(launcher)
         for variant in variants:
-            trace.captures.append(capture_of(variant, len(trace.captures), partition.id))
+            trace.captures.append(capture_of(launcher, variant, len(trace.captures), partition.id))
         rows.append(
             Row(
                 graph.name,

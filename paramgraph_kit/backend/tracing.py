@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from paramgraph_kit.backend.kernel_lines import frames_of_nodes
 from paramgraph_kit.backend.lanes import lanes_of
 from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.capture.pair import Kind
@@ -79,9 +80,10 @@ def partitions_of(graphs: Iterable[CompiledGraph]) -> Iterator[tuple[Partition, 
             number += 1
 
 
-def capture_of(variant: Variant, number: int, partition: int) -> Capture:
+def capture_of(launcher: Launcher, variant: Variant, number: int, partition: int) -> Capture:
     """One executable: nodes, edges, words, and where its memory comes from at launch."""
     nodes = variant.captured.recording.nodes
+    frames = list(frames_of_nodes([raw.name for raw in nodes], getattr(launcher.run, "lines", {})))
     lanes = lanes_of([node.deps for node in nodes])
     return Capture(
         number,
@@ -97,7 +99,7 @@ def capture_of(variant: Variant, number: int, partition: int) -> Capture:
                 lanes[index],
                 len(raw.parameters),
                 words,
-                frame_behind(raw.origin),
+                frame_behind(raw.origin) or frames[index],
                 raw.lowered_from,
             )
             for index, (raw, words) in enumerate(zip(nodes, variant.captured.words, strict=True))

@@ -65,7 +65,7 @@ class _Watch:
         """The number of an executable, which is new to the trace at its first event."""
         if id(variant) not in self.captures:
             number = len(self.trace.captures)
-            self.trace.captures.append(capture_of(variant, number, self.partition(launcher)))
+            self.trace.captures.append(capture_of(launcher, variant, number, self.partition(launcher)))
             self.captures[id(variant)] = (number, 0)
             self.kept.append(variant)
         return self.captures[id(variant)][0]
