@@ -18,7 +18,7 @@ import torch
 from paramgraph_kit.doctor.calls import WantsToExit, watched
 from paramgraph_kit.doctor.compare import differences
 from paramgraph_kit.doctor.effects import effect
-from paramgraph_kit.doctor.evidence import first_line, text_of
+from paramgraph_kit.doctor.evidence import first_line, is_library, text_of
 from paramgraph_kit.doctor.explain import explain
 from paramgraph_kit.doctor.gradients import NOTHING_LEFT, Left, around, note, sets_to_none
 from paramgraph_kit.doctor.gradients import problems as problems_between
@@ -29,7 +29,7 @@ from paramgraph_kit.doctor.limit import TimeUp, at_most
 from paramgraph_kit.doctor.observer import Observer, Step
 from paramgraph_kit.doctor.places import Places, codes_in
 from paramgraph_kit.doctor.silent_rules import SILENT
-from paramgraph_kit.doctor.source_lines import written_at
+from paramgraph_kit.doctor.source_lines import frame_at, written_at
 from paramgraph_kit.doctor.surroundings import Surroundings
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.select import driver, twin
@@ -93,7 +93,8 @@ def examine(
     watch = _Watch(function, args, kwargs, limit_s)
     try:
         found = watch.examine()
-        found.problems = [f if f.frame else replace(f, frame=caller) for f in found.problems]
+        place = caller or _defined(function)
+        found.problems = [f if f.frame else replace(f, frame=place) for f in found.problems]
         return found
     finally:
         watch.put_back()
@@ -401,6 +402,14 @@ def _raised(error: BaseException, number: int) -> Failure:
         text = f"{type(error).__name__}: {first_line(text_of(error))}{again}"
         return _ended("raises", text, found.frame)
     return found
+
+
+def _defined(function: Any) -> Frame | None:
+    """The line where a function of the user's begins."""
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    if code is None or is_library(code.co_filename):
+        return None
+    return frame_at(code, code.co_firstlineno)
 
 
 def _is_capturing() -> bool:

@@ -16,6 +16,7 @@ from torch import nn
 
 import paramgraph_kit as pgk
 from paramgraph_kit._diagnosis import Diagnosis
+from paramgraph_kit.doctor.examine import examine
 from paramgraph_kit.trace import ParamgraphError
 from paramgraph_kit.trace.wording import failure_text
 from tests.doctor_programs import PLANTED, SEVEN, SOUND, marked, program
@@ -532,6 +533,15 @@ def test_where_only_a_library_runs_the_line_is_that_of_the_call() -> None:
     assert failure.code == "dynamic-shape"
     assert failure.frame is not None
     assert failure.frame.text == "failure = pgk.diagnose(torch.nonzero, x).failure"
+
+
+def test_where_nothing_of_yours_runs_the_line_is_that_of_the_definition() -> None:
+    # GIVEN a function that lacks an argument, and nobody's line around, as in a terminal
+    problems = examine(doubled, (), {}, limit_s=5).problems
+    # WHEN examined THEN the line is where it begins
+    assert [(f.code, f.frame and f.frame.text) for f in problems] == [
+        ("raises", "def doubled(x: torch.Tensor) -> torch.Tensor:")
+    ]
 
 
 def test_a_capture_under_way_is_refused_in_one_line() -> None:
