@@ -1,4 +1,4 @@
-"""Lines of the user's behind Inductor's kernels: names as torch's tracing gives them, comments as Inductor writes them."""
+"""Lines of the user's behind Inductor's kernels: names as torch traces them, comments as Inductor writes them."""
 
 from __future__ import annotations
 
