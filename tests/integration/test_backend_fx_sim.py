@@ -18,11 +18,7 @@ from tests.integration.fx_models import Cache, LlamaBlock, SmallResNet
 
 # The simulated device runs one aten kernel for one aten operation, eager or compiled: all comparisons are bit for bit.
 
-pytestmark = [
-    pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated"),
-    # A weak dictionary of Dynamo's is not safe from a collection while it is reset.
-    pytest.mark.filterwarnings("ignore:.*ExactWeakKeyDictionary:pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
 
 # Autograd counts the devices when it first runs: the simulated one must exist before any test's backward.
 DEVICE = driver().device

@@ -24,10 +24,7 @@ from paramgraph_kit.backend.report import Report
 from paramgraph_kit.explore import Picture, View
 from paramgraph_kit.trace import Trace
 
-pytestmark = [
-    pytest.mark.skipif(torch.cuda.is_available(), reason="counts nodes of the simulator"),
-    pytest.mark.filterwarnings("ignore:.*ExactWeakKeyDictionary:pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="counts nodes of the simulator")
 
 SETUP = """
 import torch, paramgraph_kit as pgk

@@ -19,11 +19,7 @@ from paramgraph_kit.trace import ParamgraphError, PoolAction, Trace
 
 DEVICE = pgk.device()
 
-pytestmark = [
-    pytest.mark.skipif(torch.cuda.is_available(), reason="counts nodes and events of the simulator"),
-    # A weak dictionary of Dynamo's is not safe from a collection while it is reset.
-    pytest.mark.filterwarnings("ignore:.*ExactWeakKeyDictionary:pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="counts nodes and events of the simulator")
 
 
 @pytest.fixture(autouse=True)

@@ -17,11 +17,7 @@ from paramgraph_kit.trace import Role
 
 DEVICE = pgk.device()
 
-pytestmark = [
-    pytest.mark.skipif(torch.cuda.is_available(), reason="counts kernels of the simulator"),
-    # A weak dictionary of Dynamo's is not safe from a collection while it is reset.
-    pytest.mark.filterwarnings("ignore:.*ExactWeakKeyDictionary:pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="counts kernels of the simulator")
 
 
 @pytest.fixture(autouse=True)
