@@ -51,7 +51,7 @@ def markdown(result: dict[str, Any]) -> str:
         base = modes.get("no graphs")
         held = " / ".join(str(modes.get(m, {}).get("held_outputs", "?"))[:24] for m in ("graph trees", "paramgraph"))
         added = [_added(modes.get(m), base) for m in ("graph trees", "paramgraph")]
-        lines.append(f"| {name} | {_memory(base)} | {' | '.join(added)} | {held} |")
+        lines.append(f"| {name} | {memory(base)} | {' | '.join(added)} | {held} |")
     return "\n".join(lines + markdown_frozen([row for row in rows if row["mode"] == MODE])) + "\n"
 
 
@@ -77,7 +77,8 @@ def _bits(row: dict[str, Any] | None) -> str:
     return f"{row['different']} of {row['compared']} differ (the baseline differs from itself in {own})"
 
 
-def _memory(row: dict[str, Any] | None) -> str:
+def memory(row: dict[str, Any] | None) -> str:
+    """Device memory of a row in MiB: while stepping, the allocator's peak, at rest."""
     return " / ".join(f"{row[k] / MIB:.0f}" for k in _KEYS) if row and _KEYS[0] in row else _missing(row)
 
 

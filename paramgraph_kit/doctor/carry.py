@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.evidence import is_library
 from paramgraph_kit.doctor.host_state import _names, _of_library
+from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.driver.select import device, twin
 
 _spaces: dict[str, dict[str, Any]] = {}  # in the other process: the global names of each module that came as code

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from paramgraph_kit.doctor.rule import Rule, fix
 
 _OVERWRITTEN = "has been overwritten by a subsequent run"
 _NO_GRAPH = "Inductor then runs the compiled code without a graph, and says so only in a log."
 
-TREES = (
-    Rule(
-        "gradient-overwritten",
-        "A gradient that a compiled backward made was overwritten by the next one",
-        "With mode='reduce-overhead' p.grad lives in the graph's own pool. The next backward() adds to it after its "
-        "memory was given back.",
-        fix(
-            "loss.backward() each step, and p.grad is kept",
-            "opt.zero_grad() before each backward(); to add up: p.grad = torch.zeros_like(p) once, first",
-        ),
-        says=("accessing gradient tensor output of CUDAGraphs",),  # from torch 2.13 on
+_GRADIENT = Rule(
+    "gradient-overwritten",
+    "A gradient that a compiled backward made was overwritten by the next one",
+    "With mode='reduce-overhead' p.grad lives in the graph's own pool. The next backward() adds to it after its "
+    "memory was given back.",
+    fix(
+        "loss.backward() each step, and p.grad is kept",
+        "opt.zero_grad() before each backward(); to add up: p.grad = torch.zeros_like(p) once, first",
     ),
+    says=("accessing gradient tensor output of CUDAGraphs",),  # from torch 2.13 on
+)
+
+TREES = (
+    _GRADIENT,
     Rule(
         "output-overwritten",
         "The backward of a compiled function needs what a later call has overwritten",
@@ -27,18 +31,8 @@ TREES = (
         says=(_OVERWRITTEN,),
         files=("_functorch/",),
     ),
-    Rule(
-        "gradient-overwritten",
-        "A gradient that a compiled backward made was overwritten by the next one",
-        "With mode='reduce-overhead' p.grad lives in the graph's own pool. The next backward() adds to it after its "
-        "memory was given back.",
-        fix(
-            "loss.backward() each step, and p.grad is kept",
-            "opt.zero_grad() before each backward(); to add up: p.grad = torch.zeros_like(p) once, first",
-        ),
-        says=(_OVERWRITTEN,),
-        files=("torch/autograd/",),  # the engine itself adds: nothing compiled was running
-    ),
+    # Before, in the engine itself, which adds: nothing compiled was running.
+    replace(_GRADIENT, says=(_OVERWRITTEN,), files=("torch/autograd/",)),
     Rule(
         "output-overwritten",
         "An output of a compiled function was overwritten by its next call",

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import linecache
-import re
-import sys
-import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from types import TracebackType
 
 from paramgraph_kit.doctor import hints
 from paramgraph_kit.doctor.operations import names_at, operations_at, told_apart
+from paramgraph_kit.driver.files import OURS, display_name, is_cell, is_library
 from paramgraph_kit.trace.model import Frame
 
 # cudaGetErrorString's words, for exceptions that come without an error_code (older torch, other libraries).
@@ -33,9 +29,6 @@ CODE_OF_TEXT = {
     "invalid argument": 1,
 }
 PAGEABLE = "Cannot copy between CPU and CUDA tensors during CUDA graph capture"
-_OURS = str(Path(__file__).resolve().parents[1])
-_CELL = re.compile(r"<ipython-input-(\d+)-|[/\\]ipykernel_\d+[/\\]\d+\.py$")
-_GENERATED = re.compile(r"[/\\]([a-z2-7]{2})[/\\]c\1[a-z2-7]{40,}\.py$")  # what Inductor has written
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +82,7 @@ def gather(exception: BaseException) -> Evidence:
     frame = Frame(display_name(code.co_filename), line, code.co_name, _text(entries[-1]))
     inner: list[str] = []
     for entry in reversed(library):
-        if entry.tb_frame.f_code.co_filename.startswith(_OURS):
+        if entry.tb_frame.f_code.co_filename.startswith(OURS):
             continue  # the simulator's, where a GPU has none
         found, known = _operations(entry, message)
         inner += [*(found[:1] if known else ()), entry.tb_frame.f_code.co_name]
@@ -159,53 +152,6 @@ def first_line(text: str) -> str:
     'CUDA error: invalid argument'
     """
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
-
-
-def display_name(file: str) -> str:
-    """``<cell 3>`` for a notebook cell, the path otherwise.
-
-    >>> display_name("<ipython-input-7-0a1b2c>"), display_name("train.py")
-    ('<cell 7>', 'train.py')
-    """
-    match = _CELL.search(file)
-    if match is None:
-        return file
-    if match[1]:
-        return f"<cell {match[1]}>"
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    name_of = getattr(getattr(shell, "compile", None), "format_code_name", None)
-    named = name_of(file) if name_of is not None else None  # ("Cell", "In[3]")
-    number = re.search(r"\d+", str(named[1])) if named else None
-    return f"<cell {number[0]}>" if number else "<cell>"
-
-
-def is_cell(file: str) -> bool:
-    """Whether a file is the cell of a notebook."""
-    return bool(_CELL.search(file))
-
-
-@cache
-def is_library(file: str) -> bool:
-    """Whether a file is torch's, an installed package's, Python's own, or ours."""
-    if is_cell(file):
-        return False
-    if file.startswith("<"):  # <frozen importlib>, <eval_with_key>, <string>: nothing that a user can open
-        return True
-    if _GENERATED.search(file):
-        return True
-    parts = Path(file).parts
-    return "site-packages" in parts or "dist-packages" in parts or file.startswith(_library_roots())
-
-
-@cache
-def _library_roots() -> tuple[str, ...]:
-    paths = [sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib")]
-    paths.append(_OURS)
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.__file__:
-        paths.append(str(Path(torch.__file__).parent))
-    return tuple(path.rstrip("/\\") + ("\\" if "\\" in path else "/") for path in paths)
 
 
 def _walk(traceback: TracebackType | None) -> Iterator[TracebackType]:

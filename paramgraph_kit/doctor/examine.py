@@ -18,7 +18,7 @@ import torch
 from paramgraph_kit.doctor.calls import WantsToExit, watched
 from paramgraph_kit.doctor.compare import differences
 from paramgraph_kit.doctor.effects import effect
-from paramgraph_kit.doctor.evidence import first_line, is_library, text_of
+from paramgraph_kit.doctor.evidence import first_line, text_of
 from paramgraph_kit.doctor.explain import explain
 from paramgraph_kit.doctor.gradients import NOTHING_LEFT, Left, around, note, sets_to_none
 from paramgraph_kit.doctor.gradients import problems as problems_between
@@ -32,6 +32,7 @@ from paramgraph_kit.doctor.silent_rules import SILENT
 from paramgraph_kit.doctor.source_lines import frame_at, written_at
 from paramgraph_kit.doctor.surroundings import Surroundings
 from paramgraph_kit.driver.api import Driver
+from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.driver.select import driver, twin
 from paramgraph_kit.trace.errors import ParamgraphError, UnsupportedError
 from paramgraph_kit.trace.model import Failure, Frame

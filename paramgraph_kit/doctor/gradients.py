@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.evidence import display_name, is_cell, is_library
 from paramgraph_kit.doctor.silent_rules import SILENT
 from paramgraph_kit.doctor.syntax import last_line, tree_of
+from paramgraph_kit.driver.files import display_name, is_cell, is_library
 from paramgraph_kit.trace.model import Failure, Frame
 
 CODE = "gradients-rebound"

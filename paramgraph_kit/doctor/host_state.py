@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.evidence import is_library
+from paramgraph_kit.driver.files import is_library
 
 MOST = 20_000  # containers
 DEEP = 6

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from types import CodeType
 from typing import Any
 
-from paramgraph_kit.doctor.evidence import display_name
 from paramgraph_kit.doctor.gradients import Scope, Search
 from paramgraph_kit.doctor.syntax import last_line
+from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.trace.model import Frame
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from paramgraph_kit.doctor.evidence import is_library
 from paramgraph_kit.doctor.forks import Forks
 from paramgraph_kit.doctor.keeper import Keeper, storage_key
 from paramgraph_kit.doctor.limit import TimeUp
@@ -18,6 +17,7 @@ from paramgraph_kit.doctor.places import Place, Places
 from paramgraph_kit.doctor.rules import diagnose
 from paramgraph_kit.doctor.silent_rules import SILENT
 from paramgraph_kit.driver.api import Driver
+from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.trace.model import Failure
 
 Value = int | float | bool | complex

@@ -10,8 +10,9 @@ from functools import cache
 from types import CodeType, FrameType
 from typing import Any
 
-from paramgraph_kit.doctor.evidence import PAGEABLE, Evidence, display_name, is_library
+from paramgraph_kit.doctor.evidence import PAGEABLE, Evidence
 from paramgraph_kit.doctor.operations import NO_NAMES, Names, names_at, operations_at, told_apart
+from paramgraph_kit.driver.files import display_name, is_library
 from paramgraph_kit.trace.model import Frame
 
 Spot = tuple[CodeType, int]  # a function and the instruction that it is at

@@ -7,9 +7,9 @@ import linecache
 from collections.abc import Iterable
 from types import CodeType
 
-from paramgraph_kit.doctor.evidence import display_name
 from paramgraph_kit.doctor.host_state import Change
 from paramgraph_kit.doctor.syntax import nodes_of
+from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.trace.model import Frame
 
 MUTATORS = frozenset(

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import traceback
 from bisect import bisect_right
 from collections.abc import Sequence
-from pathlib import Path, PurePath
-from sysconfig import get_path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import torch
-
+from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.trace.model import Frame
 
 Marks = Sequence[tuple[int, Frame | None]]  # (nodes recorded when an operation was done, its line), in order
-
-_LIBRARIES = ("<", str(Path(__file__).resolve().parents[1]), str(Path(torch.__file__).parent), get_path("stdlib"))
-_GENERATED = re.compile(r"[/\\]([a-z2-7]{2})[/\\]c\1[a-z2-7]{40,}\.py$")  # what Inductor has written
 
 _marks: WeakKeyDictionary[Any, Marks] = WeakKeyDictionary()
 
@@ -51,14 +44,8 @@ def line_behind(error: BaseException) -> tuple[str, Frame | None]:
         at = at.__cause__ or at.__context__
     said = next((text for one in reversed(chain) if (text := str(one).strip().splitlines())), [type(error).__name__])
     for one in reversed(chain):
-        own = [entry for entry in traceback.extract_tb(one.__traceback__) if not _is_library(entry.filename)]
+        own = [entry for entry in traceback.extract_tb(one.__traceback__) if not is_library(entry.filename)]
         if own:
             last = own[-1]
             return said[0], Frame(last.filename, last.lineno or 0, last.name, last.line or "")
     return said[0], None
-
-
-def _is_library(file: str) -> bool:
-    parts = PurePath(file).parts
-    installed = "site-packages" in parts or "dist-packages" in parts
-    return installed or file.startswith(_LIBRARIES) or bool(_GENERATED.search(file))

@@ -133,7 +133,8 @@ class Probation:
             if isinstance(x, torch.Tensor) and x.numel():
                 at = self._driver.address_of(x)
                 spans.append((at, at + _span(x) * x.element_size(), k))
-        while spans := sorted(spans):
+        spans.sort()
+        while spans:
             start, end, _ = spans[0]
             together = []
             while spans and spans[0][0] < end:

@@ -18,9 +18,10 @@ import torch
 
 from paramgraph_kit.doctor import explain, failure_text
 from paramgraph_kit.doctor.cuda_rules import KNOWN, VAGUE
-from paramgraph_kit.doctor.evidence import chain, display_name
+from paramgraph_kit.doctor.evidence import chain
 from paramgraph_kit.doctor.operations import operation_of
 from paramgraph_kit.doctor.sync_rules import PLACES, SYNCS
+from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.trace import Frame
 
 CASES: dict[str, Any] = json.loads(

@@ -68,9 +68,10 @@ def _fsdp(device: torch.device) -> nn.Module:
     return model
 
 
-def _local(tensor: Any) -> Tensor:
+def local(tensor: Any) -> Tensor:
+    """This rank's part of a tensor that may be sharded."""
     found: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-    return found.clone()
+    return found
 
 
 def _forward(model: nn.Module, inputs: list[Tensor], _: torch.optim.Optimizer | None) -> list[Tensor]:
@@ -81,7 +82,7 @@ def _forward(model: nn.Module, inputs: list[Tensor], _: torch.optim.Optimizer | 
 def _backward(model: nn.Module, inputs: list[Tensor], _: torch.optim.Optimizer | None) -> list[Tensor]:
     loss = model(*[x * (1 + dist.get_rank()) for x in inputs]).square().mean()
     loss.backward()
-    found = [loss.detach()] + [_local(p.grad) for p in model.parameters() if p.grad is not None]
+    found = [loss.detach()] + [local(p.grad).clone() for p in model.parameters() if p.grad is not None]
     for p in model.parameters():
         p.grad = None
     return found

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from paramgraph_kit.backend.registry import compiled_graphs
+from paramgraph_kit.bench.corpus.distributed import local
 from paramgraph_kit.bench.measure import MODES, graph_facts, same_bits
 from paramgraph_kit.bench.workloads import Llama
 
@@ -62,7 +63,7 @@ class Rank:
         self.shape = (size.pop("batch"), size.pop("tokens"))
         torch.manual_seed(0)
         self.model = parallel(options.strategy, Llama(vocab=VOCAB, **size), how(options.mode, device), device)
-        self.start = [_local(p).clone() for p in self.model.parameters()]
+        self.start = [local(p).clone() for p in self.model.parameters()]
         self.optimizer = self._adamw()
 
     def _adamw(self) -> torch.optim.Optimizer:
@@ -127,10 +128,10 @@ class Rank:
             (launcher.resume if graphs else launcher.pause)()
         with torch.no_grad():
             for p, start in zip(self.model.parameters(), self.start, strict=True):
-                _local(p).copy_(start)
+                local(p).copy_(start)
         self.optimizer = self._adamw()
         losses = [self.step(seed).item() for seed in range(self.options.steps)]
-        return losses, [_local(p).detach().clone() for p in self.model.parameters()]
+        return losses, [local(p).detach().clone() for p in self.model.parameters()]
 
     def _everywhere(self, value: Any) -> list[Any]:
         found: list[Any] = [None] * dist.get_world_size()
@@ -204,11 +205,6 @@ def until(there: Callable[[], bool], poll_s: float = 0.02) -> None:
     """Sleep until it is there."""
     while not there():
         time.sleep(poll_s)
-
-
-def _local(tensor: Any) -> Tensor:
-    found: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-    return found
 
 
 def _differing(reference: Trained, other: Trained) -> int:

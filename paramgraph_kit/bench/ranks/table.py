@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-MIB = 1 << 20
-KEYS = ("stepping_bytes", "peak_reserved_bytes", "rest_bytes")
+from paramgraph_kit.bench.table import memory
+
 Row = dict[str, Any]
 
 
@@ -31,13 +31,9 @@ def markdown(result: Row) -> str:
             continue
         times = f"{row['cpu_us']:.0f} / {row['total_us']:.0f}"
         lines.append(
-            f"| {row['strategy']} | {row['mode']} | {times} | {_memory(row)} | {_bits(row)} | {_launches(row)} |"
+            f"| {row['strategy']} | {row['mode']} | {times} | {memory(row)} | {_bits(row)} | {_launches(row)} |"
         )
     return "\n".join(lines) + "\n"
-
-
-def _memory(row: Row) -> str:
-    return " / ".join(f"{row[k] / MIB:.0f}" for k in KEYS) if KEYS[0] in row else "-"
 
 
 def _bits(row: Row) -> str:
