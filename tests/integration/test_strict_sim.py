@@ -56,6 +56,19 @@ def test_too_many_numbers_are_an_error_at_every_call() -> None:
     assert launcher([torch.ones(4).to(DEVICE), 0.5])[0].tolist() == [0.5] * 4
 
 
+def test_what_cannot_be_captured_is_an_error_at_every_call() -> None:
+    # GIVEN a partition that waits for the device
+    def waits(inputs: list[Any]) -> tuple[Tensor]:
+        return (inputs[0] * inputs[0].sum().item(),)
+
+    launcher = Launcher(driver(), waits, "test", options=Options(strict=True))
+    # WHEN called again and again THEN it does not fall silent after the first
+    for _ in range(3):
+        with pytest.raises(RefusedError) as found:
+            launcher([torch.ones(4).to(DEVICE)])
+        assert found.value.reason.code == "capture-failed"
+
+
 def test_what_cannot_be_traced_is_an_error_at_every_call() -> None:
     # GIVEN a function whose host needs a value
     step = pgk.parameterize(lambda x: x * 2 if x.sum().item() > 0 else x, strict=True)
