@@ -47,7 +47,7 @@ ALONE: list[list[Job]] = [
     # CUDAGraph Trees remember what ran in a process before.
     *([(kind, each.id)] for each in catalogue() if each.category == "compile" for kind in ("before", "after")),
 ]
-FILES = ("test_diagnose_function.py", "test_diagnose_aftermath.py", "test_diagnose_confirm.py")
+FILES = tuple(f"test_diagnose_{part}.py" for part in ("function", "hostile", "aftermath", "confirm"))
 
 
 def all_jobs() -> list[Job]:
