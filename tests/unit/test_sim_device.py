@@ -157,7 +157,7 @@ def test_the_device_can_be_full() -> None:
     code = (
         "import torch\n"
         "from paramgraph_kit.driver.select import device, twin\n"
-        "from paramgraph_kit.driver.sim.machine import set_memory\n"
+        "from paramgraph_kit.driver.sim.device import set_memory\n"
         "set_memory(64 << 20)\n"
         "x = torch.empty(32 << 20, dtype=torch.uint8, device=device())\n"
         "try:\n y = torch.empty(48 << 20, dtype=torch.uint8, device=device())\n"

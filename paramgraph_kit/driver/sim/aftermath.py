@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from . import cuda_twin
 from .capture import recover
+from .capturing import graph
 from .machine import machine
 from .stream import current_stream, open_captures
 
@@ -16,7 +16,7 @@ def left_behind(suspects: Sequence[Any]) -> tuple[str, ...]:
     if any(not capture.invalid for capture in open_captures()):
         return ("a capture is still under way",)
     found = ["a spoiled capture was never ended"] if open_captures() else []
-    known = (*suspects, *filter(None, [cuda_twin.graph.default_capture_stream]))
+    known = (*suspects, *filter(None, [graph.default_capture_stream]))
     stream = current_stream()
     if stream.cuda_stream != 0 and any(stream == one for one in known):
         found.append("the current stream is still the one that captured")

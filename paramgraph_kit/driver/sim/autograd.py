@@ -10,20 +10,18 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import torch
 
 from paramgraph_kit.driver.torch_names import torch_name
 
-if TYPE_CHECKING:
-    from .stream import Stream
-
 task_id: Callable[[], int] = torch_name("_current_graph_task_id")
 current_node: Callable[[], Any] = torch_name("_current_autograd_node")
 sequence_number: Callable[[], int] = torch_name("_get_sequence_nr")
 
-Log = list[tuple[int, "Stream"]]  # (sequence number, stream chosen before it), oldest first
+S = TypeVar("S")  # a stream: this file looks into none
+Log = list[tuple[int, S]]  # (sequence number, stream chosen before it), oldest first
 
 _TAG = "paramgraph_kit sim stream"
 _AUTOGRAD = torch_name("DispatchKey").AutogradFunctionality
@@ -31,16 +29,16 @@ _above = torch_name("_SetExcludeDispatchKeyGuard")
 _asking = threading.local()
 
 
-def made_on(node: Any, log: Log) -> Stream | None:
+def made_on(node: Any, log: Log[S]) -> S | None:
     """The stream on which a node was made; None stands for the default stream."""
     if node.name() == "torch::autograd::AccumulateGrad":
-        found: Stream | None = node.metadata.get(_TAG)
+        found: S | None = node.metadata.get(_TAG)
         return found
     i = bisect_right(log, node._sequence_nr(), key=lambda entry: entry[0])
     return log[i - 1][1] if i else None
 
 
-def note_leaf(tensor: torch.Tensor, stream: Stream) -> None:
+def note_leaf(tensor: torch.Tensor, stream: object) -> None:
     """A leaf is used on a stream: if nothing accumulates its gradient yet, what does is made there."""
     if getattr(_asking, "now", False):
         return  # torch makes a view to find the node

@@ -5,7 +5,6 @@ It is also the module behind ``torch.sim``. What needs a clock or real hardware 
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,13 +13,14 @@ import torch
 
 from .allocator import DEFAULT_POOL, PoolId
 from .capture import CUDAGraph, recover
+from .capturing import StreamContext, empty_cache, graph, graph_pool_handle, stream, synchronize
+from .graphed import make_graphed_callables
 from .machine import DEVICE_NAME, machine
 from .stream import (
     Event,
     Stream,
     current_stream,
     default_stream,
-    forbid_device_sync,
     get_sync_debug_mode,
     set_current,
     set_sync_debug_mode,
@@ -31,74 +31,19 @@ __all__ = [
     "Event",
     "MemPool",
     "Stream",
+    "StreamContext",
     "current_stream",
     "default_stream",
+    "empty_cache",
     "get_sync_debug_mode",
     "graph",
+    "graph_pool_handle",
+    "make_graphed_callables",
     "recover",
     "set_sync_debug_mode",
+    "stream",
+    "synchronize",
 ]
-
-
-class graph:  # noqa: N801 - the name of torch.cuda.graph
-    """The twin of ``torch.cuda.graph``: captures the body of ``with`` on a side stream.
-
-    Like torch's it handles no exception: where the capture was invalidated, ``capture_end`` raises 901 over the real
-    error, and the capture stream stays current.
-    """
-
-    default_capture_stream: Stream | None = None
-
-    def __init__(
-        self,
-        cuda_graph: CUDAGraph,
-        pool: PoolId | None = None,
-        stream: Stream | None = None,
-        capture_error_mode: str = "global",
-        **kwargs: Any,
-    ) -> None:
-        if stream is None and graph.default_capture_stream is None:
-            graph.default_capture_stream = Stream()
-        self.pool = pool
-        self.capture_stream = stream or graph.default_capture_stream
-        assert self.capture_stream is not None
-        self.stream_ctx = StreamContext(self.capture_stream)
-        self.cuda_graph = cuda_graph
-        self.capture_error_mode = capture_error_mode
-
-    def __enter__(self) -> None:
-        synchronize()
-        if torch.compiler.config.force_cudagraph_gc:
-            gc.collect()
-        empty_cache()
-        self.stream_ctx.__enter__()
-        self.cuda_graph.capture_begin(self.pool, capture_error_mode=self.capture_error_mode)
-
-    def __exit__(self, *args: object) -> None:
-        self.cuda_graph.capture_end()
-        self.stream_ctx.__exit__(*args)
-
-
-class StreamContext:
-    """What ``stream(s)`` returns: makes a stream current for the body of ``with``."""
-
-    def __init__(self, stream: Stream | None) -> None:
-        self.stream = stream
-        self._before: Stream | None = None
-
-    def __enter__(self) -> None:
-        if self.stream is not None:
-            self._before = current_stream()
-            set_current(self.stream)
-
-    def __exit__(self, *args: object) -> None:
-        if self._before is not None:
-            set_current(self._before)
-
-
-def stream(stream: Stream | None) -> StreamContext:
-    """Make ``stream`` current for the body of ``with``."""
-    return StreamContext(stream)
 
 
 def set_stream(stream: Stream) -> None:
@@ -135,26 +80,9 @@ def use_mem_pool(pool: MemPool, device: Any = None) -> Iterator[None]:
         pools.pop()
 
 
-def graph_pool_handle() -> PoolId:
-    """A fresh private pool's id, to share between graphs."""
-    return machine().allocator.new_pool_id(mine=True)
-
-
 def is_current_stream_capturing() -> bool:
     """Whether the current stream is in a capture."""
     return current_stream().capture is not None
-
-
-def synchronize(device: Any = None) -> None:
-    """Wait for the device; raises 900 in a capture."""
-    forbid_device_sync()
-
-
-def make_graphed_callables(*args: Any, **kwargs: Any) -> Any:
-    """See ``graphed.make_graphed_callables``."""
-    from . import graphed
-
-    return graphed.make_graphed_callables(*args, **kwargs)
 
 
 # memory
@@ -183,11 +111,6 @@ def max_memory_reserved(device: Any = None) -> int:
 def reset_peak_memory_stats(device: Any = None) -> None:
     """Start the peaks again from now."""
     machine().allocator.reset_peaks()
-
-
-def empty_cache() -> None:
-    """Give unused segments back to the device."""
-    machine().allocator.empty_cache()
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:

@@ -68,6 +68,14 @@ def register() -> torch.device:
     return torch.device("sim", 0)
 
 
+def set_memory(capacity: int) -> None:
+    """Give the device ``capacity`` bytes instead of 8 GiB; only before its first use."""
+    register()
+    from .machine import make
+
+    make(capacity)
+
+
 def refuse_uncapturable(optimizer: Any, args: Any, kwargs: Any) -> None:
     """Torch's own check of ``capturable``, which asks CUDA alone whether a capture is under way."""
     from .stream import current_stream

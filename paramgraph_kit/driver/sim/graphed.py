@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from .allocator import PoolId
 from .capture import CUDAGraph
-from .cuda_twin import graph, graph_pool_handle, synchronize
+from .capturing import graph, graph_pool_handle, synchronize
 from .stream import Stream
 
 

@@ -119,12 +119,9 @@ def machine() -> Machine:
     return _machine
 
 
-def set_memory(capacity: int) -> None:
-    """Give the device ``capacity`` bytes instead of 8 GiB; only before its first use."""
-    from .device import register
-
+def make(capacity: int) -> None:
+    """Make the device of this process with ``capacity`` bytes; raises RuntimeError where there is one already."""
     global _machine
-    register()
     if _machine is not None:
         raise RuntimeError("the simulated device is already in use: set its memory before the first tensor")
     _machine = Machine(capacity)

@@ -212,7 +212,7 @@ class _Table:
         self.streams: dict[int, Stream] = {}
         self.captures: list[Capture] = []
         self.sync_debug = 0
-        self.engine_log: autograd.Log = []  # of the thread that chose a stream last
+        self.engine_log: autograd.Log[Stream] = []  # of the thread that chose a stream last
         self.backward = -1  # the backward pass that was looked at last
 
     def register(self, stream: Stream) -> int:
@@ -226,8 +226,8 @@ class _Table:
             found = self._local.stack = []
         return found
 
-    def log(self) -> autograd.Log:
-        found: autograd.Log | None = getattr(self._local, "log", None)
+    def log(self) -> autograd.Log[Stream]:
+        found: autograd.Log[Stream] | None = getattr(self._local, "log", None)
         if found is None:
             found = self._local.log = []
         return found
@@ -310,7 +310,7 @@ def set_current(stream: Stream) -> None:
         del log[:10_000]
 
 
-Choice = tuple[Stream | None, autograd.Log]
+Choice = tuple[Stream | None, autograd.Log[Stream]]
 
 
 def choice() -> Choice:

@@ -1,0 +1,89 @@
+"""The twins of what a capture is made with: ``torch.cuda.graph``, ``stream``, ``synchronize``, the pools' handles."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import torch
+
+from .allocator import PoolId
+from .capture import CUDAGraph
+from .machine import machine
+from .stream import Stream, current_stream, forbid_device_sync, set_current
+
+
+class StreamContext:
+    """What ``stream(s)`` returns: makes a stream current for the body of ``with``."""
+
+    def __init__(self, stream: Stream | None) -> None:
+        self.stream = stream
+        self._before: Stream | None = None
+
+    def __enter__(self) -> None:
+        if self.stream is not None:
+            self._before = current_stream()
+            set_current(self.stream)
+
+    def __exit__(self, *args: object) -> None:
+        if self._before is not None:
+            set_current(self._before)
+
+
+def stream(stream: Stream | None) -> StreamContext:
+    """Make ``stream`` current for the body of ``with``."""
+    return StreamContext(stream)
+
+
+def synchronize(device: Any = None) -> None:
+    """Wait for the device; raises 900 in a capture."""
+    forbid_device_sync()
+
+
+def empty_cache() -> None:
+    """Give unused segments back to the device."""
+    machine().allocator.empty_cache()
+
+
+def graph_pool_handle() -> PoolId:
+    """A fresh private pool's id, to share between graphs."""
+    return machine().allocator.new_pool_id(mine=True)
+
+
+class graph:  # noqa: N801 - the name of torch.cuda.graph
+    """The twin of ``torch.cuda.graph``: captures the body of ``with`` on a side stream.
+
+    Like torch's it handles no exception: where the capture was invalidated, ``capture_end`` raises 901 over the real
+    error, and the capture stream stays current.
+    """
+
+    default_capture_stream: Stream | None = None
+
+    def __init__(
+        self,
+        cuda_graph: CUDAGraph,
+        pool: PoolId | None = None,
+        stream: Stream | None = None,
+        capture_error_mode: str = "global",
+        **kwargs: Any,
+    ) -> None:
+        if stream is None and graph.default_capture_stream is None:
+            graph.default_capture_stream = Stream()
+        self.pool = pool
+        self.capture_stream = stream or graph.default_capture_stream
+        assert self.capture_stream is not None
+        self.stream_ctx = StreamContext(self.capture_stream)
+        self.cuda_graph = cuda_graph
+        self.capture_error_mode = capture_error_mode
+
+    def __enter__(self) -> None:
+        synchronize()
+        if torch.compiler.config.force_cudagraph_gc:
+            gc.collect()
+        empty_cache()
+        self.stream_ctx.__enter__()
+        self.cuda_graph.capture_begin(self.pool, capture_error_mode=self.capture_error_mode)
+
+    def __exit__(self, *args: object) -> None:
+        self.cuda_graph.capture_end()
+        self.stream_ctx.__exit__(*args)
