@@ -94,7 +94,7 @@ class Diagnose:
             >>> y.tolist()
             [2.0, 2.0]
         """
-        from paramgraph_kit._verbs import device
+        from paramgraph_kit._device import device
         from paramgraph_kit.doctor.aftermath import capture
 
         device()
@@ -199,7 +199,7 @@ def _of_copies(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
 def _from_function(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], limit_s: float, confirm: bool
 ) -> Diagnosis:
-    from paramgraph_kit._verbs import device
+    from paramgraph_kit._device import device
     from paramgraph_kit.doctor.examine import examine
     from paramgraph_kit.doctor.places import outside
     from paramgraph_kit.driver.select import driver

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 # Eager, although the verbs are lazy: the first import of a subpackage sets the attribute of that name on its parent,
 # and must not do so after ``paramgraph_kit.explore`` has become the function below.
+from paramgraph_kit._device import device as device
 from paramgraph_kit._diagnose import diagnose as diagnose
 from paramgraph_kit.explore import Explorer
 from paramgraph_kit.trace import ParamgraphError, Trace, growing
@@ -20,31 +21,7 @@ from paramgraph_kit.trace import load as _load
 from paramgraph_kit.trace import save as _save
 
 if TYPE_CHECKING:
-    import torch
-
     from paramgraph_kit.backend.report import Report
-
-
-def device() -> torch.device:
-    """``cuda`` where there is a GPU, otherwise the simulated device, which the first call makes.
-
-    Without a GPU call this before the first ``backward()`` of the process.
-
-    Raises:
-        UnsupportedError: torch is too old, another backend has taken the simulator's slot, or a ``backward()`` has
-            run before the simulated device was made.
-
-    Examples:
-        >>> device().type in ("cuda", "sim")
-        True
-    """
-    from paramgraph_kit._autograd import check_backward
-    from paramgraph_kit.driver import select
-
-    found = select.device()
-    if found.type != "cuda":
-        check_backward(found)
-    return found
 
 
 def compile(model: Any, **options: Any) -> Any:  # noqa: A001 - the verb that torch uses

@@ -28,7 +28,7 @@ from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.launcher import Launcher, Options
 from paramgraph_kit.partition.nodes import is_random
-from paramgraph_kit.trace.errors import DeviceMismatchError, RefusedError, UnsupportedError
+from paramgraph_kit.trace.errors import DeviceMismatchError, RefusedError, UnsupportedError, cause_chain
 from paramgraph_kit.trace.model import Reason
 from paramgraph_kit.trace.wording import one_line
 
@@ -308,11 +308,9 @@ def _mind_attention(launcher: Launcher) -> None:
 
 
 def _why(error: BaseException) -> Reason:
-    found: BaseException | None = error
-    while found is not None:  # AOTAutograd may have wrapped it
-        if isinstance(found, RefusedError):
-            return found.reason
-        found = found.__cause__ or found.__context__
+    for each in cause_chain(error):  # AOTAutograd may have wrapped it
+        if isinstance(each, RefusedError):
+            return each.reason
     text = one_line(str(error)) or type(error).__name__
     if "convert all Tensors to FakeTensors" in text:
         return Reason("hidden-tensor", "it uses a tensor that is no argument and no member of a module: pass it as one")

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from paramgraph_kit.doctor.evidence import chain, first_line
+from paramgraph_kit.doctor.evidence import first_line
 from paramgraph_kit.doctor.explain import explain
 from paramgraph_kit.doctor.lines import Lines
 from paramgraph_kit.driver.lines import remember
 from paramgraph_kit.driver.select import driver, driver_in_use, twin
-from paramgraph_kit.trace.errors import ParamgraphError, UnsupportedError
+from paramgraph_kit.trace.errors import ParamgraphError, UnsupportedError, cause_chain
 from paramgraph_kit.trace.model import Failure
 
 
@@ -110,7 +110,7 @@ def _repaired(target: Any, stream: Any, before: Any, cuda: Any) -> str:
 def _captured_on(error: BaseException) -> list[Any]:
     """Streams of the captures that an exception went through, innermost last."""
     found: list[Any] = []
-    for one in chain(error):
+    for one in cause_chain(error):
         traceback = one.__traceback__
         while traceback is not None:
             manager = traceback.tb_frame.f_locals.get("self")

@@ -56,19 +56,6 @@ class Evidence:
         return f"{self.type}: {first_line(self.message)}"
 
 
-def chain(exception: BaseException) -> list[BaseException]:
-    """The exception and everything behind it, outermost first.
-
-    ``from None`` hides a context from the printed traceback, but it is still the cause: it is followed.
-    """
-    found: list[BaseException] = []
-    at: BaseException | None = exception
-    while at is not None and all(at is not seen for seen in found):
-        found.append(at)
-        at = at.__cause__ or at.__context__
-    return found
-
-
 def gather(exception: BaseException) -> Evidence:
     """Look at one exception of a chain."""
     message = text_of(exception)

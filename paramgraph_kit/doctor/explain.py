@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from paramgraph_kit.doctor.evidence import Evidence, chain, first_line, gather
+from paramgraph_kit.doctor.evidence import Evidence, first_line, gather
 from paramgraph_kit.doctor.rule import Rule
 from paramgraph_kit.doctor.rules import diagnose
-from paramgraph_kit.trace.errors import RefusedError
+from paramgraph_kit.trace.errors import RefusedError, cause_chain
 from paramgraph_kit.trace.model import Failure
 
 MOST_IN_CHAIN = 4
@@ -35,7 +35,7 @@ def explain(exception: BaseException) -> Failure:
     known = getattr(exception, "failure", None)
     if (refused := _refused(exception)) is not None:
         return refused
-    evidence = _with_lines([gather(item) for item in chain(exception)])
+    evidence = _with_lines([gather(item) for item in cause_chain(exception)])
     if isinstance(known, Failure):  # a capture of ours has explained it already
         # It did so inside its ``with``: where only the end of the capture fails, that line is known only out here.
         return replace(known, frame=known.frame or next((item.frame for item in evidence if item.frame), None))
@@ -54,7 +54,7 @@ def _refused(exception: BaseException) -> Failure | None:
     """The failure behind an error of our own launcher, which carries its reason."""
     from paramgraph_kit.doctor.compiled import failures_of  # it explains with this module
 
-    reasons = (item.reason for item in chain(exception) if isinstance(item, RefusedError))
+    reasons = (item.reason for item in cause_chain(exception) if isinstance(item, RefusedError))
     return next((failure for reason in reasons for failure in failures_of([reason])), None)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.trace.errors import cause_chain
 from paramgraph_kit.trace.model import Frame
 
 Marks = Sequence[tuple[int, Frame | None]]  # (nodes recorded when an operation was done, its line), in order
@@ -37,11 +38,7 @@ def frame_at(graph: Any, position: int) -> Frame | None:
 
 def line_behind(error: BaseException) -> tuple[str, Frame | None]:
     """What began a chain of exceptions: its first line of text, and the innermost line of the user's own."""
-    chain: list[BaseException] = []
-    at: BaseException | None = error
-    while at is not None and at not in chain:
-        chain.append(at)
-        at = at.__cause__ or at.__context__
+    chain = list(cause_chain(error))
     said = next((text for one in reversed(chain) if (text := str(one).strip().splitlines())), [type(error).__name__])
     for one in reversed(chain):
         own = [entry for entry in traceback.extract_tb(one.__traceback__) if not is_library(entry.filename)]

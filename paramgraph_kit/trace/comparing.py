@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from paramgraph_kit.trace.errors import ParamgraphError
-from paramgraph_kit.trace.model import Proof
+from paramgraph_kit.trace.proof import Proof
 
 
 def compare(label: str, got: Any, expected: Any) -> Proof:

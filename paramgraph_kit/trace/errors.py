@@ -9,7 +9,9 @@ ParamgraphError              base: what happened, where, which value, what to do
 
 from __future__ import annotations
 
-from paramgraph_kit.trace.model import Reason
+from collections.abc import Iterator
+
+from paramgraph_kit.trace.reason import Reason
 
 
 class ParamgraphError(Exception):
@@ -34,3 +36,19 @@ class RefusedError(ParamgraphError):
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason.label())
         self.reason = reason
+
+
+def cause_chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception and what it was raised from or during, each once: ``raise e from e`` makes a circle of them.
+
+    >>> broken = ValueError("broken")
+    >>> broken.__cause__ = broken
+    >>> [str(each) for each in cause_chain(broken)]
+    ['broken']
+    """
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        cause = error.__cause__
+        error = cause if cause is not None and id(cause) not in seen else error.__context__

@@ -10,6 +10,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from paramgraph_kit.trace.comparing import compare
+from paramgraph_kit.trace.proof import Proof as Proof
+from paramgraph_kit.trace.reason import Frame as Frame
+from paramgraph_kit.trace.reason import Reason as Reason
+
 
 class Origin(StrEnum):
     """How the facts of a trace came to be; shown wherever they are shown."""
@@ -36,20 +41,6 @@ class Source:
         where = self.device if self.driver == "-" else f"{self.device}, driver {self.driver}"
         then = " (live when recorded)" if self.origin is Origin.RECORDED else " (loaded from a recording)"
         return f"{self.origin}: {where}, torch {self.torch}, {self.date}" + (then if self.from_file else "")
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """A line of the user's own code."""
-
-    file: str  # path, or "<cell 3>" in a notebook
-    line: int
-    function: str = ""
-    text: str = ""
-
-    def label(self) -> str:
-        """``file:line  text``, the form every message uses."""
-        return f"{self.file}:{self.line}" + (f"  {self.text}" if self.text else "")
 
 
 class NodeKind(StrEnum):
@@ -151,25 +142,6 @@ class Capture:
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
-    """Why something is not in a graph, at the user's line where one is known."""
-
-    code: str  # stable, kebab-case: "cpu-op", "unbacked-op", "unexplained-word", ...
-    message: str
-    frame: Frame | None = None
-    operation: str = ""
-
-    def label(self) -> str:
-        """``message (operation) at file:line  text``."""
-        text = self.message
-        if self.operation:
-            text += f" ({self.operation})"
-        if self.frame:
-            text += f" at {self.frame.label()}"
-        return text
-
-
-@dataclass(frozen=True, slots=True)
 class Partition:
     """A region of a compiled FX graph: launched as a CUDA graph, or not and why."""
 
@@ -226,34 +198,6 @@ class PoolEvent:
     call: int | None = None  # which call of the workload, where the recorder knows
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """A comparison of numbers that was really made: how many values, and how many of them differ in any bit."""
-
-    label: str  # what was compared with what: "replay against eager"
-    tensors: int
-    values: int
-    differing: int
-    largest: float | None = 0.0  # difference; None where one of two differing values is no finite number
-
-    @property
-    def equal(self) -> bool:
-        """Whether every bit is the same."""
-        return not self.differing
-
-    def text(self) -> str:
-        """The result in a few words.
-
-        >>> Proof("replay against eager", 2, 4096, 3, 0.25).text()
-        '3 of 4,096 values differ, by 0.25 at most'
-        """
-        count = f"{self.values:,} value" + ("s" if self.values != 1 else "")
-        if self.equal:
-            return f"equal, {count}" if self.values else "nothing to compare"
-        by = "not finite" if self.largest is None else f"by {self.largest:.3g} at most"
-        return f"{self.differing:,} of {count} differ, {by}"
-
-
 @dataclass(slots=True)
 class Trace:
     """Everything that was recorded, in order."""
@@ -283,8 +227,6 @@ class Trace:
             >>> trace.compare("fixed against eager", [1.0, 2.0], [1.0, 2.5]).text()
             '1 of 2 values differ, by 0.5 at most'
         """
-        from paramgraph_kit.trace.comparing import compare
-
         proof = compare(label, got, expected)
         self.proofs.append(proof)
         return proof

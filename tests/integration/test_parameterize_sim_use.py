@@ -103,3 +103,25 @@ def test_watch_and_explore_take_it() -> None:
             step(randn(3, seed=seed))
     assert (len(trace.captures), len(trace.launches)) == (1, 2)
     assert "1 partitions" in repr(pgk.explore(step))
+
+
+@pytest.mark.parametrize("circle", ["itself", "two"])
+def test_an_error_that_is_its_own_cause_is_raised_and_nothing_hangs(circle: str) -> None:
+    # GIVEN a function that raises an error whose causes come back to it
+    def run(x: torch.Tensor) -> torch.Tensor:
+        try:
+            raise ValueError("mine")
+        except ValueError as error:
+            if circle == "two":
+                other = KeyError("other")
+                other.__cause__ = error
+                raise error from other
+            raise error from error
+
+    step = pgk.parameterize(run)
+    # WHEN called, again and again THEN it is eager's error, and other functions go on
+    for _ in range(2):
+        with pytest.raises(ValueError, match="mine"):
+            step(randn(2))
+    assert pgk.parameterize(lambda x: x * 2)(torch.ones(2, device=DEVICE)).tolist() == [2.0, 2.0]
+    assert [reason.code for reason in pgk.report(step).reasons] == ["not-traceable"]

@@ -18,11 +18,11 @@ import torch
 
 from paramgraph_kit.doctor import explain, failure_text
 from paramgraph_kit.doctor.cuda_rules import KNOWN, VAGUE
-from paramgraph_kit.doctor.evidence import chain
 from paramgraph_kit.doctor.operations import operation_of
 from paramgraph_kit.doctor.sync_rules import PLACES, SYNCS
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.trace import Frame
+from paramgraph_kit.trace.errors import cause_chain
 
 CASES: dict[str, Any] = json.loads(
     (Path(__file__).parents[1] / "data" / "h200_capture_cases.json").read_text(encoding="utf-8")
@@ -329,7 +329,7 @@ def test_a_wrapped_error_is_found_behind_from_none_and_cycles() -> None:
     outer.__suppress_context__ = True
     # THEN it is found, and the walk ends
     assert explain(outer).code == "default-stream"
-    assert len(chain(outer)) == 3
+    assert len(list(cause_chain(outer))) == 3
 
 
 def test_a_nested_capture_is_told_from_a_body_that_failed() -> None:

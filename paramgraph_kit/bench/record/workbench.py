@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit._autograd import check_backward
+from paramgraph_kit._device import check_backward
 from paramgraph_kit.backend.registry import compiled_graphs
 from paramgraph_kit.backend.watch import watching
 from paramgraph_kit.doctor import explain

@@ -24,7 +24,7 @@ from paramgraph_kit.driver.cuda import nodes as graph_nodes
 from paramgraph_kit.driver.cuda.calls import Owned, call, library
 from paramgraph_kit.driver.cuda.phantom import PhantomRange, phantom_range
 from paramgraph_kit.driver.torch_names import torch_name
-from paramgraph_kit.trace.errors import RefusedError
+from paramgraph_kit.trace.errors import RefusedError, cause_chain
 from paramgraph_kit.trace.model import Reason
 
 _tags = itertools.count()
@@ -44,9 +44,8 @@ class CudaPhantom:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
     ) -> None:
-        while error is not None:  # what went wrong must not keep a graph or tensors on this memory
-            traceback.clear_frames(error.__traceback__)
-            error = error.__cause__ or error.__context__
+        for each in cause_chain(error):  # what went wrong must not keep a graph or tensors on this memory
+            traceback.clear_frames(each.__traceback__)
         torch_name("_cuda_clearCublasWorkspaces")()
         self.pool = None  # its segments leave the allocator's statistics here
         self.range.__exit__(kind, error, trace)

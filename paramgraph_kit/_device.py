@@ -1,12 +1,35 @@
-"""Whether gradients can work on a device that was added to torch at run time."""
+"""The verb ``device``, and whether gradients can work on a device that was added to torch at run time."""
 
 from __future__ import annotations
 
 from functools import cache
-
-import torch
+from typing import TYPE_CHECKING
 
 from paramgraph_kit.trace.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def device() -> torch.device:
+    """``cuda`` where there is a GPU, otherwise the simulated device, which the first call makes.
+
+    Without a GPU call this before the first ``backward()`` of the process.
+
+    Raises:
+        UnsupportedError: torch is too old, another backend has taken the simulator's slot, or a ``backward()`` has
+            run before the simulated device was made.
+
+    Examples:
+        >>> device().type in ("cuda", "sim")
+        True
+    """
+    from paramgraph_kit.driver import select
+
+    found = select.device()
+    if found.type != "cuda":
+        check_backward(found)
+    return found
 
 
 @cache
@@ -19,6 +42,8 @@ def check_backward(device: torch.device) -> None:
     Raises:
         UnsupportedError: a backward ran too early, so that no later one can run on the device.
     """
+    import torch
+
     with torch.inference_mode(False), torch.enable_grad():
         probe = torch.zeros(1).to(device).requires_grad_()
         try:
