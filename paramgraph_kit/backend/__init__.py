@@ -42,9 +42,9 @@ def paramgraph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **settin
         from paramgraph_kit.backend.inductor import compile_with_inductor
 
         return compile_with_inductor(gm, example_inputs, new_graph, target, options)
-    from paramgraph_kit.backend.simulated import compile_for_simulator
+    from paramgraph_kit.backend.eager_kernels import compile_with_eager_kernels
 
-    return compile_for_simulator(gm, example_inputs, new_graph, target, options, number)
+    return compile_with_eager_kernels(gm, example_inputs, new_graph, target, options, number)
 
 
 def new_number() -> int:

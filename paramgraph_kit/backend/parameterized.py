@@ -20,10 +20,10 @@ import torch.fx
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from paramgraph_kit.backend.eager_kernels import compile_with_eager_kernels
 from paramgraph_kit.backend.inductor import host_seeds, shares_storage
 from paramgraph_kit.backend.members import PLAIN, Members, members_of, swapped
 from paramgraph_kit.backend.registry import CompiledGraph
-from paramgraph_kit.backend.simulated import compile_for_simulator
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.launcher import Launcher, Options
@@ -160,7 +160,7 @@ class Parameterized:
         context = torch_name("TracingContext")(torch_name("FakeTensorMode")())
         try:
             with torch_name("functorch_config").patch(config), torch_name("tracing")(context):
-                run = compile_for_simulator(
+                run = compile_with_eager_kernels(
                     root,  # type: ignore[arg-type]  # AOTAutograd wants a module of flat tensors, no more
                     tensors,
                     new_graph,

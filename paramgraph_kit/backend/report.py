@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paramgraph_kit.backend.membership import Model, graph_breaks
+from paramgraph_kit.backend.graphs_of_model import Model, graph_breaks
 from paramgraph_kit.backend.registry import compiled_graphs
 from paramgraph_kit.backend.tracing import (
     capture_of,

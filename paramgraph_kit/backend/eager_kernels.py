@@ -1,4 +1,7 @@
-"""The backend on the simulator: regions are cut in the FX graph by Inductor's rules and launched by the same code."""
+"""Compiling without Inductor, as the simulator and ``parameterize`` do: one aten operation is one kernel.
+
+Regions are cut in the FX graph by Inductor's rules and launched by the same code.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from paramgraph_kit.launch.launcher import Launcher, Options
 from paramgraph_kit.partition.split import Split
 
 
-def compile_for_simulator(
+def compile_with_eager_kernels(
     gm: torch.fx.GraphModule,
     example_inputs: Sequence[Any],
     new_graph: Callable[[str], CompiledGraph],
@@ -24,7 +27,7 @@ def compile_for_simulator(
     number: int,
     partition_fn: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
-    """Compile a Dynamo graph for the simulated device; ``new_graph(phase)`` registers each FX graph."""
+    """Compile a graph for the device of ``driver``; ``new_graph(phase)`` registers each FX graph."""
     graphs: dict[str, CompiledGraph] = {}
 
     def graph_of(name: str) -> CompiledGraph:
