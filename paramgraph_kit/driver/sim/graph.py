@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from paramgraph_kit.trace.model import NodeKind
 
-if TYPE_CHECKING:
-    from .arena import Arena
+from .arena import Arena, Bits, lazy
 
 HOST_COPIES = ("memcpy from host", "memcpy to host")  # names of nodes begin so, as on a GPU
 
-Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]  # size, stride, dtype of an operand
+Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype, Bits]  # size, stride, dtype, lazy bits of an operand
 
 # (operands, seed and offset or None) -> None: executes the operation on CPU tensors over device memory
 Work = Callable[[Sequence[torch.Tensor], tuple[int, int] | None], None]
@@ -58,7 +57,7 @@ class SimNode:
         words = list(pointers)
         if random_delta is not None:
             words += [random_state, random_state + 8]
-        shapes = [n for size, stride, _ in layouts for n in (*size, *stride)]
+        shapes = [n for size, stride, *_ in layouts for n in (*size, *stride)]
         self.parameters = bytearray(struct.pack(f"<{len(words)}Q{len(shapes)}q", *words, *shapes))
         if random_delta is not None:
             self.parameters += struct.pack("<Q", random_delta)
@@ -94,8 +93,8 @@ class SimNode:
         pointers = struct.unpack_from(f"<{n}Q", parameters)
         if pointers != self._pointers or self._epoch != arena.epoch:
             self._views = [
-                arena.view(address, size, stride, dtype)
-                for address, (size, stride, dtype) in zip(pointers, self.layouts, strict=True)
+                lazy(arena.view(address, size, stride, dtype), bits)
+                for address, (size, stride, dtype, bits) in zip(pointers, self.layouts, strict=True)
             ]
             self._pointers, self._epoch = pointers, arena.epoch
         state = None

@@ -43,7 +43,7 @@ def record(
     if random:
         delta = capture.random_offset
         capture.random_offset += STEP
-    layouts: list[Layout] = [(tuple(t.shape), t.stride(), t.dtype) for t in operands]
+    layouts: list[Layout] = [(tuple(t.shape), t.stride(), t.dtype, (t.is_conj(), t.is_neg())) for t in operands]
     pointers = [t.data_ptr() for t in operands]
     node = SimNode(
         kind, name, pointers, layouts, scalars, work, stream.tail, random_delta=delta,
