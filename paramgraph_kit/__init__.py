@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from paramgraph_kit._recorded import recorded as recorded
 from paramgraph_kit._verbs import compile as compile
 from paramgraph_kit._verbs import device as device
 from paramgraph_kit._verbs import diagnose as diagnose
@@ -20,6 +19,7 @@ from paramgraph_kit._verbs import report as report
 from paramgraph_kit._verbs import save as save
 from paramgraph_kit._verbs import watch as watch
 from paramgraph_kit._version import __version__ as __version__
+from paramgraph_kit.recordings import recorded as recorded
 
 __all__ = [
     "compile",

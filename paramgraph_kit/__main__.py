@@ -36,9 +36,6 @@ def parser() -> argparse.ArgumentParser:
     )
     which.add_argument("--list", action="store_true", help="one line for each class")
     commands.add_parser("bench", help="measure against no graphs and graph trees (needs a GPU)", add_help=False)
-    commands.add_parser("record", help="record the traces that this package ships (needs a GPU)", add_help=False)
-    commands.add_parser("corpus", help="compare many small workloads with themselves ungraphed", add_help=False)
-    commands.add_parser("distributed", help="train on several GPUs in every mode (needs them)", add_help=False)
     return top
 
 
@@ -50,18 +47,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from paramgraph_kit import bench
 
         return bench.main(rest)
-    if options.command == "corpus":
-        from paramgraph_kit.bench import corpus_command
-
-        return corpus_command.main(rest)
-    if options.command == "distributed":
-        from paramgraph_kit.bench.ranks import command as ranks
-
-        return ranks.main(rest)
-    if options.command == "record":
-        from paramgraph_kit.bench.record import command as record
-
-        return record.main(rest)
     if rest:
         parser().error(f"unrecognized arguments: {' '.join(rest)}")
     try:
@@ -78,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _tour(page: Path, quiet: bool) -> None:
-    from paramgraph_kit import _tour as tour
+    from paramgraph_kit import tour
 
     def say(text: str) -> None:
         if not quiet:

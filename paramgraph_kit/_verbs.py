@@ -126,9 +126,9 @@ def watch(title: str = "watch") -> Iterator[Trace]:
         >>> len(trace.launches)
         0
     """
-    from paramgraph_kit._pools import pool_events
     from paramgraph_kit.backend.watch import watching
     from paramgraph_kit.doctor import explain
+    from paramgraph_kit.ledger.events import pool_events
 
     trace: Trace | None = None
     try:

@@ -1,4 +1,4 @@
-"""A few workloads of the corpus on a GPU, through its command: ``python -m paramgraph_kit corpus`` runs them all."""
+"""A few workloads of the corpus on a GPU, through its command: ``python -m tests.corpus`` runs them all."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paramgraph_kit.bench import corpus_command
+from tests.corpus import command as corpus_command
 
 pytestmark = pytest.mark.gpu
 RIGHT = ("held outputs", "kv-cache decoding", "mutated inputs", "views of one storage")

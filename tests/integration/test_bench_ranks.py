@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from paramgraph_kit.bench.ranks import child, command
-from paramgraph_kit.bench.ranks.table import markdown
+from scripts.distributed import child, command
+from scripts.distributed.table import markdown
 
 SIZE = '{"layers": 1, "dim": 16, "heads": 2, "hidden": 24, "tokens": 4}'
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from paramgraph_kit.bench import corpus_command
-from paramgraph_kit.bench.corpus import Case, corpus
-from paramgraph_kit.bench.corpus.check import check
 from paramgraph_kit.driver.select import device
+from tests.corpus import Case, corpus
+from tests.corpus import command as corpus_command
+from tests.corpus.check import check
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU runs the whole corpus instead")
 LONG = {"dcgan training", "blocks with one graph", "llama small training", "texts dynamic"}  # seconds of compiling

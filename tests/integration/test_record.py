@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GP
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the command left behind, for some of the recordings."""
     out = tmp_path_factory.mktemp("recorded")
-    command = [sys.executable, "-m", "paramgraph_kit", "record", "--out", str(out)]
+    command = [sys.executable, "-m", "scripts.record", "--out", str(out)]
     done = subprocess.run(
         [*command, "--only", "offload,story,llama-blocks-paramgraph"],
         capture_output=True,
@@ -105,7 +105,7 @@ def test_the_story_ends_well_and_says_where_it_did_not(folder: Path) -> None:
 def test_a_missing_library_is_one_line(tmp_path: Path) -> None:
     if "torchvision" in sys.modules:
         pytest.skip("torchvision is installed here")
-    command = [sys.executable, "-m", "paramgraph_kit", "record", "--out", str(tmp_path), "--only", "resnet50"]
+    command = [sys.executable, "-m", "scripts.record", "--out", str(tmp_path), "--only", "resnet50"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     if done.returncode == 0:
         pytest.skip("torchvision is installed here")

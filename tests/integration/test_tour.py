@@ -63,26 +63,26 @@ class NeverFails(nn.Module):
 
 
 def test_a_false_claim_stops_the_tour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from paramgraph_kit import __main__, _tour
+    from paramgraph_kit import __main__, tour
 
     # GIVEN a tour whose broken layer is not broken, and one whose compiled layer is another function
-    class Unbroken(_tour.Tour):
+    class Unbroken(tour.Tour):
         def fails(self) -> None:
             self.broken = NeverFails(self.fixed)
             super().fails()
 
-    class Wrong(_tour.Tour):
+    class Wrong(tour.Tour):
         def parameterized(self) -> Any:
             monkeypatch.setattr(pgk, "compile", lambda model, **options: nn.Sequential(model, nn.ReLU()))
             return super().parameterized()
 
-    for tour in (Unbroken, Wrong):
+    for broken in (Unbroken, Wrong):
         lines: list[str] = []
         # WHEN THEN it raises instead of printing the claim, and no page is written
-        with pytest.raises(_tour.TourError, match=r"did not fail|on this machine that is false"):
-            tour(lines.append).run()
+        with pytest.raises(tour.TourError, match=r"did not fail|on this machine that is false"):
+            broken(lines.append).run()
         assert not any("all claims checked" in line for line in lines)
     # and the command exits with 1
-    monkeypatch.setattr(_tour, "Tour", Unbroken)
+    monkeypatch.setattr(tour, "Tour", Unbroken)
     assert __main__.main(["tour", "--quiet", "--html", str(tmp_path / "page.html")]) == 1
     assert list(tmp_path.iterdir()) == []

@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paramgraph_kit.bench.corpus import FAMILIES, Case, corpus
-from paramgraph_kit.bench.corpus.case import missing, normal, tensors
-from paramgraph_kit.bench.corpus.check import _verdict, eager
-from paramgraph_kit.bench.corpus.refusal import EXPECTED
-from paramgraph_kit.bench.corpus.table import markdown
-from paramgraph_kit.bench.corpus.timing import ratio, summary
 from paramgraph_kit.bench.measure import compare
+from tests.corpus import FAMILIES, Case, corpus
+from tests.corpus.case import missing, normal, tensors
+from tests.corpus.check import _verdict, eager
+from tests.corpus.refusal import EXPECTED
+from tests.corpus.table import markdown
+from tests.corpus.timing import ratio, summary
 
 CPU = torch.device("cpu")
 OWN = [case for case in corpus() if not case.needs and case.family != "distributed"]
@@ -135,7 +135,7 @@ def test_a_verdict_never_takes_a_wrong_number_or_a_missed_reason_for_good() -> N
 
 def test_every_opaque_operation_is_a_workload() -> None:
     # GIVEN the operations that hide something WHEN looked up THEN each is in the family with its code
-    from paramgraph_kit.bench.corpus.opaque import OPERATIONS
+    from tests.corpus.opaque import OPERATIONS
 
     assert set(EXPECTED) == set(OPERATIONS)
     codes = {case.name: case.expect for case in corpus("refusal")}

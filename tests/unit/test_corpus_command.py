@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from paramgraph_kit.__main__ import main as top
-from paramgraph_kit.bench import corpus_command as command
-from paramgraph_kit.bench.corpus.timing import Timed, in_batches
+from tests.corpus import command
+from tests.corpus.timing import Timed, in_batches
 
 
 def _child(monkeypatch: pytest.MonkeyPatch, source: str, limit: float = 60) -> dict[str, Any]:
@@ -128,7 +127,7 @@ def test_without_a_gpu_nothing_is_timed(tmp_path: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().err == "corpus --time: no GPU here; it measures real launches only\n"
 
 
-def test_the_names_are_listed_through_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_names_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     # GIVEN the command WHEN asked for names THEN family and name, one line each
-    assert top(["corpus", "--list", "--only", "dlrm"]) == 0
+    assert command.main(["--list", "--only", "dlrm"]) == 0
     assert capsys.readouterr().out == "generative   dlrm inference\ngenerative   dlrm training\n"

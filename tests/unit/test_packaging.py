@@ -17,6 +17,17 @@ from hatchling.build import build_wheel
 import paramgraph_kit as pgk
 
 MAX_VERBS = 8
+BENCH = {
+    "__init__.py",
+    "__main__.py",
+    "command.py",
+    "frozen.py",
+    "measure.py",
+    "plot.py",
+    "table.py",
+    "turns.py",
+    "workloads.py",
+}
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +100,19 @@ def test_wheel_holds_the_package_and_nothing_else(
     assert "paramgraph_kit/explore/static/paramgraph.js" in names
     assert {f"paramgraph_kit/recordings/{name}.pgtrace" for name in pgk.recorded} <= set(names)
     assert len(pgk.recorded) > 5
+
+
+def test_wheel_holds_nothing_of_the_workshop(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN what only those run who work on the package: the corpus, the recorder, the runs on several GPUs
+    monkeypatch.chdir(repository)
+    # WHEN the wheel is built
+    wheel = ZipFile(tmp_path / build_wheel(str(tmp_path)))
+    sources = {name: wheel.read(name).decode() for name in wheel.namelist() if name.endswith(".py")}
+    # THEN none of it is inside, nothing inside imports it, and what remains of the benchmark measures
+    assert len(sources) > 100
+    workshop = re.compile(r"^\s*(?:from|import) (?:tests|scripts|notebooks)\b", re.MULTILINE)
+    assert [name for name, text in sources.items() if workshop.search(text)] == []
+    assert {name.split("/")[2] for name in sources if "/bench/" in name} == BENCH
 
 
 def test_command_line_says_what_it_can_do() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import paramgraph_kit as pgk
-from paramgraph_kit.bench.record.command import MOST_BYTES
-from paramgraph_kit.bench.record.recordings import RECORDINGS
 from paramgraph_kit.trace import Origin, Trace, TraceError
+from scripts.record.command import MOST_BYTES
+from scripts.record.recordings import RECORDINGS
 
 WITHOUT_TORCH = """
 import sys

@@ -1,0 +1,35 @@
+"""What the caching allocator did while a ``with`` block ran, as far as the device can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from paramgraph_kit.driver.select import driver
+from paramgraph_kit.ledger.ledger import Ledger
+from paramgraph_kit.trace.model import PoolEvent
+
+
+@contextmanager
+def pool_events(into: list[PoolEvent]) -> Iterator[None]:
+    """Append the allocator's events: each one on the simulator, one for the whole block on a GPU.
+
+    On a GPU the allocator is read before and after only: recording its history would slow every allocation.
+    """
+    target = driver()
+    listen = getattr(target, "listen", None)
+    if listen is None:
+        ledger = Ledger(target)
+        try:
+            with ledger:
+                yield
+        finally:
+            into.extend(ledger.pool_events(start=len(into)))
+        return
+
+    def tell(event: PoolEvent) -> None:
+        into.append(replace(event, time=len(into)))
+
+    with listen(tell):
+        yield

@@ -1,0 +1,217 @@
+"""One rank of one strategy in one mode; torchrun starts it.
+
+The parameters of FSDP2's blocks lie elsewhere in every step: a frozen graph would read what is there no longer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import gc
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from paramgraph_kit.backend.registry import compiled_graphs
+from paramgraph_kit.bench.measure import MODES, graph_facts, same_bits
+from paramgraph_kit.bench.workloads import Llama
+from tests.corpus.distributed import local
+
+STRATEGIES = ("fsdp2", "ddp")
+VOCAB = 4096
+Trained = tuple[list[float], list[Tensor]]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure and print one row of JSON (the first rank)."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--strategy", choices=STRATEGIES, required=True)
+    parser.add_argument("--mode", choices=MODES, required=True)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--size", type=json.loads, default={})
+    parser.add_argument("--meet", type=Path, required=True, help="folder in which the modes agree whose turn it is")
+    options = parser.parse_args(arguments)
+    rank = int(os.environ["LOCAL_RANK"])
+    device = torch.device(options.device, rank) if options.device == "cuda" else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    row = Rank(options, device).row()
+    if rank == 0:
+        print(json.dumps(row), flush=True)
+    sys.stderr.flush()
+    os._exit(0)  # ending a process group waits for work that graphs still hold
+
+
+class Rank:
+    """A model of 8 Llama-like blocks that this rank trains with the others."""
+
+    def __init__(self, options: argparse.Namespace, device: torch.device) -> None:
+        self.options, self.device = options, device
+        size = {"layers": 8, "dim": 1024, "tokens": 256, "batch": 2} | options.size
+        self.shape = (size.pop("batch"), size.pop("tokens"))
+        torch.manual_seed(0)
+        self.model = parallel(options.strategy, Llama(vocab=VOCAB, **size), how(options.mode, device), device)
+        self.start = [local(p).clone() for p in self.model.parameters()]
+        self.optimizer = self._adamw()
+
+    def _adamw(self) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(self.model.parameters(), lr=1e-3, fused=self.device.type == "cuda")
+
+    def step(self, seed: int) -> Tensor:
+        """The loss of one step on data of this rank's own."""
+        if self.options.mode == "graph trees":
+            torch.compiler.cudagraph_mark_step_begin()
+        generator = torch.Generator().manual_seed(1000 * dist.get_rank() + seed)
+        tokens = torch.randint(0, VOCAB, self.shape, generator=generator).to(self.device)
+        loss = F.cross_entropy(self.model(tokens).flatten(0, 1).float(), tokens.flatten())
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss.detach()
+
+    def row(self) -> dict[str, Any]:
+        """Times, memory, and for this backend whether every loss and parameter has the bits of ungraphed runs."""
+        for seed in range(4):
+            self.step(seed)
+        row = {"strategy": self.options.strategy, "mode": self.options.mode, "ranks": dist.get_world_size()}
+        if self.options.mode == "paramgraph":
+            row |= self.compare()
+        self._wait()
+        _turn = meet(self.options)  # ours as long as this is alive
+        gc.collect()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        for seed in range(3):
+            self.step(seed)
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        times = [self._timed(seed) for seed in range(self.options.steps)]
+        row |= {
+            "cpu_us": round(statistics.median(cpu for cpu, _ in times), 1),
+            "total_us": round(statistics.median(total for _, total in times), 1),
+        }
+        if self.device.type == "cuda":
+            row |= self._memory()
+        return row
+
+    def compare(self) -> dict[str, Any]:
+        """The same compiled code from the same state: ungraphed, ungraphed again, and from graphs."""
+        reference, again, ours = self._trained(False), self._trained(False), self._trained(True)
+        launches = [n for fact in graph_facts() for n in fact["launches"]]
+        return {
+            "losses": self._everywhere(reference[0]),
+            "compared": sum(self._everywhere(len(reference[0]) + len(reference[1]))),
+            "different": sum(self._everywhere(_differing(reference, ours))),
+            "baseline_differs_from_itself": sum(self._everywhere(_differing(reference, again))),
+            "executables": len(launches),
+            "launches": sum(launches),
+            "patched_launches": sum(n for fact in graph_facts() for n in fact["patched_launches"]),
+            "nodes": [n for fact in graph_facts() for n in fact["nodes"]],
+            "reasons": sorted({reason for fact in graph_facts() for reason in fact["reasons"]}),
+        }
+
+    def _trained(self, graphs: bool) -> Trained:
+        """From the start: each step's loss, and what this rank's parameters are after the last."""
+        for launcher in [launcher for graph in compiled_graphs() for launcher in graph.launchers]:
+            (launcher.resume if graphs else launcher.pause)()
+        with torch.no_grad():
+            for p, start in zip(self.model.parameters(), self.start, strict=True):
+                local(p).copy_(start)
+        self.optimizer = self._adamw()
+        losses = [self.step(seed).item() for seed in range(self.options.steps)]
+        return losses, [local(p).detach().clone() for p in self.model.parameters()]
+
+    def _everywhere(self, value: Any) -> list[Any]:
+        found: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(found, value)
+        return found
+
+    def _timed(self, seed: int) -> tuple[float, float]:
+        self._wait()
+        start = time.perf_counter()
+        self.step(seed)
+        launched = time.perf_counter()
+        self._wait()
+        return (launched - start) * 1e6, (time.perf_counter() - start) * 1e6
+
+    def _wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def _memory(self) -> dict[str, Any]:
+        from paramgraph_kit.driver.cuda.held import held_bytes
+
+        found = {
+            "stepping_bytes": held_bytes(self.device.index),
+            "peak_reserved_bytes": torch.cuda.max_memory_reserved(),
+            "peak_allocated_bytes": torch.cuda.max_memory_allocated(),
+        }
+        gc.collect()
+        torch.cuda.empty_cache()
+        return found | {"rest_bytes": held_bytes(self.device.index)}
+
+
+def how(mode: str, device: torch.device) -> dict[str, Any]:
+    """Arguments of torch.compile; without a GPU, only the machinery is exercised."""
+    return MODES[mode] if device.type == "cuda" else {"backend": "eager"}
+
+
+def parallel(strategy: str, model: Llama, compiling: dict[str, Any], device: torch.device) -> nn.Module:
+    """Each block compiled, then the model sharded or replicated."""
+    model = model.to(device=device)
+    for i, layer in enumerate(model.layers):
+        model.layers[i] = torch.compile(layer, **compiling)  # type: ignore[assignment]
+    if strategy == "ddp":
+        if device.type == "cuda":
+            model = model.to(torch.bfloat16)
+        return nn.parallel.DistributedDataParallel(model)
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    halves = MixedPrecisionPolicy(param_dtype=torch.bfloat16) if device.type == "cuda" else MixedPrecisionPolicy()
+    for layer in model.layers:
+        fully_shard(layer, mp_policy=halves)
+    fully_shard(model, mp_policy=halves)
+    return model
+
+
+def meet(options: argparse.Namespace) -> IO[str] | None:
+    """Be timed alone: when all modes are warm, one after the other, while the rest sleep; no rank waits on its GPU."""
+    name = f"{options.strategy} {options.mode}"
+    mine = options.meet / f"{name}.go"
+    if dist.get_rank() != 0:
+        until(mine.exists)
+        return None
+    (options.meet / f"{name}.ready").touch()
+    until((options.meet / "start").exists)
+    turn: IO[str] = (options.meet / "turn").open("w")
+    fcntl.flock(turn, fcntl.LOCK_EX)
+    mine.touch()
+    return turn
+
+
+def until(there: Callable[[], bool], poll_s: float = 0.02) -> None:
+    """Sleep until it is there."""
+    while not there():
+        time.sleep(poll_s)
+
+
+def _differing(reference: Trained, other: Trained) -> int:
+    """Losses and parameters that differ in any bit."""
+    losses = sum(a.hex() != b.hex() for a, b in zip(reference[0], other[0], strict=True))
+    return losses + sum(not same_bits(a, b) for a, b in zip(reference[1], other[1], strict=True))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
