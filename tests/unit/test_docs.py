@@ -10,6 +10,10 @@ from paramgraph_kit.launch.launcher import Options
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "launcher.md").read_text()
+AREAS = {
+    *("Launcher", "Doctor", "Explorer", "Simulator", "Recordings and measurements", "Notebooks"),
+    *("Errors", "In the systems of others", "Development"),
+}
 LAYERS = ("backend", "capture", "driver", "launch", "partition")
 
 
@@ -31,3 +35,14 @@ def test_every_option_is_documented_with_its_default() -> None:
     names = [field.name for field in fields(Options)]
     assert re.findall(rf"^\| `({'|'.join(names)})` ", PAGE, re.MULTILINE) == names
     assert f"({Options().stages})" in PAGE
+
+
+def test_the_changelog_is_told_by_area() -> None:
+    # GIVEN what is not released yet
+    text = (ROOT / "CHANGELOG.md").read_text()
+    unreleased = text.partition("## [Unreleased]\n")[2].partition("\n## [")[0]
+    # WHEN split THEN each area is known and stands there once, and all else is entries
+    areas = re.findall(r"^### (.*)$", unreleased, re.MULTILINE)
+    assert set(areas) <= AREAS
+    assert len(areas) == len(set(areas)) > 3
+    assert {line[:2] for line in unreleased.splitlines() if line} <= {"- ", "  ", "##"}
