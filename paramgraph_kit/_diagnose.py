@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from paramgraph_kit._diagnosis import Diagnosis
+from paramgraph_kit.doctor.diagnosis import Diagnosis
 from paramgraph_kit.trace.errors import ParamgraphError
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Diagnose:
             [2.0, 2.0]
         """
         from paramgraph_kit._device import device
-        from paramgraph_kit.doctor.aftermath import capture
+        from paramgraph_kit.doctor.restore.repair import capture
 
         device()
         return _noted(capture(graph, lines=lines, **options))
@@ -114,7 +114,7 @@ class Diagnose:
             >>> diagnose.repair()
             ()
         """
-        from paramgraph_kit.doctor.aftermath import repair
+        from paramgraph_kit.doctor.restore.repair import repair
 
         return repair(error)
 
@@ -129,7 +129,7 @@ diagnose = Diagnose()
 def _noted(capture: AbstractContextManager[Any]) -> Iterator[Any]:
     """The same, and who watches is told of a failure at once."""
     from paramgraph_kit.backend.watch import note_failure
-    from paramgraph_kit.doctor.aftermath import CaptureError
+    from paramgraph_kit.doctor.restore.repair import CaptureError
 
     try:
         with capture as graph:
@@ -141,7 +141,7 @@ def _noted(capture: AbstractContextManager[Any]) -> Iterator[Any]:
 
 def _from_exception(error: BaseException) -> Diagnosis:
     from paramgraph_kit.doctor import explain
-    from paramgraph_kit.doctor.aftermath import process_state
+    from paramgraph_kit.doctor.restore.repair import process_state
 
     return Diagnosis([explain(error)], state=process_state(error))
 
@@ -153,7 +153,7 @@ def _is_compiled(what: Any) -> bool:
 
 def _from_compiled(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Diagnosis:
     from paramgraph_kit.backend.report import make_report
-    from paramgraph_kit.doctor.compiled import each_once, failures_of
+    from paramgraph_kit.doctor.explain.reasons import each_once, failures_of
 
     report, notes = make_report(model), []
     failures: list[Failure] = []
@@ -183,8 +183,8 @@ def _of_copies(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
     import torch
 
     from paramgraph_kit.backend import paramgraph
-    from paramgraph_kit.doctor.keeper import RandomState
-    from paramgraph_kit.doctor.trees import copied, failures_of_trees, original_of, uses_trees
+    from paramgraph_kit.doctor.observe.trees import copied, failures_of_trees, original_of, uses_trees
+    from paramgraph_kit.doctor.restore.keeper import RandomState
 
     random: RandomState = RandomState()
     try:
@@ -200,8 +200,8 @@ def _from_function(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], limit_s: float, confirm: bool
 ) -> Diagnosis:
     from paramgraph_kit._device import device
-    from paramgraph_kit.doctor.examine import examine
-    from paramgraph_kit.doctor.places import outside
+    from paramgraph_kit.doctor.observe.examine import examine
+    from paramgraph_kit.doctor.observe.places import outside
     from paramgraph_kit.driver.select import driver
 
     device()
@@ -209,7 +209,7 @@ def _from_function(
     problems, notes = found.problems, found.notes
     state = "the device refuses every further call: restart the kernel" if found.lost else ""
     if confirm and not found.lost:
-        from paramgraph_kit.doctor.confirm import confirm as capture_in_child
+        from paramgraph_kit.doctor.child.confirm import confirm as capture_in_child
 
         problems, note = capture_in_child(function, args, kwargs, problems, limit_s=max(limit_s, CHILD_S))
         notes = [note, *notes]

@@ -27,7 +27,7 @@ IMPORTED = [
     "torch._inductor.lowering",
     "functorch.compile",
     "paramgraph_kit.backend",
-    "paramgraph_kit.doctor.explain",
+    "paramgraph_kit.doctor.explain.exception",
     "paramgraph_kit.explore._widget",
     "paramgraph_kit.ledger",
     "plotly.graph_objs._figure",

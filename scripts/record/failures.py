@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from paramgraph_kit.doctor import explain, failure_class
-from paramgraph_kit.doctor.failure_class import PRELUDE
+from paramgraph_kit.doctor.known.failure_class import PRELUDE
 from paramgraph_kit.driver.select import device, driver, twin
 from paramgraph_kit.trace.model import Failure, Frame, Proof, Trace
 

@@ -9,7 +9,7 @@ import torch
 from paramgraph_kit.backend import make_options
 from paramgraph_kit.backend.parameterized import parameterize
 from paramgraph_kit.backend.tracing import trace_of_graph
-from paramgraph_kit.doctor.aftermath import capture
+from paramgraph_kit.doctor.restore.repair import capture
 from paramgraph_kit.ledger import Snapshots
 from paramgraph_kit.trace.model import Launch, PoolEvent, Trace
 from scripts.record.program import run_program

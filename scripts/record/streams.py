@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from paramgraph_kit.backend.tracing import trace_of_graph
-from paramgraph_kit.doctor.aftermath import capture
+from paramgraph_kit.doctor.restore.repair import capture
 from paramgraph_kit.ledger import Snapshots
 from paramgraph_kit.trace.model import PoolEvent, Trace
 from scripts.record.program import run_program

@@ -20,7 +20,7 @@ import torch
 
 import paramgraph_kit as pgk
 from paramgraph_kit.doctor import explain, failure_class
-from paramgraph_kit.doctor.failure_class import PRELUDE
+from paramgraph_kit.doctor.known.failure_class import PRELUDE
 from paramgraph_kit.trace.model import Failure
 from paramgraph_kit.trace.wording import failure_text
 from tests import doctor_programs

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from paramgraph_kit.doctor.failure_class import CATEGORIES
+from paramgraph_kit.doctor.known.failure_class import CATEGORIES
 from paramgraph_kit.driver.select import device, twin
 from tests.integration.own_cases import OWN, UNKNOWABLE, recorded
 

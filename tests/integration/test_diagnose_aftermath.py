@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
-from paramgraph_kit._diagnosis import Diagnosis
-from paramgraph_kit.doctor.aftermath import CaptureError
+from paramgraph_kit.doctor.diagnosis import Diagnosis
+from paramgraph_kit.doctor.restore.repair import CaptureError
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace import ParamgraphError
 from paramgraph_kit.trace.errors import UnsupportedError

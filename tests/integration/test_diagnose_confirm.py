@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 import paramgraph_kit as pgk
-from paramgraph_kit.doctor.carry import pack, unpack
-from paramgraph_kit.doctor.confirm import confirm
+from paramgraph_kit.doctor.child.carry import pack, unpack
+from paramgraph_kit.doctor.child.confirm import confirm
 from tests.doctor_programs import SEVEN, program
 
 DEVICE = pgk.device()

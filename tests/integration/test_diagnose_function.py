@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 import paramgraph_kit as pgk
-from paramgraph_kit._diagnosis import Diagnosis
-from paramgraph_kit.doctor.examine import examine
+from paramgraph_kit.doctor.diagnosis import Diagnosis
+from paramgraph_kit.doctor.observe.examine import examine
 from paramgraph_kit.trace import ParamgraphError
 from paramgraph_kit.trace.wording import failure_text
 from tests.doctor_programs import PLANTED, SEVEN, SOUND, marked, program

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import paramgraph_kit as pgk
-from paramgraph_kit._diagnosis import Diagnosis
+from paramgraph_kit.doctor.diagnosis import Diagnosis
 from paramgraph_kit.trace import ParamgraphError
 from paramgraph_kit.trace.wording import failure_text
 

@@ -18,9 +18,9 @@ from traitlets.config import Config
 import paramgraph_kit as pgk
 from paramgraph_kit.__main__ import main
 from paramgraph_kit.doctor import catalogue
-from paramgraph_kit.doctor.compiled import failures_of
-from paramgraph_kit.doctor.rules import SPECIFIC
-from paramgraph_kit.doctor.silent_rules import SILENT
+from paramgraph_kit.doctor.explain.reasons import failures_of
+from paramgraph_kit.doctor.known.rules import SPECIFIC
+from paramgraph_kit.doctor.known.silent_rules import SILENT
 from paramgraph_kit.trace import Failure
 from paramgraph_kit.trace.model import Frame, Reason
 from paramgraph_kit.trace.wording import failure_text

@@ -14,7 +14,7 @@ import torch
 
 from paramgraph_kit.__main__ import main
 from paramgraph_kit.doctor import FailureClass, catalogue, explain, failure_class
-from paramgraph_kit.doctor.failure_class import CATEGORIES, MOST_LINES, PRELUDE
+from paramgraph_kit.doctor.known.failure_class import CATEGORIES, MOST_LINES, PRELUDE
 from paramgraph_kit.driver.select import device, twin
 from paramgraph_kit.trace import ParamgraphError
 from paramgraph_kit.trace.wording import failure_text

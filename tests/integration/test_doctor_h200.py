@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
-from paramgraph_kit.doctor.silent_rules import SILENT
+from paramgraph_kit.doctor.known.silent_rules import SILENT
 from paramgraph_kit.driver.select import device, twin
 from paramgraph_kit.trace.wording import failure_text
 from tests.integration.h200_cases import CASES, LEFT_OUT, on_simulator, seen_and_recorded

@@ -18,9 +18,9 @@ from IPython.utils.capture import capture_output
 from traitlets.config import Config
 
 import paramgraph_kit as pgk
-from paramgraph_kit._diagnosis import Diagnosis
 from paramgraph_kit.backend import watch as watching
 from paramgraph_kit.backend.report import Report
+from paramgraph_kit.doctor.diagnosis import Diagnosis
 from paramgraph_kit.explore import Picture, View
 from paramgraph_kit.trace import Trace
 

@@ -17,9 +17,9 @@ import pytest
 import torch
 
 from paramgraph_kit.doctor import explain, failure_text
-from paramgraph_kit.doctor.cuda_rules import KNOWN, VAGUE
-from paramgraph_kit.doctor.operations import operation_of
-from paramgraph_kit.doctor.sync_rules import PLACES, SYNCS
+from paramgraph_kit.doctor.explain.operations import operation_of
+from paramgraph_kit.doctor.known.cuda_rules import KNOWN, VAGUE
+from paramgraph_kit.doctor.known.sync_rules import PLACES, SYNCS
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.trace import Frame
 from paramgraph_kit.trace.errors import cause_chain

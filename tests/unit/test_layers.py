@@ -32,7 +32,6 @@ PROGRAMS = {"bench", "tour"}
 KNOWN_CIRCLES = {
     f"{PACKAGE}.{module}"
     for module in (
-        *("doctor.compiled", "doctor.explain"),
         *(f"driver.sim.{m}" for m in ("autocast", "capture", "cuda_twin", "device", "graphed", "kernels", "machine")),
         *(f"driver.sim.{m}" for m in ("recurrent", "special")),
     )

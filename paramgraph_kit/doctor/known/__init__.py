@@ -1,0 +1,1 @@
+"""What is known of failures: one record each. Imports nothing else of the doctor."""

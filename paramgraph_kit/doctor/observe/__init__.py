@@ -1,0 +1,1 @@
+"""From calls that are watched to what a capture would refuse or freeze."""

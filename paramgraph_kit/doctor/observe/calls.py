@@ -1,0 +1,145 @@
+"""Calls that are no operations, watched by wrapping them for a while: streams, events, waits, seeds, prints, exits."""
+
+from __future__ import annotations
+
+import builtins
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from paramgraph_kit.doctor.observe.observer import Observer
+from paramgraph_kit.doctor.observe.refusals import UNCAPTURED
+from paramgraph_kit.driver.select import twin
+from paramgraph_kit.driver.torch_names import torch_name
+
+CAPTURED_EVENT = "CUDA error: operation not permitted on an event last recorded in a capturing stream"
+
+
+class WantsToExit(BaseException):
+    """The user's function called something that ends the process."""
+
+
+@contextmanager
+def _wrapped(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
+    own = name in vars(owner)
+    before = getattr(owner, name)
+    setattr(owner, name, make(before))
+    try:
+        yield
+    finally:
+        if own:
+            setattr(owner, name, before)
+        else:
+            delattr(owner, name)
+
+
+@contextmanager
+def watched(observer: Observer) -> Iterator[None]:
+    """Tell ``observer`` of every such call that this thread makes."""
+    thread = threading.get_ident()
+    cuda = twin()
+
+    def before(tell: Callable[..., None]) -> Callable[[Any], Any]:
+        """Call ``tell`` with the arguments, then the function itself."""
+
+        def make(function: Any) -> Any:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                if threading.get_ident() == thread:
+                    tell(*args, **kwargs)
+                return function(*args, **kwargs)
+
+            return call
+
+        return make
+
+    def makes_graph(function: Any) -> Any:
+        """What torch does on the device for a capture, such as filling in seeds, is no work of the function's."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            before, observer.makes_graph = observer.makes_graph, True
+            try:
+                return function(*args, **kwargs)
+            finally:
+                observer.makes_graph = before
+
+        return call
+
+    def waits(name: str) -> Callable[..., None]:
+        return lambda *args, **kwargs: observer.refused(UNCAPTURED, 900, name)
+
+    def uses_event(name: str) -> Callable[..., None]:
+        def tell(event: Any, *args: Any, **kwargs: Any) -> None:
+            if observer.forks.captured(event):
+                observer.refused(CAPTURED_EVENT, 907, name)
+            elif name != "elapsed_time":
+                observer.refused(UNCAPTURED, 900, name)
+
+        return tell
+
+    def number(stream: Any) -> int:
+        chosen = cuda.current_stream() if stream is None else stream
+        return int(getattr(chosen, "cuda_stream", chosen.stream_id))  # torch.Stream has only the latter
+
+    def recorded(event: Any, stream: Any = None) -> None:
+        observer.forks.record(event, number(stream))
+
+    def waited(event: Any, stream: Any = None) -> None:
+        if observer.forks.wait(event, number(stream)):
+            observer.refused("CUDA error: dependency created on uncaptured work in another stream", 905, "wait_event")
+
+    process = os.getpid()
+
+    def exits(*args: Any, **kwargs: Any) -> None:
+        if os.getpid() == process:  # and not one that the function has forked
+            raise WantsToExit(args[0] if args else 0)
+
+    def kills(who: int, number: int) -> None:
+        if who in (process, 0, -1):
+            ends(number)
+
+    def ends(number: int) -> None:
+        if (number and signal.getsignal(number) is signal.SIG_DFL) or number == signal.SIGKILL:
+            raise WantsToExit(f"signal {signal.Signals(number).name}")
+
+    table: list[tuple[Any, str, Callable[..., None]]] = [
+        (cuda, "synchronize", waits("synchronize")),
+        (cuda.Stream, "synchronize", waits("synchronize")),
+        (cuda.Stream, "query", waits("query")),
+        (cuda.Stream, "wait_event", lambda stream, event: waited(event, stream)),
+        (cuda.Event, "synchronize", uses_event("synchronize")),
+        (cuda.Event, "query", uses_event("query")),
+        (cuda.Event, "elapsed_time", uses_event("elapsed_time")),
+        (cuda.Event, "record", recorded),
+        (cuda.Event, "wait", waited),
+        (cuda, "is_current_stream_capturing", lambda: observer.silent_if_own("capture-aware-code", "")),
+        (torch, "manual_seed", lambda seed: observer.silent_if_own("reseeded", f"torch.manual_seed({seed})")),
+        (cuda, "manual_seed", lambda seed: observer.silent_if_own("reseeded", f"manual_seed({seed})")),
+        (torch_name("_tensor_str"), "_str", lambda tensor, *args, **kwargs: observer.shown(tensor)),
+        (builtins, "print", lambda *args, **kwargs: observer.printed(args)),
+        (builtins, "open", observer.opened),
+        (logging.Logger, "handle", lambda *args: observer.silent_if_own("host-counter", "a line of a log")),
+        (cuda.CUDAGraph, "capture_begin", lambda *args, **kwargs: observer.nested()),
+        (cuda.CUDAGraph, "replay", lambda graph: observer.replayed()),
+        (threading.Thread, "start", lambda thread: observer.note_thread()),
+        (torch.optim.Optimizer, "zero_grad", lambda optimizer, *args, **kwargs: observer.zeroes(optimizer)),
+        (torch.nn.Module, "zero_grad", lambda module, *args, **kwargs: observer.zeroes(module)),
+    ]
+    table += [(os, "kill", kills), (signal, "raise_signal", ends)]
+    table += [(os, name, exits) for name in ("_exit", "abort", "execv", "execve") if hasattr(os, name)]
+    if hasattr(torch, "accelerator"):
+        table.append((torch.accelerator, "synchronize", waits("synchronize")))
+    with ExitStack() as stack:
+        for owner, name, tell in table:
+            stack.enter_context(_wrapped(owner, name, before(tell)))
+        for name in ("capture_begin", "capture_end", "replay"):
+            stack.enter_context(_wrapped(cuda.CUDAGraph, name, makes_graph))
+        hook = register_optimizer_step_pre_hook(lambda optimizer, *_: observer.step_of(optimizer))
+        stack.callback(hook.remove)
+        yield

@@ -1,0 +1,152 @@
+"""Two calls of the same function, operation by operation: what differs is what a graph would freeze."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+
+from paramgraph_kit.doctor.known.silent_rules import SILENT
+from paramgraph_kit.doctor.observe.observer import Step
+from paramgraph_kit.doctor.observe.places import Place, frame_of, line_of
+from paramgraph_kit.doctor.observe.refusals import FACTORIES_AND_VIEWS
+from paramgraph_kit.doctor.observe.source_lines import branch_between
+from paramgraph_kit.trace.model import Failure, Frame
+
+MOST = 4000  # differing operations that are aligned with care
+RANDOM_WORDS = ("rand", "choice", "shuffle", "gauss", "normal", "sample")
+
+
+def differences(
+    first: list[Step], second: list[Step], *, random_drawn: bool, only_random: bool = False
+) -> list[Failure]:
+    """Every frozen value, size, branch and input, each at its line once.
+
+    ``random_drawn``: random numbers were drawn on the host; ``only_random``: and nothing else there differs.
+    """
+    found: dict[tuple[str, Frame | None], Failure] = {}
+    sized = False
+    for a, b in _aligned(first, second):
+        if a is None or b is None:
+            continue
+        for failure in _of_one(a, b, random_drawn, only_random):
+            if failure.code == "size-frozen" and sized and failure.frame is None:
+                continue
+            sized = sized or failure.code == "size-frozen"
+            found.setdefault((failure.code, failure.frame), failure)
+    for failure in _branches(first, second):
+        found.setdefault((failure.code, failure.frame), failure)
+    return list(found.values())
+
+
+def _blocks(first: list[Step], second: list[Step]) -> list[tuple[str, int, int, int, int]]:
+    """difflib's opcodes, without its cost where the calls hardly differ."""
+    left, right = [step.key for step in first], [step.key for step in second]
+    start = 0
+    while start < min(len(left), len(right)) and left[start] == right[start]:
+        start += 1
+    end = 0
+    while end < min(len(left), len(right)) - start and left[-1 - end] == right[-1 - end]:
+        end += 1
+    inner = (left[start : len(left) - end], right[start : len(right) - end])
+    blocks = [("equal", 0, start, 0, start)] if start else []
+    if max(map(len, inner)) > MOST:
+        blocks.append(("replace", start, len(left) - end, start, len(right) - end))
+    elif any(inner):
+        matched = SequenceMatcher(None, *inner, autojunk=False).get_opcodes()
+        blocks += [(tag, a + start, b + start, c + start, d + start) for tag, a, b, c, d in matched]
+    if end:
+        blocks.append(("equal", len(left) - end, len(left), len(right) - end, len(right)))
+    return blocks
+
+
+def _aligned(first: list[Step], second: list[Step]) -> Iterator[tuple[Step | None, Step | None]]:
+    for tag, a, b, c, d in _blocks(first, second):
+        if tag == "equal":
+            yield from zip(first[a:b], second[c:d], strict=True)
+
+
+def _of_one(a: Step, b: Step, random_drawn: bool, only_random: bool) -> Iterator[Failure]:
+    """How the same operation differs between the calls."""
+    frame = a.place.frame()
+    if a.values != b.values:
+        then, now = _differing(a.values, b.values)
+        text = frame.text if frame else ""
+        if a.name in FACTORIES_AND_VIEWS:
+            code = "size-frozen"
+        elif (only_random and "time" not in text) or (
+            random_drawn and (any(word in text for word in RANDOM_WORDS) or _is_fraction(then))
+        ):
+            code = "host-random"
+        elif any("torch/optim/" in file for file in a.place.files):
+            code = "learning-rate-frozen"
+        else:
+            code = "scalar-frozen"
+        yield _failure(code, f"{a.name} got {then} in one call and {now} in the next", a.place)
+    if a.from_cpu != b.from_cpu:
+        then, now = _differing(a.from_cpu, b.from_cpu)
+        drawn = random_drawn and frame is not None and any(word in frame.text for word in RANDOM_WORDS)
+        drawn = drawn or only_random
+        code = "host-random" if drawn else "cpu-scalar-frozen"
+        yield _failure(code, f"{a.name} read {then} from the CPU in one call and {now} in the next", a.place)
+    if len(a.outside) != len(b.outside):
+        said = f"{a.name} got {len(a.outside)} tensors in one call and {len(b.outside)} in the next"
+        yield _failure("size-frozen", said, a.place)
+    pairs = zip(a.outside, b.outside, strict=False)
+    if any(x and y and x != y for x, y in pairs):
+        yield _failure("stale-input", f"{a.name} read a tensor that was another one in the next call", a.place)
+
+
+def _is_fraction(value: object) -> bool:
+    return isinstance(value, float) and value % 1 != 0 and abs(value) < 1
+
+
+def _differing(a: tuple[object, ...], b: tuple[object, ...]) -> tuple[object, object]:
+    for x, y in zip(a, b, strict=False):
+        if x != y:
+            return _short(x), _short(y)
+    return f"{len(a)} numbers", f"{len(b)}"
+
+
+def _short(value: object) -> object:
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def _failure(code: str, said: str, place: Place) -> Failure:
+    return SILENT[code].failure(said, place.frame())
+
+
+def _branches(first: list[Step], second: list[Step]) -> Iterator[Failure]:
+    """Where the calls took different ways, at the line that decided."""
+    for tag, a, b, c, d in _blocks(first, second):
+        if tag == "equal":
+            continue
+        one = first[a].place if a < b else None
+        other = second[c].place if c < d else None
+        # Beside a pure insertion stands what both went on with.
+        after = first[b].place if b < len(first) else None
+        before = first[a - 1].place if a else None
+        names = [step.name for step in (first[a:b] or second[c:d])[:3]]
+        more = abs((b - a) - (d - c))
+        said = f"one call ran {', '.join(names)} here and the next did not"
+        if a < b and c < d:
+            said = f"one call ran {first[a].name} here and the next {second[c].name}"
+        elif more > 3:
+            said = f"one call ran {more} operations more than the next: {', '.join(names)} ..."
+        frame = _deciding([p for p in (one, other) if p], [p for p in (one, other, after, before) if p])
+        yield SILENT["branch-frozen"].failure(said, frame)
+
+
+def _deciding(ran: list[Place], near: list[Place]) -> Frame | None:
+    """The branch or loop, in the innermost function that all these places share."""
+    code = None
+    for spots in zip(*(place.stack for place in near), strict=False):
+        codes = [spot[0] for spot in spots]
+        if any(one is not codes[0] for one in codes):
+            break
+        code = codes[0]
+        if len({spot[1] for spot in spots}) > 1:
+            break
+    if code is None:
+        return ran[0].frame()
+    lines = [next((line_of(c, at) for c, at in place.stack if c is code), None) for place in near]
+    return branch_between(code, lines) or frame_of(ran[0].user)

@@ -1,0 +1,55 @@
+"""What changes of Python's state mean for a graph, which repeats only what the GPU did."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.known.silent_rules import SILENT
+from paramgraph_kit.doctor.restore.host_state import Change
+from paramgraph_kit.driver.select import driver
+from paramgraph_kit.trace.model import Failure, Frame
+
+
+def effect(change: Change, frame: Frame | None) -> Failure | None:
+    """What a change of Python's state means for a graph; None where no line of the user's makes it."""
+    if frame is None:
+        return None
+    what = f"{change.owner}.{change.name}" if change.owner else change.name
+    if change.kind == "container" and _replaces_tensors(change):
+        return None  # only the latest is kept; where it is read again, it shows as a stale input
+    if change.kind == "container" and _keeps_tensor(change):
+        rule, text = SILENT["output-alias"], f"{what} keeps a new tensor at each call"
+    elif isinstance(change.after, torch.Tensor):
+        return None  # a tensor that is read again shows as a stale input
+    else:
+        rule = SILENT["host-counter"]
+        text = f"{what} went from {_brief(change.before)} to {_brief(change.after)} in one call"
+    return rule.failure(text, frame)
+
+
+def _replaces_tensors(change: Change) -> bool:
+    """Whether a dictionary holds other tensors under the same names, and nothing else has changed."""
+    then, now = change.before, change.after
+    if not isinstance(now, dict) or then.keys() != now.keys():
+        return False
+    return all(value is then[name] or isinstance(value, torch.Tensor) for name, value in now.items())
+
+
+def _keeps_tensor(change: Change) -> bool:
+    def parts(value: Any) -> list[Any]:
+        return list(value.values()) if isinstance(value, dict) else list(value)
+
+    device = driver().device.type
+    known = {id(part) for part in parts(change.before)}
+    return any(
+        isinstance(part, torch.Tensor) and part.device.type == device and id(part) not in known
+        for part in parts(change.after)
+    )
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, (int, float, str, bool)) or value is None:
+        return repr(value)[:40]
+    return f"{len(value)} entries" if hasattr(value, "__len__") else type(value).__name__

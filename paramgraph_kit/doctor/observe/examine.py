@@ -1,0 +1,435 @@
+"""From a function to all problems that its capture would have: it is run eagerly, watched, and its runs compared."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
+from dataclasses import dataclass, field, replace
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.explain.exception import explain
+from paramgraph_kit.doctor.explain.gather import text_of
+from paramgraph_kit.doctor.known.evidence import first_line
+from paramgraph_kit.doctor.known.silent_rules import SILENT
+from paramgraph_kit.doctor.observe.calls import WantsToExit, watched
+from paramgraph_kit.doctor.observe.compare import differences
+from paramgraph_kit.doctor.observe.effects import effect
+from paramgraph_kit.doctor.observe.gradients import NOTHING_LEFT, Left, around, note, sets_to_none
+from paramgraph_kit.doctor.observe.gradients import problems as problems_between
+from paramgraph_kit.doctor.observe.kept import kept
+from paramgraph_kit.doctor.observe.limit import TimeUp, at_most
+from paramgraph_kit.doctor.observe.observer import Observer, Step
+from paramgraph_kit.doctor.observe.places import Places, codes_in
+from paramgraph_kit.doctor.observe.source_lines import frame_at, written_at
+from paramgraph_kit.doctor.restore.host_state import DEEP, Change, Holder, HostState
+from paramgraph_kit.doctor.restore.keeper import Keeper, RandomState
+from paramgraph_kit.doctor.restore.surroundings import Surroundings
+from paramgraph_kit.driver.api import Driver
+from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.driver.select import driver, twin
+from paramgraph_kit.trace.errors import ParamgraphError, UnsupportedError
+from paramgraph_kit.trace.model import Failure, Frame
+
+MOST_DRAWS = 4  # further calls of a function that draws random numbers on the host
+_DRAWN = ("host-random", "branch-frozen", "size-frozen")
+
+
+@dataclass(slots=True)
+class Examination:
+    """What was found: problems, and what is no problem but good to know."""
+
+    problems: list[Failure] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    operations: int = 0  # on the device, in one call
+    calls: int = 0
+    result: Any = None
+    lost: bool = False  # the device answers no more, so not all could be put back
+
+
+@dataclass(slots=True)
+class _Call:
+    steps: list[Step]
+    found: list[Failure]
+    on_device: int
+    changes: list[Change]
+    random_drawn: bool
+    result: Any = None
+    ended: Failure | None = None  # why it did not return
+    threads: int = 0
+    left: Left = NOTHING_LEFT
+
+
+def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The frame below which everything is the user's."""
+    return function(*args, **kwargs)
+
+
+def examine(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    limit_s: float,
+    caller: Frame | None = None,
+) -> Examination:
+    """Call ``function`` a few times and find all that a capture would refuse or freeze.
+
+    ``caller`` is the line that stands for problems where no line of the user's was running.
+    Tensors, gradients, generators, optimizers, the current stream and what the function changes in Python are put back.
+
+    Raises:
+        ParamgraphError: a capture is under way, or the device refuses every call.
+    """
+    if _is_capturing():
+        raise ParamgraphError("diagnose(fn) runs fn eagerly, and a capture is under way: end it first")
+    if lost := _synchronize(twin()):
+        raise ParamgraphError(f"the device answers only '{lost.message}': restart the kernel, nothing else helps")
+    watch = _Watch(function, args, kwargs, limit_s)
+    try:
+        found = watch.examine()
+        place = caller or _defined(function)
+        found.problems = [f if f.frame else replace(f, frame=place) for f in found.problems]
+        return found
+    finally:
+        watch.put_back()
+
+
+class _Watch:
+    def __init__(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], limit_s: float
+    ) -> None:
+        self.function, self.args, self.kwargs = function, args, kwargs
+        self.until: float | None = None  # from the first call on
+        self.limit_s = limit_s
+        self.state = HostState(function, args, kwargs)
+        self.random = RandomState()
+        self.gradients = torch.is_grad_enabled()
+        self.surroundings = Surroundings(self.state.tensors)
+        # torch hands out the same few streams again and again; those of another priority are apart from the user's.
+        self.stream = twin().Stream(priority=-1)
+        self.number = 0
+        self.lost = False  # the device
+
+    def put_back(self) -> None:
+        self.state.put_back()
+        self.random.put_back_host()
+        if not self.lost:
+            self.random.put_back_device()
+        self.surroundings.put_back()
+
+    def examine(self) -> Examination:
+        first = self.call(self.args, self.kwargs)
+        found = Examination(operations=first.on_device, result=first.result)
+        if first.ended is not None:
+            return self.finish(found, [first], [first.ended])
+        second = self.call(self.args, self.kwargs)
+        pair = [first, second]
+        silent = self.compare(*pair)
+        if second.ended is None and (silent or second.changes):
+            # Perhaps only the first call was different, as where something is made when it is needed first.
+            third = self.call(self.args, self.kwargs)
+            if third.ended is None:
+                pair = [second, third]
+                silent = self.compare(*pair)
+        if second.ended is None:
+            silent += self.random_ways(pair[1], silent, found)
+        ended = [call.ended for call in pair if call.ended is not None]
+        if ended:
+            silent = []  # the calls differ because one of them stopped
+        else:
+            silent += self.frozen_arguments(pair[1], found)
+            silent += self.between_calls(pair[1], found)
+            self.frozen_names(pair[1], found)
+        return self.finish(found, pair, [*silent, *ended])
+
+    def random_ways(self, base: _Call, seen: list[Failure], found: Examination) -> list[Failure]:
+        """Where numbers are drawn on the host, what they decide shows only in calls that draw others."""
+        if not base.random_drawn or any(f.code in _DRAWN for f in seen):
+            return []
+        for _ in range(MOST_DRAWS):
+            other = self.call(self.args, self.kwargs)
+            if other.ended is not None:
+                break
+            different = [f for f in self.compare(base, other) if f.code in _DRAWN]
+            if different:
+                return different
+        found.notes.append(f"it draws random numbers on the CPU; nothing depended on them in {self.number} calls")
+        return []
+
+    def finish(self, found: Examination, calls: list[_Call], more: list[Failure]) -> Examination:
+        problems = {(f.code, f.frame): f for call in calls for f in call.found}
+        problems |= {(f.code, f.frame): f for f in more if (f.code, f.frame) not in problems}
+        found.calls, found.lost = self.number, self.lost
+        found.problems = _without_echoes(list(problems.values()))
+        if not found.operations and not found.problems:
+            text = "no operation ran on the device in this thread"
+            found.problems.append(SILENT["empty-graph"].failure(text, None))
+        found.problems.sort(key=lambda f: (f.code in ("raises", "exits", "time-limit"), *_position(f.frame)))
+        if any(call.threads for call in calls):
+            found.notes.append("it starts threads, and what they do was not looked at")
+        if inspect.isgenerator(found.result) or inspect.iscoroutine(found.result):
+            found.notes.append(f"it returns a {type(found.result).__name__}, which nothing has run: give what runs it")
+        elif found.result is not None and not _has_tensor(found.result) and found.operations:
+            kind = type(found.result).__name__
+            found.notes.append(f"it returns a {kind} and no tensor: after a replay, only tensors have new values")
+        return found
+
+    def compare(self, a: _Call, b: _Call) -> list[Failure]:
+        """What differs between two calls, and what both left behind in Python."""
+        drawn = a.random_drawn or b.random_drawn
+        found = differences(a.steps, b.steps, random_drawn=drawn, only_random=drawn and not b.changes)
+        codes = self.codes(b)
+        for change in b.changes:
+            if failure := effect(change, written_at(change, codes)):
+                found.append(failure)
+        return found
+
+    def codes(self, call: _Call) -> list[CodeType]:
+        """The user's functions that ran, and those that could have."""
+        found = list(codes_in(step.place.stack for step in call.steps))
+        return found + [
+            f.__code__ for f in self.state.functions if f.__code__ not in found and f.__name__ != "__init__"
+        ]
+
+    def between_calls(self, call: _Call, found: Examination) -> list[Failure]:
+        """What happens to gradients and results between calls, as far as it can be read."""
+        codes = self.codes(call)
+        if _has_tensor(call.result):
+            for frame in kept(around(self.function), self.function, codes):
+                text = "its results are kept, and each replay writes to the same memory: keep a clone()"
+                found.notes.append(f"{text} at {frame.label()}")
+        if not (call.left.made or call.left.added) or sets_to_none(codes):
+            return []
+        problems = problems_between(call.left, around(self.function), self.function, codes)
+        if not problems and (text := note(call.left)):
+            found.notes.append(text)
+        return problems
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
+        """One call, after which the device and torch's own bookkeeping are as before; Python's state is the user's."""
+        self.number += 1
+        self.random.put_back() if self.number == 1 else self.random.perturb(self.number)
+        drawn_from = RandomState()
+        before = self.state.read()
+        cuda, target = twin(), driver()
+        keeper = Keeper()
+        places = Places(run.__code__)
+        at: list[Frame | None] = []
+        current = cuda.current_stream()
+        self.stream.wait_stream(current)
+        cuda.set_stream(self.stream)
+        observer = Observer(places, keeper, target)
+        result, ended = None, None
+        quiet = redirect_stdout(io.StringIO()) if self.number > 1 else nullcontext()
+        try:
+            with quiet, _no_warnings(self.number > 1), watched(observer):
+
+                def may_raise(frame: FrameType | None) -> bool:
+                    at.append(places.of(frame).frame())
+                    observer.stopped = True  # at the next operation at the latest, where nothing is half done
+                    # From another thread the interruption arrives a moment later, who knows where.
+                    return threading.get_ident() == places.thread and not places.is_inside(frame)
+
+                # Under a mode Dynamo would give up compiled functions for ever; eagerly every operation has its line.
+                # The first time this imports much of torch, which is not the function's time.
+                eagerly = torch.compiler.set_stance("force_eager")
+                if self.until is None:
+                    self.until = time.monotonic() + self.limit_s
+                with eagerly, at_most(self.until - time.monotonic(), may_raise), observer:
+                    result = run(self.function, args, kwargs)
+                    if inspect.iscoroutine(result):
+                        result.close()  # nobody will wait for it
+        except TimeUp:
+            text = f"interrupted after {self.limit_s:g} s in all, in call {self.number}"
+            ended = SILENT["time-limit"].failure(text, at[0] if at else None)
+        except (SystemExit, WantsToExit) as error:
+            ended = SILENT["exits"].failure(f"{type(error).__name__}({error})", explain(error).frame)
+        except KeyboardInterrupt:
+            raise  # it is the user's
+        except BaseException as error:
+            ended = _raised(error, self.number)
+        finally:
+            if observer.captures and (ended is not None or _is_capturing()):
+                _end_captures(target, [cuda.current_stream(), self.stream])
+            cuda.set_stream(current)
+            torch.set_grad_enabled(self.gradients)
+            lost = _synchronize(cuda)
+            self.lost = lost is not None
+            if lost is not None and observer.steps:
+                lost = replace(lost, frame=observer.steps[-1].place.frame())  # nobody knows a better one
+            remaining = Left(*keeper.left_gradients(), observer.steps_taken > 0, observer.zeroed)
+            if not self.lost:
+                keeper.put_back()
+                cuda.synchronize()  # the copies were made on another stream, which may have their memory now
+        if ended is None:
+            for place in observer.forks.unjoined():
+                observer.refused("CUDA error: capturing stream has unjoined work", 904, "wait_stream", place)
+        self.note_rates(observer)
+        drawn = drawn_from.host_moved()
+        changes = self.state.changes(before)
+        self.state.put_back(torchs_only=True)
+        if not self.lost:
+            self.random.put_back_device()
+        return _Call(
+            observer.steps,
+            list(observer.found.values()),
+            observer.on_device,
+            changes,
+            drawn,
+            result,
+            ended or lost,
+            observer.threads,
+            remaining,
+        )
+
+    def note_rates(self, observer: Observer) -> None:
+        """Numbers of an optimizer that the call has changed, as a scheduler does."""
+        for optimizer, place in observer.optimizers:
+            for group in optimizer.param_groups:
+                before = self.state.held_by(group) or {}
+                for name, now in group.items():
+                    then = before.get(name, now)
+                    if isinstance(now, (int, float)) and isinstance(then, (int, float)) and now != then:
+                        observer.silent("learning-rate-frozen", f"{name} goes from {then} to {now} in one call", place)
+
+    def frozen_arguments(self, base: _Call, found: Examination) -> list[Failure]:
+        """Call once more with other numbers as arguments: what they decide is frozen."""
+        args = tuple(_other(value) for value in self.args)
+        kwargs = {name: _other(value) for name, value in self.kwargs.items()}
+        changed = [(i, a, b) for i, (a, b) in enumerate(zip(self.args, args, strict=True)) if a is not b]
+        named = [(name, self.kwargs[name], kwargs[name]) for name in kwargs if kwargs[name] is not self.kwargs[name]]
+        if not changed and not named:
+            return []
+        other = self.call(args, kwargs)
+        if other.ended is not None:
+            found.notes.append("with other numbers as arguments it fails, so what they decide could not be seen")
+            return []
+        names = ", ".join([f"argument {i + 1} = {a}" for i, a, _ in changed] + [f"{n} = {a}" for n, a, _ in named])
+        random_drawn = base.random_drawn or other.random_drawn
+        frozen = differences(base.steps, other.steps, random_drawn=random_drawn)
+        return [
+            replace(f, message=f"{f.message} (tried other numbers for {names})")
+            for f in frozen
+            if f.code not in ("host-random", "stale-input")
+        ]
+
+    def frozen_names(self, base: _Call, found: Examination) -> None:
+        """Call once more with other numbers in outer variables: they are candidates for parameters."""
+        numbers = self.state.numbers()
+        if not numbers:
+            return
+        held: list[tuple[Holder, Any]] = [(holder, holder.read()) for holder, _ in numbers]
+        for holder, value in held:
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                holder.write(_other(value))
+        try:
+            other = self.call(self.args, self.kwargs)
+        finally:
+            for holder, value in held:
+                holder.write(value)
+        if other.ended is not None:
+            return
+        for failure in differences(base.steps, other.steps, random_drawn=True):
+            if failure.code in ("scalar-frozen", "size-frozen", "cpu-scalar-frozen", "branch-frozen") and failure.frame:
+                names = [h.name for h, _ in numbers if h.name in failure.frame.text] or [h.name for h, _ in numbers]
+                what = "decides a branch" if failure.code == "branch-frozen" else "would be frozen"
+                found.notes.append(f"candidate for a parameter: {', '.join(names)} {what} at {failure.frame.label()}")
+
+
+def _other(value: Any) -> Any:
+    """Another number of the same kind, close by; anything else as it is."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, float):
+        return value * 1.25 + 0.0625
+    return value
+
+
+def _without_echoes(problems: list[Failure]) -> list[Failure]:
+    """One line need not be told twice: what waits there, and what it freezes because of that."""
+    waits = {f.frame for f in problems if f.code not in SILENT}
+    echoes = ("scalar-frozen", "cpu-scalar-frozen", "host-random")
+    rng = {f.frame for f in problems if f.code == "host-random"}
+    return [
+        f
+        for f in problems
+        if not (f.code in echoes and f.frame in waits) and not (f.code == "cpu-scalar-frozen" and f.frame in rng)
+    ]
+
+
+def _position(frame: Frame | None) -> tuple[str, int]:
+    return (frame.file, frame.line) if frame else ("~", 0)
+
+
+def _has_tensor(value: Any, depth: int = 0) -> bool:
+    if isinstance(value, torch.Tensor) or depth > DEEP:
+        return True
+    if isinstance(value, dict):
+        return any(_has_tensor(part, depth + 1) for part in value.values())
+    if isinstance(value, (list, tuple)):
+        return any(_has_tensor(part, depth + 1) for part in value)
+    try:
+        return any(isinstance(part, torch.Tensor) for part in vars(value).values())
+    except Exception:  # an object without attributes, or one that answers as it likes
+        return False
+
+
+def _end_captures(target: Driver, streams: list[Any]) -> None:
+    """End captures that a function has begun and left."""
+    # Where only a new process could do that, the next call on the device tells so.
+    with suppress(UnsupportedError, RuntimeError):
+        target.repair(streams)
+
+
+def _raised(error: BaseException, number: int) -> Failure:
+    found = explain(error)
+    if found.code == "unknown":
+        again = f", in call {number}: it cannot be called twice from the same state" if number > 1 else ""
+        text = f"{type(error).__name__}: {first_line(text_of(error))}{again}"
+        return SILENT["raises"].failure(text, found.frame)
+    return found
+
+
+def _defined(function: Any) -> Frame | None:
+    """The line where a function of the user's begins."""
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    if code is None or is_library(code.co_filename):
+        return None
+    return frame_at(code, code.co_firstlineno)
+
+
+def _is_capturing() -> bool:
+    try:
+        return driver().is_capturing()
+    except RuntimeError:  # the device answers nothing any more, which is told next
+        return False
+
+
+def _synchronize(cuda: Any) -> Failure | None:
+    """Wait for the device; the error of a kernel shows here at the latest."""
+    try:
+        cuda.synchronize()
+    except RuntimeError as error:
+        return explain(error)
+    return None
+
+
+@contextmanager
+def _no_warnings(quiet: bool) -> Iterator[None]:
+    """The same warning need not come from every call."""
+    if not quiet:
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,80 @@
+"""Which streams would be part of a capture: the rules of fork and join, followed while code runs eagerly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from paramgraph_kit.doctor.observe.places import Place
+
+
+@dataclass(slots=True)
+class _Lane:
+    """A stream that the capture has reached."""
+
+    count: int = 0  # operations so far
+    knows: dict[int, int] = field(default_factory=dict)  # how much of each stream it waits for
+    last: Place | None = None
+
+
+class Forks:
+    """Follows streams by their raw numbers; ``origin`` is the one that captures."""
+
+    def __init__(self, origin: int) -> None:
+        self.origin = origin
+        self._lanes = {origin: _Lane()}
+        self._events: dict[int, dict[int, int]] = {}  # recorded in the capture: what waiting for it brings
+        self._outside: set[int] = set()  # events recorded where nothing is captured
+        self._keep: list[object] = []  # ids of events stay theirs
+
+    def work(self, stream: int, place: Place) -> bool:
+        """An operation is put on a stream; returns whether the capture would have it."""
+        lane = self._lanes.get(stream)
+        if lane is None:
+            return False
+        lane.count += 1
+        lane.knows[stream] = lane.count
+        lane.last = place
+        return True
+
+    def work_of_autograd(self, stream: int) -> None:
+        """The same in a backward pass: the engine forks to the streams of the forward pass and joins them."""
+        lane = self._lanes.setdefault(stream, _Lane())
+        lane.count += 1
+        for known in (lane.knows, self._lanes[self.origin].knows):
+            known[stream] = lane.count
+
+    def record(self, event: object, stream: int) -> None:
+        """An event is recorded on a stream."""
+        self._keep.append(event)
+        self._events.pop(id(event), None)
+        self._outside.discard(id(event))
+        lane = self._lanes.get(stream)
+        if lane is None:
+            self._outside.add(id(event))
+        else:
+            self._events[id(event)] = dict(lane.knows)
+
+    def wait(self, event: object, stream: int) -> bool:
+        """A stream waits for an event; returns whether the capture would refuse that."""
+        known = self._events.get(id(event))
+        lane = self._lanes.get(stream)
+        if known is None:
+            return lane is not None and id(event) in self._outside
+        if lane is None:
+            lane = self._lanes[stream] = _Lane()
+        for other, count in known.items():
+            lane.knows[other] = max(lane.knows.get(other, 0), count)
+        return False
+
+    def captured(self, event: object) -> bool:
+        """Whether an event was recorded in what would be the capture."""
+        return id(event) in self._events
+
+    def unjoined(self) -> list[Place]:
+        """The last operation of every stream that nothing waits for at the end."""
+        knows = self._lanes[self.origin].knows
+        return [
+            lane.last
+            for stream, lane in self._lanes.items()
+            if lane.last is not None and knows.get(stream, 0) < lane.count
+        ]

@@ -1,0 +1,241 @@
+"""Gradients that a function leaves behind, and code around it that sets them to None between its calls.
+
+A graph writes to the gradients' memory of its capture. Whoever sets ``p.grad`` to None between replays takes the
+parameter off that memory: the replay fills it, and the optimizer finds nothing. That happens outside of the function,
+so it is read from the source: a ``zero_grad()`` of these parameters, in a loop that also calls the function or replays
+a graph. Names are looked up, so code about other parameters or other functions is not meant.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.explain.syntax import last_line, tree_of
+from paramgraph_kit.doctor.known.silent_rules import SILENT
+from paramgraph_kit.driver.files import display_name, is_cell, is_library
+from paramgraph_kit.trace.model import Failure, Frame
+
+CODE = "gradients-rebound"
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What one call did to gradients that are still there after it."""
+
+    made: tuple[torch.Tensor, ...] = ()  # parameters that had none before
+    added: tuple[torch.Tensor, ...] = ()  # those that had one before, to which the call wrote
+    stepped: bool = False  # an optimizer has used them inside
+    zeroed: bool = False  # they are set to None inside, so nothing from outside matters
+
+
+NOTHING_LEFT = Left()
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A piece of source, and what its names mean."""
+
+    file: str
+    body: ast.Module | _Function
+    names: dict[str, Any]
+
+
+def around(function: Callable[..., Any]) -> list[Scope]:
+    """Where a function may be called from: what is running now, and the file or the notebook that defines it."""
+    found: list[Scope] = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file, first = frame.f_code.co_filename, frame.f_code.co_firstlineno
+        if not is_library(file):
+            names = {**frame.f_globals, **frame.f_locals}
+            bodies = [b for b in _bodies(file) if _first(b) == first and b.name == frame.f_code.co_name]
+            found += [Scope(file, body, names) for body in bodies]
+            if frame.f_code.co_name == "<module>" and (tree := tree_of(file)) is not None:
+                found.append(Scope(file, tree, names))
+        frame = frame.f_back
+    inner = getattr(function, "__func__", function)
+    code, space = getattr(inner, "__code__", None), getattr(inner, "__globals__", None)
+    if code is not None and space is not None and not is_library(code.co_filename):
+        cells = [file for file in list(linecache.cache) if is_cell(file)] if is_cell(code.co_filename) else []
+        for file in dict.fromkeys((code.co_filename, *cells)):
+            if (tree := tree_of(file)) is not None:
+                found.append(Scope(file, tree, space))
+            for body in _bodies(file):
+                found.append(Scope(file, body, {k: v for k, v in space.items() if k not in _own_names(body)}))
+    return found
+
+
+def problems(left: Left, scopes: Iterable[Scope], function: Any, own: Iterable[CodeType]) -> list[Failure]:
+    """Lines outside of the function that set its gradients to None between calls."""
+    meant = left.added if left.stepped else (*left.added, *left.made)
+    if not meant or left.zeroed:
+        return []
+    mine = [(code.co_filename, code.co_firstlineno, last_line(code)) for code in own]
+    rule, found = SILENT[CODE], {}
+    for scope in scopes:
+        search = Search(scope.names, function, {id(p) for p in meant})
+        for line in search.lines(scope.body):
+            if not any(scope.file == file and first <= line <= last for file, first, last in mine):
+                text = f"sets {len(meant)} gradients to None that a graph of this function goes on writing to"
+                name = getattr(scope.body, "name", "<module>")
+                frame = Frame(display_name(scope.file), line, name, linecache.getline(scope.file, line).strip())
+                found[scope.file, line] = rule.failure(text, frame)
+    return list(found.values())
+
+
+def note(left: Left) -> str:
+    """What is good to know of gradients that are for somebody outside; "" where there is nothing to say."""
+    if left.zeroed or left.stepped or not left.made:
+        return ""
+    return (
+        f"it makes {len(left.made)} gradients: a graph fills these very tensors at each replay, so p.grad must stay "
+        "between replays; zero_grad() sets it to None, zero_grad(set_to_none=False) does not"
+    )
+
+
+def sets_to_none(codes: Iterable[CodeType]) -> bool:
+    """Whether functions set gradients to None themselves, without zero_grad()."""
+    for code in codes:
+        tree = tree_of(code.co_filename)
+        for node in ast.walk(tree) if tree is not None else ():
+            if code.co_firstlineno <= getattr(node, "lineno", -1) <= last_line(code) and _nulled(node):
+                return True
+    return False
+
+
+class Search:
+    """Looks at source around a function: for its calls, and for gradients that are set to None between them."""
+
+    def __init__(self, names: dict[str, Any], function: Any, parameters: set[int]) -> None:
+        self.names, self.function, self.parameters = names, function, parameters
+
+    def lines(self, body: ast.Module | _Function) -> list[int]:
+        """The lines that do so."""
+        found: set[int] = set()
+        for node in (n for statement in body.body for n in _here(statement)):
+            if isinstance(node, _LOOPS):
+                inside = [n for statement in node.body for n in _here(statement)]
+                if any(map(self._runs, inside)) and not any(map(_captures, inside)):
+                    found |= {n.lineno for n in inside if isinstance(n, (ast.stmt, ast.expr)) and self._nulls(n)}
+        for block in _blocks(body):
+            found |= self._between(block)
+        return sorted(found)
+
+    def _between(self, block: list[ast.stmt]) -> set[int]:
+        """The same for statements that follow one another."""
+        simple = [s for s in block if isinstance(s, (ast.Expr, ast.Assign, ast.AugAssign))]
+        runs = [s.lineno for s in simple if any(map(self._runs, _here(s)))]
+        nulls = [s.lineno for s in simple if any(map(self._nulls, _here(s)))]
+        return {line for line in nulls if runs and runs[0] < line < runs[-1]}
+
+    def calls(self, node: ast.AST) -> bool:
+        """Whether something is a call of the function."""
+        return isinstance(node, ast.Call) and _same(self._value(node.func), self.function)
+
+    @staticmethod
+    def here(node: ast.AST) -> Iterator[ast.AST]:
+        """A node and what is in it, without functions that are only defined there."""
+        return _here(node)
+
+    def _runs(self, node: ast.AST) -> bool:
+        return self.calls(node) or (isinstance(node, ast.Call) and _called(node) == "replay")
+
+    def _nulls(self, node: ast.AST) -> bool:
+        if isinstance(node, ast.Call) and _called(node) == "zero_grad" and isinstance(node.func, ast.Attribute):
+            given = [*node.args, *(k.value for k in node.keywords if k.arg == "set_to_none")]
+            keeps = given and isinstance(given[0], ast.Constant) and given[0].value is False
+            return not keeps and self._has_ours(self._value(node.func.value))
+        return any(self._has_ours(self._value(target.value)) for target in _nulled(node))
+
+    def _has_ours(self, value: Any) -> bool:
+        """Whether an optimizer, a module or a parameter is about the gradients in question."""
+        if isinstance(value, torch.optim.Optimizer):
+            return any(id(p) in self.parameters for group in value.param_groups for p in group["params"])
+        if isinstance(value, torch.nn.Module):
+            return any(id(p) in self.parameters for p in value.parameters())
+        return id(value) in self.parameters
+
+    def _value(self, node: ast.expr) -> Any:
+        """What names and attributes mean, without running anything but a look into dictionaries."""
+        if isinstance(node, ast.Name):
+            return self.names.get(node.id)
+        if isinstance(node, ast.Attribute):
+            owner = self._value(node.value)
+            if isinstance(owner, torch.nn.Module):
+                parts = (owner._parameters, owner._modules, owner.__dict__)
+                return next((part[node.attr] for part in parts if node.attr in part), None)
+            return getattr(owner, "__dict__", {}).get(node.attr)
+        return None
+
+
+def _bodies(file: str) -> list[_Function]:
+    tree = tree_of(file)
+    return [n for n in ast.walk(tree) if isinstance(n, _Function)] if tree is not None else []
+
+
+def _first(body: _Function) -> int:
+    """The line that Python calls a function's first: that of its first decorator."""
+    return min([body.lineno, *(d.lineno for d in body.decorator_list)])
+
+
+def _own_names(body: _Function) -> set[str]:
+    """Names that mean something else inside a function than outside."""
+    arguments = body.args
+    names = {a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+    names |= {a.arg for a in (arguments.vararg, arguments.kwarg) if a is not None}
+    stored = {n.id for n in ast.walk(body) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    outer = {name for n in ast.walk(body) if isinstance(n, ast.Global) for name in n.names}
+    defined = {n.name for n in ast.walk(body) if isinstance(n, _Function) and n is not body}
+    return (names | stored | defined) - outer
+
+
+def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    """Every list of statements, without those of functions that are only defined there."""
+    for name in ("body", "orelse", "finalbody"):
+        block = getattr(node, name, None)
+        if isinstance(block, list) and block and isinstance(block[0], ast.stmt):
+            yield block
+            for statement in block:
+                if not isinstance(statement, _FUNCTIONS):
+                    yield from _blocks(statement)
+
+
+def _here(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and what is in it, without functions that are only defined there."""
+    if isinstance(node, _FUNCTIONS):
+        return
+    yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _here(child)
+
+
+def _same(value: Any, function: Any) -> bool:
+    if value is None:
+        return False
+    return value is function or (value == function if hasattr(function, "__func__") else False)
+
+
+def _captures(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and _called(node) in ("graph", "capture", "capture_begin")
+
+
+def _nulled(node: ast.AST) -> list[ast.Attribute]:
+    """What ``p.grad = None`` assigns to."""
+    if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value is None):
+        return []
+    return [target for target in node.targets if isinstance(target, ast.Attribute) and target.attr == "grad"]
+
+
+def _called(node: ast.Call) -> str:
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")

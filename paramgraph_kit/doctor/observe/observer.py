@@ -1,0 +1,322 @@
+"""Sees every operation of one call of the user's function: what a capture would refuse, and what it would freeze."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from paramgraph_kit.doctor.known.rules import diagnose
+from paramgraph_kit.doctor.known.silent_rules import SILENT
+from paramgraph_kit.doctor.observe.forks import Forks
+from paramgraph_kit.doctor.observe.limit import TimeUp
+from paramgraph_kit.doctor.observe.places import Place, Places
+from paramgraph_kit.doctor.observe.refusals import UNCAPTURED, Operation, operation, refusal
+from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
+from paramgraph_kit.driver.api import Driver
+from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.trace.model import Failure
+
+Value = int | float | bool | complex
+
+
+@dataclass(slots=True)
+class Step:
+    """One operation, as far as two calls are compared."""
+
+    name: str
+    place: Place
+    values: tuple[Value, ...]  # numbers among its arguments
+    from_cpu: tuple[Value, ...]  # values of CPU tensors of one element among its arguments
+    outside: tuple[int, ...]  # memory from outside the call that it reads
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What has to be equal for two operations to be the same one."""
+        return (self.name, self.place.ids)
+
+
+class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """Watches the thread in which it is made."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, places: Places, keeper: Keeper, target: Driver) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.places = places
+        self.keeper = keeper
+        self.forks = Forks(target.current_stream())
+        self.steps: list[Step] = []
+        self.on_device = 0
+        self.found: dict[tuple[Any, ...], Failure] = {}
+        self.stopped = False  # time is up
+        self.threads = 0  # started meanwhile
+        self.steps_taken = 0  # of optimizers, with gradients
+        self.optimizers: list[tuple[torch.optim.Optimizer, Place]] = []  # that took a step, and where
+        self.zeroed = False  # gradients were set to None, or to zero, by zero_grad()
+        self.captures = False  # the function begins a capture of its own
+        self.makes_graph = False  # torch begins, ends or replays a capture just now
+        self._device = target.device.type
+        self._stream = target.current_stream
+        self._is_capturing = target.is_capturing
+        self._hooked: dict[int, tuple[torch.Tensor, Any]] = {}
+        self._filled: set[int] = set()  # tensors that hold a number of the host's, by id: the latest only
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        # In the function's own capture nothing of ours may get into it, and what makes a capture is none of its work.
+        if self._is_capturing() or self.makes_graph:
+            return func(*args, **(kwargs or {}))
+        if self.stopped and threading.get_ident() == self.places.thread:
+            raise TimeUp
+        kwargs = kwargs or {}
+        op = operation(func)
+        tensors: list[torch.Tensor] = []
+        values: list[Value] = []
+        _sort(args, tensors, values)
+        if kwargs:
+            _sort(tuple(kwargs.values()), tensors, values)
+        place = self.places.here(2)
+        if op.name == "lift_fresh":  # torch.tensor() has just made it, out of sight
+            self.keeper.note_made(tensors[0])
+        self._before(op, args, kwargs, tensors, values, place)
+        result = func(*args, **kwargs)
+        self._after(op, args, result, tensors, place)
+        return result
+
+    def _before(
+        self,
+        op: Operation,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        tensors: list[torch.Tensor],
+        values: list[Value],
+        place: Place,
+    ) -> None:
+        keeper = self.keeper
+        for i in op.written:
+            written = args[i] if i < len(args) else kwargs.get(op.names[i])
+            for tensor in written if isinstance(written, (list, tuple)) else (written,):
+                if isinstance(tensor, torch.Tensor):
+                    self._host_write(op, tensor, tensors, place)
+                    keeper.before_write(tensor)
+        if (generator := kwargs.get("generator")) is not None:
+            keeper.note_generator(generator)
+        on_device = False
+        from_cpu: list[Value] = []
+        outside: list[int] = []
+        for tensor in tensors:
+            kind = tensor.device.type
+            if kind == self._device:
+                on_device = True
+            if tensor.requires_grad:
+                if tensor.is_leaf:
+                    self._note_leaf(tensor)
+                elif keeper.is_outside(tensor):
+                    for leaf in keeper.leaves_of(tensor):
+                        self._note_leaf(leaf)
+            key = storage_key(tensor)
+            if kind == self._device:
+                outside.append(key if key not in keeper.made else 0)
+        # Attention takes its seed and offset so, and leaves them undefined where nothing is dropped.
+        if (
+            on_device
+            and "attention" not in op.name
+            and op.name not in ("where", "_to_copy", "copy_", "index", "index_put_", "_index_put_impl_")
+        ):
+            for tensor in tensors:
+                if tensor.device.type == "cpu" and tensor.dim() == 0:
+                    value = tensor.item()
+                    from_cpu.append(value)
+                    if keeper.is_outside(tensor):
+                        self.silent("cpu-scalar-frozen", f"a CPU tensor of value {value} in {op.name}", place)
+        refused = refusal(op, args, kwargs, tensors, self._device, self._filled) if tensors else None
+        if refused is not None:
+            shapes = ", ".join(f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in tensors[:2])
+            self.refused(refused.message, refused.code, refused.operation, place, f"{op.name} of {shapes}")
+        self.steps.append(Step(op.name, place, tuple(values), tuple(from_cpu), tuple(outside)))
+
+    def _host_write(self, op: Operation, tensor: torch.Tensor, tensors: list[torch.Tensor], place: Place) -> None:
+        if tensor.device.type != "cpu" or not self.keeper.is_outside(tensor) or "torch/optim/" in "".join(place.files):
+            return
+        if any(other.device.type == self._device for other in tensors):
+            return  # a copy to the host, which the graph holds or torch refuses
+        self.silent("host-counter", f"{op.name} changes a tensor on the CPU", place)
+
+    def _after(
+        self, op: Operation, args: tuple[Any, ...], result: Any, tensors: list[torch.Tensor], place: Place
+    ) -> None:
+        on_device = any(tensor.device.type == self._device for tensor in tensors)
+        if result is not None:
+            known = {storage_key(tensor) for tensor in tensors}
+            for tensor in result if isinstance(result, (list, tuple)) else (result,):
+                if isinstance(tensor, torch.Tensor):
+                    on_device = on_device or tensor.device.type == self._device
+                    if storage_key(tensor) not in known:
+                        self.keeper.note_made(tensor)
+            if op.name in ("scalar_tensor", "full", "fill_", "zeros", "ones"):
+                self._filled = {id(result)}
+        if on_device and op.name not in ("detach", "alias", "lift_fresh"):
+            self.on_device += 1
+            stream = self._stream()
+            if threading.get_ident() != self.places.thread:  # autograd, on the stream of the forward pass
+                if stream:
+                    self.forks.work_of_autograd(stream)
+                else:
+                    self.stale("a backward operation", place)
+            else:
+                self._work(op.name, stream, place)
+
+    def _work(self, name: str, stream: int, place: Place) -> None:
+        if not self.forks.work(stream, place):
+            where = "another stream" if stream else "the default stream"
+            self.silent("work-elsewhere", f"{name} ran on {where}", place)
+
+    def replayed(self) -> None:
+        """The function replays a graph, which no capture takes in."""
+        if not self._is_capturing():
+            self.on_device += 1
+            self.refused("Cannot prepare for replay during capturing stage.", None, "replay")
+
+    def _note_leaf(self, leaf: Any) -> None:
+        """Remember a parameter's gradient, and look at the stream on which the next one is accumulated."""
+        self.keeper.note_leaf(leaf)
+        if id(leaf) not in self._hooked and leaf.device.type == self._device and torch.is_grad_enabled():
+            hook = leaf.register_post_accumulate_grad_hook(self._accumulated)
+            self._hooked[id(leaf)] = (leaf, hook)  # the leaf too: its id stays its own
+
+    def _accumulated(self, leaf: torch.Tensor) -> None:
+        # Where it needs no operation, nothing else tells on which stream that is.
+        if not self._stream() and not self._is_capturing():
+            self.stale("what accumulates a gradient")
+
+    def __exit__(self, *exc: Any) -> None:
+        for _, hook in self._hooked.values():
+            hook.remove()
+        super().__exit__(*exc)  # type: ignore[no-untyped-call]
+
+    # what was found
+
+    def stale(self, what: str, place: Place | None = None) -> None:
+        """A backward pass runs something on the default stream, because it was made there."""
+        place = place or self.places.here(3)
+        self.refused("stale reference to the default stream", None, "backward", place, f"{what} was made there")
+
+    def refused(
+        self, message: str, code: int | None, operation: str, place: Place | None = None, what: str = ""
+    ) -> None:
+        """A capture would raise ``message`` here."""
+        place = place or self.places.here(3)
+        kind = "AcceleratorError" if code is not None else "RuntimeError"
+        evidence = place.evidence(kind, message, code, operation, self.places.names(place))
+        rule = diagnose(evidence) or diagnose(evidence, vague=True)
+        if rule is None:
+            return
+        said = f'{what or operation + "()"}: in a capture "{message.split(". ")[0].removeprefix("CUDA error: ")}"'
+        self._add(rule.failure(said + _inside(place), evidence.frame))
+
+    def silent(self, code: str, said: str, place: Place) -> None:
+        """A replay would go wrong here and nobody would tell."""
+        self._add(SILENT[code].failure(said + _inside(place), place.frame()))
+
+    def silent_if_own(self, code: str, said: str) -> None:
+        """The same, unless a library does it."""
+        place = self.places.here(3)
+        if place.stack and not is_library(place.stack[-1][0].co_filename) and not _through_torch(place):
+            self.silent(code, said, place)
+
+    def printed(self, args: tuple[Any, ...]) -> None:
+        """Something was printed; tensors of the device are told by what that does."""
+        if not any(isinstance(arg, torch.Tensor) and arg.device.type == self._device for arg in args):
+            self.silent_if_own("host-counter", f"print(...) of {len(args)} values")
+
+    def opened(self, file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> None:
+        """A file is opened, perhaps to write."""
+        if any(letter in str(mode) for letter in "wax+"):
+            self.silent_if_own("host-counter", f"open({str(file)!r}, {mode!r})")
+
+    def note_thread(self) -> None:
+        """A thread is started; what it does is out of sight."""
+        self.threads += 1
+
+    def nested(self) -> None:
+        """The function captures on its own."""
+        self.captures = True
+        place = self.places.here(3)
+        place = Place(place.stack, (*place.files, "cuda/graphs.py"))
+        self.refused(UNCAPTURED, 900, "capture_begin", place, "a capture in the function")
+
+    def shown(self, tensor: torch.Tensor) -> None:
+        """A tensor is turned into text, which torch does out of sight of modes."""
+        if tensor.device.type == self._device:
+            self.refused(UNCAPTURED, 900, "print")
+
+    def _add(self, failure: Failure) -> None:
+        frame = failure.frame
+        self.found.setdefault((failure.code, frame and (frame.file, frame.line)), failure)
+
+    # optimizers and modules
+
+    def step_of(self, optimizer: torch.optim.Optimizer) -> None:
+        """step() is about to run."""
+        self.note_optimizer(optimizer)
+        place = self.places.here(3)
+        self.optimizers.append((optimizer, place))
+        if not all(group.get("capturable", True) for group in optimizer.param_groups):
+            name = type(optimizer).__name__
+            text = f"Attempting CUDA graph capture of step() for {name} but param_groups' capturable is False."
+            self.refused(text, None, "step", place)
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        outside: list[torch.Tensor] = []
+        for parameter in parameters:
+            gradient = parameter.grad
+            if gradient is None or gradient.device.type != self._device:
+                continue
+            self.steps_taken += 1
+            before = self.keeper.gradient_of(parameter)
+            if before is not None and before is gradient:
+                outside.append(before)
+        if outside and not any(self.keeper.is_written(gradient) for gradient in outside):
+            self.silent("gradients-rebound", f"step() reads {len(outside)} gradients made before the call", place)
+
+    def zeroes(self, what: torch.optim.Optimizer | torch.nn.Module) -> None:
+        """zero_grad() is about to run."""
+        self.zeroed = True
+        if isinstance(what, torch.nn.Module):
+            self.note_module(what)
+        else:
+            self.note_optimizer(what)
+
+    def note_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Remember the gradients of its parameters."""
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                self.keeper.note_leaf(parameter)
+
+    def note_module(self, module: torch.nn.Module) -> None:
+        """Remember the gradients of its parameters."""
+        for parameter in module.parameters():
+            self.keeper.note_leaf(parameter)
+
+
+def _through_torch(place: Place) -> bool:
+    return any("/torch/" in file for file in place.files)
+
+
+def _inside(place: Place) -> str:
+    library = place.library()
+    return f", inside {library}" if library else ""
+
+
+def _sort(arguments: tuple[Any, ...], tensors: list[torch.Tensor], values: list[Value]) -> None:
+    for argument in arguments:
+        if isinstance(argument, torch.Tensor):
+            tensors.append(argument)
+        elif isinstance(argument, (int, float, complex)):
+            values.append(argument)
+        elif isinstance(argument, (list, tuple)):
+            _sort(tuple(argument), tensors, values)

@@ -1,0 +1,147 @@
+"""Where in the user's code an operation comes from, asked while it runs: cheap to note, worked out only when needed."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import threading
+from dataclasses import dataclass
+from functools import cache
+from types import CodeType, FrameType
+from typing import Any
+
+from paramgraph_kit.doctor.explain.operations import NO_NAMES, Names, names_at, operations_at, told_apart
+from paramgraph_kit.doctor.known.evidence import PAGEABLE, Evidence
+from paramgraph_kit.driver.files import display_name, is_library
+from paramgraph_kit.trace.model import Frame
+
+Spot = tuple[CodeType, int]  # a function and the instruction that it is at
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Functions that were running, outermost first, without torch's and Python's own; ``files`` are theirs below."""
+
+    stack: tuple[Spot, ...]
+    files: tuple[str, ...] = ()
+    ids: tuple[int, ...] = ()  # the same as the stack, quick to compare
+
+    @property
+    def user(self) -> Spot | None:
+        """The innermost function of the user's own; that of a library where a library alone is running."""
+        own = next((spot for spot in reversed(self.stack) if not is_library(spot[0].co_filename)), None)
+        return own or (self.stack[-1] if self.stack else None)
+
+    def frame(self) -> Frame | None:
+        """The user's line."""
+        return frame_of(self.user)
+
+    def library(self) -> str:
+        """``file:line`` of an installed package's function that the user's line went through, if it did."""
+        if not self.stack or self.stack[-1] == self.user:
+            return ""
+        code, at = self.stack[-1]
+        return f"{'/'.join(code.co_filename.replace(chr(92), '/').split('/')[-3:])}:{line_of(code, at)}"
+
+    def evidence(self, kind: str, message: str, code: int | None, fallback: str, names: Names = NO_NAMES) -> Evidence:
+        """What rules look at, as if CUDA had raised ``message`` here; ``fallback`` is the operation itself."""
+        operations: tuple[str, ...] = ()
+        exact = False
+        if self.stack:
+            inner, at = self.stack[-1]
+            text = linecache.getline(inner.co_filename, line_of(inner, at)).strip()
+            operations, exact = operations_at(inner, at, names, text)
+        operations = told_apart((*operations, fallback), PAGEABLE in message)
+        return Evidence(kind, message, code, self.frame(), operations, exact, self.files, (fallback,))
+
+
+@cache
+def line_of(code: CodeType, at: int) -> int:
+    """The line of an instruction."""
+    found = code.co_firstlineno
+    for start, end, line in code.co_lines():
+        if start <= at < end and line is not None:
+            found = line
+    return found
+
+
+def frame_of(spot: Spot | None) -> Frame | None:
+    """A function and an instruction as a line of source."""
+    if spot is None:
+        return None
+    code, at = spot
+    line = line_of(code, at)
+    return Frame(display_name(code.co_filename), line, code.co_name, linecache.getline(code.co_filename, line).strip())
+
+
+@cache
+def _kind(file: str) -> str:
+    if not is_library(file):
+        return "own"
+    normal = file.replace("\\", "/")
+    # Of installed packages only torch, Python's own and ours are nobody's business.
+    outside = ("site-packages/" in normal or "dist-packages/" in normal) and "-packages/torch/" not in normal
+    return "package" if outside and not _is_ours(normal) else "library"
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith(__file__.replace("\\", "/").rpartition("/doctor/")[0] + "/")
+
+
+class Places:
+    """Answers for one thread; ``bottom`` is the function of ours that called the user's."""
+
+    def __init__(self, bottom: CodeType) -> None:
+        self.bottom = bottom
+        self.thread = threading.get_ident()
+
+    def here(self, skip: int = 1) -> Place:
+        """What runs now: in this thread, or, asked from autograd's, in the thread that waits for it."""
+        mine = threading.get_ident() == self.thread
+        return self.of(sys._getframe(skip) if mine else sys._current_frames().get(self.thread))
+
+    def names(self, place: Place) -> Names:
+        """What names mean in the innermost function of a place that is running now."""
+        frame = sys._current_frames().get(self.thread)
+        while frame is not None and place.stack:
+            if frame.f_code is place.stack[-1][0]:
+                return names_at(frame)
+            frame = frame.f_back
+        return NO_NAMES
+
+    def is_inside(self, frame: FrameType | None) -> bool:
+        """Whether a frame is ours, torch's or Python's own: something may be half done there."""
+        return frame is not None and _kind(frame.f_code.co_filename) == "library"
+
+    def of(self, frame: FrameType | None) -> Place:
+        """What runs at a frame of the thread."""
+        stack: list[Spot] = []
+        ids: list[int] = []
+        files: list[str] = []
+        own = False
+        while frame is not None and frame.f_code is not self.bottom:
+            code = frame.f_code
+            kind = _kind(code.co_filename)
+            if kind == "library":
+                if not own:
+                    files.append(code.co_filename.replace("\\", "/"))
+            else:
+                stack.append((code, frame.f_lasti))
+                ids += (id(code), frame.f_lasti)
+                own = own or kind == "own"
+            frame = frame.f_back
+        stack.reverse()
+        return Place(tuple(stack), tuple(files), tuple(ids))
+
+
+def outside() -> Frame | None:
+    """The innermost line of the user's own that is running now, in this thread."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame_of((frame.f_code, frame.f_lasti)) if frame is not None else None
+
+
+def codes_in(stacks: Any) -> set[CodeType]:
+    """Every function of the user's that stacks went through."""
+    return {code for stack in stacks for code, _ in stack if not is_library(code.co_filename)}

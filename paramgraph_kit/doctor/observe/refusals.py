@@ -1,0 +1,164 @@
+"""Which operations a capture forbids, told from the operation and its arguments before it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.known.evidence import PAGEABLE
+
+UNCAPTURED = "CUDA error: operation not permitted when stream is capturing"
+
+# Operations whose CUDA kernels wait for a number from the GPU, and what a user calls them.
+WAITING = {
+    "_local_scalar_dense": "item",
+    "equal": "equal",
+    "allclose": "allclose",
+    "is_nonzero": "bool",
+    "nonzero": "nonzero",
+    "masked_select": "masked_select",
+    "_unique": "unique",
+    "_unique2": "unique",
+    "unique_dim": "unique",
+    "unique_consecutive": "unique_consecutive",
+    "unique_dim_consecutive": "unique_consecutive",
+    "_to_sparse": "to_sparse",
+    "_linalg_check_errors": "inv",
+    "_linalg_svd": "svd",
+    "_linalg_eigh": "eigh",
+    "linalg_eig": "eig",
+}
+FACTORIES_AND_VIEWS = frozenset(
+    """slice narrow view _unsafe_view expand arange empty zeros ones full rand randn as_strided select split
+    split_with_sizes repeat unfold pad constant_pad_nd new_empty new_zeros new_ones new_full randint randperm reshape
+    tile linspace eye roll topk""".split()  # noqa: SIM905 - shorter so
+)
+_MASK = (torch.bool, torch.uint8)
+
+
+@dataclass(slots=True)
+class Operation:
+    """What never changes about one aten overload."""
+
+    name: str  # "index_put_"
+    written: tuple[int, ...]  # positions of arguments that it writes
+    written_names: tuple[str, ...]
+    random: bool
+    names: tuple[str, ...] = field(default=())
+
+
+@cache
+def operation(func: Any) -> Operation:
+    """The facts of an overload; for what has no schema, such as torch.cond, nothing but its name."""
+    schema = getattr(func, "_schema", None)
+    if schema is None:
+        return Operation(str(func), (), (), False)
+    arguments = schema.arguments
+    written = [i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write]
+    name = schema.name.rpartition("::")[2]
+    if "batch_norm" in name and not name.endswith("backward"):  # writes its statistics without saying so
+        written += [i for i, a in enumerate(arguments) if a.name in ("running_mean", "running_var")]
+    return Operation(
+        name,
+        tuple(written),
+        tuple(arguments[i].name for i in written),
+        torch.Tag.nondeterministic_seeded in func.tags,
+        tuple(a.name for a in arguments),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What a capture would say to an operation."""
+
+    message: str
+    code: int | None
+    operation: str  # what a user calls it
+
+
+def _waits(name: str) -> Refusal:
+    return Refusal(UNCAPTURED, 900, name)
+
+
+def _pageable(name: str) -> Refusal:
+    return Refusal(PAGEABLE, None, name)
+
+
+def refusal(
+    op: Operation,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    tensors: list[torch.Tensor],
+    device: str,
+    known: set[int],
+) -> Refusal | None:
+    """Why a capture would refuse this call, or None; ``known`` are ids of tensors just filled with a number."""
+    name = op.name
+    if name in ("_to_copy", "copy_"):
+        return _copy(name, args, kwargs, device)
+    if name == "lift_fresh":  # torch.tensor(..., device=...) has copied already when it gets here
+        return _pageable("tensor") if tensors[0].device.type == device and tensors[0].numel() else None
+    if not any(tensor.device.type == device for tensor in tensors):
+        return None
+    if name in WAITING:
+        return _waits(WAITING[name])
+    if name in ("bincount",):
+        return _pageable("bincount")
+    if name == "histc":
+        low, high = (kwargs.get(key, args[i] if len(args) > i else 0) for key, i in (("min", 2), ("max", 3)))
+        return _pageable("histc") if low == high else None
+    if name == "repeat_interleave":
+        return _waits(name) if kwargs.get("output_size") is None and len(tensors) == 1 else None
+    if name in ("index", "index_put_", "index_put", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"):
+        return _index(name, args, kwargs, device, known)
+    if name == "where" and any(tensor.device.type == "cpu" for tensor in tensors):
+        return _pageable("where")
+    generator = kwargs.get("generator")
+    if generator is not None and generator.device.type == device and not _is_default(generator):
+        return Refusal("Attempt to increase offset for a CUDA generator not in capture mode.", None, name)
+    return None
+
+
+def _is_default(generator: torch.Generator) -> bool:
+    defaults = torch.cuda.default_generators if torch.cuda.is_available() else ()
+    return any(generator is one for one in defaults)
+
+
+def _copy(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], device: str) -> Refusal | None:
+    blocking = not kwargs.get("non_blocking", args[2] if name == "copy_" and len(args) > 2 else False)
+    if name == "copy_":
+        target, source = args[0], args[1]
+        to, pinned = target.device.type, target.device.type == "cpu" and target.is_pinned()
+    else:
+        source = args[0]
+        to = torch.device(kwargs.get("device") or source.device).type
+        pinned = not blocking and to == "cpu"  # torch makes pinned memory for it
+    if not isinstance(source, torch.Tensor) or source.device.type == to or not source.numel():
+        return None
+    if source.device.type == device and to == "cpu":
+        if not pinned:
+            return _pageable("cpu")
+        return _waits("cpu") if blocking else None
+    if source.device.type == "cpu" and to == device:
+        if not source.is_pinned():
+            return _pageable("to")
+        return _waits("to") if blocking else None
+    return None
+
+
+def _index(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], device: str, known: set[int]) -> Refusal | None:
+    indices = [i for i in (args[1] if len(args) > 1 else kwargs.get("indices") or ()) if i is not None]
+    masks = [i for i in indices if i.dtype in _MASK]
+    if name in ("index", "_unsafe_index"):
+        if masks:
+            return _waits("x[mask]")
+        return _pageable("x[list]") if any(i.device.type == "cpu" and i.dim() for i in indices) else None
+    values = args[2] if len(args) > 2 else kwargs["values"]
+    if masks:
+        from_host = values.device.type == "cpu" or id(values) in known
+        return None if values.numel() == 1 and from_host and len(masks) == 1 else _waits("x[mask]=")
+    elsewhere = any(i.device.type == "cpu" and i.dim() for i in indices) or values.device.type == "cpu"
+    return _pageable("index_put_") if elsewhere else None

@@ -1,0 +1,1 @@
+"""Puts back what a call or a failed capture has changed."""

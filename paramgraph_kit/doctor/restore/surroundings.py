@@ -1,0 +1,55 @@
+"""Puts back what code may change besides values: torch's settings, the working directory, what tensors are made of."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import torch
+
+from paramgraph_kit.doctor.restore.keeper import storage_key
+
+_AUTOCAST = ("cpu", "cuda")
+
+
+class Surroundings:
+    """Settings of the process, and shape, memory and need of gradients of some tensors, as they are now."""
+
+    def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
+        self._gradients = torch.is_grad_enabled()
+        self._dtype = torch.get_default_dtype()
+        self._device = torch.get_default_device()
+        self._autocast = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _AUTOCAST]
+        self._cache = torch.is_autocast_cache_enabled()
+        self._folder = os.getcwd()
+        self._environment = dict(os.environ)
+        self._tensors = [(tensor, tensor.detach(), tensor.requires_grad) for tensor in tensors]
+
+    def put_back(self) -> None:
+        """All as it was."""
+        torch.set_grad_enabled(self._gradients)
+        if torch.get_default_dtype() != self._dtype:
+            torch.set_default_dtype(self._dtype)
+        if torch.get_default_device() != self._device:
+            torch.set_default_device(None if self._device.type == "cpu" else self._device)
+        for kind, enabled, dtype in self._autocast:
+            if torch.is_autocast_enabled(kind) != enabled:
+                torch.set_autocast_enabled(kind, enabled)
+            if torch.get_autocast_dtype(kind) != dtype:
+                torch.set_autocast_dtype(kind, dtype)
+        torch.set_autocast_cache_enabled(self._cache)
+        if os.getcwd() != self._folder:
+            os.chdir(self._folder)
+        if dict(os.environ) != self._environment:
+            os.environ.clear()
+            os.environ.update(self._environment)
+        for tensor, then, requires_grad in self._tensors:
+            if _made_of(tensor) != _made_of(then):
+                tensor.data = then
+            if tensor.requires_grad != requires_grad and tensor.is_leaf:
+                tensor.requires_grad_(requires_grad)
+
+
+def _made_of(tensor: torch.Tensor) -> tuple[object, ...]:
+    key = storage_key(tensor)
+    return (tensor.dtype, tensor.shape, key, tensor.stride() if key else (), tensor.storage_offset() if key else 0)
