@@ -2,7 +2,7 @@
 # people and CI run the same steps. `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test tour env lint types unit notebooks browser binder check format clean
+.PHONY: help lab test tour env lint types widgets unit notebooks browser binder check format clean
 # The steps share one environment and one terminal: run them in order, whatever -j says.
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
@@ -13,7 +13,7 @@ help: ## list the targets
 lab: ## install, then open JupyterLab on the first notebook (without a display: print its URL)
 	@scripts/lab
 
-test: ## install, then lint, types, unit and integration tests, notebooks
+test: ## install, then lint, types, the front end, unit and integration tests, notebooks
 	@scripts/test
 
 tour: ## do the main job in the terminal and write a page, out/tour.html
@@ -27,6 +27,9 @@ lint: env ## ruff: rules and formatting, changes nothing
 
 types: env ## mypy, strict
 	@scripts/run types
+
+widgets: ## the front end: its types (tsc) and its linter (biome)
+	@scripts/run widgets
 
 unit: env ## unit and integration tests
 	@scripts/run unit

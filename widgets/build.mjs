@@ -21,23 +21,6 @@ function sources() {
   return hash.digest("hex");
 }
 
-// Names of our own that no DOM object, no library and no journal has: shortened, for the size's sake.
-const OURS =
-  "action|address|alive|allocation|allocationName|allocations|announce|app|around|arrange|asTable|blockText|" +
-  "blocks|born|bounds|boxes|byKey|bytes|cache|call|canvas|capture|captures|capturesOf|cause|chain|choice|chosen|" +
-  "close|code|colours|columns|compared|comparison|consumed|count|counts|decoder|delta|died|drawPool|drawn|edges|" +
-  "element|empty|events|evidence|failures|families|family|file|fillLegend|fillPanel|fillSteps|found|frame|frames|" +
-  "freed|freedAt|goBack|goTo|graph|graphBytes|graphed|grid|held|highlighted|hint|host|hover|index|input|inside|" +
-  "isSelected|itemText|kernels|kind|lane|launches|layoutTime|legend|letGo|lettered|linked|links|listen|live|look|" +
-  "loose|lowered|mark|marks|message|moved|neighbours|nextTheme|nodes|observer|offset|opens|operation|operations|" +
-  "outgoing|owner|panel|panelBody|panels|parent|partitions|past|patching|peakLive|peakReserved|pending|perByte|" +
-  "perCapture|period|pointerCount|pointers|pool|poolOf|pools|position|quiet|ratio|reasons|recorded|redraw|relay|" +
-  "repeats|reserved|results|reveal|root|runs|scale|scene|searchKey|sees|segments|select|selected|selection|" +
-  "selectionOf|setAll|setStep|setTheme|setView|shared|showLine|showPlan|showView|shown|sides|sideways|slot|stamp|" +
-  "state|step|stepIndex|steps|still|store|strings|stripeLines|stripes|surface|surroundings|tabs|takeCaptures|" +
-  "takeFailures|takePartitions|text|themeButton|time|times|together|tools|total|touched|unit|update|used|" +
-  "users|usersOf|version|views|what|wordAt|words|workspaceBytes";
-
 const css = {
   name: "css",
   setup(builder) {
@@ -56,7 +39,6 @@ const result = await build({
   target: "es2022",
   charset: "utf8",
   legalComments: "none",
-  mangleProps: new RegExp(`^(${OURS})$`),
   write: false,
   plugins: [css],
 });

@@ -11,7 +11,7 @@ from importlib.resources import files
 
 from paramgraph_kit.trace.errors import UnsupportedError
 
-MOST_BYTES = 60_000
+MOST_BYTES = 90_000
 PAGE_PLACE = "paramgraph-explorer"  # the id of the element that the view is put into
 PAGE_DATA = "paramgraph-data"  # the id of the element that holds a page's journal
 

@@ -1,9 +1,16 @@
 // Elements from text: nothing here, or anywhere else, puts markup of a trace into the page.
 
-/** `h("div.row.chosen", {role: "group"}, children...)`; the attributes may be left out. */
-export function h(tag, attributes, ...children) {
+/**
+ * `h("div.row.chosen", {role: "group"}, children...)`; the attributes may be left out.
+ * @template {keyof HTMLElementTagNameMap} T
+ * @param {T | `${T}.${string}`} tag
+ * @param {any} attributes
+ * @param {any[]} children
+ * @returns {HTMLElementTagNameMap[T]}
+ */
+export function h(tag, attributes = {}, ...children) {
   const [name, ...classes] = tag.split(".");
-  const element = document.createElement(name);
+  const element = /** @type {HTMLElementTagNameMap[T]} */ (document.createElement(name));
   if (classes.length) element.className = classes.join(" ");
   if (attributes?.constructor !== Object) children.unshift(attributes);
   else {
@@ -31,11 +38,12 @@ export function button(label, onclick, attributes = {}) {
 }
 
 /** A table that is made when it is opened: the same as the picture, for whoever cannot see it. */
+/** @param {() => any} make */
 export function asTable(make) {
   const rows = h("div.rows");
-  const details = h("details.astable", { ontoggle: () => details.fill() }, h("summary", "as a table"), rows);
-  details.fill = () => details.open && rows.replaceChildren(...solid(make()));
-  return details;
+  const fill = () => element.open && rows.replaceChildren(...solid(make()));
+  const element = h("details.astable", { ontoggle: () => fill() }, h("summary", "as a table"), rows);
+  return { element, fill };
 }
 
 export function table(heads, rows, attributes = {}) {

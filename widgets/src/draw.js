@@ -53,9 +53,9 @@ export function drawGraph(context, size, look, scene, lines, colours, step, stor
   const right = left + size.w / scale;
   const bottom = top + size.h / scale;
   const seen = scene.boxes.filter((b) => b.x < right && b.x + b.w > left && b.y < bottom && b.y + b.h > top);
-  drawOpen(context, seen, scale, colours, step, store);
+  drawOpen(context, seen, scale, colours, step);
   drawLines(context, lines, scale, colours);
-  drawClosed(context, seen, scale, colours, step, store, marks);
+  drawClosed(context, seen, scale, colours, step, store);
   drawMarks(context, scene, scale, colours, marks);
 }
 
@@ -88,7 +88,7 @@ function drawLines(context, lines, scale, colours) {
   context.setLineDash([]);
 }
 
-function drawClosed(context, seen, scale, colours, step, store, marks) {
+function drawClosed(context, seen, scale, colours, step, store) {
   const byFamily = new Map();
   const groups = [];
   for (const box of seen) {
@@ -121,7 +121,7 @@ function drawClosed(context, seen, scale, colours, step, store, marks) {
       text(context, word + lane, box.x + 9, box.y + 23.5, box.w - 14, 9.5, colours.soft);
     }
   }
-  for (const box of groups) drawGroup(context, box, scale, colours, step, store, marks);
+  for (const box of groups) drawGroup(context, box, scale, colours, step, store);
 }
 
 function drawGroup(context, box, scale, colours, step, store) {
@@ -206,7 +206,7 @@ export function title(box, step, store) {
   const count = plural(box.b - box.a, "node");
   if (box.is === CAPTURE) return [`capture ${capture.id}`, `${count}, ${plural(capture.pointers, "word")} to patch`];
   if (box.is === NODE) return [capture.name(box.a), store ? store.families[capture.family(box.a)].word : ""];
-  const where = lines(capture, box.a, box.is === RUN ? box.a + box.period : box.b);
+  const where = sourceLines(capture, box.a, box.is === RUN ? box.a + box.period : box.b);
   if (box.is === RUN) {
     const name = box.period === 1 ? short(capture.name(box.a), 22) : plural(box.period, "node");
     return [`${name} × ${box.repeats}`, where || (store ? kinds(capture, box.a, box.a + box.period, store) : "")];
@@ -220,7 +220,7 @@ function kinds(capture, a, b, store) {
 }
 
 /** The user's lines that a range of nodes comes from: "model.py:20-25". */
-export function lines(capture, a, b) {
+export function sourceLines(capture, a, b) {
   const files = new Map();
   for (let i = a; i < b; i++) {
     const frame = capture.frame(i);

@@ -1,7 +1,7 @@
 // The graph view: boxes that open, and what is selected in them.
 
 import { asTable, button, h, link, table } from "./dom.js";
-import { drawGraph, lines, paths, title } from "./draw.js";
+import { drawGraph, paths, sourceLines, title } from "./draw.js";
 import * as lay from "./layout.js";
 import { Surface } from "./surface.js";
 import { number, plural } from "./words.js";
@@ -12,7 +12,12 @@ export class GraphView {
   constructor(app) {
     this.app = app;
     this.open = new Map(); // step -> keys of open boxes
-    this.scene = { boxes: [], links: [], chain: [], width: 1, height: 1, byKey: new Map(), owner: [] };
+    this.scene = lay.emptyScene();
+    this.step = null;
+    this.count = 0;
+    this.changed = false;
+    this.lines = paths(this.scene);
+    this.stamp = "";
     this.marks = { selected: -1, found: new Set(), around: new Set() };
     this.surface = new Surface(
       "Graph. Arrow keys go from box to box, Enter opens or closes one, plus and minus zoom, 0 shows everything.",
@@ -36,7 +41,7 @@ export class GraphView {
       ),
       this.empty,
       this.surface.element,
-      this.asTable,
+      this.asTable.element,
     );
   }
 
@@ -151,7 +156,7 @@ export class GraphView {
     this.surface.canvas.style.cursor = box ? "pointer" : "grab";
     if (!box || box.open) return "";
     const capture = box.c >= 0 ? this.app.step.captures[box.c] : null;
-    const where = capture ? lines(capture, box.a, box.b) : "";
+    const where = capture ? sourceLines(capture, box.a, box.b) : "";
     return [...title(box, this.app.step, this.app.store), where].filter((line, i, all) => line && all.indexOf(line) === i).join("\n");
   }
 

@@ -10,7 +10,7 @@ function mount(element, store, state) {
   host.setAttribute("data-lm-suppress-shortcuts", "true");
   element.append(host);
   const app = new App(host, store, state);
-  host.paramgraph = app; // for tests and measurements in a browser
+  Object.assign(host, { paramgraph: app }); // for tests and measurements in a browser
   return app;
 }
 
@@ -34,7 +34,7 @@ function render({ model, el }) {
     });
   };
   const told = () => app.update();
-  const heard = { _head: refresh, _tail: refresh, view: told, "step": told, height: told };
+  const heard = { _head: refresh, _tail: refresh, view: told, step: told, height: told };
   for (const [name, hear] of Object.entries(heard)) model.on(`change:${name}`, hear);
   return () => {
     cancelAnimationFrame(waiting);
@@ -48,8 +48,8 @@ async function page(data) {
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   const store = new Store();
   store.feed(new Uint8Array(await new Response(stream).arrayBuffer()));
-  const state = { "view": "partitions", "step": 0, "height": 640 };
-  const place = document.getElementById("paramgraph-explorer");
+  const state = { view: "partitions", step: 0, height: 640 };
+  const place = /** @type {HTMLElement} */ (document.getElementById("paramgraph-explorer"));
   mount(place, store, { get: (name) => state[name], set: (name, value) => (state[name] = value) });
   place.hidden = false;
 }

@@ -23,9 +23,17 @@ const PIECE = 100;
 const MOST_ITEMS = 400; // of one box, before they are cut into sections
 const MOST_FIRST = 160; // boxes of the first picture
 
+/**
+ * A scene without a box; `owner` has for each capture the box that shows a node.
+ * @returns {{boxes: any[], links: number[], chain: number[], width: number, height: number, byKey: Map<string, any>, owner: Int32Array[]}}
+ */
+export function emptyScene(owner = []) {
+  return { boxes: [], links: [], chain: [], width: 1, height: 1, byKey: new Map(), owner };
+}
+
 /** The boxes and links of a step's graph view, given the keys of the boxes that are open. */
 export function layout(step, open) {
-  const scene = { boxes: [], links: [], chain: [], owner: step.captures.map((c) => new Int32Array(c.n).fill(-1)), byKey: new Map() };
+  const scene = emptyScene(step.captures.map((c) => new Int32Array(c.n).fill(-1)));
   const tops = topItems(step);
   const built = tops.map((item) => build(step, item, open, scene));
   const size = flow(built, built.map((_, i) => i));
@@ -79,6 +87,7 @@ export function pathTo(step, capture, position) {
   }
 }
 
+/** @returns {any[]} */
 function topItems(step) {
   const items = step.partitions.map((part, at) => ({
     is: PARTITION, key: `p${at}`, at, graph: part.graph, captures: step.capturesOf(part.id), c: -1, a: 0, b: 0,
@@ -152,7 +161,7 @@ function ranks(step, item, items) {
   const capture = step.captures[items[0].c];
   const first = items[0].a;
   const owner = new Int32Array(items[items.length - 1].b - first).fill(-1);
-  items.forEach((one, i) => owner.fill(i, one.a - first, one.b - first));
+  items.forEach((one, i) => void owner.fill(i, one.a - first, one.b - first));
   const { start, to } = outgoing(capture);
   items.forEach((one, i) => {
     for (let p = one.a; p < one.b; p++) {
@@ -182,7 +191,10 @@ function outgoing(capture) {
 /** Rows by rank, wrapped into columns as text is; sets each box's x and y, returns the size of it all. */
 function flow(boxes, rank) {
   const byRank = [];
-  boxes.forEach((box, i) => (byRank[rank[i]] ||= []).push(box));
+  boxes.forEach((box, i) => {
+    byRank[rank[i]] ||= [];
+    byRank[rank[i]].push(box);
+  });
   const rows = [];
   for (const all of byRank) {
     for (let i = 0; all && i < all.length; i += WIDEST_ROW) {

@@ -14,6 +14,7 @@ export function frameLine(frame, go) {
 export class PartitionsView {
   constructor(app) {
     this.app = app;
+    this.stamp = "";
     this.element = h("div.list");
   }
 
@@ -44,7 +45,7 @@ export class PartitionsView {
     const bar = h("div.share", { role: "img", "aria-label": says });
     for (const { part } of rows) {
       const piece = h("i", { class: part.graphed ? "yes" : "no" });
-      piece.style.flexGrow = Math.max(part.kernels, total / 200);
+      piece.style.flexGrow = String(Math.max(part.kernels, total / 200));
       bar.append(piece);
     }
     return h("section", { "aria-label": name }, h("h3", name, h("span", says)), total ? bar : null, rows.map((row) => this.row(row)));
@@ -73,7 +74,7 @@ export class PartitionsView {
   mark() {
     const { selection } = this.app;
     for (const row of this.element.querySelectorAll("[data-partition]")) {
-      const mine = selection?.is === "partition" && Number(row.dataset.partition) === selection.at;
+      const mine = selection?.is === "partition" && row.getAttribute("data-partition") === String(selection.at);
       row.classList.toggle("selected", mine);
     }
   }
@@ -86,6 +87,7 @@ export class PartitionsView {
 export class FailuresView {
   constructor(app) {
     this.app = app;
+    this.stamp = "";
     this.element = h("div.list");
   }
 
@@ -119,7 +121,7 @@ export class FailuresView {
   mark() {
     const { selection } = this.app;
     for (const card of this.element.querySelectorAll("[data-failure]")) {
-      card.classList.toggle("selected", selection?.is === "failure" && Number(card.dataset.failure) === selection.at);
+      card.classList.toggle("selected", selection?.is === "failure" && card.getAttribute("data-failure") === String(selection.at));
     }
   }
 

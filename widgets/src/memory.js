@@ -15,6 +15,9 @@ export class MemoryView {
     this.app = app;
     this.what = "pools";
     this.cache = new Map();
+    this.step = null;
+    this.options = "";
+    this.stamp = "";
     this.surface = new Surface(
       "Memory. Left and right go from block to block, plus and minus zoom, 0 shows everything.",
       (context, size, look) => this.draw(context, size, look),
@@ -32,7 +35,7 @@ export class MemoryView {
     this.sides = h("label.check", this.together, " all steps side by side");
     this.asTable = asTable(() => this.rows());
     this.empty = h("p.nothing", "This trace has no allocator events.");
-    this.element = h("div.memory", h("div.bar", this.choice, h("label.check", this.used, " only what is used"), this.sides), this.empty, this.surface.element, this.asTable);
+    this.element = h("div.memory", h("div.bar", this.choice, h("label.check", this.used, " only what is used"), this.sides), this.empty, this.surface.element, this.asTable.element);
   }
 
   choose(what) {
@@ -112,7 +115,7 @@ export class MemoryView {
     context.setTransform(size.ratio, 0, 0, size.ratio, 0, 0);
     context.fillStyle = colours.paper;
     context.fillRect(0, 0, size.w, size.h);
-    for (const panel of panels) this.drawPool(context, size, look, panel, colours, selection);
+    for (const panel of panels) this.drawPool(context, look, panel, colours, selection);
     context.font = `11px ${FONT}`;
     context.textBaseline = "middle";
     steps.forEach((step, n) => {
@@ -131,7 +134,7 @@ export class MemoryView {
     });
   }
 
-  drawPool(context, size, look, panel, colours, selection) {
+  drawPool(context, look, panel, colours, selection) {
     const { pool, left, width, low, height, perByte } = panel;
     const kind = panel.at % colours.stripes.length;
     context.save();

@@ -1,7 +1,7 @@
 // The panel beside the views: everything about what is selected, with links to what belongs to it.
 
 import { button, h, link, table } from "./dom.js";
-import { lines } from "./draw.js";
+import { sourceLines } from "./draw.js";
 import { frameLine } from "./lists.js";
 import { bytes, listing, median, number, plural, wordMeaning } from "./words.js";
 
@@ -54,8 +54,8 @@ function nodeLink(app, c, i, extra = "") {
   return button([`${capture.recorded(i)} `, capture.name(i), extra].join(""), () => app.goTo("graph", { is: "node", capture: c, at: i }), { class: "link clip", title: capture.name(i) });
 }
 
-function nodeList(app, c, positions, note = () => "") {
-  const shown = positions.slice(0, MOST_LINKS).map((i) => h("li", nodeLink(app, c, i), note(i)));
+function nodeList(app, c, positions) {
+  const shown = positions.slice(0, MOST_LINKS).map((i) => h("li", nodeLink(app, c, i)));
   const more = positions.length - MOST_LINKS;
   return h("ul.links", shown, more > 0 ? h("li.soft", `and ${number(more)} more`) : null);
 }
@@ -109,7 +109,7 @@ function group(app, { capture: c, a, b, title }) {
     ...head(`capture ${capture.id}`, title[0]),
     facts([
       ["nodes", `${number(b - a)}, from ${number(a)} to ${number(b - 1)}`],
-      ["your lines", lines(capture, a, b)],
+      ["your lines", sourceLines(capture, a, b)],
       ["kinds", listing(kinds, 12)],
       ["partition", partitionLink(app, capture)],
       ["patched by", a === 0 && b === capture.n ? capture.patching : null],
@@ -134,7 +134,7 @@ function allocation(app, { capture: c, at }) {
       ["memory", link("show in the plan", () => app.showPlan(c))],
     ]),
     h("h4", `${plural(users.length, "node")} read or write it`),
-    users.length ? button("Show them in the graph", () => app.highlight(users.map((i) => ({ is: "node", capture: c, at: i })), "graph")) : null,
+    users.length ? button("Show them in the graph", () => app.highlightIn("graph", users.map((i) => ({ is: "node", capture: c, at: i })))) : null,
     nodeList(app, c, users),
   ];
 }
@@ -196,8 +196,8 @@ function pool(app, { step, pool: name }) {
   ];
 }
 
-function owner(block) {
-  return block.call === null ? "allocated outside any call" : `allocated in call ${block.call}`;
+function owner({ call }) {
+  return call === null ? "allocated outside any call" : `allocated in call ${call}`;
 }
 
 function block(app, { step, pool: name, at }) {
@@ -226,4 +226,4 @@ function failure(app, { at }) {
   ];
 }
 
-const MAKE = { "node": node, "group": group, "allocation": allocation, "partition": partition, "pool": pool, "block": block, "failure": failure };
+const MAKE = { node, group, allocation, partition, pool, block, failure };

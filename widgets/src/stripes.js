@@ -16,7 +16,7 @@ export function poolStripes(events) {
     const name = events.pool[i];
     let pool = pools.get(name);
     if (!pool) {
-      pool = { name, segments: [], blocks: [], height: 0, reach: 0, peakReserved: 0, peakLive: 0, reserved: 0, live: 0, held: new Map(), open: [] };
+      pool = emptyPool(name);
       pools.set(name, pool);
     }
     const [action, address, size, call] = [events.action[i], events.address[i], events.size[i], events.call[i]];
@@ -33,8 +33,13 @@ export function poolStripes(events) {
     for (const one of pool.segments) if (one.to === null) one.to = length;
     for (const one of pool.blocks) if (one.to === null) [one.to, one.alive] = [length, true];
   }
-  list.sort((a, b) => (b.name === "default") - (a.name === "default") || (a.name < b.name ? -1 : 1));
+  list.sort((a, b) => Number(b.name === "default") - Number(a.name === "default") || (a.name < b.name ? -1 : 1));
   return { pools: list, length, unit: "events" };
+}
+
+/** @returns {any} */
+function emptyPool(name) {
+  return { name, segments: [], blocks: [], height: 0, reach: 0, peakReserved: 0, peakLive: 0, reserved: 0, live: 0, held: new Map(), open: [] };
 }
 
 function openSegment(pool, x, address, size, call) {
@@ -101,7 +106,7 @@ export function planStripes(capture) {
   for (const role of ["workspace", "input", "output", "static"]) {
     const mine = capture.allocations.map((a, at) => ({ ...a, at })).filter((a) => a.role === role);
     if (!mine.length) continue;
-    const pool = { name: role, segments: [], blocks: [], height: 0 };
+    const pool = emptyPool(role);
     let top = 0;
     for (const a of mine) {
       // Only the workspace is one piece of memory; each of the others is somebody's own tensor.

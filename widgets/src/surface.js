@@ -6,8 +6,9 @@ const MOST_ZOOM = 3;
 
 export class Surface {
   /**
+   * @param {string} label
    * @param draw called with (context, size, look) whenever the picture must be made again
-   * @param on {click(x, y, event), open(x, y), key(event) -> handled, hover(x, y) -> text, bounds() -> {w, h}}
+   * @param on what it tells: click(x, y, event), open(x, y), key(event) -> handled, hover(x, y) -> text, bounds() -> size
    * @param sideways only the horizontal axis moves and zooms
    */
   constructor(label, draw, on, { sideways = false } = {}) {
@@ -27,14 +28,16 @@ export class Surface {
     );
     this.element = h("div.surface", this.canvas, this.tools, this.tip, this.hint);
     this.pending = 0;
+    this.quiet = 0;
     this.frames = []; // milliseconds of the last pictures
+    this.observer = new ResizeObserver(() => this.resize());
+    this.observer.observe(this.element);
     this.listen();
   }
 
   listen() {
     const { canvas } = this;
-    this.observer = new ResizeObserver(() => this.resize());
-    this.observer.observe(this.element);
+    /** @type {{x: number, y: number, look: {x: number, y: number}, moved: boolean} | null} */
     let down = null;
     canvas.addEventListener("pointerdown", (event) => {
       if (event.button) return;
@@ -63,7 +66,7 @@ export class Surface {
       "wheel",
       (event) => {
         // A page must scroll past the picture; only one that was chosen, or a pinch, zooms.
-        if (!event.ctrlKey && !event.metaKey && canvas.getRootNode().activeElement !== canvas) {
+        if (!event.ctrlKey && !event.metaKey && !canvas.matches(":focus")) {
           this.say("click the picture, or hold Ctrl, to zoom with the wheel");
           return;
         }
@@ -90,7 +93,7 @@ export class Surface {
     this.hint.textContent = text;
     this.hint.classList.add("on");
     clearTimeout(this.quiet);
-    this.quiet = setTimeout(() => this.hint.classList.remove("on"), 1400);
+    this.quiet = window.setTimeout(() => this.hint.classList.remove("on"), 1400);
   }
 
   hover(x, y) {

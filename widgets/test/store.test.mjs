@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Store, search } from "../src/store.js";
+import { search } from "../src/search.js";
+import { Store } from "../src/store.js";
 import { join, journal, launches } from "./helpers.mjs";
 
 function filled(options) {

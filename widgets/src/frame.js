@@ -1,0 +1,68 @@
+// What stands around the views: tabs, search, the panel with its splitter, the source line.
+
+import { button, h } from "./dom.js";
+import { Finder } from "./finder.js";
+import { Stepper } from "./stepper.js";
+
+export const NAMES = { partitions: "Partitions", graph: "Graph", failures: "Failures", memory: "Memory" };
+
+export class Frame {
+  /** @param {import("./app.js").App} app */
+  constructor(app) {
+    this.app = app;
+    /** @type {Record<string, HTMLElement>} */
+    this.tabs = {};
+    /** @type {Record<string, HTMLElement>} */
+    this.counts = {};
+    /** @type {Record<string, HTMLElement>} */
+    this.places = {};
+    this.finder = new Finder(app);
+    this.stepper = new Stepper(app);
+    this.themeButton = button("◐", () => app.nextTheme(), { "aria-label": "Light or dark", title: "Light or dark: auto" });
+    this.source = h("div.source");
+    this.main = h("div.views", { onpointerdown: () => this.finder.hide() });
+    for (const [key, view] of Object.entries(app.views)) {
+      this.places[key] = h("div.view", { role: "tabpanel", id: `${app.id}-${key}`, "aria-labelledby": `${app.id}-tab-${key}`, hidden: true }, view.element);
+      this.main.append(this.places[key]);
+    }
+    this.back = button("←", () => app.goBack(), { class: "back", "aria-label": "Back", title: "Back", hidden: true });
+    this.panelBody = h("div");
+    this.panel = h("aside.panel", { "aria-label": "Details", tabindex: -1 }, this.back, this.panelBody);
+    this.live = h("div.said", { role: "status", "aria-live": "polite" });
+    this.element = h("div.app", { role: "region", "aria-label": "paramgraph explorer" },
+      this.stepper.element,
+      h("div.head", this.bar(), this.finder.element, this.themeButton),
+      h("div.body", this.main, this.panel),
+      this.source,
+      this.live,
+    );
+  }
+
+  bar() {
+    const { app } = this;
+    const keys = Object.keys(NAMES);
+    const bar = h("div.tabs", { role: "tablist", "aria-label": "Views" });
+    keys.forEach((key, n) => {
+      this.counts[key] = h("span.count");
+      this.tabs[key] = h("button", { type: "button", role: "tab", id: `${app.id}-tab-${key}`, "aria-controls": `${app.id}-${key}`, title: `${NAMES[key]} (${n + 1})`, onclick: () => app.setView(key) }, NAMES[key], this.counts[key]);
+      bar.append(this.tabs[key]);
+    });
+    bar.addEventListener("keydown", (event) => {
+      const side = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (!side) return;
+      app.setView(keys[(keys.indexOf(app.view) + side + keys.length) % keys.length]);
+      this.tabs[app.view].focus();
+      event.stopPropagation();
+    });
+    return bar;
+  }
+
+  /** Which view is seen. */
+  show(view) {
+    for (const [key, tab] of Object.entries(this.tabs)) {
+      tab.setAttribute("aria-selected", String(key === view));
+      tab.tabIndex = key === view ? 0 : -1;
+      this.places[key].hidden = key !== view;
+    }
+  }
+}

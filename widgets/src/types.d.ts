@@ -1,0 +1,5 @@
+// A style sheet is bundled as text.
+declare module "*.css" {
+  const text: string;
+  export default text;
+}
