@@ -1,0 +1,138 @@
+"""The doctor's score on programs as users write them: line and cause, mended variants, false alarms."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import paramgraph_kit as pgk
+from tests.programs.reading import Program
+from tests.programs.running import captured, differences, eager, load, quiet
+
+Place = tuple[str, int]
+
+
+@dataclass(slots=True)
+class Score:
+    """What the doctor says of one program, against what is true."""
+
+    program: Program
+    right: int = 0
+    missed: list[str] = field(default_factory=list)
+    false: list[str] = field(default_factory=list)  # found, and not there
+    outcome: str = ""  # what a capture of the program as it is does
+    wrong_fix: list[str] = field(default_factory=list)  # what is wrong with the mended variant
+    seconds: float = 0.0
+
+    @property
+    def is_right(self) -> bool:
+        return not (self.missed or self.false or self.wrong_fix)
+
+
+def score(program: Program) -> Score:
+    """Diagnose a program and its mended variant, and run both eagerly and captured."""
+    started = time.monotonic()
+    found = Score(program)
+    with tempfile.TemporaryDirectory() as folder:
+        file, mended = Path(folder) / "program.py", Path(folder) / "mended.py"
+        names = load(program.broken, file)
+        _compare(found, _findings(names, program.function, file))
+        truth = eager(load(program.broken, file), program.function)
+        names = load(program.broken, file)
+        found.outcome = _outcome(program, names, truth)
+        if not found.program.is_clean and found.outcome == "equal":
+            found.outcome = "equal: what is frozen cannot be seen"
+        names = load(program.mended, mended)
+        found.wrong_fix += [f"finds {code} at {line}" for code, line in _findings(names, program.function, mended)]
+        ignore = set(names.get("ignore", ()))
+        same = eager(load(program.mended, mended), program.function)
+        if not program.draws:
+            found.wrong_fix += [f"eager {each}" for each in differences(truth, same, ignore)]
+        try:
+            replayed = captured(load(program.mended, mended), program.function)
+            found.wrong_fix += [f"replayed {each}" for each in differences(same, replayed, ignore)]
+        except Exception as error:
+            found.wrong_fix.append(f"capture raises {_brief(error)}")
+            pgk.diagnose.repair()
+    found.seconds = time.monotonic() - started
+    return found
+
+
+def _findings(names: dict[str, Any], function: str, file: Path) -> list[Place]:
+    with quiet():
+        diagnosis = pgk.diagnose(names[function], *names["args"])
+    inside = str(file)
+    return [(f.code, f.frame.line if f.frame and f.frame.file == inside else 0) for f in diagnosis.failures]
+
+
+def _compare(score: Score, findings: Sequence[Place]) -> None:
+    left = list(findings)
+    lines = score.program.broken.splitlines()
+    for expected in score.program.expected:
+        hit = next((place for place in left if place[1] == expected.line and place[0] in expected.codes), None)
+        if hit is None:
+            score.missed.append(f"{'|'.join(expected.codes)} at `{lines[expected.line - 1].strip()}`")
+        else:
+            left.remove(hit)
+            score.right += 1
+    score.false = [
+        f"{code} at `{lines[line - 1].strip() if line else 'no line'}`"
+        for code, line in left
+        if (code, line) not in score.program.allowed
+    ]
+
+
+def _outcome(program: Program, names: dict[str, Any], truth: dict[str, list[Any]]) -> str:
+    try:
+        replayed = captured(names, program.function)
+    except Exception as error:
+        pgk.diagnose.repair()
+        return f"raises {_brief(error)}"
+    wrong = differences(truth, replayed, set(names.get("ignore", ())))
+    return f"wrong: {wrong[0]}" if wrong else "equal"
+
+
+def _brief(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    text = str(error).splitlines()
+    return f"{type(error).__name__}: {text[0] if text else ''}"[:90]
+
+
+@dataclass(slots=True)
+class Sum:
+    """The same over many programs."""
+
+    scores: Sequence[Score]
+
+    def row(self, name: str) -> str:
+        """One line of the table."""
+        programs, clean = len(self.scores), sum(s.program.is_clean for s in self.scores)
+        problems = sum(len(s.program.expected) for s in self.scores)
+        right, false = sum(s.right for s in self.scores), sum(len(s.false) for s in self.scores)
+        mended = sum(not s.wrong_fix for s in self.scores)
+        whole = sum(s.is_right for s in self.scores)
+        share = f" ({right / problems:.0%})" if problems else ""
+        return f"| {name} | {programs} | {clean} | {right} of {problems}{share} | {false} | {mended} | {whole} |"
+
+
+def table(scores: Iterable[Score]) -> str:
+    """Markdown: a line for each field, and all that is not right."""
+    scores = list(scores)
+    fields = sorted({s.program.field for s in scores})
+    head = "| field | programs | clean | right line and cause | false alarms | mended variant right | all right |"
+    rows = [head, "|" + " --- |" * 7]
+    rows += [Sum([s for s in scores if s.program.field == name]).row(name) for name in fields]
+    rows.append(Sum(scores).row("**all**"))
+    rows.append("")
+    for each in scores:
+        if not each.is_right:
+            rows.append(f"- **{each.program.name}** (captured as it is: {each.outcome})")
+            rows += [f"  - missed {text}" for text in each.missed]
+            rows += [f"  - false alarm: {text}" for text in each.false]
+            rows += [f"  - mended variant: {text}" for text in each.wrong_fix]
+    return "\n".join(rows)
