@@ -11,10 +11,11 @@ from typing import Any
 import torch.fx
 
 from paramgraph_kit.backend.fx import Run, compile_fx_graph
-from paramgraph_kit.backend.regions import RegionInfo
 from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.driver.api import Driver
+from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.launch.launcher import Launcher, Options
+from paramgraph_kit.partition.region import Region
 from paramgraph_kit.partition.split import Split
 
 
@@ -43,14 +44,12 @@ def compile_with_eager_kernels(
                 for reason in region.reasons:
                     graph.refuse(reason)
 
-    def wrap(run: Run, info: RegionInfo) -> Run:
-        graph = graph_of(info.graph)
-        # A region cut in FX takes no sizes along: where shapes are dynamic, only the tensors tell.
-        name = f"{info.graph} partition {info.partition}"
-        launcher = Launcher(driver, run, name, (), options, layouts=True, together=info.together)
+    def wrap(graph_name: str, region: Region, code: PartitionCode) -> Run:
+        graph = graph_of(graph_name)
+        launcher = Launcher(driver, code, options)
         graph.launchers.append(launcher)
-        graph.operations[launcher.name] = info.operations
-        graph.kernels[launcher.name] = info.kernels
+        graph.operations[launcher.name] = region.operations
+        graph.kernels[launcher.name] = region.kernels
         return launcher
 
     compiled = compile_fx_graph(

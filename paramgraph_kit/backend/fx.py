@@ -13,15 +13,15 @@ from typing import Any
 import torch
 import torch.fx
 
-from paramgraph_kit.backend.regions import RegionInfo, saved_only
+from paramgraph_kit.backend.attention import host_seeds, shares_storage
 from paramgraph_kit.driver.torch_names import torch_name
-from paramgraph_kit.partition.nodes import tensors_in
+from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.partition.program import Run as Run
 from paramgraph_kit.partition.program import program
 from paramgraph_kit.partition.region import Region
 from paramgraph_kit.partition.split import Split, split
 
-Wrap = Callable[[Run, RegionInfo], Run]
+Wrap = Callable[[str, Region, PartitionCode], Run]
 Observe = Callable[[str, Split], None]
 
 _numbers = itertools.count()
@@ -42,8 +42,8 @@ def compile_fx_graph(
     Args:
         gm: the graph that Dynamo hands to a backend.
         example_inputs: its (fake) inputs.
-        wrap: ``wrap(run, info)`` returns what is called in place of ``run``: a callable from a list of inputs,
-            which it owns and may empty, to the sequence of outputs.
+        wrap: ``wrap(graph, region, code)`` returns what is called in place of ``code.run``: a callable from a list
+            of inputs, which it owns and may empty, to the sequence of outputs; ``graph`` is the graph's name.
         device_type: the device whose work may be graphed; by default that of ``driver.select``.
         number: names the compiled graphs ("forward 3"); by default a count of this process.
         observe: called once for each compiled graph with its name and its split, ungraphed regions included.
@@ -58,10 +58,7 @@ def compile_fx_graph(
             cut = split(graph, kind)
             if observe is not None:
                 observe(name, cut)
-            static = _static_inputs(cut, phase)
-            device = _device_of(graph, kind)
-            runs = [_wrapped(region, wrap, name, phase, static, device, cut) for region in cut.regions]
-            return program(cut, runs)
+            return program(cut, [_wrapped(region, wrap, name, cut) for region in cut.regions])
 
         return compile_graph
 
@@ -75,28 +72,31 @@ def compile_fx_graph(
     return compiled
 
 
-def _wrapped(
-    region: Region, wrap: Wrap, graph: str, phase: str, static: frozenset[str], device: torch.device, cut: Split
-) -> Run:
+def _wrapped(region: Region, wrap: Wrap, graph: str, cut: Split) -> Run:
     if not region.graphed:
         return region.run
-    returned = returned_to_the_caller()
-    info = RegionInfo(
-        graph=graph,
-        partition=region.index,
-        is_backward=phase == "backward",
-        is_inference=phase == "inference",
-        device=device,
-        operations=region.operations,
-        kernels=region.kernels,
-        static_input_idxs=tuple(i for i, name in enumerate(region.inputs) if name in static),
-        mutated_input_idxs=region.mutated,
-        aliases=region.aliases,
-        frames=region.frames,
-        random=region.random,
-        together=saved_only(cut.outputs, returned, region.outputs) if phase == "forward" else frozenset(),
+    seeds = host_seeds(region.module)
+    saves = graph.startswith("forward") and not shares_storage(region.module)
+    code = PartitionCode(
+        f"{graph} partition {region.index}",
+        region.run,
+        layouts=True,  # a region takes no sizes along: where shapes are dynamic, only the tensors tell
+        host_seeds=tuple(k for k, name in enumerate(region.inputs) if name in seeds),
+        together=saved_only(cut.outputs, returned_to_the_caller(), region.outputs) if saves else frozenset(),
     )
-    return wrap(region.run, info)
+    return wrap(graph, region, code)
+
+
+def saved_only(results: Sequence[Any], returned: int, outputs: Sequence[Any]) -> frozenset[int]:
+    """Positions among a region's ``outputs`` that its graph saves for the backward and gives to nobody else.
+
+    ``results`` are what the graph returns: first ``returned`` for its caller, then what is saved.
+
+    >>> sorted(saved_only(["loss", "loss", "h", "x"], 1, ["h", "loss", "x"]))
+    [0, 2]
+    """
+    saved = set(results[returned:]) - set(results[:returned])
+    return frozenset(k for k, output in enumerate(outputs) if output in saved)
 
 
 def returned_to_the_caller() -> int:
@@ -104,25 +104,6 @@ def returned_to_the_caller() -> int:
     context = torch_name("TracingContext").try_get()
     metadata = getattr(context, "fw_metadata", None)
     return int(getattr(metadata, "num_forward", sys.maxsize))
-
-
-def _static_inputs(cut: Split, phase: str) -> frozenset[str]:
-    """Parameters and buffers, as Inductor finds them: by the context in a forward, by name in a backward."""
-    if phase == "backward":
-        found = [name for name in cut.inputs if name.startswith("primals_")]
-    else:
-        context = torch_name("TracingContext").try_get()
-        metadata = getattr(context, "fw_metadata", None)
-        found = [cut.inputs[i] for i in getattr(metadata, "static_input_indices", ())]
-    return frozenset(found) | frozenset(cut.constants)
-
-
-def _device_of(graph: torch.fx.GraphModule, device_type: str) -> torch.device:
-    for node in graph.graph.nodes:
-        for tensor in tensors_in(node.meta.get("val")):
-            if tensor.device.type == device_type:
-                return tensor.device
-    return torch.device(device_type)
 
 
 def _selected_device_type() -> str:

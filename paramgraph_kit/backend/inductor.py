@@ -6,7 +6,7 @@ compilations is under way that name leads here, otherwise to torch's own functio
 
 from __future__ import annotations
 
-import ast
+import inspect
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from functools import cache
@@ -15,13 +15,16 @@ from typing import Any
 import torch
 import torch.fx
 
+from paramgraph_kit.backend.attention import host_seeds, shares_storage
 from paramgraph_kit.backend.fx import returned_to_the_caller
-from paramgraph_kit.backend.kernel_lines import Lines, frames_by_name, kernel_lines
+from paramgraph_kit.backend.generated_code import GeneratedCode, frames_by_name
 from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.launch.launcher import Launcher, Options
 from paramgraph_kit.partition.rules import reasons_for
+from paramgraph_kit.trace.errors import UnsupportedError
 from paramgraph_kit.trace.model import Reason
 
 CONFIG = {"triton.cudagraphs": True, "graph_partition": True}
@@ -29,27 +32,34 @@ CONFIG = {"triton.cudagraphs": True, "graph_partition": True}
 _active: ContextVar[_Compilation | None] = ContextVar("paramgraph_compilation", default=None)
 
 
-class _Compilation:
-    """One FX graph on its way through Inductor."""
+class _Partition:
+    """What Inductor gets in the place of a partition: it compiles on, and only then the launcher is complete."""
 
-    def __init__(self, graph: CompiledGraph, driver: Driver, options: Options, seeds: frozenset[str]) -> None:
-        self.graph, self.driver, self.options, self.seeds = graph, driver, options, seeds
+    __slots__ = ("aligned", "constants", "launcher", "placeholders")
+
+    launcher: Launcher
+
+    def __init__(self, aligned: _Aligned, constants: tuple[torch.Tensor, ...], placeholders: tuple[str, ...]) -> None:
+        self.aligned, self.constants, self.placeholders = aligned, constants, placeholders
+
+    def __call__(self, inputs: list[Any]) -> Any:
+        return self.launcher.current(inputs)
+
+
+class _Compilation:
+    """One FX graph on its way through Inductor, and its partitions so far."""
+
+    def __init__(self) -> None:
+        self.partitions: list[_Partition] = []
 
     def cudagraphify(
         self, model: Callable[[list[Any]], Any], static_input_idxs: Sequence[int], **meta: Any
-    ) -> Launcher:
+    ) -> _Partition:
         """What stands in for Inductor's function of this name."""
-        number = len(self.graph.launchers)
-        launcher = Launcher(
-            self.driver,
-            _Aligned(model, tuple(static_input_idxs), tuple(meta["mutated_input_idxs"])),
-            f"{self.graph.name} partition {number}",
-            tuple(meta["constants"]),
-            self.options,
-            host_seeds=[k for k, p in enumerate(meta["placeholders"]) if p.name in self.seeds],
-        )
-        self.graph.launchers.append(launcher)
-        return launcher
+        aligned = _Aligned(model, tuple(static_input_idxs), tuple(meta["mutated_input_idxs"]))
+        names = tuple(each.name for each in meta["placeholders"])
+        self.partitions.append(_Partition(aligned, tuple(meta["constants"]), names))
+        return self.partitions[-1]
 
 
 class _Aligned:
@@ -65,15 +75,18 @@ class _Aligned:
         self._model, self._static, self._mutated = model, static, mutated
         self._run: Callable[[list[Any]], Any] | None = None
         self._tuned: list[tuple[Any, list[Any]]] = []  # kernels, and what each was tuned to
-        self.checked: Sequence[int] = ()  # positions of inputs that are copied where they are not aligned
-        self.lines: Lines = {}  # the user's lines behind its kernels
+        self._checked: Sequence[int] = ()
+
+    def checks(self) -> Sequence[int]:
+        """Positions of the inputs that are copied where they are not aligned; none before the first call."""
+        return self._checked
 
     def __call__(self, inputs: list[Any]) -> Any:
         if self._run is not None:
             for kernel, launchers in self._tuned:
                 kernel.launchers = launchers
             return self._run(inputs)
-        self.checked = check = torch_name("get_input_idxs_to_check")(inputs, self._static)
+        self._checked = check = torch_name("get_input_idxs_to_check")(inputs, self._static)
         ordered = torch_name("OrderedSet")(self._mutated)
         self._run = torch_name("align_inputs_from_check_idxs")(self._model, check, ordered)
         outputs = self._run(inputs)
@@ -105,23 +118,34 @@ def compile_with_inductor(
         graph = new_graph(phase)
         for reason in reasons_for(graph_module, driver.device.type):
             graph.refuse(reason)
-        seeds, frames = host_seeds(graph_module), frames_by_name(graph_module)
-        token = _active.set(_Compilation(graph, driver, options, seeds))
+        # Asked before Inductor, which may change the graph.
+        frames, seeds, shares = frames_by_name(graph_module), host_seeds(graph_module), shares_storage(graph_module)
+        names = [node.name for node in graph_module.graph.find_nodes(op="placeholder")]
+        compilation = _Compilation()
+        token = _active.set(compilation)
         try:
             output = compile_inner(graph_module, inputs, **kwargs)
         finally:
             _active.reset(token)
         _note_skips(graph, output)
-        lines = kernel_lines(getattr(output, "source_code", "") or "", frames)
-        for number, launcher in enumerate(graph.launchers):
-            launcher.run.lines = lines.get(number, {})  # type: ignore[attr-defined]  # an _Aligned
-        # With tensors on one storage, this attention's backward takes another way where it is not captured.
-        if phase == "forward" and not shares_storage(graph_module):
-            saved = saved_by_partition(getattr(output, "source_code", "") or "", returned_to_the_caller())
-            for number, launcher in enumerate(graph.launchers):
-                launcher.together = saved.get(number, frozenset())
+        source = GeneratedCode(getattr(output, "source_code", "") or "")
+        graph.outside = source.launches_outside()
+        lines = source.lines(frames)
+        saved = source.saved(returned_to_the_caller()) if phase == "forward" and not shares else {}
+        for number, partition in enumerate(compilation.partitions):
+            code = PartitionCode(
+                f"{graph.name} partition {number}",
+                partition.aligned,
+                partition.constants,
+                host_seeds=tuple(k for k, name in enumerate(partition.placeholders) if name in seeds),
+                together=saved.get(number, frozenset()),
+                aligned=partition.aligned.checks,
+                lines=lines.get(number, {}),
+            )
+            partition.launcher = Launcher(driver, code, options)
+            graph.launchers.append(partition.launcher)
         if seeds and (graph.outside or not graph.launchers):
-            _give_seeds_on_the_host(output, [n.name for n in graph_module.graph.find_nodes(op="placeholder")], seeds)
+            _give_seeds_on_the_host(output, names, seeds)
         output._paramgraph = graph  # the registry holds it weakly: it lives as long as the compiled code
         return output
 
@@ -131,36 +155,6 @@ def compile_with_inductor(
             gm, list(example_inputs), inner_compile=inner, config_patches=dict(CONFIG)
         )
     return compiled
-
-
-_READS_SEEDS = ("_scaled_dot_product_efficient_attention_backward", "_efficient_attention_backward")
-
-
-def host_seeds(graph_module: torch.fx.GraphModule) -> frozenset[str]:
-    """Names of the placeholders that memory-efficient attention's backward takes for its random numbers.
-
-    Its forward returns them on the host, but on the device under capture, and where its backward is not captured it
-    reads them on the host: given one on the device it ends the process (torch 2.11).
-    """
-    nodes = [n for n in graph_module.graph.nodes if _name_of(n).startswith(_READS_SEEDS)]
-    return frozenset(
-        each.name
-        for node in nodes
-        for argument, each in zip(node.target._schema.arguments, node.args, strict=False)
-        if argument.name in ("philox_seed", "philox_offset") and each.op == "placeholder"
-    )
-
-
-_SHARES_STORAGE = ("_scaled_dot_product_efficient_attention", "_efficient_attention_forward")
-
-
-def shares_storage(graph_module: torch.fx.GraphModule) -> bool:
-    """Whether there is an attention in it whose backward looks at which tensors share a storage."""
-    return any(_name_of(n).startswith(_SHARES_STORAGE) for n in graph_module.graph.nodes)
-
-
-def _name_of(node: torch.fx.Node) -> str:
-    return str(getattr(node.target, "__name__", ""))
 
 
 def _give_seeds_on_the_host(output: Any, names: list[str], seeds: frozenset[str]) -> None:
@@ -180,68 +174,24 @@ def _note_skips(graph: CompiledGraph, output: Any) -> None:
     reasons += getattr(getattr(output, "cudagraph_info", None), "cudagraph_fail_reasons", None) or []
     for text in filter(None, reasons):
         graph.refuse(Reason("inductor-skip", f"Inductor gave up graphs for all of {graph.name}: {text}"))
-    graph.outside = launches_outside(getattr(output, "source_code", "") or "", len(graph.launchers))
 
 
-def saved_by_partition(source: str, returned: int) -> dict[int, frozenset[int]]:
-    r"""Which outputs of each partition Inductor's generated ``call`` gives to nobody but the backward.
+_KEYWORDS = ("constants", "placeholders", "mutated_input_idxs")  # of cudagraphify, that tell what we must know
 
-    ``call`` returns ``returned`` values for its caller and then what is saved. A name that is used in any other way
-    is left out.
 
-    >>> code = "def call(args):\n  (a, b, c) = self.partitions[0](args)\n  return (view(a), b, a, c, c, )"
-    >>> {k: sorted(v) for k, v in saved_by_partition(code, 2).items()}
-    {0: [2]}
+def check_keywords(cudagraphify: Callable[..., Any]) -> None:
+    """Whether Inductor's function still takes what is read here.
+
+    Raises:
+        UnsupportedError: it does not, in this version of torch.
     """
-    try:
-        functions = [f for f in ast.walk(ast.parse(source)) if isinstance(f, ast.FunctionDef) and f.name == "call"]
-    except SyntaxError:
-        return {}
-    made: dict[int, list[str]] = {}
-    saved: set[str] = set()
-    others: set[str] = set()
-    for statement in (line for function in functions for line in ast.walk(function) if isinstance(line, ast.stmt)):
-        if isinstance(statement, ast.Assign) and ast.unparse(statement.value).startswith("self.partitions["):
-            made[int(ast.unparse(statement.value).split("[")[1].split("]")[0])] = _names(statement.targets[0])
-        elif isinstance(statement, ast.Return) and isinstance(statement.value, ast.Tuple):
-            for k, value in enumerate(statement.value.elts):
-                (saved if k >= returned else others).update(_names(value))
-        elif isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Name):
-            others.add(statement.value.id)
-    return {
-        number: frozenset(k for k, name in enumerate(names) if name in saved - others) for number, names in made.items()
-    }
-
-
-def _names(node: ast.AST) -> list[str]:
-    return [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
-
-
-def launches_outside(source: str, partitions: int) -> int:
-    """How many launches Inductor's generated ``call`` makes itself, outside its partition functions.
-
-    >>> launches_outside("def partition_0(args):\\n  k.run(x)\\ndef call(args):\\n  extern_kernels.mm(a, b)\\n", 1)
-    1
-    """
-    try:
-        tree = ast.parse(source)
-    except SyntaxError:
-        return 0
-    count = 0
-    for function in ast.walk(tree):
-        if not isinstance(function, ast.FunctionDef):
-            continue
-        inside = partitions > 0 and function.name.startswith("partition_")
-        if function.name == "call" and not inside:
-            count += sum(_is_launch(node) for node in ast.walk(function))
-    return count
-
-
-def _is_launch(node: ast.AST) -> bool:
-    if not isinstance(node, ast.Call):
-        return False
-    name = ast.unparse(node.func)
-    return name.endswith(".run") or name.startswith(("extern_kernels.", "torch.ops.", "aten.", "cpp_fused"))
+    known = inspect.signature(cudagraphify).parameters
+    gone = [name for name in ("static_input_idxs", *_KEYWORDS) if name not in known]
+    if gone:
+        raise UnsupportedError(
+            f"torch {torch.__version__}: Inductor's cudagraphify takes no {', '.join(gone)} any more, "
+            "and without that no partition can be launched from a graph: install torch 2.11 to 2.13"
+        )
 
 
 @cache
@@ -249,6 +199,7 @@ def _install() -> None:
     """Make the two names that Inductor looks up at call time lead here while a compilation of ours is under way."""
     compile_fx, output_code = torch_name("compile_fx_module"), torch_name("output_code_module")
     theirs, their_generation = compile_fx.cudagraphify, output_code.maybe_handle_backward_generation
+    check_keywords(theirs)
 
     def cudagraphify(model: Any, static_input_idxs: Sequence[int] = (), **meta: Any) -> Any:
         ours = _active.get()

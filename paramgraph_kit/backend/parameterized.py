@@ -21,12 +21,11 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from paramgraph_kit.backend.eager_kernels import compile_with_eager_kernels
-from paramgraph_kit.backend.inductor import host_seeds, shares_storage
 from paramgraph_kit.backend.members import PLAIN, Members, members_of, swapped
 from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.torch_names import torch_name
-from paramgraph_kit.launch.launcher import Launcher, Options
+from paramgraph_kit.launch.launcher import Options
 from paramgraph_kit.partition.nodes import is_random
 from paramgraph_kit.trace.errors import DeviceMismatchError, RefusedError, UnsupportedError, cause_chain
 from paramgraph_kit.trace.model import Reason
@@ -177,9 +176,6 @@ class Parameterized:
             raise
         if context.fw_metadata is not None:  # "none" for the check at each backward, where None is "not known"
             context.fw_metadata.bw_donated_idxs = []
-        for graph in graphs:
-            for launcher in graph.launchers:
-                _mind_attention(launcher)
         return _Traced(run, root, graphs)
 
     def _check_devices(self, tensors: Sequence[torch.Tensor], own: int) -> None:
@@ -294,17 +290,6 @@ def _partition(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
         text = "its backward draws random numbers (dropout under checkpointing?), which a graph would not repeat"
         raise RefusedError(Reason("random-backward", text))
     return torch_name("default_partition")(joint, *args, **kwargs)
-
-
-def _mind_attention(launcher: Launcher) -> None:
-    """Tell a launcher what Inductor's path tells it of memory-efficient attention's random numbers."""
-    region: torch.fx.GraphModule = launcher.run.__self__  # type: ignore[attr-defined]  # a region runs its module
-    seeds = host_seeds(region)
-    if seeds:
-        names = [node.name for node in region.graph.find_nodes(op="placeholder")]
-        launcher.host_seeds = [k for k, name in enumerate(names) if name in seeds]
-    if shares_storage(region):
-        launcher.together = frozenset()
 
 
 def _why(error: BaseException) -> Reason:

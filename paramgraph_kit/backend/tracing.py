@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from paramgraph_kit.backend.kernel_lines import frames_of_nodes
+from paramgraph_kit.backend.generated_code import frames_of_nodes
 from paramgraph_kit.backend.lanes import lanes_of
 from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.capture.pair import Kind
@@ -31,8 +31,7 @@ def kernels_of(variant: Variant) -> int:
 
 def copied_each_launch(launcher: Launcher, variant: Variant) -> int:
     """Bytes of inputs that one launch copies because their alignment is less than a kernel assumes."""
-    checked: Iterable[int] = getattr(launcher.run, "checked", ())
-    specs = [variant.captured.specs[position] for position in checked]
+    specs = [variant.captured.specs[position] for position in launcher.code.aligned()]
     return sum(spec.nbytes for spec in specs if spec is not None and spec.alignment < KERNEL_ALIGNMENT)
 
 
@@ -83,7 +82,7 @@ def partitions_of(graphs: Iterable[CompiledGraph]) -> Iterator[tuple[Partition, 
 def capture_of(launcher: Launcher, variant: Variant, number: int, partition: int) -> Capture:
     """One executable: nodes, edges, words, and where its memory comes from at launch."""
     nodes = variant.captured.recording.nodes
-    frames = list(frames_of_nodes([raw.name for raw in nodes], getattr(launcher.run, "lines", {})))
+    frames = list(frames_of_nodes([raw.name for raw in nodes], launcher.code.lines))
     lanes = lanes_of([node.deps for node in nodes])
     return Capture(
         number,
@@ -147,7 +146,9 @@ def trace_of_graph(graph: Any, title: str = "captured by hand") -> Trace:
 def _allocations(variant: Variant) -> Iterator[Allocation]:
     captured = variant.captured
     placements = zip(captured.allocations, variant.plan.placements, strict=True)
+    numbers = {slot: number for number, slot in enumerate(variant.plan.slots)}
     for index, (raw, placement) in enumerate(placements):
+        number = None if placement.slot is None else numbers[placement.slot]
         name = ""
         if placement.role is Role.INPUT:
             name = f"input {captured.input_positions[index]}"
@@ -156,4 +157,4 @@ def _allocations(variant: Variant) -> Iterator[Allocation]:
                 k for k, output in enumerate(captured.outputs) if (output.kind, output.source) == (Kind.FRESH, index)
             ]
             name = f"output {returned[0]}" if returned else ""
-        yield Allocation(index, placement.role, raw.size, placement.slot, placement.offset, raw.born, raw.died, name)
+        yield Allocation(index, placement.role, raw.size, number, placement.offset, raw.born, raw.died, name)

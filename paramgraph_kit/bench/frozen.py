@@ -113,7 +113,7 @@ def _cell(row: Row, way: str) -> str:
 def _ways(launcher: Launcher, here: list[Any], there: list[Any]) -> dict[str, Callable[[], list[Tensor]]]:
     graph = twin().CUDAGraph()
     with twin().graph(graph):
-        static = launcher.run(list(here))
+        static = launcher.code.run(list(here))
     held: list[Any] = []
     turn = [here, there]
 

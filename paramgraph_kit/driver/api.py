@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
-from paramgraph_kit.trace.model import NodeKind, Source
+from paramgraph_kit.trace.model import NodeKind, PoolEvent, Source
 
 
 @dataclass(slots=True)
@@ -160,6 +160,13 @@ class Driver(Protocol):
 
     def live_segments(self) -> list[tuple[int, int]]:
         """(address, bytes) of every segment that the caching allocator holds now."""
+
+    @property
+    def listen(self) -> Callable[[Callable[[PoolEvent], None]], AbstractContextManager[None]] | None:
+        """Tells of every event of the allocator, after one for each segment and block that is there already.
+
+        None where that would slow down every allocation: read the allocator before and after instead.
+        """
 
     def knows_address(self, value: int) -> bool:
         """Whether a value is an address of memory that the device can read, the caching allocator's or not."""

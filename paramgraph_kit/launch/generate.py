@@ -7,14 +7,14 @@ Everything that is known at capture (sizes, strides, slots) is written into the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from paramgraph_kit.capture.pair import ALIGNMENT, Captured, Kind, Output
 from paramgraph_kit.driver.api import Driver, Executable
-from paramgraph_kit.launch.plan import Plan, Stage
+from paramgraph_kit.launch.plan import Block, Fresh, Input, Plan, Shelf, Slot, Stage
 
 Table = tuple[int, ...]
 
@@ -91,7 +91,7 @@ def _source(captured: Captured, plan: Plan, scope: dict[str, Any], layouts: bool
     makers, shelved, values = _outputs(captured, plan, scope)
     body: list[str] = []
     for n, stage in enumerate(plan.stages):
-        body += _stage(n, stage, captured, plan, makers)
+        body += _stage(n, stage, plan, makers)
     if plan.blocks:
         blocks = [f"w{b}" for b in range(len(plan.blocks))]
         lines += [f" {' = '.join(blocks)} = 0", " try:", *(f" {line}" for line in body), " except BaseException:"]
@@ -102,13 +102,13 @@ def _source(captured: Captured, plan: Plan, scope: dict[str, Any], layouts: bool
     return [*lines, *shelved, f" return {opening}{''.join(f'{v}, ' for v in values)}{closing}"]
 
 
-def _stage(n: int, stage: Stage, captured: Captured, plan: Plan, makers: Sequence[str]) -> list[str]:
+def _stage(n: int, stage: Stage, plan: Plan, makers: Mapping[int, str]) -> list[str]:
     """One launch: what it needs is made, then what nobody needs any more is given back, in the stream's order."""
-    lines = [makers[k] for k in stage.fresh]
-    if n == 0 and plan.shelf:
+    lines = [makers[allocation] for allocation in stage.fresh]
+    if n == 0 and plan.shelf_bytes:
         lines.append(f" q = empty(({plan.shelf_bytes},), (1,), byte)")
     lines += [f" w{b} = allocate({block.nbytes}, s)" for b, block in enumerate(plan.blocks) if block.first == n]
-    table = [_address(slot, captured, plan) for slot in stage.slots]
+    table = [_address(slot) for slot in stage.slots]
     lines += [
         " acquire()",
         " try:",
@@ -134,14 +134,16 @@ def _stage(n: int, stage: Stage, captured: Captured, plan: Plan, makers: Sequenc
     return lines
 
 
-def _address(slot: int, captured: Captured, plan: Plan) -> str:
-    inputs, fresh = len(captured.input_positions), len(plan.fresh)
-    if slot < inputs:
-        return f"a{captured.input_positions[slot]}"
-    if slot < inputs + fresh:
-        return f"address(o{slot - inputs})"
-    block = slot - inputs - fresh - bool(plan.shelf)
-    return "address(q)" if block < 0 else f"w{block}"
+def _address(slot: Slot) -> str:
+    match slot:
+        case Input(position):
+            return f"a{position}"
+        case Fresh(allocation):
+            return f"address(o{allocation})"
+        case Shelf():
+            return "address(q)"
+        case Block(number):
+            return f"w{number}"
 
 
 def _guard(captured: Captured, scope: dict[str, Any], layouts: bool) -> list[str]:
@@ -175,23 +177,23 @@ def _alignment(captured: Captured, position: int) -> int:
     return spec.alignment if spec else ALIGNMENT
 
 
-def _outputs(captured: Captured, plan: Plan, scope: dict[str, Any]) -> tuple[list[str], list[str], list[str]]:
+def _outputs(captured: Captured, plan: Plan, scope: dict[str, Any]) -> tuple[dict[int, str], list[str], list[str]]:
     """Code that makes each fresh allocation, code that makes the shelf's views, and the values that are returned."""
-    makers: list[str] = []
+    makers: dict[int, str] = {}
     values: list[str] = []
     by_allocation: dict[int, list[Output]] = {}
     for output in captured.outputs:
         if output.kind is Kind.FRESH:
             by_allocation.setdefault(output.source, []).append(output)
-    for slot, allocation in enumerate(plan.fresh):
+    for allocation in plan.fresh:
         size = captured.allocations[allocation].size
         # The first output that fills its allocation is the allocation; others are views of it.
         tenants = by_allocation[allocation]
         whole = next((o for o in tenants if o.offset == 0 and _nbytes(o) == size), None)
         if whole is None or any(o.dtype != whole.dtype for o in tenants):
             whole = _flat(tenants, size)
-        scope[f"t{slot}"] = whole.dtype
-        makers.append(f" o{slot} = empty({whole.size}, {whole.stride}, t{slot})")
+        scope[f"t{allocation}"] = whole.dtype
+        makers[allocation] = f" o{allocation} = empty({whole.size}, {whole.stride}, t{allocation})"
         by_allocation[allocation].insert(0, whole)
     shelved: dict[torch.dtype, str] = {}
     for k, output in enumerate(captured.outputs):
@@ -206,23 +208,23 @@ def _outputs(captured: Captured, plan: Plan, scope: dict[str, Any]) -> tuple[lis
         elif output.source < 0:
             scope[f"e{k}"] = output.dtype
             values.append(f"empty({output.size}, {output.stride}, e{k})")
-        elif output.source in plan.shelf:
+        elif output.source in makers:
+            values.append(_fresh(output, by_allocation[output.source][0], k, scope))
+        else:
             assert output.dtype is not None
             name = shelved.setdefault(output.dtype, f"q{len(shelved)}")
-            at = (plan.shelf[output.source] + output.offset) // output.dtype.itemsize
+            at = (plan.placements[output.source].offset + output.offset) // output.dtype.itemsize
             values.append(f"view({name}, {output.size}, {output.stride}, {at})")
-        else:
-            values.append(_fresh(output, by_allocation[output.source][0], plan.fresh.index(output.source), k, scope))
     scope |= {f"{name}_type": dtype for dtype, name in shelved.items()}
     return makers, [f" {name} = q.view({name}_type)" for name in shelved.values()], values
 
 
-def _fresh(output: Output, whole: Output, slot: int, k: int, scope: dict[str, Any]) -> str:
+def _fresh(output: Output, whole: Output, k: int, scope: dict[str, Any]) -> str:
+    base = f"o{output.source}"
     if output == whole:
-        return f"o{slot}"
+        return base
     assert output.dtype is not None
     assert whole.dtype is not None
-    base = f"o{slot}"
     if output.dtype != whole.dtype:
         scope[f"r{k}"] = output.dtype
         base += f".view(r{k})"

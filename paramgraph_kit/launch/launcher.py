@@ -21,6 +21,7 @@ from paramgraph_kit.capture.pair import Captured, InputSpec, alignment_of, captu
 from paramgraph_kit.driver.api import Driver, Executable
 from paramgraph_kit.driver.lines import line_behind
 from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.launch.generate import State, launch_function
 from paramgraph_kit.launch.plan import Plan, make_plan
 from paramgraph_kit.launch.probation import Probation
@@ -83,13 +84,8 @@ class Launcher:
     """Callable in the place of a compiled partition: ``launcher(inputs)`` empties the list and returns outputs."""
 
     driver: Driver
-    run: Callable[[list[Any]], Any]
-    name: str
-    constants: Sequence[torch.Tensor] = ()
+    code: PartitionCode
     options: Options = field(default_factory=Options)
-    layouts: bool = False  # whether sizes and strides may differ between calls, with no number among the inputs to tell
-    host_seeds: Sequence[int] = ()  # inputs that ungraphed code reads on the host and a graph on the device
-    together: frozenset[int] = frozenset()  # outputs that live and die as one: those saved for the backward
     variants: dict[tuple[Any, ...], Variant | None] = field(default_factory=dict)
     reasons: list[Reason] = field(default_factory=list)
     ungraphed_calls: int = 0
@@ -102,6 +98,11 @@ class Launcher:
             self.reasons.append(Reason("not-selected", "select='never' was asked for"))
             self.current = self._ungraphed
 
+    @property
+    def name(self) -> str:
+        """Of the partition: "forward 0 partition 1"."""
+        return self.code.name
+
     def __call__(self, inputs: list[Any]) -> Any:
         """Run the partition, from a graph where there is one."""
         return self.current(inputs)
@@ -113,7 +114,7 @@ class Launcher:
         """Find the executable for these inputs, or make it after running this call ungraphed."""
         if self.driver.is_capturing():  # somebody else's capture: be part of it, and map no memory meanwhile
             return self._ungraphed(inputs)
-        if any(inputs[k].device != self.driver.device for k in self.host_seeds):  # what gave them was ungraphed
+        if any(inputs[k].device != self.driver.device for k in self.code.host_seeds):  # what gave them was ungraphed
             return self._ungraphed(inputs)
         key = self._key(inputs)
         known = self.variants.get(key)
@@ -144,7 +145,7 @@ class Launcher:
         if x.device != self.driver.device or x.layout != torch.strided:
             return str(x.device), str(x.layout)
         alignment = alignment_of(self.driver.address_of(x))
-        return (alignment, x.shape, x.stride()) if self.layouts else alignment
+        return (alignment, x.shape, x.stride()) if self.code.layouts else alignment
 
     def _first_call(self, inputs: list[Any], key: tuple[Any, ...]) -> Any:
         try:
@@ -182,10 +183,10 @@ class Launcher:
         self, specs: list[InputSpec | None], scalars: list[Any], increment: int, dying: Sequence[int]
     ) -> Variant:
         started = time.perf_counter()
-        captured = capture_pair(self.driver, self.run, specs, scalars, self.constants, increment)
+        captured = capture_pair(self.driver, self.code.run, specs, scalars, self.code.constants, increment)
         executables: list[Executable] = []
         try:
-            plan = make_plan(captured, dying, self.together, self.options.stages)
+            plan = make_plan(captured, dying, self.code.together, self.options.stages)
             make = partial(self.driver.instantiate, captured.recording, patching=self.options.patching)
             executables += [make(stage.nodes, stage.bindings, len(stage.slots)) for stage in plan.stages]
         except BaseException:
@@ -195,7 +196,7 @@ class Launcher:
             raise
         state = State(threading.Lock(), len(plan.stages))
         launch = launch_function(
-            self.driver, captured, plan, executables, state, self._select, self._ungraphed, self.layouts
+            self.driver, captured, plan, executables, state, self._select, self._ungraphed, self.code.layouts
         )
         probation = Probation(
             self.driver,
@@ -224,10 +225,10 @@ class Launcher:
         return self._uncounted(inputs)
 
     def _uncounted(self, inputs: list[Any]) -> Any:
-        return self.run(self._as_ungraphed_code_wants(inputs))
+        return self.code.run(self._as_ungraphed_code_wants(inputs))
 
     def _as_ungraphed_code_wants(self, inputs: list[Any]) -> list[Any]:
-        for k in self.host_seeds:
+        for k in self.code.host_seeds:
             inputs[k] = inputs[k].cpu()
         return inputs
 

@@ -23,16 +23,45 @@ FEW = 3  # so many tensors on one allocation save more than making it costs
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
-    """Where one allocation lives at launch."""
+class Input:
+    """The memory of the input at ``position`` among all inputs."""
 
-    role: Role
-    slot: int | None  # None: no node addresses it
-    offset: int = 0
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """Memory of its own, made for this launch, in the place of what was ``allocation`` in the capture: an output."""
+
+    allocation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """The one allocation of all small outputs that live and die together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
+    """The ``number``-th of a plan's blocks of workspace."""
+
+    number: int
+
+
+Slot = Input | Fresh | Shelf | Block  # whose address a launch supplies
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where one allocation lives at launch."""
+
+    role: Role
+    slot: Slot | None  # None: no node addresses it
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
     """Memory for what lives only inside the graph: taken before stage ``first``, given back after stage ``last``."""
 
     nbytes: int
@@ -45,22 +74,26 @@ class Stage:
     """One launch: some nodes in a row, and what they address."""
 
     nodes: range
-    slots: tuple[int, ...]  # of the plan, in the order of this stage's table
+    slots: tuple[Slot, ...]  # in the order of this stage's table
     bindings: tuple[Binding, ...]  # their slots count in that table
-    fresh: tuple[int, ...]  # which of the plan's fresh allocations are made before it
+    fresh: tuple[int, ...]  # allocations of outputs that are made before it
     spent: tuple[int, ...]  # positions of inputs that no later stage and nobody after the call needs
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Slots are: tensor inputs, fresh output allocations, the shelf (if any), blocks."""
+    """Where every allocation of a capture lives at launch, and in which stages."""
 
     placements: tuple[Placement, ...]  # per allocation
-    fresh: tuple[int, ...]  # allocations that become outputs on memory of their own, in slot order
-    shelf: dict[int, int]  # small outputs that live and die together share one allocation: their offsets
+    slots: tuple[Slot, ...]  # all of them: tensor inputs, fresh outputs, the shelf (if any), blocks
     shelf_bytes: int
-    blocks: tuple[Block, ...]
+    blocks: tuple[Workspace, ...]
     stages: tuple[Stage, ...]
+
+    @cached_property
+    def fresh(self) -> tuple[int, ...]:
+        """Allocations that become outputs on memory of their own, in slot order."""
+        return tuple(slot.allocation for slot in self.slots if isinstance(slot, Fresh))
 
     @cached_property
     def workspace_bytes(self) -> int:
@@ -87,6 +120,9 @@ def make_plan(
     returned = tuple(dict.fromkeys(o.source for o in captured.outputs if o.kind is Kind.FRESH and o.source >= 0))
     shelf, shelf_bytes = _shelf(captured, together, returned)
     fresh = tuple(i for i in returned if i not in shelf)
+    places: dict[int, tuple[Slot, int]] = {i: (Input(p), 0) for p, i in place.items()}
+    places |= {i: (Fresh(i), 0) for i in fresh}
+    places |= {i: (Shelf(), offset) for i, offset in shelf.items()}
     inner = [i for i in sorted(uses) if i >= inputs and i not in set(returned)]
     size = [a.size for a in captured.allocations]
     order = Order(captured.recording.nodes, uses)
@@ -106,44 +142,49 @@ def make_plan(
     groups: dict[tuple[int, int], list[int]] = {}
     for i in inner:
         groups.setdefault((stage_of(uses[i][0]), stage_of(uses[i][-1])), []).append(i)
-    first_block = inputs + len(fresh) + bool(shelf)
-    placements = [Placement(Role.INPUT, i) for i in range(inputs)]
-    placements += [Placement(Role.WORKSPACE, None) for _ in range(inputs, len(size))]
-    blocks: list[Block] = []
+    blocks: list[Workspace] = []
     for (first, last), group in sorted(groups.items()):
         offsets, total = pack([size[i] for i in group], conflicts(order, group))
-        for i, offset in zip(group, offsets, strict=True):
-            placements[i] = Placement(Role.WORKSPACE, first_block + len(blocks), offset)
-        blocks.append(Block(total, first, last))
-    for k, i in enumerate(fresh):
-        placements[i] = Placement(Role.OUTPUT, inputs + k)
-    for i, offset in shelf.items():
-        placements[i] = Placement(Role.OUTPUT, inputs + len(fresh), offset)
-    born = [stage_of(uses[i][0]) if i in uses else 0 for i in fresh]
+        places |= {i: (Block(len(blocks)), offset) for i, offset in zip(group, offsets, strict=True)}
+        blocks.append(Workspace(total, first, last))
+    slots = tuple(dict.fromkeys(slot for slot, _ in places.values()))
+    placements = [_placement(*places.get(i, (None, 0))) for i in range(len(size))]
+    born = {i: stage_of(uses[i][0]) if i in uses else 0 for i in fresh}
     spent = [stage_of(uses[i][-1]) if i in uses else 0 for i in range(inputs)]
     stages = []
     for s, nodes in enumerate(ranges):
-        slots, bindings = _bind(captured, nodes, placements)
-        made = tuple(k for k, stage in enumerate(born) if stage == s)
+        table, bindings = _bind(captured, nodes, placements, slots)
+        made = tuple(i for i, stage in born.items() if stage == s)
         gone = () if s == len(ranges) - 1 else (p for p, i in place.items() if spent[i] == s and p not in kept)
-        stages.append(Stage(nodes, slots, bindings, made, tuple(gone)))
-    return Plan(tuple(placements), fresh, shelf, shelf_bytes, tuple(blocks), tuple(stages))
+        stages.append(Stage(nodes, table, bindings, made, tuple(gone)))
+    return Plan(tuple(placements), slots, shelf_bytes, tuple(blocks), tuple(stages))
+
+
+def _placement(slot: Slot | None, offset: int) -> Placement:
+    match slot:
+        case Input():
+            return Placement(Role.INPUT, slot, offset)
+        case Fresh() | Shelf():
+            return Placement(Role.OUTPUT, slot, offset)
+        case _:
+            return Placement(Role.WORKSPACE, slot, offset)
 
 
 def _bind(
-    captured: Captured, nodes: range, placements: Sequence[Placement]
-) -> tuple[tuple[int, ...], tuple[Binding, ...]]:
-    """The slots that some nodes address, and their words with slots counted among these."""
-    found: list[tuple[int, int, int, int]] = []
+    captured: Captured, nodes: range, placements: Sequence[Placement], slots: Sequence[Slot]
+) -> tuple[tuple[Slot, ...], tuple[Binding, ...]]:
+    """Those of ``slots`` that some nodes address, and their words with slots counted among these."""
+    found: list[tuple[int, int, Slot, int]] = []
     for node in nodes:
         for word in captured.words[node]:
             if word.kind is WordKind.POINTER and word.allocation is not None:
                 at = placements[word.allocation]
                 if at.slot is not None:
                     found.append((node, word.offset, at.slot, at.offset + word.delta))
-    slots = tuple(sorted({slot for _, _, slot, _ in found}))
-    number = {slot: n for n, slot in enumerate(slots)}
-    return slots, tuple(Binding(node, offset, number[slot], delta) for node, offset, slot, delta in found)
+    addressed = {slot for _, _, slot, _ in found}
+    table = tuple(slot for slot in slots if slot in addressed)
+    number = {slot: n for n, slot in enumerate(table)}
+    return table, tuple(Binding(node, offset, number[slot], delta) for node, offset, slot, delta in found)
 
 
 def _shelf(captured: Captured, together: frozenset[int], returned: Sequence[int]) -> tuple[dict[int, int], int]:

@@ -18,8 +18,7 @@ def pool_events(into: list[PoolEvent]) -> Iterator[None]:
     On a GPU the allocator is read before and after only: recording its history would slow every allocation.
     """
     target = driver()
-    listen = getattr(target, "listen", None)
-    if listen is None:
+    if target.listen is None:
         ledger = Ledger(target)
         try:
             with ledger:
@@ -31,5 +30,5 @@ def pool_events(into: list[PoolEvent]) -> Iterator[None]:
     def tell(event: PoolEvent) -> None:
         into.append(replace(event, time=len(into)))
 
-    with listen(tell):
+    with target.listen(tell):
         yield

@@ -10,18 +10,9 @@ import torch
 import torch.fx
 from torch.fx.graph import CodeGen
 
-from paramgraph_kit.partition.frames import frame_of, note_lines
-from paramgraph_kit.partition.nodes import (
-    Kind,
-    is_random,
-    kind_of,
-    launches,
-    operation_of,
-    storage_keys,
-    value_of,
-    written,
-)
-from paramgraph_kit.trace.model import Frame, Reason
+from paramgraph_kit.partition.frames import note_lines
+from paramgraph_kit.partition.nodes import Kind, kind_of, launches, operation_of, value_of
+from paramgraph_kit.trace.model import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +31,6 @@ class Region:
     operations: tuple[str, ...]  # in order, views included
     kernels: int  # operations that make the device work
     reasons: tuple[Reason, ...] = ()
-    frames: tuple[Frame, ...] = ()  # the user's lines, each once, in order
-    mutated: tuple[int, ...] = ()  # inputs that the region writes
-    aliases: tuple[tuple[int, int], ...] = ()  # (output, input) that share memory
-    shared: tuple[tuple[int, int], ...] = ()  # (output, earlier output) that share memory
-    random: bool = False  # draws random numbers
 
 
 class _Boxed(CodeGen):
@@ -82,9 +68,6 @@ def build_region(
     note_lines(built)
 
     inner = [n for n in graph.nodes if n.op == "call_function"]
-    touched = {key for node in kernels for target in written(node) for key in storage_keys(target)}
-    input_keys = [storage_keys(node) for node in inputs]
-    output_keys = [storage_keys(node) for node in outputs]
     return Region(
         index=index,
         graphed=graphed,
@@ -95,11 +78,6 @@ def build_region(
         operations=tuple(operation_of(n) for n in inner if kind_of(n) in (Kind.KERNEL, Kind.VIEW, Kind.CHECK)),
         kernels=sum(launches(node, device_type) for node in kernels),
         reasons=reasons,
-        frames=tuple(dict.fromkeys(f for node in kernels if (f := frame_of(node)) is not None)),
-        mutated=tuple(i for i, keys in enumerate(input_keys) if keys & touched),
-        aliases=tuple((o, i) for o, a in enumerate(output_keys) for i, b in enumerate(input_keys) if a & b),
-        shared=tuple((o, e) for o, a in enumerate(output_keys) for e, b in enumerate(output_keys[:o]) if a & b),
-        random=any(is_random(node) for node in kernels),
     )
 
 

@@ -41,7 +41,7 @@ def test_stages_give_memory_back_with_the_same_bits() -> None:
     # THEN some backward is launched in stages, and nothing differs
     variants = [v for g in compiled_graphs() for x in g.launchers for v in x.variants.values() if v]
     assert max(len(v.plan.stages) for v in variants) > 1
-    assert any(v.plan.shelf for v in variants)
+    assert any(v.plan.shelf_bytes for v in variants)
     assert result["different"] == 0
 
 

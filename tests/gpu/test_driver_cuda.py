@@ -15,6 +15,7 @@ from torch import Tensor
 
 from paramgraph_kit.capture import pair
 from paramgraph_kit.capture.pair import capture_pair, describe
+from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.launch.launcher import Launcher, Options
 from paramgraph_kit.trace.model import NodeKind, WordKind
 
@@ -48,7 +49,7 @@ def reused_block_inputs() -> list[Tensor]:
 
 
 def launched(driver: Any, run: Function, make: Callable[[], list[Tensor]], **options: Any) -> Launcher:
-    launcher = Launcher(driver, run, "test", (), Options(**options))
+    launcher = Launcher(driver, PartitionCode("test", run), Options(**options))
     launcher(make())
     assert not launcher.reasons, launcher.reasons
     return launcher
@@ -119,7 +120,7 @@ def right_without_lifetimes() -> bool:
     setattr(pair, "merge_ambiguous", final_state)  # noqa: B010 - it is imported there, not exported
     x = reused_block_inputs()
     expected = reused_block(list(x))
-    launcher = Launcher(select(), reused_block, "test", (), Options())
+    launcher = Launcher(select(), PartitionCode("test", reused_block))
     launcher(reused_block_inputs())
     got = launcher(list(x))
     return not launcher.reasons and all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))
@@ -168,7 +169,7 @@ def test_a_failed_capture_leaves_eager_work_memory_and_random_numbers_alone(driv
     gc.collect()
     torch.cuda.empty_cache()
     reserved = torch.cuda.memory_reserved()
-    launcher = Launcher(driver, run, "test", (), Options())
+    launcher = Launcher(driver, PartitionCode("test", run))
     # WHEN its capture fails
     x = torch.ones(1 << 20, device="cuda")
     launcher([x])
@@ -191,7 +192,7 @@ def test_a_failed_capture_leaves_eager_work_memory_and_random_numbers_alone(driv
 def test_memory_that_nobody_owns_up_to_is_refused(driver: Any) -> None:
     # GIVEN a function that reads a tensor it was not given
     hidden = torch.randn(1 << 12, device="cuda")
-    launcher = Launcher(driver, lambda inputs: [inputs[0] + hidden], "test", (), Options())
+    launcher = Launcher(driver, PartitionCode("test", lambda inputs: [inputs[0] + hidden]))
     # WHEN captured THEN it is refused, and the result is right all the same
     x = torch.ones(1 << 12, device="cuda")
     launcher([x])
@@ -232,7 +233,7 @@ def test_a_refused_capture_leaves_no_phantom_memory_mapped(driver: Any) -> None:
         torch.zeros(1, device="cuda")
     ranges = [phantom_range(0, side) for side in (0, 1)]
     for function in (retyped, child):
-        launcher = Launcher(driver, function, function.__name__)
+        launcher = Launcher(driver, PartitionCode(function.__name__, function))
         launcher([torch.randn(64, device="cuda")])
         # WHEN refused THEN both ranges are as they were, and stay in use
         assert launcher.reasons

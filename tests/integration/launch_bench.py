@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from paramgraph_kit.driver.select import driver
-from paramgraph_kit.launch.launcher import Launcher, Variant
+from paramgraph_kit.launch.code import PartitionCode
+from paramgraph_kit.launch.launcher import Launcher, Options, Variant
 
 DRIVER = driver()
 DEVICE = DRIVER.device
@@ -29,7 +30,9 @@ def boxed(function: Function) -> Callable[[list[Any]], Any]:
 
 
 def launcher_of(function: Function, constants: Sequence[Tensor] = (), **how: Any) -> Launcher:
-    return Launcher(how.pop("driver", DRIVER), boxed(function), function.__name__, constants, **how)
+    target, options = how.pop("driver", DRIVER), how.pop("options", Options())
+    code = PartitionCode(function.__name__, boxed(function), tuple(constants), **how)
+    return Launcher(target, code, options)
 
 
 def variants(launcher: Launcher) -> list[Variant]:

@@ -12,7 +12,8 @@ from torch._dynamo import config
 from torch.nn import functional as F
 
 from paramgraph_kit.backend.fx import Run, compile_fx_graph
-from paramgraph_kit.backend.regions import RegionInfo
+from paramgraph_kit.launch.code import PartitionCode
+from paramgraph_kit.partition.region import Region
 from paramgraph_kit.partition.split import Split
 from tests.integration.fx_models import Cache, LlamaBlock, SmallResNet
 
@@ -24,7 +25,6 @@ class Counting:
     """A ``wrap`` that runs every region as it is and notes what it was told and how often it was called."""
 
     device_type: str = "cpu"
-    infos: list[RegionInfo] = field(default_factory=list)
     splits: dict[str, Split] = field(default_factory=dict)
     calls: list[tuple[str, int]] = field(default_factory=list)
 
@@ -34,12 +34,10 @@ class Counting:
             gm, inputs, self.wrap, device_type=self.device_type, number=number, observe=self.splits.__setitem__
         )
 
-    def wrap(self, run: Run, info: RegionInfo) -> Run:
-        self.infos.append(info)
-
+    def wrap(self, graph: str, region: Region, code: PartitionCode) -> Run:
         def counted(inputs: list[Any]) -> Any:
-            self.calls.append((info.graph, info.partition))
-            return run(inputs)
+            self.calls.append((graph, region.index))
+            return code.run(inputs)
 
         return counted
 
@@ -73,23 +71,19 @@ def assert_equal(found: Any, expected: Any) -> None:
         assert torch.equal(a, b)
 
 
-def test_inference_is_one_region_with_its_parameters_static(counting: Counting) -> None:
+def test_inference_is_one_region(counting: Counting) -> None:
     # GIVEN a model without obstacles
     model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2))
     x = torch.randn(3, 4)
     # WHEN it is compiled and run without gradients
     with torch.no_grad():
         found, expected = counting.compile(model)(x), model(x)
-    # THEN the numbers are eager's and the launcher knew which inputs rarely move
+    # THEN the numbers are eager's, and its parameters are inputs as x is
     assert_equal([found], [expected])
-    (info,) = counting.infos
-    assert (info.graph, info.partition, info.is_inference, info.is_backward) == ("inference 0", 0, True, False)
-    assert info.kernels == 3
-    assert info.device == torch.device("cpu")
-    names = counting.splits["inference 0"].regions[0].inputs
-    assert len(info.static_input_idxs) == 4
-    assert len(names) == 5
-    assert info.frames == ()  # no line of the user's is behind modules of torch alone
+    assert counting.calls == [("inference 0", 0)]
+    (region,) = counting.splits["inference 0"].regions
+    assert region.kernels == 3
+    assert len(region.inputs) == 5
 
 
 @pytest.mark.parametrize(
@@ -116,7 +110,6 @@ def test_training_equals_eager_bit_for_bit(
         assert_equal(list(twin.buffers()), list(model.buffers()))
     assert counting.calls == [("forward 0", 0), ("backward 0", 0)] * 2
     assert counting.codes() == {"forward 0": [], "backward 0": []}
-    assert [info.is_backward for info in counting.infos] == [False, True]
 
 
 def test_running_statistics_are_mutated_inputs(counting: Counting) -> None:
@@ -129,11 +122,9 @@ def test_running_statistics_are_mutated_inputs(counting: Counting) -> None:
         compiled = counting.compile(twin)
         for _ in range(2):
             assert_equal([compiled(x)], [model(x)])
-    # THEN the buffers follow, written inside the region through its own inputs
+    # THEN the buffers follow, written inside the one region
     assert_equal(list(twin.buffers()), list(model.buffers()))
-    (info,) = counting.infos
-    assert len(info.mutated_input_idxs) == 3
-    assert set(info.mutated_input_idxs) <= set(info.static_input_idxs)
+    assert counting.calls == [("inference 0", 0)] * 2
 
 
 def test_a_cache_is_written_in_place(counting: Counting) -> None:
@@ -149,7 +140,6 @@ def test_a_cache_is_written_in_place(counting: Counting) -> None:
             assert_equal([twin.kept], [model.kept])
     # AND one compilation served all positions
     assert len(counting.splits) == 1
-    assert [len(info.mutated_input_idxs) for info in counting.infos] == [1]
 
 
 def test_outputs_that_alias_inputs_and_one_another(counting: Counting) -> None:

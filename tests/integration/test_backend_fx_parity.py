@@ -88,7 +88,7 @@ def test_regions_are_cut_where_inductor_cuts(
         return compile_fx_graph(
             gm,
             inputs,
-            lambda run, info: run,
+            lambda graph, region, code: code.run,
             device_type="cpu",
             observe=lambda name, cut: ours.append([region.graphed for region in cut.regions]),
         )

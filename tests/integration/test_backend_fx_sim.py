@@ -11,8 +11,9 @@ from torch._dynamo import config
 from torch.nn import functional as F
 
 from paramgraph_kit.backend.fx import Run, compile_fx_graph
-from paramgraph_kit.backend.regions import RegionInfo
 from paramgraph_kit.driver.select import driver
+from paramgraph_kit.launch.code import PartitionCode
+from paramgraph_kit.partition.region import Region
 from paramgraph_kit.partition.split import Split
 from tests.integration.fx_models import Cache, LlamaBlock, SmallResNet
 
@@ -40,9 +41,8 @@ def splits() -> dict[str, Split]:
 def compiled(splits: dict[str, Split]) -> Iterator[Compile]:
     torch._dynamo.reset()
 
-    def wrap(run: Run, info: RegionInfo) -> Run:
-        assert info.device == DEVICE
-        return run
+    def wrap(_graph: str, _region: Region, code: PartitionCode) -> Run:
+        return code.run
 
     def backend(gm: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
         number = len({name.split()[1] for name in splits})
@@ -107,7 +107,7 @@ def test_a_cache_on_the_simulator_is_written_in_place(
             x, at = torch.randn(1, 4).to(device), torch.tensor([position]).to(device)
             # WHEN both write THEN results and caches agree
             assert_equal([fast(x, at), twin.kept], [model(x, at), model.kept])
-    assert [region.mutated for cut in splits.values() for region in cut.regions] != [()]
+    assert [region.graphed for cut in splits.values() for region in cut.regions] == [True] * len(splits)
 
 
 def test_every_way_to_the_host_is_outside_with_the_users_line(

@@ -13,6 +13,7 @@ from paramgraph_kit.backend import paramgraph
 from paramgraph_kit.backend.registry import compiled_graphs
 from paramgraph_kit.driver.sim import cuda_twin
 from paramgraph_kit.driver.sim.driver import SimDriver
+from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.launch.launcher import Launcher
 from tests.integration.launch_bench import (
     DEVICE,
@@ -403,7 +404,7 @@ def test_the_garbage_collector_rests_in_a_capture_and_is_then_as_before(enabled:
     try:
         for _ in range(2):
             # WHEN called THEN nothing is collected meanwhile
-            Launcher(DRIVER, run, "test")([torch.ones(4).to(DRIVER.device)])
+            Launcher(DRIVER, PartitionCode("test", run))([torch.ones(4).to(DRIVER.device)])
             assert gc.isenabled() is enabled
     finally:
         (gc.enable if before else gc.disable)()

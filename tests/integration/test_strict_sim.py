@@ -11,6 +11,7 @@ from torch import Tensor
 
 import paramgraph_kit as pgk
 from paramgraph_kit.driver.select import driver
+from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.launch.launcher import MAX_SCALARS, Launcher, Options
 from paramgraph_kit.trace.errors import RefusedError, UnsupportedError
 
@@ -44,7 +45,7 @@ def test_a_place_that_is_in_no_graph_is_an_error_at_its_line() -> None:
 
 def test_too_many_numbers_are_an_error_at_every_call() -> None:
     # GIVEN a partition that is called with as many numbers as it may have
-    launcher = Launcher(driver(), lambda inputs: (inputs[0] * inputs[1],), "test", options=Options(strict=True))
+    launcher = Launcher(driver(), PartitionCode("test", lambda inputs: (inputs[0] * inputs[1],)), Options(strict=True))
     for n in range(MAX_SCALARS):
         launcher([torch.ones(4).to(DEVICE), 0.5 + n])
     for n in (90, 90, 91):
@@ -61,7 +62,7 @@ def test_what_cannot_be_captured_is_an_error_at_every_call() -> None:
     def waits(inputs: list[Any]) -> tuple[Tensor]:
         return (inputs[0] * inputs[0].sum().item(),)
 
-    launcher = Launcher(driver(), waits, "test", options=Options(strict=True))
+    launcher = Launcher(driver(), PartitionCode("test", waits), Options(strict=True))
     # WHEN called again and again THEN it does not fall silent after the first
     for _ in range(3):
         with pytest.raises(RefusedError) as found:

@@ -13,10 +13,14 @@ from paramgraph_kit.launch.plan import (
     GRAIN,
     SMALL,
     Block,
+    Fresh,
+    Input,
     Order,
     Placement,
     Plan,
+    Shelf,
     Stage,
+    Workspace,
     conflicts,
     make_plan,
     pack,
@@ -165,20 +169,19 @@ def test_slots_are_inputs_then_outputs_then_the_workspace() -> None:
     # WHEN it is planned THEN each has its slot and each word its binding
     assert make_plan(made) == Plan(
         placements=(
-            Placement(Role.INPUT, 0),
-            Placement(Role.INPUT, 1),
-            Placement(Role.WORKSPACE, 3, 0),
-            Placement(Role.OUTPUT, 2),
+            Placement(Role.INPUT, Input(0)),
+            Placement(Role.INPUT, Input(1)),
+            Placement(Role.WORKSPACE, Block(0), 0),
+            Placement(Role.OUTPUT, Fresh(3)),
             Placement(Role.WORKSPACE, None, 0),
         ),
-        fresh=(3,),
-        shelf={},
+        slots=(Input(0), Input(1), Fresh(3), Block(0)),
         shelf_bytes=0,
-        blocks=(Block(1024, 0, 0),),
+        blocks=(Workspace(1024, 0, 0),),
         stages=(
             Stage(
                 range(2),
-                slots=(0, 1, 2, 3),
+                slots=(Input(0), Input(1), Fresh(3), Block(0)),
                 bindings=(
                     Binding(0, 0, 0, 8),
                     Binding(0, 8, 3, 8),
@@ -186,7 +189,7 @@ def test_slots_are_inputs_then_outputs_then_the_workspace() -> None:
                     Binding(1, 8, 3, 8),
                     Binding(1, 16, 2, 8),
                 ),
-                fresh=(0,),
+                fresh=(3,),
                 spent=(),
             ),
         ),
@@ -198,7 +201,7 @@ def test_without_temporaries_there_is_no_workspace_and_no_slot_for_it() -> None:
     made = captured(chain(1), [64, 64], [[0], [0]], 1, [1, 1])
     # WHEN it is planned THEN there are two slots and nothing else
     plan = make_plan(made)
-    assert (plan.workspace_bytes, plan.stages[0].slots, plan.fresh) == (0, (0, 1), (1,))
+    assert (plan.workspace_bytes, plan.stages[0].slots, plan.fresh) == (0, (Input(0), Fresh(1)), (1,))
 
 
 def test_a_node_that_addresses_a_buffer_twice_uses_it_once() -> None:
@@ -219,11 +222,14 @@ def test_stages_give_memory_back_and_take_it_when_it_is_needed() -> None:
     plan = make_plan(made, dying=(0, 1), most_stages=8)
     # THEN the second output is made when the first activation is gone, and each word knows its stage's table
     assert [stage.nodes for stage in plan.stages] == [range(3), range(3, 4)]
-    assert [stage.fresh for stage in plan.stages] == [(0,), (1,)]
+    assert [stage.fresh for stage in plan.stages] == [(2,), (3,)]
     assert [stage.spent for stage in plan.stages] == [(0, 1), ()]
-    assert [stage.slots for stage in plan.stages] == [(0, 1, 2, 4, 5), (3, 5)]
+    assert [stage.slots for stage in plan.stages] == [
+        (Input(0), Input(1), Fresh(2), Block(0), Block(1)),
+        (Fresh(3), Block(1)),
+    ]
     assert plan.stages[1].bindings == (Binding(3, 0, 0, 8), Binding(3, 8, 1, 8))
-    assert plan.blocks == (Block(512, 0, 0), Block(512, 0, 1))
+    assert plan.blocks == (Workspace(512, 0, 0), Workspace(512, 0, 1))
     # AND in one stage where nothing dies, or where no more are allowed
     assert len(make_plan(made, dying=(0, 1)).stages) == 1
     assert len(make_plan(made, most_stages=8).stages) == 1
@@ -264,10 +270,17 @@ def test_small_outputs_that_die_together_share_a_shelf() -> None:
     # WHEN planned THEN the three have one slot, each at an offset of its own
     plan = make_plan(made, together=frozenset({1, 2, 3, 4}))
     assert plan.fresh == (0, 1)
-    assert (plan.shelf, plan.shelf_bytes) == ({2: 0, 3: 512, 4: 1536}, 2048)
-    assert [(p.slot, p.offset) for p in plan.placements] == [(0, 0), (1, 0), (2, 0), (2, 512), (2, 1536)]
+    assert plan.shelf_bytes == 2048
+    assert plan.slots == (Fresh(0), Fresh(1), Shelf())
+    assert [(p.slot, p.offset) for p in plan.placements] == [
+        (Fresh(0), 0),
+        (Fresh(1), 0),
+        (Shelf(), 0),
+        (Shelf(), 512),
+        (Shelf(), 1536),
+    ]
     # AND two are too few for it
-    assert make_plan(made, together=frozenset({2, 3})).shelf == {}
+    assert Shelf() not in make_plan(made, together=frozenset({2, 3})).slots
 
 
 @pytest.mark.parametrize("branches", [1, 3])

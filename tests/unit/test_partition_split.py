@@ -132,12 +132,10 @@ def test_reads_and_writes_of_one_memory_keep_their_order() -> None:
         cut = split(traced(f, x), "cpu")
     expected = f(expected_x)
     found = run(cut, mine)
-    # THEN values and the input are what eager leaves, and the writing regions say which input they write
+    # THEN values and the input are what eager leaves
     for a, b in zip([*found, mine], [*expected, expected_x], strict=True):
         assert_same(a, b)
-    writers = [region for region in cut.regions if region.mutated]
-    assert writers
-    assert all(region.inputs[i] == "x_1" for region in writers for i in region.mutated)
+    assert "aten.add_" in {operation for region in cut.regions if region.graphed for operation in region.operations}
 
 
 def test_random_numbers_are_drawn_in_the_order_of_the_program() -> None:
@@ -157,7 +155,6 @@ def test_random_numbers_are_drawn_in_the_order_of_the_program() -> None:
     for a, b in zip(found, expected, strict=True):
         assert_same(a, b)
     assert [region.graphed for region in cut.regions] == [True, False, True, False]
-    assert all(region.random for region in cut.regions)
 
 
 def test_views_are_made_where_they_are_used_and_cost_no_region() -> None:
@@ -174,7 +171,6 @@ def test_views_are_made_where_they_are_used_and_cost_no_region() -> None:
     found = run(cut, x)
     # THEN only the kernel's result crosses between them, and the returned view is made at the end
     assert [region.outputs for region in cut.regions] == [("sin", "cos"), ("tan",), ("mm",)]
-    assert [region.aliases for region in cut.regions] == [(), (), ()]
     assert cut.epilogue is not None
     assert cut.epilogue.kernels == 0
     for a, b in zip(found, f(x), strict=True):
@@ -191,7 +187,6 @@ def test_a_graph_of_views_runs_ungraphed_and_says_so() -> None:
     assert partition == Partition(5, "inference 0", False, partition.operations, 0, (partition.reasons[0],))
     assert partition.reasons[0].label() == "only views and sizes: nothing to launch"
     assert run(cut, x)[0].untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
-    assert cut.regions[0].aliases == ((0, 0),)
 
 
 def test_an_allocation_alone_is_not_worth_a_graph() -> None:

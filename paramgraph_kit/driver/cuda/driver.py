@@ -29,6 +29,7 @@ class CudaDriver:
     """One CUDA device; see driver.api.Driver for what each member does."""
 
     name = "cuda"
+    listen = None
 
     def __init__(self, device: int | None = None) -> None:
         torch.empty(1, device="cuda")  # the driver API needs torch's context to exist

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.backends.common import aot_autograd
 
-from paramgraph_kit.backend.kernel_lines import frames_by_name, frames_of_nodes, kernel_lines
+from paramgraph_kit.backend.generated_code import GeneratedCode, frames_by_name, frames_of_nodes
 
 # The shape of what Inductor 2.11 writes for a GPU, shortened.
 SOURCE = """
@@ -57,7 +57,7 @@ def test_kernels_have_the_lines_of_what_is_fused_in_them() -> None:
     frames = frames_by_name(graphs[0])
     line = inspect.getsourcelines(Model.forward)[1]
     # WHEN Inductor's comments name what each kernel was made of
-    found = kernel_lines(SOURCE, frames)
+    found = GeneratedCode(SOURCE).lines(frames)
     # THEN each launch has the line of its last operation, and what no comment speaks of has none
     lines = {name: [f and (f.file, f.line) for f in each] for name, each in found[0].items()}
     assert lines == {

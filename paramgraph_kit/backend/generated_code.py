@@ -1,0 +1,129 @@
+"""All that is read from the source that Inductor generates; it has no other way to tell.
+
+A test holds what is expected here against what the installed torch writes.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
+
+import torch.fx
+
+from paramgraph_kit.launch.code import Lines
+from paramgraph_kit.partition.frames import frame_of
+from paramgraph_kit.trace.model import Frame
+
+_PARTITION = re.compile(r"\s*def partition_(\d+)\(")
+_SOURCES = re.compile(r"\s*# Topologically Sorted Source Nodes: \[([^]]*)\]")
+_LAUNCH = re.compile(r"\s*(triton_\w+)\.run\(")
+_CALLED = re.compile(r"self\.partitions\[(\d+)\]\(")
+
+
+class GeneratedCode:
+    """The source of one compiled graph: a ``call`` that runs partition functions and what is outside of them."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        try:
+            tree = ast.parse(source)
+        except SyntaxError:
+            tree = ast.Module([], [])
+        functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)]
+        self._calls = [each for each in functions if each.name == "call"]
+
+    def lines(self, frames: Mapping[str, Frame]) -> dict[int, Lines]:
+        r"""By partition and kernel, the line behind each launch; of a fused kernel that of the last operation.
+
+        ``frames`` has the user's lines of FX nodes, by each name that a comment may call them.
+
+        >>> code = "def partition_0(args):\n  # Topologically Sorted Source Nodes: [y, z], Original ATen: [aten.add]\n"
+        >>> found = GeneratedCode(code + "  triton_poi_fused_add_0.run(a, 8)\n").lines({"y": Frame("m.py", 7)})
+        >>> found[0]["triton_poi_fused_add_0"][0].label()
+        'm.py:7'
+        """
+        found: dict[int, dict[str, list[Frame | None]]] = {}
+        here: dict[str, list[Frame | None]] | None = None
+        sources: list[str] = []
+        for line in self._source.splitlines():
+            if match := _PARTITION.match(line):
+                here, sources = found.setdefault(int(match[1]), {}), []
+            elif match := _SOURCES.match(line):
+                sources = [name.strip() for name in match[1].split(",")]
+            elif (match := _LAUNCH.match(line)) and here is not None:
+                known = [frames[name] for name in sources if name in frames]
+                here.setdefault(match[1], []).append(known[-1] if known else None)
+                sources = []
+        return cast("dict[int, Lines]", found)
+
+    def saved(self, returned: int) -> dict[int, frozenset[int]]:
+        r"""Which outputs of each partition ``call`` gives to nobody but the backward.
+
+        ``call`` returns ``returned`` values for its caller and then what is saved. A name that is used in any other
+        way is left out.
+
+        >>> code = "def call(args):\n  (a, b, c) = self.partitions[0](args)\n  return (view(a), b, a, c, c, )"
+        >>> {k: sorted(v) for k, v in GeneratedCode(code).saved(2).items()}
+        {0: [2]}
+        """
+        made: dict[int, list[str]] = {}
+        saved: set[str] = set()
+        others: set[str] = set()
+        for statement in (line for call in self._calls for line in ast.walk(call) if isinstance(line, ast.stmt)):
+            if isinstance(statement, ast.Assign) and (match := _CALLED.match(ast.unparse(statement.value))):
+                made[int(match[1])] = _names(statement.targets[0])
+            elif isinstance(statement, ast.Return) and isinstance(statement.value, ast.Tuple):
+                for k, value in enumerate(statement.value.elts):
+                    (saved if k >= returned else others).update(_names(value))
+            elif isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Name):
+                others.add(statement.value.id)
+        return {n: frozenset(k for k, name in enumerate(names) if name in saved - others) for n, names in made.items()}
+
+    def launches_outside(self) -> int:
+        r"""How many launches ``call`` makes itself, outside its partition functions.
+
+        >>> code = "def partition_0(args):\n  k.run(x)\ndef call(args):\n  extern_kernels.mm(a, b)\n"
+        >>> GeneratedCode(code).launches_outside()
+        1
+        """
+        return sum(_is_launch(node) for call in self._calls for node in ast.walk(call))
+
+
+def _names(node: ast.AST) -> list[str]:
+    return [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
+
+
+def _is_launch(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    name = ast.unparse(node.func)
+    return name.endswith(".run") or name.startswith(("extern_kernels.", "torch.ops.", "aten.", "cpp_fused"))
+
+
+def frames_by_name(module: torch.fx.GraphModule) -> dict[str, Frame]:
+    """The user's line of each node, by its own name and by those that it had before it was decomposed."""
+    found: dict[str, Frame] = {}
+    for node in module.graph.nodes:
+        if (frame := frame_of(node)) is None:
+            continue
+        before = [str(getattr(each, "name", "")) for each in node.meta.get("from_node") or ()]
+        for name in (*before, *[str(pair[0]) for pair in node.meta.get("source_fn_stack") or ()]):
+            found.setdefault(name, frame)
+        found[node.name] = frame
+    return found
+
+
+def frames_of_nodes(names: Sequence[str], lines: Lines) -> Iterator[Frame | None]:
+    """The line of each recorded node; none where a kernel was not launched as often as the code says.
+
+    >>> list(frames_of_nodes(["k", "gemm"], {"k": [Frame("m.py", 7)]}))[1] is None
+    True
+    """
+    counts, seen = Counter(names), Counter[str]()
+    for name in names:
+        mine = lines.get(name, ())
+        yield mine[seen[name]] if len(mine) == counts[name] else None
+        seen[name] += 1

@@ -1,0 +1,31 @@
+"""What a launcher is told about its partition, once and whole: the backend makes it, nobody finishes it afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from paramgraph_kit.trace.model import Frame
+
+Run = Callable[[list[Any]], Any]  # empties the list of its inputs and returns a tuple or a list
+Lines = Mapping[str, Sequence[Frame | None]]  # by kernel, the user's line behind each of its launches in order
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCode:
+    """One compiled partition: its code, and what the code alone does not tell."""
+
+    name: str  # "forward 0 partition 1"
+    run: Run
+    constants: tuple[torch.Tensor, ...] = ()  # tensors that it reads without being given them
+    # Whether sizes and strides may differ between calls, with no number among the inputs to tell.
+    layouts: bool = False
+    host_seeds: tuple[int, ...] = ()  # inputs that ungraphed code reads on the host and a graph on the device
+    together: frozenset[int] = frozenset()  # outputs that live and die as one: those saved for the backward
+    # Inputs that ``run`` copies where they are aligned less than its kernels assume; known once it has run.
+    aligned: Callable[[], Sequence[int]] = tuple
+    lines: Lines = field(default_factory=lambda: MappingProxyType({}))
