@@ -12,6 +12,7 @@ export default [
       "no-implicit-coercion": ["error", { allow: ["!!"] }],
       "no-param-reassign": "error",
       "no-shadow": ["error", { builtinGlobals: false }],
+      "no-unused-vars": ["error", { argsIgnorePattern: "^_" }],
       "no-var": "error",
       "object-shorthand": "error",
       "prefer-const": "error",

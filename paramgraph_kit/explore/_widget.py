@@ -21,7 +21,7 @@ from paramgraph_kit.trace.model import Trace
 SHORTEST_WAIT = 0.1  # seconds between two updates
 BYTES_PER_SECOND = 4_000_000  # to the browser: a longer tail is sent less often
 SMALLEST_TAIL = 65_536
-VIEWS = ("partitions", "graph", "failures", "memory")
+VIEWS = ("auto", "partitions", "graph", "failures", "memory")  # auto: the one that has something to say
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class ExplorerWidget(anywidget.AnyWidget):  # type: ignore[misc]  # anywidget is
     _esm = front_end()
     _head = traitlets.Bytes().tag(sync=True)
     _tail = traitlets.Bytes().tag(sync=True)
-    view = traitlets.Enum(VIEWS, "partitions").tag(sync=True)
+    view = traitlets.Enum(VIEWS, "auto").tag(sync=True)
     step = traitlets.Int(0).tag(sync=True)
     height = traitlets.Int(560, min=200, max=4000).tag(sync=True)
 

@@ -175,6 +175,7 @@ def test_views_are_linked_and_reached_by_keyboard(sheet: Page, tmp_path: Path, s
 def test_names_of_a_trace_stay_text(sheet: Page, tmp_path: Path) -> None:
     # GIVEN a trace with markup in its names WHEN each view is opened THEN no element of theirs exists
     view = shown(sheet, sample.trace(), tmp_path / "a.html")
+    view.get_by_role("tab", name="Partitions").click()
     assert sample.HOSTILE in view.locator(".list:visible").inner_text()
     view.get_by_role("searchbox").fill("alert")
     assert sample.HOSTILE in view.get_by_role("list", name="Search results").inner_text()

@@ -48,7 +48,8 @@ export class App {
     return Math.min(Math.max(0, this.state.get("step") || 0), this.store.steps.length - 1);
   }
   get view() {
-    return this.state.get("view") || "partitions";
+    const chosen = this.state.get("view");
+    return chosen in NAMES ? chosen : this.step.telling;
   }
 
   /** The traces have grown. */
@@ -89,8 +90,9 @@ export class App {
   }
 
   setView(view) {
-    if (view === this.view) return;
-    this.state.set("view", view);
+    const same = view === this.view;
+    this.state.set("view", view); // also where it is open already: from now on somebody has chosen it
+    if (same) return;
     this.showView();
     if (this.selection) this.views[view].show?.(this.selection);
     this.announce(`${NAMES[view]}`);
@@ -108,6 +110,7 @@ export class App {
     if (!same && keep && this.selection) this.past.push(this.selection);
     if (this.past.length > MOST_PAST) this.past.shift();
     if (selection?.step !== undefined && selection.step !== this.stepIndex) this.setStep(selection.step);
+    if (selection) this.state.set("view", this.view); // whoever looks at something stays where it is
     this.selection = selection;
     this.fillPanel();
     this.views[this.view].mark();
@@ -195,17 +198,35 @@ export class App {
     this.select(null, false);
   }
 
+  /** Keys do the same wherever the focus is, but where it is on something that takes them itself. */
   key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches?.("input, select")) return;
-    const view = Object.keys(NAMES)[Number(event.key) - 1];
-    if (view) {
-      this.setView(view);
-      this.frame.tabs[view].focus();
-    } else if (event.key === "/") this.frame.finder.input.focus();
-    else if (event.key === "Escape") this.letGo();
-    else return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select")) return;
+    const presses = event.key === "Enter" || event.key === " ";
+    if (presses && event.target.matches("button, summary")) return;
+    if (event.key.startsWith("Arrow") && this.frame.panel.contains(event.target)) return;
+    if (!this.command(event.key) && !this.ask(event)) return;
     event.preventDefault();
     event.stopPropagation();
+  }
+
+  command(key) {
+    const { frame } = this;
+    const view = Object.keys(NAMES)[Number(key) - 1];
+    if (view) {
+      this.setView(view);
+      this.views[view].target.focus({ preventScroll: true });
+    } else if (key === "/") frame.finder.input.focus();
+    else if (key === "Escape") this.letGo();
+    else if (key === "p") frame.togglePanel();
+    else if (key === "f") frame.toggleWhole();
+    else if (key === "[" || key === "]") this.setStep(this.stepIndex + (key === "]" ? 1 : -1));
+    else return false;
+    return true;
+  }
+
+  ask(event) {
+    const view = this.views[this.view];
+    return view.surface ? view.surface.key(event) : view.key(event);
   }
 
   announce(text) {

@@ -4,6 +4,7 @@ import { button, h } from "./dom.js";
 import { Finder } from "./finder.js";
 import { Stepper } from "./stepper.js";
 
+const LEAST = 220; // pixels of the views and of the panel
 export const NAMES = { partitions: "Partitions", graph: "Graph", failures: "Failures", memory: "Memory" };
 
 export class Frame {
@@ -19,6 +20,8 @@ export class Frame {
     this.finder = new Finder(app);
     this.stepper = new Stepper(app);
     this.themeButton = button("◐", () => app.nextTheme(), { "aria-label": "Light or dark", title: "Light or dark: auto" });
+    this.panelButton = button("◨", () => this.togglePanel(), { "aria-label": "Details panel", title: "Show or hide the details (p)", "aria-pressed": "true" });
+    this.wholeButton = document.fullscreenEnabled ? button("▣", () => this.toggleWhole(), { "aria-label": "Full screen", title: "Full screen (f)" }) : null;
     this.source = h("div.source");
     this.main = h("div.views", { onpointerdown: () => this.finder.hide() });
     for (const [key, view] of Object.entries(app.views)) {
@@ -28,11 +31,14 @@ export class Frame {
     this.back = button("←", () => app.goBack(), { class: "back", "aria-label": "Back", title: "Back", hidden: true });
     this.panelBody = h("div");
     this.panel = h("aside.panel", { "aria-label": "Details", tabindex: -1 }, this.back, this.panelBody);
+    this.split = h("div.split", { role: "separator", tabindex: 0, "aria-orientation": "vertical", "aria-label": "Width of the details", title: "Drag, or use the arrow keys" });
+    this.body = h("div.body", this.main, this.split, this.panel);
+    this.listen();
     this.live = h("div.said", { role: "status", "aria-live": "polite" });
-    this.element = h("div.app", { role: "region", "aria-label": "paramgraph explorer" },
+    this.element = h("div.app", { role: "region", "aria-label": "paramgraph explorer", tabindex: -1 },
       this.stepper.element,
-      h("div.head", this.bar(), this.finder.element, this.themeButton),
-      h("div.body", this.main, this.panel),
+      h("div.head", this.bar(), this.finder.element, this.panelButton, this.wholeButton, this.themeButton),
+      this.body,
       this.source,
       this.live,
     );
@@ -55,6 +61,44 @@ export class Frame {
       event.stopPropagation();
     });
     return bar;
+  }
+
+  listen() {
+    const { split } = this;
+    let held = false;
+    split.addEventListener("pointerdown", (event) => {
+      held = true;
+      split.setPointerCapture(event.pointerId);
+      event.preventDefault();
+    });
+    split.addEventListener("pointermove", (event) => {
+      if (held) this.widen(this.body.getBoundingClientRect().right - event.clientX);
+    });
+    split.addEventListener("pointerup", () => (held = false));
+    split.addEventListener("keydown", (event) => {
+      const by = { ArrowLeft: 24, ArrowRight: -24 }[event.key];
+      if (!by) return;
+      this.widen(this.panel.offsetWidth + by);
+      event.preventDefault();
+      event.stopPropagation();
+    });
+  }
+
+  /** Make the panel `width` pixels wide, as far as both sides stay readable. */
+  widen(width) {
+    const most = this.body.clientWidth - LEAST;
+    this.body.style.setProperty("--panel", `${Math.round(Math.max(Math.min(LEAST, most), Math.min(most, width)))}px`);
+  }
+
+  togglePanel() {
+    const hidden = this.body.classList.toggle("alone");
+    this.panelButton.setAttribute("aria-pressed", String(!hidden));
+    this.app.announce(hidden ? "details hidden" : "details shown");
+  }
+
+  toggleWhole() {
+    if (document.fullscreenElement) document.exitFullscreen();
+    else this.app.host.requestFullscreen?.();
   }
 
   /** Which view is seen. */

@@ -237,6 +237,10 @@ export class GraphView {
     return [table(["box", "what it is"], rows), more];
   }
 
+  get target() {
+    return this.surface.canvas;
+  }
+
   close() {
     this.surface.close();
   }

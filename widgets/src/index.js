@@ -48,10 +48,14 @@ async function page(data) {
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   const store = new Store();
   store.feed(new Uint8Array(await new Response(stream).arrayBuffer()));
-  const state = { view: "partitions", step: 0, height: 640 };
+  const state = { view: "auto", step: 0, height: 640 };
   const place = /** @type {HTMLElement} */ (document.getElementById("paramgraph-explorer"));
-  mount(place, store, { get: (name) => state[name], set: (name, value) => (state[name] = value) });
   place.hidden = false;
+  const app = mount(place, store, { get: (name) => state[name], set: (name, value) => (state[name] = value) });
+  // Nothing else on this page takes keys.
+  document.addEventListener("keydown", (event) => {
+    if (event.target === document.body) app.key(event);
+  });
 }
 
 const data = typeof document === "undefined" ? null : document.getElementById("paramgraph-data");

@@ -11,11 +11,65 @@ export function frameLine(frame, go) {
   return h("span.frame", where, frame.text ? h("code", frame.text) : null);
 }
 
-export class PartitionsView {
-  constructor(app) {
+/** Rows that are walked with the arrow keys; what one of them is called in a selection is `what`. */
+class ListView {
+  constructor(app, what) {
     this.app = app;
+    this.what = what;
     this.stamp = "";
-    this.element = h("div.list");
+    this.element = h("div.list", { tabindex: 0, "aria-label": "Rows. Up and down go from row to row." });
+  }
+
+  get target() {
+    return this.element;
+  }
+
+  /** What Enter does on a row; whether it does anything. */
+  enter(_at) {
+    return false;
+  }
+
+  rowAt(at) {
+    return this.element.querySelector(`[data-at="${at}"]`);
+  }
+
+  mark() {
+    const { selection } = this.app;
+    for (const row of this.element.querySelectorAll("[data-at]")) {
+      row.classList.toggle("selected", selection?.is === this.what && row.getAttribute("data-at") === String(selection.at));
+    }
+  }
+
+  show(selection) {
+    if (selection.is === this.what) this.rowAt(selection.at)?.scrollIntoView({ block: "nearest" });
+  }
+
+  key(event) {
+    const rows = [...this.element.querySelectorAll("[data-at]")].map((row) => Number(row.getAttribute("data-at")));
+    const { selection } = this.app;
+    const now = selection?.is === this.what ? rows.indexOf(selection.at) : -1;
+    if (event.key === "Enter" && now >= 0) return this.enter(rows[now]);
+    const last = rows.length - 1;
+    const to = { ArrowDown: Math.min(last, now + 1), ArrowUp: Math.max(0, now - 1), Home: 0, End: last }[event.key];
+    if (to === undefined || last < 0) return false;
+    const chosen = { is: this.what, at: rows[to] };
+    this.app.select(chosen);
+    this.show(chosen);
+    this.app.announce(this.app.itemText(chosen));
+    return true;
+  }
+}
+
+export class PartitionsView extends ListView {
+  constructor(app) {
+    super(app, "partition");
+  }
+
+  /** To the graph of a partition that has one. */
+  enter(at) {
+    const graphed = this.app.step.capturesOf(this.app.step.partitions[at].id).length > 0;
+    if (graphed) this.app.goTo("graph", { is: "partition", at });
+    return graphed;
   }
 
   update() {
@@ -57,7 +111,7 @@ export class PartitionsView {
     const nodes = captures.map((c) => `${number(app.step.captures[c].n)} nodes`).join(", ");
     return h(
       "div",
-      { class: `row ${part.graphed ? "" : "refused"}`, "data-partition": at },
+      { class: `row ${part.graphed ? "" : "refused"}`, "data-at": at },
       h("div.line",
         h("span", { class: `tag ${part.graphed ? "yes" : "no"}` }, part.graphed ? "graphed" : "not graphed"),
         button(`partition ${part.id}`, () => app.select({ is: "partition", at }), { class: "link strong" }),
@@ -70,25 +124,19 @@ export class PartitionsView {
       ),
     );
   }
-
-  mark() {
-    const { selection } = this.app;
-    for (const row of this.element.querySelectorAll("[data-partition]")) {
-      const mine = selection?.is === "partition" && row.getAttribute("data-partition") === String(selection.at);
-      row.classList.toggle("selected", mine);
-    }
-  }
-
-  show(selection) {
-    if (selection.is === "partition") this.element.querySelector(`[data-partition="${selection.at}"]`)?.scrollIntoView({ block: "nearest" });
-  }
 }
 
-export class FailuresView {
+export class FailuresView extends ListView {
   constructor(app) {
-    this.app = app;
-    this.stamp = "";
-    this.element = h("div.list");
+    super(app, "failure");
+  }
+
+  /** On to the next step, if there is one. */
+  enter() {
+    const { app } = this;
+    if (app.stepIndex >= app.store.steps.length - 1) return false;
+    app.setStep(app.stepIndex + 1);
+    return true;
   }
 
   update() {
@@ -104,7 +152,7 @@ export class FailuresView {
   card(failure, at) {
     const { app } = this;
     const further = app.store.steps.length > 1 && app.stepIndex < app.store.steps.length - 1;
-    return h("section.failure", { "data-failure": at, "aria-label": failure.title },
+    return h("section.failure", { "data-at": at, "aria-label": failure.title },
       h("h3", failure.title, h("span.tag.no", failure.code)),
       h(
         "dl",
@@ -116,17 +164,6 @@ export class FailuresView {
       ),
       further ? button(`Next step: ${app.store.steps[app.stepIndex + 1].name} →`, () => app.setStep(app.stepIndex + 1), { class: "primary" }) : null,
     );
-  }
-
-  mark() {
-    const { selection } = this.app;
-    for (const card of this.element.querySelectorAll("[data-failure]")) {
-      card.classList.toggle("selected", selection?.is === "failure" && card.getAttribute("data-failure") === String(selection.at));
-    }
-  }
-
-  show(selection) {
-    if (selection.is === "failure") this.element.querySelector(`[data-failure="${selection.at}"]`)?.scrollIntoView({ block: "nearest" });
   }
 }
 

@@ -273,6 +273,10 @@ export class MemoryView {
     this.surface.redraw();
   }
 
+  get target() {
+    return this.surface.canvas;
+  }
+
   close() {
     this.surface.close();
   }

@@ -13,6 +13,13 @@ class Step {
     this.events = { time: [], pool: [], action: [], address: [], size: [], call: [] };
     this.version = 0;
   }
+  /** The view that has something to say: what failed, what is in no graph, what was captured. */
+  get telling() {
+    if (this.failures.length) return "failures";
+    if (this.partitions.some((part) => !part.graphed)) return "partitions";
+    if (this.captures.length) return "graph";
+    return this.events.time.length && !this.partitions.length ? "memory" : "partitions";
+  }
   capturesOf(partition) {
     return this.captures.map((_, at) => at).filter((at) => this.captures[at].partition === partition);
   }

@@ -76,17 +76,17 @@ export class Surface {
       },
       { passive: false },
     );
-    canvas.addEventListener("keydown", (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey) return;
-      const pan = { ArrowLeft: [60, 0], ArrowRight: [-60, 0], ArrowUp: [0, 60], ArrowDown: [0, -60] }[event.key];
-      if (event.shiftKey && pan) this.pan(...pan);
-      else if (event.key === "+" || event.key === "=") this.zoom(1.3);
-      else if (event.key === "-") this.zoom(1 / 1.3);
-      else if (event.key === "0") this.fit();
-      else if (!this.on.key(event)) return;
-      event.preventDefault();
-      event.stopPropagation();
-    });
+  }
+
+  /** What a key does here; whether it does anything. */
+  key(event) {
+    const pan = { ArrowLeft: [60, 0], ArrowRight: [-60, 0], ArrowUp: [0, 60], ArrowDown: [0, -60] }[event.key];
+    if (event.shiftKey && pan) this.pan(pan[0], pan[1]);
+    else if (event.key === "+" || event.key === "=") this.zoom(1.3);
+    else if (event.key === "-") this.zoom(1 / 1.3);
+    else if (event.key === "0") this.fit();
+    else return this.on.key(event);
+    return true;
   }
 
   say(text) {
