@@ -20,8 +20,24 @@ from paramgraph_kit._verbs import save as save
 from paramgraph_kit._verbs import watch as watch
 from paramgraph_kit._version import __version__ as __version__
 from paramgraph_kit.recordings import recorded as recorded
+from paramgraph_kit.trace.errors import CaptureError as CaptureError
+from paramgraph_kit.trace.errors import DeviceMismatchError as DeviceMismatchError
+from paramgraph_kit.trace.errors import DriverCallError as DriverCallError
+from paramgraph_kit.trace.errors import ParamgraphError as ParamgraphError
+from paramgraph_kit.trace.errors import RefusedError as RefusedError
+from paramgraph_kit.trace.errors import TourError as TourError
+from paramgraph_kit.trace.errors import TraceError as TraceError
+from paramgraph_kit.trace.errors import UnsupportedError as UnsupportedError
 
 __all__ = [
+    "CaptureError",
+    "DeviceMismatchError",
+    "DriverCallError",
+    "ParamgraphError",
+    "RefusedError",
+    "TourError",
+    "TraceError",
+    "UnsupportedError",
     "compile",
     "cuda",
     "device",

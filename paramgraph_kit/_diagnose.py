@@ -129,7 +129,7 @@ diagnose = Diagnose()
 def _noted(capture: AbstractContextManager[Any]) -> Iterator[Any]:
     """The same, and who watches is told of a failure at once."""
     from paramgraph_kit.backend.watch import note_failure
-    from paramgraph_kit.doctor.restore.repair import CaptureError
+    from paramgraph_kit.trace.errors import CaptureError
 
     try:
         with capture as graph:

@@ -37,8 +37,9 @@ def compile(model: Any, **options: Any) -> Any:  # noqa: A001 - the verb that to
             docs/launcher.md.
 
     Raises:
-        UnsupportedError: an unknown option, or a value that it does not have.
-        RefusedError: at a call, with ``strict=True``, where something would run ungraphed.
+        UnsupportedError: an unknown option, or a value that it does not have; at a call, what this torch lacks.
+        DeviceMismatchError: at a call, a model or input that was never moved to the device.
+        RefusedError: at a call, with ``strict=True``, where something would run ungraphed; ``reason`` says why.
 
     Examples:
         >>> double = compile(lambda x: x * 2)
@@ -71,6 +72,7 @@ def parameterize(fn: Any, *examples: Any, **options: Any) -> Any:
     Raises:
         UnsupportedError: ``fn`` cannot be called or is compiled already, or an unknown option.
         DeviceMismatchError: a module that was never moved to the device.
+        RefusedError: at a call, with ``strict=True``, where something would run ungraphed; ``reason`` says why.
 
     Examples:
         >>> import torch
@@ -151,6 +153,7 @@ def explore(what: Any) -> Explorer:
 
     Raises:
         ParamgraphError: ``what`` is none of these.
+        UnsupportedError: a graph that has captured nothing, or was not kept.
 
     Examples:
         >>> with watch("nothing") as trace:
@@ -175,6 +178,7 @@ def save(what: Any, path: str | os.PathLike[str], *, strip_source: bool = False)
 
     Raises:
         TraceError: the file cannot be written.
+        ParamgraphError: ``what`` is none of these.
 
     Examples:
         >>> save(report(), "model.pgtrace")  # doctest: +SKIP

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -14,7 +14,7 @@ from paramgraph_kit.backend.registry import CompiledGraph, site_being_compiled
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.launcher import Launcher, Options
-from paramgraph_kit.trace.errors import UnsupportedError
+from paramgraph_kit.trace.errors import ParamgraphError, UnsupportedError
 
 CHOICES = {
     "patching": ("auto", "device", "host"),
@@ -27,7 +27,19 @@ torch_name("keep_dynamo_out")("paramgraph_kit.driver")
 
 
 def paramgraph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **settings: Any) -> Any:
-    """``torch.compile(model, backend="paramgraph", options={...})``; options are the fields of ``Options``."""
+    """``torch.compile(model, backend="paramgraph", options={...})``; options are the fields of ``Options``.
+
+    Our own errors come when the result is called: Dynamo would wrap what is raised here in errors of its own.
+    """
+    try:
+        return _compiled(gm, example_inputs, settings)
+    except Exception as error:
+        if (ours := _own_error(error)) is None:
+            raise
+        return _raising(ours)
+
+
+def _compiled(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], settings: dict[str, Any]) -> Any:
     options = make_options(settings.get("options"))
     if settings.get("mode"):
         raise UnsupportedError(f"mode={settings['mode']!r} is Inductor's; backend='paramgraph' takes options=... only")
@@ -45,6 +57,20 @@ def paramgraph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **settin
     from paramgraph_kit.backend.eager_kernels import compile_with_eager_kernels
 
     return compile_with_eager_kernels(gm, example_inputs, new_graph, target, options, number)
+
+
+def _own_error(error: BaseException | None) -> ParamgraphError | None:
+    """Our own error, also inside of what Inductor and AOTAutograd make of it."""
+    while error is not None and not isinstance(error, ParamgraphError):
+        error = getattr(error, "inner_exception", None)
+    return error
+
+
+def _raising(error: ParamgraphError) -> Callable[..., Any]:
+    def raise_it(*_: Any) -> Any:
+        raise error.with_traceback(None) from error.__cause__  # each call raises it anew
+
+    return raise_it
 
 
 def new_number() -> int:

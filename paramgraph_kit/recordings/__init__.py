@@ -17,10 +17,14 @@ SUFFIX = ".pgtrace"
 class Recordings(Mapping[str, Trace]):
     """Every shipped trace by its name, read anew whenever it is asked for. Shown, it is a list with their sources.
 
-    >>> recorded["gpt2"]
-    Trace('GPT-2 small, inference, ...', recorded: 1 partitions, 1 captures, 4 launches, 0 failures, ...)
-    >>> "llama-paramgraph" in recorded
-    True
+    Raises:
+        TraceError: there is no recording of that name.
+
+    Examples:
+        >>> recorded["gpt2"]
+        Trace('GPT-2 small, inference, ...', recorded: 1 partitions, 1 captures, 4 launches, 0 failures, ...)
+        >>> "llama-paramgraph" in recorded
+        True
     """
 
     @cached_property

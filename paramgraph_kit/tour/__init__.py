@@ -15,16 +15,13 @@ import paramgraph_kit as pgk
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.explore import to_html
 from paramgraph_kit.ledger import Ledger
-from paramgraph_kit.trace import Failure, ParamgraphError, PoolEvent, Trace
+from paramgraph_kit.trace import Failure, PoolEvent, Trace
+from paramgraph_kit.trace.errors import TourError
 
 MODEL = "tour_model.py"
 LAYERS = 6
 CALLS = 6
 ROWS = 512
-
-
-class TourError(ParamgraphError):
-    """Something that the tour claims is not so on this machine."""
 
 
 def user_code() -> dict[str, Any]:

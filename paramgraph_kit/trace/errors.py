@@ -1,17 +1,27 @@
-"""Every error that paramgraph_kit raises on purpose.
+"""Every error that paramgraph_kit raises on purpose, each exported as ``paramgraph_kit.NAME``.
 
-ParamgraphError              base: what happened, where, which value, what to do
-├── TraceError               a trace file is damaged or of an unknown version
+ParamgraphError              base, and itself for a wrong argument: what happened, where, which value, what to do
+├── TraceError               a trace file is damaged or of an unknown version, or there is no such recording
 ├── UnsupportedError         this torch, driver or device cannot do what was asked
 ├── DeviceMismatchError      a tensor or module is on the wrong device
-└── RefusedError             the launcher is not sure, so the partition runs ungraphed
+├── RefusedError             the launcher is not sure, so the partition runs ungraphed; ``reason`` says why
+├── CaptureError             a capture under ``diagnose.capture`` failed; ``failure`` is its diagnosis
+├── DriverCallError          a call of the CUDA driver failed; ``code`` is its CUresult
+└── TourError                something that the tour claims is not so on this machine
+
+They arrive as they are, also where torch.compile runs the backend: Dynamo would wrap them in a
+``BackendCompilerFailed``, so what goes wrong while a function is compiled is raised when the function is called.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from paramgraph_kit.trace.reason import Reason
+
+if TYPE_CHECKING:
+    from paramgraph_kit.trace.model import Failure
 
 
 class ParamgraphError(Exception):
@@ -36,6 +46,51 @@ class RefusedError(ParamgraphError):
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason.label())
         self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.reason,)  # by default a copy would be made from the text
+
+
+class CaptureError(ParamgraphError):
+    """A capture that failed; the process is as it was before, unless the text says otherwise. ``failure`` tells why."""
+
+    def __init__(self, failure: Failure, state: str) -> None:
+        where = f" at {failure.frame.label()}" if failure.frame else ""
+        after = failure.fix.splitlines()[-1].removeprefix("after").strip() if failure.fix else ""
+        super().__init__(f"{failure.title} [{failure.code}]{where}; write instead: {after}; {state}")
+        self.failure, self.state = failure, state
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.failure, self.state)
+
+
+class DriverCallError(ParamgraphError):
+    """A call of the CUDA driver that failed; ``code`` is its CUresult."""
+
+    def __init__(self, function: str, code: int, name: str) -> None:
+        super().__init__(f"{function} failed: {name} ({code})")
+        self.function, self.code, self.name = function, code, name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.function, self.code, self.name)
+
+
+class TourError(ParamgraphError):
+    """Something that the tour claims is not so on this machine."""
+
+
+ERRORS = (
+    ParamgraphError,
+    TraceError,
+    UnsupportedError,
+    DeviceMismatchError,
+    RefusedError,
+    CaptureError,
+    DriverCallError,
+    TourError,
+)
+for _error in ERRORS:
+    _error.__module__ = "paramgraph_kit"  # what a traceback says, and where users import it from
 
 
 def cause_chain(error: BaseException | None) -> Iterator[BaseException]:

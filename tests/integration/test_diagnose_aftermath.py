@@ -12,10 +12,9 @@ import torch
 
 import paramgraph_kit as pgk
 from paramgraph_kit.doctor.diagnosis import Diagnosis
-from paramgraph_kit.doctor.restore.repair import CaptureError
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace import ParamgraphError
-from paramgraph_kit.trace.errors import UnsupportedError
+from paramgraph_kit.trace.errors import CaptureError, UnsupportedError
 from paramgraph_kit.trace.wording import failure_text
 
 pytestmark = pytest.mark.skipif(

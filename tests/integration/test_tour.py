@@ -79,7 +79,7 @@ def test_a_false_claim_stops_the_tour(tmp_path: Path, monkeypatch: pytest.Monkey
     for broken in (Unbroken, Wrong):
         lines: list[str] = []
         # WHEN THEN it raises instead of printing the claim, and no page is written
-        with pytest.raises(tour.TourError, match=r"did not fail|on this machine that is false"):
+        with pytest.raises(pgk.TourError, match=r"did not fail|on this machine that is false"):
             broken(lines.append).run()
         assert not any("all claims checked" in line for line in lines)
     # and the command exits with 1

@@ -12,18 +12,7 @@ from paramgraph_kit.doctor.known.evidence import first_line
 from paramgraph_kit.doctor.observe.line_marks import Lines
 from paramgraph_kit.driver.lines import remember
 from paramgraph_kit.driver.select import driver, driver_in_use, twin
-from paramgraph_kit.trace.errors import ParamgraphError, UnsupportedError, cause_chain
-from paramgraph_kit.trace.model import Failure
-
-
-class CaptureError(ParamgraphError):
-    """A capture that failed; the process is as it was before, unless the text says otherwise. ``failure`` tells why."""
-
-    def __init__(self, failure: Failure, state: str) -> None:
-        where = f" at {failure.frame.label()}" if failure.frame else ""
-        after = failure.fix.splitlines()[-1].removeprefix("after").strip() if failure.fix else ""
-        super().__init__(f"{failure.title} [{failure.code}]{where}; write instead: {after}; {state}")
-        self.failure = failure
+from paramgraph_kit.trace.errors import CaptureError, UnsupportedError, cause_chain
 
 
 def process_state(error: BaseException) -> str:

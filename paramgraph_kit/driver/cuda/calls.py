@@ -10,15 +10,7 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
-from paramgraph_kit.trace.errors import ParamgraphError
-
-
-class DriverCallError(ParamgraphError):
-    """A call of the CUDA driver that failed; ``code`` is its CUresult."""
-
-    def __init__(self, function: str, code: int, name: str) -> None:
-        super().__init__(f"{function} failed: {name} ({code})")
-        self.code = code
+from paramgraph_kit.trace.errors import DriverCallError
 
 
 def call(function: Callable[..., Any], *args: Any) -> Any:

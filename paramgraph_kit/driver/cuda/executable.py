@@ -18,10 +18,10 @@ from cuda.bindings import driver as cu
 
 from paramgraph_kit.driver.api import Binding, Recording
 from paramgraph_kit.driver.cuda import kernels
-from paramgraph_kit.driver.cuda.calls import DriverCallError, Owned, call, library
+from paramgraph_kit.driver.cuda.calls import Owned, call, library
 from paramgraph_kit.driver.cuda.held import held_bytes
 from paramgraph_kit.driver.cuda.random import advance
-from paramgraph_kit.trace.errors import ParamgraphError, UnsupportedError
+from paramgraph_kit.trace.errors import DriverCallError, ParamgraphError, UnsupportedError
 
 _UPDATABLE = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE
 _BINDING = struct.Struct("<QIIq")  # struct Binding in kernels.cu

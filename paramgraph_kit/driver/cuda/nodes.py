@@ -16,8 +16,8 @@ from cuda.bindings import driver as cu
 
 from paramgraph_kit.driver.api import RawNode
 from paramgraph_kit.driver.cuda import kernels
-from paramgraph_kit.driver.cuda.calls import DriverCallError, call
-from paramgraph_kit.trace.errors import RefusedError
+from paramgraph_kit.driver.cuda.calls import call
+from paramgraph_kit.trace.errors import DriverCallError, RefusedError
 from paramgraph_kit.trace.model import NodeKind, Reason
 
 _T = cu.CUgraphNodeType
