@@ -21,7 +21,7 @@ from paramgraph_kit.driver.cuda import kernels
 from paramgraph_kit.driver.cuda.calls import Owned, call, library
 from paramgraph_kit.driver.cuda.held import held_bytes
 from paramgraph_kit.driver.cuda.random import advance
-from paramgraph_kit.trace.errors import DriverCallError, ParamgraphError, UnsupportedError
+from paramgraph_kit.trace.errors import DriverCallError, UnsupportedError
 
 _UPDATABLE = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE
 _BINDING = struct.Struct("<QIIq")  # struct Binding in kernels.cu
@@ -35,7 +35,9 @@ class CudaExecutable:
     ) -> None:
         self._device = device
         self._random = 0 if nodes.start else recording.random_increment
-        self._keep: list[Any] = []
+        self._keep: list[Any] = []  # host memory that the driver has the addresses of
+        self._rows: torch.Tensor | None = None  # the bindings, in device memory
+        self._streams: set[int] = set()  # that the allocator knows to read the rows
         before = held_bytes(device)
         self._clone(recording, nodes, bindings)
         self.patching = patching
@@ -65,10 +67,11 @@ class CudaExecutable:
         return f"CudaExecutable({len(self._nodes)} nodes patched from the {self.patching})"
 
     def destroy(self) -> None:
-        """Free the executable once the work already queued on the device is done (the driver waits)."""
+        """Give everything back. CUDA keeps what a launch in flight needs, and the allocator the rows that it reads."""
         self._exec.close()
         self._graph.close()
         self._keep.clear()
+        self._rows = None
 
     def _clone(self, recording: Recording, nodes: range, bindings: Sequence[Binding]) -> None:
         self._graph = Owned(call(cu.cuGraphClone, recording.graph.raw), cu.cuGraphDestroy)
@@ -86,7 +89,8 @@ class CudaExecutable:
         """Put the patch kernel before everything else and let it update the nodes behind it."""
         size = next((n for n in kernels.TABLE_SIZES if n >= slots), None)
         if size is None:
-            raise ParamgraphError(f"{slots} tensors enter and leave one graph; the most is {kernels.TABLE_SIZES[-1]}")
+            most = kernels.TABLE_SIZES[-1]
+            raise UnsupportedError(f"{slots} addresses enter one graph, and the device patches at most {most}")
         function = kernels.function(f"pgk_patch_{size}")  # where it cannot be built, fail unchanged
         updaters = {}
         for index, node in self._nodes.items():
@@ -96,7 +100,8 @@ class CudaExecutable:
             updaters[index] = int(value.deviceUpdatableKernelNode.devNode)
         packed = b"".join(_BINDING.pack(updaters[b.node], b.offset, b.slot, b.delta) for b in bindings)
         rows = torch.frombuffer(bytearray(packed or bytes(_BINDING.size)), dtype=torch.uint8).to(f"cuda:{self._device}")
-        self._table = (ctypes.c_uint64 * size)()
+        self._table, self._rows = (ctypes.c_uint64 * size)(), rows
+        self._streams.add(torch.cuda.current_stream(self._device).cuda_stream)
         where, count = ctypes.c_uint64(rows.data_ptr()), ctypes.c_uint32(len(bindings))
         arguments = (ctypes.c_void_p * 3)(*map(ctypes.addressof, (self._table, where, count)))
         self._params = params = cu.CUDA_KERNEL_NODE_PARAMS()
@@ -104,7 +109,7 @@ class CudaExecutable:
         params.gridDimX, params.blockDimX = max(1, -(-len(bindings) // 64)), 64
         params.gridDimY = params.gridDimZ = params.blockDimY = params.blockDimZ = 1
         params.kernelParams = ctypes.addressof(arguments)
-        self._keep += [rows, where, count, arguments]
+        self._keep += [where, count, arguments]
         graph = self._graph.raw
         roots = list(call(cu.cuGraphGetRootNodes, graph, call(cu.cuGraphGetRootNodes, graph, 0)[1])[0])
         first = call(cu.cuGraphAddKernelNode, graph, [], 0, params)
@@ -162,11 +167,21 @@ class CudaExecutable:
 
         return patch
 
+    def _read_on(self, stream: int) -> None:
+        """A first launch on a stream: until its work is done the rows' memory may not be given to anybody else."""
+        if self._rows is not None:
+            self._rows.record_stream(torch.cuda.ExternalStream(stream, device=self._device))
+        self._streams.add(stream)
+
     def _launcher(self) -> Callable[[int], None]:
         graph_launch, executable, void = library().cuGraphLaunch, ctypes.c_void_p(int(self._exec.raw)), ctypes.c_void_p
         increment, device = self._random, self._device
 
+        streams = self._streams
+
         def launch(stream: int) -> None:
+            if stream not in streams:
+                self._read_on(stream)
             status = graph_launch(executable, void(stream))
             if status:
                 raise DriverCallError("cuGraphLaunch", status, "")

@@ -50,21 +50,28 @@ class PhantomRange:
         )
 
     def __enter__(self) -> PhantomRange:
+        self._unmap()  # what somebody held for longer than a capture
         self._chunk = call(cu.cuMemCreate, CHUNK, _properties(self.device), 0)
         self._cursor = self._mapped = self.base
         self.exhausted = False
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._live:
-            # Somebody still holds a tensor on this memory: it stays mapped, and the next capture gets a new range.
-            _ranges.pop((self.device, self._side), None)
-            return
+        if not self._live:  # else somebody still holds a tensor on this memory, which stays mapped
+            self._unmap()
+
+    @property
+    def free(self) -> bool:
+        """Whether nobody holds memory in this range."""
+        return not self._live
+
+    def _unmap(self) -> None:
         if self._mapped > self.base:
             call(cu.cuMemUnmap, self.base, self._mapped - self.base)
             self._mapped = self.base
-        call(cu.cuMemRelease, self._chunk)
-        self._chunk = None
+        if self._chunk is not None:
+            call(cu.cuMemRelease, self._chunk)
+            self._chunk = None
 
     def contains(self, address: int) -> bool:
         """Whether an address lies in this side's range."""
@@ -140,11 +147,15 @@ def _access(device: int) -> Any:
     return access
 
 
-_ranges: dict[tuple[int, int], PhantomRange] = {}
+# Never forgotten: torch calls a range's allocator back when the last tensor on it dies, whenever that is.
+_ranges: dict[tuple[int, int], list[PhantomRange]] = {}
 
 
 def phantom_range(device: int, side: int) -> PhantomRange:
-    """The range of one side on one device; reserved once and used again by every capture."""
-    if (device, side) not in _ranges:
-        _ranges[device, side] = PhantomRange(device, side)
-    return _ranges[device, side]
+    """A range of one side on one device in which nobody holds memory: the first one, unless a tensor outlived it."""
+    known = _ranges.setdefault((device, side), [])
+    free = next((each for each in known if each.free), None)
+    if free is None:
+        free = PhantomRange(device, side)
+        known.append(free)
+    return free
