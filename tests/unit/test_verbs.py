@@ -14,6 +14,7 @@ import paramgraph_kit as pgk
 from paramgraph_kit.__main__ import main
 from paramgraph_kit._version import __version__
 from paramgraph_kit.trace import Origin, ParamgraphError, Source, Trace, TraceError
+from paramgraph_kit.trace.errors import ERRORS
 
 pgk.device()  # at import: before any test of this process runs a backward
 
@@ -39,7 +40,7 @@ def message(call: Any) -> str:
 
 
 def test_the_surface_is_eight_verbs_and_three_nouns_at_most() -> None:
-    assert set(pgk.__all__) <= VERBS | NOUNS
+    assert set(pgk.__all__) <= VERBS | NOUNS | {error.__name__ for error in ERRORS}
     assert list(pgk.__all__) == sorted(pgk.__all__)
     for name in set(pgk.__all__) & VERBS:
         verb = getattr(pgk, name)
