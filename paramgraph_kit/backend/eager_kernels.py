@@ -10,6 +10,8 @@ from typing import Any
 
 import torch.fx
 
+from paramgraph_kit.backend.direct.calls import Codes, DirectCall
+from paramgraph_kit.backend.direct.recipe import GraphCode
 from paramgraph_kit.backend.fx import Run, compile_fx_graph
 from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.driver.api import Driver
@@ -52,6 +54,11 @@ def compile_with_eager_kernels(
         graph.kernels[launcher.name] = region.kernels
         return launcher
 
+    codes = Codes()
+
+    def finish(run: Run, name: str) -> Run:
+        return codes.add(GraphCode(run, graph_of(name), backward=name.startswith("backward")))
+
     compiled = compile_fx_graph(
         gm,
         example_inputs,
@@ -60,10 +67,8 @@ def compile_with_eager_kernels(
         number=number,
         observe=observe,
         partition_fn=partition_fn,
+        finish=finish,
     )
-
-    def call(*args: Any) -> Any:
-        return compiled(*args)
-
-    call._paramgraph = graphs  # type: ignore[attr-defined]  # the registry holds graphs weakly: they live as long as this
+    call = DirectCall(compiled, codes)
+    call.graphs = graphs  # the registry holds graphs weakly: they live as long as this
     return call

@@ -36,6 +36,7 @@ def compile_fx_graph(
     number: int | None = None,
     observe: Observe | None = None,
     partition_fn: Callable[..., Any] | None = None,
+    finish: Callable[[Run, str], Run] = lambda run, _: run,
 ) -> Callable[..., Any]:
     """Compile a Dynamo graph, forward and backward, passing each graphed region through ``wrap``.
 
@@ -48,6 +49,7 @@ def compile_fx_graph(
         number: names the compiled graphs ("forward 3"); by default a count of this process.
         observe: called once for each compiled graph with its name and its split, ungraphed regions included.
         partition_fn: decides what the forward saves for the backward; by default what Inductor takes.
+        finish: ``finish(run, name)`` returns what is called in place of a whole graph's code.
     """
     kind = device_type if device_type is not None else _selected_device_type()
     index = next(_numbers) if number is None else number
@@ -58,7 +60,7 @@ def compile_fx_graph(
             cut = split(graph, kind)
             if observe is not None:
                 observe(name, cut)
-            return program(cut, [_wrapped(region, wrap, name, cut) for region in cut.regions])
+            return finish(program(cut, [_wrapped(region, wrap, name, cut) for region in cut.regions]), name)
 
         return compile_graph
 

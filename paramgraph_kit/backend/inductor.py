@@ -16,6 +16,8 @@ import torch
 import torch.fx
 
 from paramgraph_kit.backend.attention import host_seeds, shares_storage
+from paramgraph_kit.backend.direct.calls import Codes, DirectCall
+from paramgraph_kit.backend.direct.recipe import GraphCode
 from paramgraph_kit.backend.fx import returned_to_the_caller
 from paramgraph_kit.backend.generated_code import GeneratedCode, frames_by_name
 from paramgraph_kit.backend.registry import CompiledGraph
@@ -111,7 +113,7 @@ def compile_with_inductor(
 ) -> Callable[..., Any]:
     """Compile a Dynamo graph with Inductor, its partitions launched by us; ``new_graph(phase)`` registers each."""
     _install()
-    compile_inner = torch_name("compile_fx_inner")
+    compile_inner, codes = torch_name("compile_fx_inner"), Codes()
 
     def inner(graph_module: torch.fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
         phase = "backward" if kwargs.get("is_backward") else "inference" if kwargs.get("is_inference") else "forward"
@@ -146,6 +148,7 @@ def compile_with_inductor(
             graph.launchers.append(partition.launcher)
         if seeds and (graph.outside or not graph.launchers):
             _give_seeds_on_the_host(output, names, seeds)
+        output.current_callable = codes.add(GraphCode(output.current_callable, graph, backward=phase == "backward"))
         output._paramgraph = graph  # the registry holds it weakly: it lives as long as the compiled code
         return output
 
@@ -154,7 +157,7 @@ def compile_with_inductor(
         compiled: Callable[..., Any] = torch_name("compile_fx")(
             gm, list(example_inputs), inner_compile=inner, config_patches=dict(CONFIG)
         )
-    return compiled
+    return DirectCall(compiled, codes, driver.device.index)
 
 
 def _give_seeds_on_the_host(output: Any, names: list[str], seeds: frozenset[str]) -> None:

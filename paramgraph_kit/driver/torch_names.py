@@ -142,6 +142,19 @@ NAMES: dict[str, TorchName] = {
         TorchName(
             "torch._dynamo.trace_rules:add", ("2.11", "2.13"), "files that Dynamo never compiles", "keep_dynamo_out"
         ),
+        *(
+            TorchName(path, BOTH, why)
+            for path, why in (
+                ("torch._C:_autograd._get_current_graph_task_keep_graph", "whether a backward will run again"),
+                ("torch._C:_autograd._top_saved_tensors_default_hooks", "whether saved tensors are somebody's"),
+                ("torch._C:_is_any_autocast_enabled", "whether casts would be made twice"),
+                ("torch._C:_DisableAutocast", "what AOTAutograd calls its graphs in"),
+                ("torch._C:_are_functorch_transforms_active", "whether a gradient or a map is taken of a call"),
+            )
+        ),
+        TorchName(
+            "torch._dynamo.compiled_autograd:", BOTH, "whether backwards are being compiled", "compiled_autograd_module"
+        ),
         TorchName("torch:_tensor_str", ("2.11", "2.13"), "to see that a tensor is printed"),
         TorchName("torch.utils._python_dispatch:TorchDispatchMode", ("2.11", "2.13"), "every operation as it runs"),
         TorchName("torch._dynamo.utils:graph_break_reasons", ("2.11", "2.13"), "why a function became several graphs"),

@@ -107,6 +107,29 @@ class Launcher:
         """Run the partition, from a graph where there is one."""
         return self.current(inputs)
 
+    @property
+    def warm(self) -> bool:
+        """Whether a call has shown what becomes of this partition."""
+        return bool(self.variants)
+
+    @contextmanager
+    def heard(self, tell: Callable[[list[Any], Any], None]) -> Iterator[None]:
+        """Tell of each call while the block runs: ``tell(inputs, outputs)``."""
+        before = self.current
+
+        def hear(inputs: list[Any]) -> Any:
+            given = list(inputs)
+            outputs = before(inputs)
+            tell(given, outputs)
+            return outputs
+
+        self.current = hear
+        try:
+            yield
+        finally:
+            if self.current is hear:
+                self.current = before
+
     def __repr__(self) -> str:
         return f"Launcher({self.name}, {sum(v is not None for v in self.variants.values())} executables)"
 

@@ -1,0 +1,215 @@
+"""What the compiled code of one FX graph does, learnt from a call: one launch, of which inputs, for which outputs.
+
+The code that Inductor writes is a straight line, so what one call handed on, every call hands on. It is learnt by the
+identity of objects, never by their values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from paramgraph_kit.backend.registry import CompiledGraph
+from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.launch.launcher import Launcher
+
+ATTEMPTS = 8  # calls that are watched; a graph that has not shown what it does by then is left as it is
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How a tensor lies in the memory of another one; ``offset`` in elements from that one's first."""
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A value of the graph that is output ``index`` of its launcher, or a view of it."""
+
+    index: int
+    view: View | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A value of the graph that is its input ``index``, or a view of it."""
+
+    index: int
+    view: View | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """An output of the graph that is no tensor."""
+
+    value: int | float | bool | None
+
+
+Origin = Made | Given | Constant
+_reinterpret = torch_name("_reinterpret_tensor")
+
+
+def view_of(base: torch.Tensor, view: View) -> torch.Tensor:
+    """The view, as a tensor that shares nothing but memory with ``base``."""
+    found: torch.Tensor = _reinterpret(base, view.size, view.stride, view.offset)
+    return found
+
+
+def assembler(origins: Sequence[Origin]) -> Callable[[Sequence[Any], Sequence[Any]], list[Any]]:
+    """A function of what was made and given that lists these values; generated, as a call has hundreds of them."""
+    scope: dict[str, Any] = {"view": _reinterpret}
+    values = []
+    for k, origin in enumerate(origins):
+        if isinstance(origin, Constant):
+            scope[f"c{k}"] = origin.value
+            values.append(f"c{k}")
+            continue
+        base = f"{'made' if isinstance(origin, Made) else 'given'}[{origin.index}]"
+        seen = origin.view
+        values.append(base if seen is None else f"view({base}, {seen.size}, {seen.stride}, {seen.offset})")
+    exec(f"def assemble(made, given): return [{', '.join(values)}]", scope)  # from numbers only, never from user text
+    assemble: Callable[[Sequence[Any], Sequence[Any]], list[Any]] = scope["assemble"]
+    return assemble
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One launch in the place of a graph's code."""
+
+    launcher: Launcher
+    takes: tuple[Given, ...]  # which of the graph's inputs each of the launcher's is
+    gives: tuple[Origin, ...]  # where each of the graph's outputs comes from
+
+    @cached_property
+    def take(self) -> Callable[[Sequence[Any], Sequence[Any]], list[Any]]:
+        """The launcher's inputs, from nothing made and what the graph is given."""
+        return assembler(self.takes)
+
+    @cached_property
+    def give(self) -> Callable[[Sequence[Any], Sequence[Any]], list[Any]]:
+        """The graph's outputs, from what the launcher has made and what the graph was given."""
+        return assembler(self.gives)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tensor lies: the same memory seen through another object is found again."""
+
+    address: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def end(self) -> int:
+        """The address after the last element."""
+        span = 1 + sum((n - 1) * s for n, s in zip(self.size, self.stride, strict=True))
+        return self.address + span * self.dtype.itemsize
+
+    @classmethod
+    def of(cls, x: Any) -> Place | None:
+        """The place of a tensor; None for anything else and for a tensor without elements, which lies nowhere."""
+        if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.layout != torch.strided or x.numel() == 0:
+            return None
+        return cls(x.data_ptr(), tuple(x.shape), tuple(x.stride()), x.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One watched call of a graph's code: what was given and returned."""
+
+    given: tuple[Any, ...]  # of a backward: not kept
+    inputs: tuple[Place | None, ...]
+    outputs: tuple[Place | None, ...]
+
+
+class GraphCode:
+    """The compiled code of one FX graph; called like it, and watched until its recipe is known."""
+
+    def __init__(self, code: Callable[[list[Any]], Any], graph: CompiledGraph, *, backward: bool = False) -> None:
+        self.code, self.graph, self.backward = code, graph, backward
+        self.recipe: Recipe | None = None
+        self.call: Call | None = None  # the last watched one, until ``forget``
+        self._attempts = 0
+        self._boxed_call = True  # how AOTAutograd knows that the list is ours to empty; wrappers copy the instance's
+        self.wanted = True  # whether somebody may still need to watch
+
+    def __repr__(self) -> str:
+        return f"GraphCode({self.graph.name}, {'one launch' if self.recipe else 'not known to be one launch'})"
+
+    def __call__(self, inputs: list[Any]) -> Any:
+        """Run the graph."""
+        if self.wanted and (launcher := self._only_launcher()) is not None and launcher.warm:
+            return self._watched(inputs, launcher)
+        return self.code(inputs)
+
+    def forget(self) -> None:
+        """Hold nothing of the last watched call any more."""
+        self.call = None
+
+    def _only_launcher(self) -> Launcher | None:
+        """The launcher of a graph that is nothing but one partition."""
+        graph = self.graph
+        alone = len(graph.launchers) == 1 and not graph.outside and all(r.code == "no-kernels" for r in graph.reasons)
+        return graph.launchers[0] if alone else None
+
+    def _watched(self, inputs: list[Any], launcher: Launcher) -> Any:
+        self._attempts += 1
+        if self._attempts >= ATTEMPTS:
+            self.wanted = False
+        given = tuple(inputs)
+        places = tuple(map(Place.of, given))
+        launches: list[tuple[list[Any], Any]] = []
+        with launcher.heard(lambda taken, made: launches.append((taken, made))):
+            outputs = self.code(inputs)
+        if len(launches) == 1 and isinstance(outputs, (list, tuple)):
+            self.recipe = _recipe(launcher, given, *launches[0], outputs) or self.recipe
+            # A backward's activations are not held: they would live for a step too long.
+            self.call = Call(() if self.backward else given, places, tuple(map(Place.of, outputs)))
+        return outputs
+
+
+def _recipe(
+    launcher: Launcher, given: Sequence[Any], taken: Sequence[Any], made: Any, outputs: Sequence[Any]
+) -> Recipe | None:
+    """The recipe that a call shows; None where an object cannot be told from another, or comes from elsewhere."""
+    if not isinstance(made, (list, tuple)) or not all(isinstance(x, torch.Tensor) for x in given):
+        return None
+    if len({id(x) for x in given}) != len(given):
+        return None
+    takes, gives = [_origin(x, (), given) for x in taken], [_origin(x, made, given) for x in outputs]
+    if any(type(each) is not Given for each in takes) or None in gives:
+        return None
+    return Recipe(launcher, tuple(takes), tuple(gives))  # type: ignore[arg-type]  # checked in the line above
+
+
+def _origin(x: Any, made: Sequence[Any], given: Sequence[Any]) -> Origin | None:
+    """Which value this is, or of which it is a view; None where that cannot be told."""
+    if not isinstance(x, torch.Tensor):
+        return Constant(x) if x is None or type(x) in (int, float, bool) else None
+    for kind, values in ((Given, given), (Made, made)):
+        for k, value in enumerate(values):
+            if value is x:
+                return kind(k)
+    if (place := Place.of(x)) is None:
+        return None
+    for kind, values in ((Given, given), (Made, made)):
+        for k, value in enumerate(values):
+            base = Place.of(value)
+            if base is None or base.dtype != x.dtype or value.is_conj() != x.is_conj() or value.is_neg() != x.is_neg():
+                continue
+            if base.address <= place.address and place.end <= base.end and _one_storage(value, x):
+                offset = (place.address - base.address) // x.element_size()
+                return kind(k, View(place.size, place.stride, offset))
+    return None
+
+
+def _one_storage(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return bool(a.untyped_storage()._cdata == b.untyped_storage()._cdata)

@@ -1,0 +1,180 @@
+"""A forward and its backward as one autograd function of ours: two launches and the list of what goes between them.
+
+AOTAutograd makes a tensor object of each saved activation and gives autograd every one of them. Here they go from
+launch to launch in a list; autograd keeps only what the user could write before the backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter
+from typing import Any
+
+import torch
+
+from paramgraph_kit.backend.direct.metadata import Wrapping
+from paramgraph_kit.backend.direct.recipe import Given, Made, Recipe, View, assembler, view_of
+from paramgraph_kit.driver.torch_names import torch_name
+
+Assemble = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
+
+_version = attrgetter("_version")
+_casts = torch_name("_is_any_autocast_enabled")
+_runs_again = torch_name("_get_current_graph_task_keep_graph")
+
+TWICE = (
+    "Trying to backward through the graph a second time: what the forward saved was freed by the first backward. "
+    "Say retain_graph=True there"
+)
+DONATED = (
+    "this backward writes into what its forward has saved and can run only once: call it without retain_graph and "
+    "create_graph, or set torch._functorch.config.donated_buffer=False before compiling"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tangent:
+    """How the backward wants the gradient of one output."""
+
+    output: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+
+    def fit(self, gradient: torch.Tensor) -> torch.Tensor:
+        """The gradient itself where it lies as wanted, a copy otherwise."""
+        if gradient.stride() == self.stride:
+            return gradient
+        fitted = torch.empty_strided(self.size, self.stride, dtype=gradient.dtype, device=gradient.device)
+        return fitted.copy_(gradient)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What is saved and the caller's result too: autograd holds the result, and sees where the user writes it."""
+
+    place: int  # in ``Step.saved``
+    result: int
+    view: View  # of the result
+
+    def of(self, result: torch.Tensor) -> torch.Tensor:
+        """What is saved, from the result."""
+        return view_of(result, self.view)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A forward and its backward."""
+
+    forward: Recipe
+    backward: Recipe
+    wrapping: Wrapping
+    saved: tuple[Made | Given, ...]  # of the forward, for each of the backward's inputs before the tangents
+    tangents: tuple[Tangent, ...]
+    differentiable: tuple[int, ...]  # the forward's inputs that get a gradient
+    held: tuple[Held, ...]
+    checked: tuple[int, ...]  # inputs of the forward that must not be written before the backward
+
+    @cached_property
+    def results(self) -> Assemble:
+        """The caller's results."""
+        return assembler(self.forward.gives[: self.wrapping.outputs])
+
+    @cached_property
+    def save(self) -> Assemble:
+        """What the backward reads."""
+        return assembler(self.saved)
+
+    @cached_property
+    def gradients(self) -> Assemble:
+        """The gradients of the differentiable inputs."""
+        return assembler([self.backward.gives[k] for k in self.differentiable])
+
+    @cached_property
+    def passed_on(self) -> frozenset[int]:
+        """The backward's inputs that are gradients, or have them as views."""
+        gives = [self.backward.gives[k] for k in self.differentiable]
+        return frozenset(origin.index for origin in gives if isinstance(origin, Given))
+
+
+class Direct(torch.autograd.Function):
+    """``Direct.apply(step, inputs, *differentiable)`` returns the caller's results as a tuple."""
+
+    @staticmethod
+    def forward(ctx: Any, step: Step, inputs: Sequence[torch.Tensor], *_: torch.Tensor) -> tuple[Any, ...]:
+        """Launch the forward and keep what the backward reads."""
+        made = step.forward.launcher(step.forward.take((), inputs))
+        saved = step.save(made, inputs)
+        results = step.results(made, inputs)
+        if step.held:
+            ctx.save_for_backward(*[results[each.result] for each in step.held])
+            for each in step.held:
+                saved[each.place] = None
+        ctx.step, ctx.saved = step, saved
+        ctx.checked = [inputs[k] for k in step.checked]
+        ctx.versions = list(map(_version, ctx.checked))
+        plain = [r for r, follows in zip(results, step.wrapping.differentiable, strict=True) if not follows]
+        ctx.mark_non_differentiable(*(r for r in plain if isinstance(r, torch.Tensor)))
+        ctx._materialize_non_diff_grads = False
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        """Launch the backward."""
+        step: Step = ctx.step
+        if ctx.saved is None:
+            raise RuntimeError(TWICE)
+        again = _runs_again()
+        if again and step.wrapping.donates:
+            raise RuntimeError(DONATED)
+        if list(map(_version, ctx.checked)) != ctx.versions:
+            raise RuntimeError(_written(ctx.checked, ctx.versions))
+        inputs = list(ctx.saved)
+        for each, result in zip(step.held, ctx.saved_tensors if step.held else (), strict=True):
+            inputs[each.place] = each.of(result)
+        if not again:
+            ctx.saved = ctx.checked = None
+        inputs += [tangent.fit(gradients[tangent.output]) for tangent in step.tangents]
+        del gradients
+        if torch.is_grad_enabled():
+            return None, None, *_OnlyOnce.apply(torch.ones((), requires_grad=True), step, inputs)  # type: ignore[no-untyped-call]
+        return None, None, *_launch_backward(step, inputs)
+
+
+class _OnlyOnce(torch.autograd.Function):
+    """Gradients that say so where somebody asks for their gradients."""
+
+    @staticmethod
+    def forward(_ctx: Any, _: torch.Tensor, step: Step, inputs: list[Any]) -> tuple[Any, ...]:
+        return _launch_backward(step, inputs)
+
+    @staticmethod
+    def backward(_ctx: Any, *_: Any) -> Any:
+        raise RuntimeError("torch.compile with aot_autograd does not currently support double backward")
+
+
+def _launch_backward(step: Step, inputs: list[Any]) -> tuple[Any, ...]:
+    """Gradients of the differentiable inputs; empties ``inputs``, so that what dies in the launch is freed in it."""
+    recipe, keeps = step.backward, step.passed_on
+    given = [x if k in keeps else None for k, x in enumerate(inputs)] if keeps else ()
+    taken = recipe.take((), inputs)
+    inputs.clear()
+    made = without_autocast(recipe.launcher, taken)
+    return tuple(step.gradients(made, given))
+
+
+def without_autocast(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a compiled graph as AOTAutograd does: its casts are in it already."""
+    if _casts():
+        with torch_name("_DisableAutocast")():
+            return function(*args)
+    return function(*args)
+
+
+def _written(tensors: Sequence[torch.Tensor], versions: Sequence[int]) -> str:
+    tensor, version = next((t, v) for t, v in zip(tensors, versions, strict=True) if t._version != v)
+    return (
+        "one of the variables needed for gradient computation has been modified by an inplace operation: "
+        f"[{tensor.type()} {list(tensor.shape)}] is at version {tensor._version}; expected version {version} instead"
+    )
