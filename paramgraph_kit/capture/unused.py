@@ -14,8 +14,8 @@ import struct
 from collections.abc import Callable
 
 from paramgraph_kit.driver.api import RawNode
+from paramgraph_kit.driver.kernel_names import ATEN as ATEN
 
-ATEN = "_ZN2at6native"  # how the names of ATen's own kernels begin
 DIMENSIONS = 25  # room in OffsetCalculator and TensorInfo
 _SIZES = 4 + 12 * DIMENSIONS  # of an OffsetCalculator: int dims, IntDivider sizes_[25]
 _STRIDES = 4 * DIMENSIONS  # for each of its tensors

@@ -6,8 +6,8 @@ the order of recording: branches of several streams run side by side.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import and_
@@ -114,8 +114,8 @@ def make_plan(
     ``dying`` are positions of inputs that nobody but the call holds, ``together`` those of outputs that live and die
     as one. More than one stage, up to ``most_stages``, where that keeps the memory near what it is without graphs.
     """
-    uses = uses_of(captured)
     inputs = len(captured.input_positions)
+    uses = needs_of(captured)
     place = {position: i for i, position in enumerate(captured.input_positions)}
     returned = tuple(dict.fromkeys(o.source for o in captured.outputs if o.kind is Kind.FRESH and o.source >= 0))
     shelf, shelf_bytes = _shelf(captured, together, returned)
@@ -212,14 +212,53 @@ def uses_of(captured: Captured) -> dict[int, list[int]]:
     return uses
 
 
+def needs_of(captured: Captured) -> dict[int, list[int]]:
+    """Which nodes each addressed allocation must be there for: more than address it by a word of their own.
+
+    An address may be written to a table on the device, as for cuBLAS's and cuSOLVER's batched and for grouped kernels,
+    and who reads the table shows the table's address only. What the captured code still held may be read so; what it
+    had freed may not. Inputs are held to the end by whoever captures: there a table's readers are looked for.
+    """
+    needs, nodes = uses_of(captured), captured.recording.nodes
+    recorded = sorted((node.position, n) for n, node in enumerate(nodes))
+    positions = [position for position, _ in recorded]
+    inputs = len(captured.input_positions)
+    readers = {i: list(found) for i, found in needs.items()}
+    for i, found in needs.items():
+        if i >= inputs:
+            first = bisect_right(positions, nodes[found[0]].position)
+            died = captured.allocations[i].died
+            end = len(nodes) if died is None else bisect_left(positions, died)
+            needs[i] = sorted({*found, *(n for _, n in recorded[first:end])})
+    tables = _beside(captured, inputs)
+    for i in range(inputs):
+        if i in needs:
+            needs[i] = sorted({*needs[i], *(n for table in tables.get(i, ()) for n in readers[table])})
+    return needs
+
+
+def _beside(captured: Captured, inputs: int) -> dict[int, set[int]]:
+    """For each input, what the same kernels address and could write its address to."""
+    found: dict[int, set[int]] = {}
+    for node, words in zip(captured.recording.nodes, captured.words, strict=True):
+        if not node.writes_addresses:
+            continue
+        addressed = {word.allocation for word in words if word.kind is WordKind.POINTER}
+        others = {i for i in addressed if i is not None and i >= inputs}
+        for i in addressed:
+            if i is not None and i < inputs:
+                found.setdefault(i, set()).update(others)
+    return found
+
+
 class Order:
     """Which allocation's uses all come before another's, by the graph's edges."""
 
     def __init__(self, nodes: Sequence[RawNode], uses: Mapping[int, Sequence[int]]) -> None:
         self.uses = uses
         self.is_chain = all(node.deps == ((i - 1,) if i else ()) for i, node in enumerate(nodes))
-        self._own: dict[int, int] = {}
-        self._before: dict[int, int] = {}
+        self._own: dict[int, int] = {}  # nodes that use it, as the bits of one integer
+        self._not_before: dict[int, int] = {}  # all but those that precede every use of it
         if self.is_chain:
             return
         ancestors: list[int] = []
@@ -230,15 +269,16 @@ class Order:
             ancestors.append(bits)
         for allocation, found in uses.items():
             self._own[allocation] = sum(1 << n for n in found)
-            self._before[allocation] = reduce(and_, (ancestors[n] for n in found))
+            self._not_before[allocation] = ~reduce(and_, (ancestors[n] for n in found))
 
-    def precedes(self, a: int, b: int) -> bool:
-        """Whether every use of ``a`` is over before any use of ``b`` begins."""
-        if a not in self.uses or b not in self.uses:
-            return True
-        if self.is_chain:
-            return self.uses[a][-1] < self.uses[b][0]
-        return not self._own[a] & ~self._before[b]
+    def meeting(self, allocations: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """Pairs of places in ``allocations``, later one first, of which neither precedes the other."""
+        own = [self._own.get(i, 0) for i in allocations]
+        others = [self._not_before.get(i, 0) for i in allocations]
+        for a, (mine, not_before) in enumerate(zip(own, others, strict=True)):
+            for b in range(a):
+                if mine & others[b] and own[b] & not_before:
+                    yield a, b
 
 
 def conflicts(order: Order, allocations: Sequence[int]) -> list[list[int]]:
@@ -254,11 +294,9 @@ def conflicts(order: Order, allocations: Sequence[int]) -> list[list[int]]:
                 result[other].append(b)
             live.append(b)
         return result
-    for a in range(len(allocations)):
-        for b in range(a):
-            if not (order.precedes(allocations[a], allocations[b]) or order.precedes(allocations[b], allocations[a])):
-                result[a].append(b)
-                result[b].append(a)
+    for a, b in order.meeting(allocations):
+        result[a].append(b)
+        result[b].append(a)
     return result
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from paramgraph_kit.capture.unused import ATEN, unused_bytes
 from paramgraph_kit.driver.api import RawNode
+from paramgraph_kit.driver.kernel_names import may_write_addresses
 from paramgraph_kit.trace.model import NodeKind
 
 PHANTOM = 0x1A80_0000_0000
@@ -135,3 +136,19 @@ def test_behind_the_flag_of_a_random_state_is_padding() -> None:
     # WHEN asked THEN seven bytes are; and none where it holds numbers instead of pointers
     assert unused_bytes(node(name, state), is_pointer) == set(range(25, 32))
     assert unused_bytes(node(name, state[:24] + bytes(8)), is_pointer) == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "may"),
+    [
+        ("_ZN2at4cuda6detail25prepare_grouped_gemm_dataE", True),
+        ("_ZN49_GLOBAL__N__elementwise_kernel_with_indexIiZZZZN2at6native15arange_cuda_outE", True),
+        (f"{ATEN}29elementwise_kernel_with_indexIiZZZZNS0_15arange_cuda_outE", True),
+        (f"{ATEN}29vectorized_elementwise_kernelILi4E", False),
+        ("triton_poi_fused_mul_0", False),
+        ("pgk_copy", False),
+    ],
+)
+def test_kernels_that_may_write_addresses_to_memory_are_told_by_name(name: str, may: bool) -> None:
+    # GIVEN a kernel's name WHEN asked THEN only what is known to write none is trusted
+    assert may_write_addresses(name) is may

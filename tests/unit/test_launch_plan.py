@@ -23,6 +23,7 @@ from paramgraph_kit.launch.plan import (
     Workspace,
     conflicts,
     make_plan,
+    needs_of,
     pack,
     uses_of,
 )
@@ -43,15 +44,19 @@ def nodes_of(deps: Deps) -> list[RawNode]:
 def captured(
     deps: Deps, sizes: Sequence[int], uses: Sequence[Sequence[int]], inputs: int, outputs: Sequence[int]
 ) -> Captured:
-    """A capture in which allocation ``a`` is addressed by the nodes ``uses[a]``, 8 bytes into it."""
+    """A capture in which allocation ``a`` is addressed by the nodes ``uses[a]``, 8 bytes into it, and freed after."""
     words: list[list[Word]] = [[] for _ in deps]
+    inner = set(range(inputs, len(sizes))) - set(outputs)
     for a, users in enumerate(uses):
         for n in users:
             words[n].append(Word(8 * len(words[n]), WordKind.POINTER, a, 8))
     return Captured(
         recording=Recording(nodes_of(deps), [], None, None),
         words=[tuple(w) for w in words],
-        allocations=[RawAllocation(1 << 40 | a << 20, size, 0) for a, size in enumerate(sizes)],
+        allocations=[
+            RawAllocation(1 << 40 | a << 20, size, 0, max(uses[a], default=0) + 1 if a in inner else None)
+            for a, size in enumerate(sizes)
+        ],
         input_positions=list(range(inputs)),
         outputs=[Output(Kind.FRESH, a, 0, (2,), (1,), torch.float32) for a in outputs],
     )
@@ -211,6 +216,39 @@ def test_a_node_that_addresses_a_buffer_twice_uses_it_once() -> None:
     # WHEN its uses are counted THEN there is one, but both words are bound
     assert uses_of(made) == {0: [0]}
     assert [b.offset for b in make_plan(made).stages[0].bindings] == [0, 8]
+
+
+def test_memory_whose_address_is_in_a_table_stays_as_long_as_the_captured_code_held_it() -> None:
+    # GIVEN what a batched solver does: factors are made (0), their address is written to a table (1), the result's to
+    # another (2), and a kernel reads through both tables (3) before the code frees factors and tables
+    made = captured(chain(4), [512, 512, 512, 512], [[0, 1], [1, 3], [2, 3], [2]], 0, [3])
+    for allocation in made.allocations[:3]:
+        allocation.died = 4
+    # WHEN planned THEN the factors share bytes with neither table, although nobody addresses them after node 1
+    plan = make_plan(made)
+    assert plan.workspace_bytes == 3 * 512
+    # AND on a branch beside them neither
+    made.recording.nodes[2].deps = (0,)
+    made.recording.nodes[3].deps = (1, 2)
+    assert make_plan(made).workspace_bytes == 3 * 512
+    # AND what is freed where it is last addressed makes room as ever
+    made.allocations[0].died = 2
+    made.recording.nodes[2].deps, made.recording.nodes[3].deps = (1,), (2,)
+    assert make_plan(made).workspace_bytes == 2 * 512
+
+
+@pytest.mark.parametrize(("writes", "last"), [(True, 2), (False, 0)])
+def test_an_input_whose_address_may_be_in_a_table_is_kept_for_the_tables_readers(writes: bool, last: int) -> None:
+    # GIVEN an activation whose address a kernel may write to a table (0), which a later one reads through (2)
+    big = 64 << 20
+    made = captured(chain(4), [big, big, 512, big, big], [[0], [3], [0, 2], [0], [3]], 2, [3, 4])
+    made.recording.nodes[0].writes_addresses = writes
+    # WHEN asked how long it is needed THEN as long as the table is read, if it can be one
+    assert needs_of(made)[0][-1] == last
+    # AND no stage before that gives it back
+    plan = make_plan(made, dying=(0, 1), most_stages=8)
+    ends = [stage.nodes.stop for stage in plan.stages if 0 in stage.spent]
+    assert all(end > last for end in ends)
 
 
 def test_stages_give_memory_back_and_take_it_when_it_is_needed() -> None:

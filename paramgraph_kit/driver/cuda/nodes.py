@@ -17,6 +17,7 @@ from cuda.bindings import driver as cu
 from paramgraph_kit.driver.api import RawNode
 from paramgraph_kit.driver.cuda import kernels
 from paramgraph_kit.driver.cuda.calls import call
+from paramgraph_kit.driver.kernel_names import may_write_addresses
 from paramgraph_kit.trace.errors import DriverCallError, RefusedError
 from paramgraph_kit.trace.model import NodeKind, Reason
 
@@ -133,6 +134,7 @@ def kernel(handle: Any) -> RawNode:
         block,
         int(params.sharedMemBytes),
         layout=layout,
+        writes_addresses=may_write_addresses(name),
         handle=(handle, function, layout),
     )
 

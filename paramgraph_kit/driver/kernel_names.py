@@ -1,0 +1,19 @@
+"""What a kernel's name says of whose it is, and of what it may do with the addresses that it is given."""
+
+from __future__ import annotations
+
+ATEN = "_ZN2at6native"  # how the names of ATen's own kernels begin
+_PLAIN = ("triton_", "pgk_", ATEN)  # Inductor's, ours, ATen's
+_RANGE = "arange"
+
+
+def may_write_addresses(name: str) -> bool:
+    """Whether a kernel may write addresses to memory, in a table that a later kernel reads through.
+
+    Libraries' kernels may. Of ATen's, ``arange`` does: ``get_device_pointers`` makes such tables with it for cuBLAS's
+    and cuSOLVER's batched routines (ATen/native/cuda/linalg/BatchLinearAlgebraLib.cpp, torch 2.11 to 2.13).
+
+    >>> may_write_addresses("nvjet_hsh_128x64"), may_write_addresses("triton_poi_fused_add_0")
+    (True, False)
+    """
+    return not name.startswith(_PLAIN) or _RANGE in name
