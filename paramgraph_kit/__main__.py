@@ -1,4 +1,4 @@
-"""``python -m paramgraph_kit``: the tour, the benchmark, trace files and the catalogue of failures, in a terminal."""
+"""``python -m paramgraph_kit``: the tour, the benchmark, trace files, failures and metrics, in a terminal."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ def parser() -> argparse.ArgumentParser:
         "arguments; or show this class with a failing and a working program",
     )
     which.add_argument("--list", action="store_true", help="one line for each class")
+    metrics = commands.add_parser("metrics", help="list the metrics of a service, or write a dashboard of them")
+    metrics.add_argument("--dashboard", type=Path, help="write this file for Grafana's import instead")
     commands.add_parser("bench", help="measure against no graphs and graph trees (needs a GPU)", add_help=False)
     return top
 
@@ -54,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _tour(options.html, options.quiet)
         elif options.command == "diagnose":
             return _diagnose(None if options.list else options.id)
+        elif options.command == "metrics":
+            _metrics(options.dashboard)
         else:
             _explore(options.trace, options.html)
     except ParamgraphError as error:
@@ -75,6 +79,21 @@ def _tour(page: Path, quiet: bool) -> None:
 def _explore(trace: Path, page: Path | None) -> None:
     explorer = explore(load(trace))
     print(explorer.text() if page is None else f"page: {explorer.to_html(page)}")
+
+
+def _metrics(board: Path | None) -> None:
+    from paramgraph_kit.metrics import dashboard
+    from paramgraph_kit.metrics.table import METRICS
+
+    if board is None:
+        width = max(len(metric.prometheus) for metric in METRICS)
+        print("\n".join(f"{metric.prometheus:<{width}}  {metric.text}" for metric in METRICS))
+        return
+    try:
+        board.write_text(dashboard(), encoding="utf-8")
+    except OSError as error:
+        raise ParamgraphError(f"cannot write the dashboard to {board}: {error.strerror}") from None
+    print(f"dashboard: {board}")
 
 
 def _diagnose(id: str | None) -> int:  # noqa: A002 - what the catalogue calls it

@@ -18,7 +18,7 @@ from paramgraph_kit.trace.model import Reason
 Key = tuple[str, str, int]  # file, name, first line
 
 _order = itertools.count()
-_graphs: weakref.WeakSet[CompiledGraph] = weakref.WeakSet()
+_graphs: weakref.WeakValueDictionary[int, CompiledGraph] = weakref.WeakValueDictionary()  # by order
 
 
 def key_of(code: types.CodeType) -> Key:
@@ -43,7 +43,7 @@ class CompiledGraph:
     order: int = field(default_factory=lambda: next(_order))
 
     def __post_init__(self) -> None:
-        _graphs.add(self)
+        _graphs[self.order] = self
 
     def refuse(self, reason: Reason) -> None:
         """Note once why something is not graphed; raises RefusedError where that is an error."""
@@ -55,7 +55,9 @@ class CompiledGraph:
 
 def compiled_graphs() -> list[CompiledGraph]:
     """Every compiled graph that is still alive, oldest first."""
-    return sorted(_graphs, key=lambda graph: graph.order)
+    # A list made in one go: another thread may be compiling.
+    alive = (reference() for reference in _graphs.valuerefs())
+    return sorted((graph for graph in alive if graph is not None), key=lambda graph: graph.order)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,16 +22,21 @@ Table = tuple[int, ...]
 class State:
     """What one variant remembers between launches, guarded by ``lock``; one table of addresses for each stage."""
 
-    __slots__ = ("launches", "lock", "patches", "stream", "tables", "watch")
+    __slots__ = ("launches", "lock", "patched", "stream", "tables", "watch")
 
     def __init__(self, lock: Any, stages: int) -> None:
         self.lock = lock
         self.tables: list[Table] = [()] * stages
         self.stream = -1
         self.launches = 0
-        self.patches = 0
+        self.patched = [0] * stages  # launches of each stage that had to patch
         # While somebody watches: called before each launch with its stage, the last table of addresses and the new one.
         self.watch: Callable[[int, Table, Table], None] | None = None
+
+    @property
+    def patches(self) -> int:
+        """Launches that had to patch."""
+        return sum(self.patched)
 
 
 def launch_function(
@@ -65,6 +70,7 @@ def launch_function(
         "libraries_then": driver.library_state(),
         "state": state,
         "tables": state.tables,
+        "patched": state.patched,
         "acquire": state.lock.acquire,
         "release": state.lock.release,
         "byte": torch.uint8,
@@ -121,7 +127,7 @@ def _stage(n: int, stage: Stage, plan: Plan, makers: Mapping[int, str]) -> list[
         f"   tables[{n}] = ()",  # if patching fails half-way, the next launch patches everything
         f"   patch{n}(t)",
         f"   tables[{n}] = t",
-        "   state.patches += 1",
+        f"   patched[{n}] += 1",
         f"  replay{n}(s)",
         "  state.launches += 1",
         " finally:",

@@ -34,7 +34,7 @@ BY_CHOICE = ("not-selected", "slower-as-graph")  # reasons that were asked for: 
 UNDER_WAY = "capture-under-way"  # the reason of a driver that cannot record now but may later
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class Variant:
     """What one set of scalars and alignments is launched with."""
 
@@ -80,6 +80,13 @@ class Options:
 
 
 @dataclass(slots=True)
+class Calls:
+    """What a launcher counts of calls without a graph; a value of its own, so that totals outlive the launcher."""
+
+    ungraphed: int = 0
+
+
+@dataclass(slots=True, weakref_slot=True)
 class Launcher:
     """Callable in the place of a compiled partition: ``launcher(inputs)`` empties the list and returns outputs."""
 
@@ -88,7 +95,7 @@ class Launcher:
     options: Options = field(default_factory=Options)
     variants: dict[tuple[Any, ...], Variant | None] = field(default_factory=dict)
     reasons: list[Reason] = field(default_factory=list)
-    ungraphed_calls: int = 0
+    calls: Calls = field(default_factory=Calls)
     current: Callable[[list[Any]], Any] = field(init=False)
     _scalars: dict[tuple[InputSpec | None, ...], list[list[Any]]] = field(default_factory=dict)  # captured, by layout
 
@@ -102,6 +109,11 @@ class Launcher:
     def name(self) -> str:
         """Of the partition: "forward 0 partition 1"."""
         return self.code.name
+
+    @property
+    def ungraphed_calls(self) -> int:
+        """Calls that ran without a graph, the capturing ones included."""
+        return self.calls.ungraphed
 
     def __call__(self, inputs: list[Any]) -> Any:
         """Run the partition, from a graph where there is one."""
@@ -186,7 +198,7 @@ class Launcher:
         before = self.driver.random_position()
         outputs = self._uncounted(inputs)  # warm-up, and this call's result
         increment = self.driver.random_position() - before
-        self.ungraphed_calls += 1
+        self.calls.ungraphed += 1
         try:
             with _no_collection():
                 self.variants[key] = self._capture(specs, scalars, increment, dying)
@@ -244,7 +256,7 @@ class Launcher:
         return outputs
 
     def _ungraphed(self, inputs: list[Any]) -> Any:
-        self.ungraphed_calls += 1
+        self.calls.ungraphed += 1
         return self._uncounted(inputs)
 
     def _uncounted(self, inputs: list[Any]) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from paramgraph_kit.launch.launcher import Options
+from paramgraph_kit.metrics.table import METRICS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "launcher.md").read_text()
@@ -46,3 +47,12 @@ def test_the_changelog_is_told_by_area() -> None:
     assert set(areas) <= AREAS
     assert len(areas) == len(set(areas)) > 3
     assert {line[:2] for line in unreleased.splitlines() if line} <= {"- ", "  ", "##"}
+
+
+def test_every_metric_is_documented_as_it_is() -> None:
+    # GIVEN the table WHEN compared with the metrics THEN each has its row, in the same words
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| `paramgraph_") and "_info" not in line]
+    assert rows == [
+        f"| `{m.prometheus}` | `{m.instrument}`, {m.unit} | {', '.join(m.labels)} | {m.text} |" for m in METRICS
+    ]

@@ -26,6 +26,7 @@ BELOW = {
     "ledger": {"trace", "driver"},
     "explore": {"trace"},
     "recordings": {"trace", "explore"},
+    "metrics": {"trace", "driver", "launch", "backend"},
 }
 PROGRAMS = {"bench", "tour"}
 # Circles between files that are still to be undone: this list may only shrink.
