@@ -28,15 +28,23 @@ def main() -> int:
     parser.add_argument("words", nargs="*", help="only programs whose field or title has one of these")
     parser.add_argument("--write", action="store_true", help=f"run all; write {REPORT.name} and {NOT_RIGHT.name}")
     parser.add_argument("--outcomes", action="store_true", help="say what a capture of each does as it is")
+    parser.add_argument("--record", type=Path, help="write what captures did here, to compare devices")
     given = parser.parse_args()
     chosen = [p for p in programs() if not given.words or any(word in p.name for word in given.words)]
     started, scores = time.monotonic(), list[Score]()
     for program in programs() if given.write else chosen:
-        scores.append(score(program))
+        try:
+            scores.append(score(program))
+        except Exception as error:
+            error.add_note(f"in the program {program.name!r}")
+            raise
         if given.outcomes:
             print(f"{program.name}: {scores[-1].outcome} ({scores[-1].seconds:.1f} s)", flush=True)
     print(table(scores))
     print(f"\n{time.monotonic() - started:.0f} s")
+    if given.record:
+        done = {s.program.name: {"as it is": s.outcome, "mended": s.wrong_fix, "missed": s.missed} for s in scores}
+        given.record.write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
     if given.write:
         REPORT.write_text(TITLE + table(scores) + "\n", encoding="utf-8")
         wrong = sorted(each.program.name for each in scores if not each.is_right)

@@ -6,6 +6,8 @@ import io
 import linecache
 import math
 import random
+import sys
+import types
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -45,7 +47,8 @@ def load(text: str, file: Path) -> Names:
     """Run a program's text from a file of its own; returns its names."""
     file.write_text(text, encoding="utf-8")
     linecache.checkcache(str(file))
-    names: Names = {"__name__": "program"}
+    module = sys.modules["program"] = types.ModuleType("program")  # dataclasses ask for it
+    names: Names = vars(module)
     pgk.device()
     seed()
     with quiet():
@@ -126,7 +129,7 @@ def _feeder(names: Names) -> Callable[[int], tuple[Any, ...]]:
             flat = plain.reshape(-1)
             drawn = flat[torch.randint(len(flat), (len(flat),), generator=generator)].reshape(plain.shape)
             if plain.is_floating_point():
-                drawn = drawn * (1 + i / 16)
+                drawn = drawn * (1 - i / 32)  # stays within [0, 1] where it was
             return drawn.to(given.device).requires_grad_(given.requires_grad)
 
         return tuple(tree_map(moved, args, kept))

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from paramgraph_kit.driver.select import device, driver, twin
+from paramgraph_kit.driver.sim.arena import Arena
 from paramgraph_kit.driver.sim.machine import machine
 from paramgraph_kit.driver.torch_names import missing
 
@@ -351,3 +352,16 @@ def test_a_copy_to_the_host_without_waiting_is_into_pinned_memory(sim: torch.dev
     # and other copies are as ever
     assert x.to(torch.int32).dtype == torch.int32
     assert x.to("cpu", torch.int64).tolist() == captured.to(torch.int64).tolist()
+
+
+def test_memory_first_looked_at_in_inference_mode_can_be_written_afterwards() -> None:
+    # GIVEN an arena whose first view of a type is made in inference mode
+    arena = Arena(1 << 22)
+    address = arena.map(1 << 21)
+    assert address is not None
+    with torch.inference_mode():
+        arena.view(address, (2,), (1,), torch.float32)
+    # WHEN written through another one later THEN it is an ordinary tensor
+    later = arena.view(address, (2,), (1,), torch.float32)
+    later.copy_(torch.tensor([1.0, 2.0]))
+    assert later.tolist() == [1.0, 2.0]

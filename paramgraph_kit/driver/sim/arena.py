@@ -119,7 +119,8 @@ class Arena:
             raise cuda_error(700)
         whole = self._views.get(dtype)
         if whole is None:
-            whole = self._views[dtype] = torch.empty(0, dtype=dtype, device="cpu").set_(self._storage)
+            with torch.inference_mode(False):  # it is kept, and outlives the mode of whoever needed it first
+                whole = self._views[dtype] = torch.empty(0, dtype=dtype, device="cpu").set_(self._storage)
         delta = address - self.base
         if delta % dtype.itemsize:  # CUDA calls this a misaligned address; only foreign pointers get here
             raise cuda_error(700)
