@@ -55,7 +55,7 @@ def height_in_window(view: Locator) -> float:
     size = view.page.viewport_size
     assert box is not None
     assert size is not None
-    return box["height"] / size["height"]
+    return float(box["height"] / size["height"])
 
 
 @pytest.mark.parametrize("name", ["Partitions", "Failures"])
