@@ -29,8 +29,12 @@ def compile_with_eager_kernels(
     options: Options,
     number: int,
     partition_fn: Callable[..., Any] | None = None,
+    names: Sequence[str] | None = None,
 ) -> Callable[..., Any]:
-    """Compile a graph for the device of ``driver``; ``new_graph(phase)`` registers each FX graph."""
+    """Compile a graph for the device of ``driver``; ``new_graph(phase)`` registers each FX graph.
+
+    ``names`` are what the user calls the inputs, where Dynamo has not noted it.
+    """
     graphs: dict[str, CompiledGraph] = {}
 
     def graph_of(name: str) -> CompiledGraph:
@@ -68,6 +72,7 @@ def compile_with_eager_kernels(
         observe=observe,
         partition_fn=partition_fn,
         finish=finish,
+        names=names,
     )
     call = DirectCall(compiled, codes)
     call.graphs = graphs  # the registry holds graphs weakly: they live as long as this

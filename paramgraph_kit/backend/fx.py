@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ import torch.fx
 from paramgraph_kit.backend.attention import host_seeds, shares_storage
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.code import PartitionCode
+from paramgraph_kit.partition.names import input_names, value_names
 from paramgraph_kit.partition.program import Run as Run
 from paramgraph_kit.partition.program import program
 from paramgraph_kit.partition.region import Region
@@ -37,6 +38,7 @@ def compile_fx_graph(
     observe: Observe | None = None,
     partition_fn: Callable[..., Any] | None = None,
     finish: Callable[[Run, str], Run] = lambda run, _: run,
+    names: Sequence[str] | None = None,
 ) -> Callable[..., Any]:
     """Compile a Dynamo graph, forward and backward, passing each graphed region through ``wrap``.
 
@@ -48,11 +50,14 @@ def compile_fx_graph(
         device_type: the device whose work may be graphed; by default that of ``driver.select``.
         number: names the compiled graphs ("forward 3"); by default a count of this process.
         observe: called once for each compiled graph with its name and its split, ungraphed regions included.
+        names: what the user calls the inputs; by default what Dynamo noted about them.
         partition_fn: decides what the forward saves for the backward; by default what Inductor takes.
         finish: ``finish(run, name)`` returns what is called in place of a whole graph's code.
     """
     kind = device_type if device_type is not None else _selected_device_type()
     index = next(_numbers) if number is None else number
+    called = input_names(gm) if names is None else names
+    before: dict[str, str] = {}  # names of the forward's values, for the backward
 
     def compiler(phase: str) -> Callable[[torch.fx.GraphModule, Sequence[Any]], Run]:
         def compile_graph(graph: torch.fx.GraphModule, _: Sequence[Any]) -> Run:
@@ -60,7 +65,10 @@ def compile_fx_graph(
             cut = split(graph, kind)
             if observe is not None:
                 observe(name, cut)
-            return finish(program(cut, [_wrapped(region, wrap, name, cut) for region in cut.regions]), name)
+            values = value_names(graph, called, before)
+            before.update(values)
+            runs = [_wrapped(region, wrap, name, cut, values) for region in cut.regions]
+            return finish(program(cut, runs), name)
 
         return compile_graph
 
@@ -74,7 +82,7 @@ def compile_fx_graph(
     return compiled
 
 
-def _wrapped(region: Region, wrap: Wrap, graph: str, cut: Split) -> Run:
+def _wrapped(region: Region, wrap: Wrap, graph: str, cut: Split, names: Mapping[str, str]) -> Run:
     if not region.graphed:
         return region.run
     seeds = host_seeds(region.module)
@@ -85,6 +93,8 @@ def _wrapped(region: Region, wrap: Wrap, graph: str, cut: Split) -> Run:
         layouts=True,  # a region takes no sizes along: where shapes are dynamic, only the tensors tell
         host_seeds=tuple(k for k, name in enumerate(region.inputs) if name in seeds),
         together=saved_only(cut.outputs, returned_to_the_caller(), region.outputs) if saves else frozenset(),
+        names=tuple(names.get(name, "") for name in region.inputs),
+        results=tuple(names.get(name, "") for name in region.outputs),
     )
     return wrap(graph, region, code)
 

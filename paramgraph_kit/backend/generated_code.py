@@ -9,13 +9,14 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import cast
+from typing import TypeVar
 
 import torch.fx
 
-from paramgraph_kit.launch.code import Lines
 from paramgraph_kit.partition.frames import frame_of
 from paramgraph_kit.trace.model import Frame
+
+T = TypeVar("T")
 
 _PARTITION = re.compile(r"\s*def partition_(\d+)\(")
 _SOURCES = re.compile(r"\s*# Topologically Sorted Source Nodes: \[([^]]*)\]")
@@ -35,18 +36,18 @@ class GeneratedCode:
         functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)]
         self._calls = [each for each in functions if each.name == "call"]
 
-    def lines(self, frames: Mapping[str, Frame]) -> dict[int, Lines]:
-        r"""By partition and kernel, the line behind each launch; of a fused kernel that of the last operation.
+    def by_launch(self, known: Mapping[str, T]) -> dict[int, Mapping[str, Sequence[T | None]]]:
+        r"""By partition and kernel, what is known of each launch; of a fused kernel that of the last operation.
 
-        ``frames`` has the user's lines of FX nodes, by each name that a comment may call them.
+        ``known`` has lines, or modules, of FX nodes by each name that a comment may call them.
 
         >>> code = "def partition_0(args):\n  # Topologically Sorted Source Nodes: [y, z], Original ATen: [aten.add]\n"
-        >>> found = GeneratedCode(code + "  triton_poi_fused_add_0.run(a, 8)\n").lines({"y": Frame("m.py", 7)})
+        >>> found = GeneratedCode(code + "  triton_poi_fused_add_0.run(a, 8)\n").by_launch({"y": Frame("m.py", 7)})
         >>> found[0]["triton_poi_fused_add_0"][0].label()
         'm.py:7'
         """
-        found: dict[int, dict[str, list[Frame | None]]] = {}
-        here: dict[str, list[Frame | None]] | None = None
+        found: dict[int, dict[str, list[T | None]]] = {}
+        here: dict[str, list[T | None]] | None = None
         sources: list[str] = []
         for line in self._source.splitlines():
             if match := _PARTITION.match(line):
@@ -54,10 +55,10 @@ class GeneratedCode:
             elif match := _SOURCES.match(line):
                 sources = [name.strip() for name in match[1].split(",")]
             elif (match := _LAUNCH.match(line)) and here is not None:
-                known = [frames[name] for name in sources if name in frames]
-                here.setdefault(match[1], []).append(known[-1] if known else None)
+                told = [known[name] for name in sources if name in known]
+                here.setdefault(match[1], []).append(told[-1] if told else None)
                 sources = []
-        return cast("dict[int, Lines]", found)
+        return dict(found)
 
     def saved(self, returned: int) -> dict[int, frozenset[int]]:
         r"""Which outputs of each partition ``call`` gives to nobody but the backward.
@@ -116,14 +117,14 @@ def frames_by_name(module: torch.fx.GraphModule) -> dict[str, Frame]:
     return found
 
 
-def frames_of_nodes(names: Sequence[str], lines: Lines) -> Iterator[Frame | None]:
-    """The line of each recorded node; none where a kernel was not launched as often as the code says.
+def of_nodes(names: Sequence[str], known: Mapping[str, Sequence[T | None]]) -> Iterator[T | None]:
+    """What is known of each recorded node; None where a kernel was not launched as often as the code says.
 
-    >>> list(frames_of_nodes(["k", "gemm"], {"k": [Frame("m.py", 7)]}))[1] is None
-    True
+    >>> list(of_nodes(["k", "gemm"], {"k": ["blocks.0"]}))
+    ['blocks.0', None]
     """
     counts, seen = Counter(names), Counter[str]()
     for name in names:
-        mine = lines.get(name, ())
+        mine = known.get(name, ())
         yield mine[seen[name]] if len(mine) == counts[name] else None
         seen[name] += 1

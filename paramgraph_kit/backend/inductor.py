@@ -25,6 +25,7 @@ from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.launch.launcher import Launcher, Options
+from paramgraph_kit.partition.names import input_names, modules_by_name, value_names
 from paramgraph_kit.partition.rules import reasons_for
 from paramgraph_kit.trace.errors import UnsupportedError
 from paramgraph_kit.trace.model import Reason
@@ -83,6 +84,10 @@ class _Aligned:
         """Positions of the inputs that are copied where they are not aligned; none before the first call."""
         return self._checked
 
+    def sources(self) -> dict[str, str]:
+        """The text of each Triton kernel by its name."""
+        return {name: text for name, kernel in kernels_in(self._model) if (text := _text_of(kernel))}
+
     def __call__(self, inputs: list[Any]) -> Any:
         if self._run is not None:
             for kernel, launchers in self._tuned:
@@ -98,10 +103,20 @@ class _Aligned:
 
 def tuned_kernels(partition: Any) -> list[tuple[Any, list[Any]]]:
     """The Triton kernels that a partition's generated code launches and that have been tuned, with their launchers."""
+    return [(kernel, kernel.launchers) for _, kernel in kernels_in(partition) if len(kernel.launchers) == 1]
+
+
+def kernels_in(partition: Any) -> list[tuple[str, Any]]:
+    """The Triton kernels that a partition's generated code launches, by the names that it has for them."""
     code, names = getattr(partition, "__code__", None), getattr(partition, "__globals__", {})
-    found = [names.get(name) for name in code.co_names] if code else []
     kind = torch_name("CachingAutotuner")
-    return [(each, each.launchers) for each in found if isinstance(each, kind) and len(each.launchers) == 1]
+    return [(n, names[n]) for n in code.co_names if isinstance(names.get(n), kind)] if code else []
+
+
+def _text_of(kernel: Any) -> str:
+    """What was compiled; "" where this version of Triton keeps it elsewhere."""
+    text = getattr(getattr(kernel, "fn", None), "src", "")
+    return text if isinstance(text, str) else ""
 
 
 def compile_with_inductor(
@@ -114,6 +129,8 @@ def compile_with_inductor(
     """Compile a Dynamo graph with Inductor, its partitions launched by us; ``new_graph(phase)`` registers each."""
     _install()
     compile_inner, codes = torch_name("compile_fx_inner"), Codes()
+    called = input_names(gm)
+    before: dict[str, str] = {}  # names of the forward's values, for the backward
 
     def inner(graph_module: torch.fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
         phase = "backward" if kwargs.get("is_backward") else "inference" if kwargs.get("is_inference") else "forward"
@@ -122,6 +139,8 @@ def compile_with_inductor(
             graph.refuse(reason)
         # Asked before Inductor, which may change the graph.
         frames, seeds, shares = frames_by_name(graph_module), host_seeds(graph_module), shares_storage(graph_module)
+        modules, values = modules_by_name(graph_module), value_names(graph_module, called, before)
+        before.update(values)
         names = [node.name for node in graph_module.graph.find_nodes(op="placeholder")]
         compilation = _Compilation()
         token = _active.set(compilation)
@@ -132,7 +151,7 @@ def compile_with_inductor(
         _note_skips(graph, output)
         source = GeneratedCode(getattr(output, "source_code", "") or "")
         graph.outside = source.launches_outside()
-        lines = source.lines(frames)
+        lines, paths = source.by_launch(frames), source.by_launch(modules)
         saved = source.saved(returned_to_the_caller()) if phase == "forward" and not shares else {}
         for number, partition in enumerate(compilation.partitions):
             code = PartitionCode(
@@ -143,6 +162,9 @@ def compile_with_inductor(
                 together=saved.get(number, frozenset()),
                 aligned=partition.aligned.checks,
                 lines=lines.get(number, {}),
+                modules=paths.get(number, {}),
+                names=tuple(values.get(name, "") for name in partition.placeholders),
+                sources=partition.aligned.sources,
             )
             partition.launcher = Launcher(driver, code, options)
             graph.launchers.append(partition.launcher)

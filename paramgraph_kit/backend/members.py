@@ -75,6 +75,13 @@ class Members:
                 return None
         return found
 
+    def unique_names(self) -> list[str]:
+        """One name for each of ``tensors()``: of a tied parameter the first."""
+        first: dict[int, str] = {}
+        for name, source in zip(self.names, self.sources, strict=True):
+            first.setdefault(source, name)
+        return [first[source] for source in sorted(first)]
+
 
 def members_of(fn: Any) -> Members:
     """What ``fn`` names: itself, ``self``, closures, globals and a partial's arguments, and everything in modules."""

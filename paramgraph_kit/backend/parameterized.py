@@ -26,6 +26,7 @@ from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.launcher import Options
+from paramgraph_kit.partition.names import argument_names
 from paramgraph_kit.partition.nodes import is_random
 from paramgraph_kit.trace.errors import DeviceMismatchError, RefusedError, UnsupportedError, cause_chain
 from paramgraph_kit.trace.model import Reason
@@ -149,6 +150,7 @@ class Parameterized:
             return graphs[-1]
 
         root = _Flat(self._fn, self._members, leaves, spec, own)
+        args, kwargs = pytree.tree_unflatten(leaves, spec)
         # The backward is compiled with the forward, and gives back nothing that a second backward would want.
         config = {
             "enable_autograd_cache": False,
@@ -167,6 +169,7 @@ class Parameterized:
                     self._options,
                     number,
                     partition_fn=_partition,
+                    names=[*self._members.unique_names(), *argument_names(self._fn, args, kwargs)],
                 )
         except BaseException:
             for graph in graphs:  # which the error's traceback may keep alive

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from paramgraph_kit.backend.generated_code import frames_of_nodes
+from paramgraph_kit.backend.allocations import allocations_of, module_by_parameters
+from paramgraph_kit.backend.generated_code import of_nodes
 from paramgraph_kit.backend.lanes import lanes_of
 from paramgraph_kit.backend.registry import CompiledGraph
-from paramgraph_kit.capture.pair import Kind
 from paramgraph_kit.driver.lines import frame_at
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.launch.launcher import Launcher, Variant
-from paramgraph_kit.partition.frames import frame_behind
-from paramgraph_kit.trace.model import Allocation, Capture, Node, NodeKind, Partition, Reason, Role, Trace
+from paramgraph_kit.partition.frames import place_behind
+from paramgraph_kit.trace.model import Capture, Node, NodeKind, Partition, Reason, Trace
 
 NOT_CALLED = Reason("not-called", "not called yet: the first call captures it")
+MOST_SOURCE = 20_000  # characters of one kernel's text
 KERNEL_ALIGNMENT = 16  # Inductor copies an input that is aligned less, where a kernel assumes more
 
 
@@ -82,8 +83,14 @@ def partitions_of(graphs: Iterable[CompiledGraph]) -> Iterator[tuple[Partition, 
 def capture_of(launcher: Launcher, variant: Variant, number: int, partition: int) -> Capture:
     """One executable: nodes, edges, words, and where its memory comes from at launch."""
     nodes = variant.captured.recording.nodes
-    frames = list(frames_of_nodes([raw.name for raw in nodes], launcher.code.lines))
+    names = [raw.name for raw in nodes]
+    frames, modules = list(of_nodes(names, launcher.code.lines)), list(of_nodes(names, launcher.code.modules))
+    sources, places = launcher.code.sources(), [place_behind(raw.origin) for raw in nodes]
+    for index, place in enumerate(places):
+        if place is not None:
+            frames[index], modules[index] = place.frame, place.module
     lanes = lanes_of([node.deps for node in nodes])
+    allocations = tuple(allocations_of(launcher.code, variant, places, frames))
     return Capture(
         number,
         partition,
@@ -98,13 +105,15 @@ def capture_of(launcher: Launcher, variant: Variant, number: int, partition: int
                 lanes[index],
                 len(raw.parameters),
                 words,
-                frame_behind(raw.origin) or frames[index],
+                frames[index],
                 raw.lowered_from,
+                modules[index] or module_by_parameters(words, allocations),
+                place.source if (place := places[index]) is not None else sources.get(raw.name, "")[:MOST_SOURCE],
             )
             for index, (raw, words) in enumerate(zip(nodes, variant.captured.words, strict=True))
         ),
         tuple((before, index) for index, raw in enumerate(nodes) for before in raw.deps),
-        tuple(_allocations(variant)),
+        allocations,
         variant.plan.workspace_bytes,
         variant.device_bytes,
         variant.patching,
@@ -141,20 +150,3 @@ def trace_of_graph(graph: Any, title: str = "captured by hand") -> Trace:
     capture = captured_graph(graph, 0, 0)
     partition = Partition(0, title, True, (), sum(node.kind is NodeKind.KERNEL for node in capture.nodes))
     return Trace(driver().source(), title, [partition], [capture])
-
-
-def _allocations(variant: Variant) -> Iterator[Allocation]:
-    captured = variant.captured
-    placements = zip(captured.allocations, variant.plan.placements, strict=True)
-    numbers = {slot: number for number, slot in enumerate(variant.plan.slots)}
-    for index, (raw, placement) in enumerate(placements):
-        number = None if placement.slot is None else numbers[placement.slot]
-        name = ""
-        if placement.role is Role.INPUT:
-            name = f"input {captured.input_positions[index]}"
-        elif placement.role is Role.OUTPUT:
-            returned = [
-                k for k, output in enumerate(captured.outputs) if (output.kind, output.source) == (Kind.FRESH, index)
-            ]
-            name = f"output {returned[0]}" if returned else ""
-        yield Allocation(index, placement.role, raw.size, number, placement.offset, raw.born, raw.died, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,7 +19,9 @@ from paramgraph_kit.backend.tracing import (
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.launch import launcher as launching
 from paramgraph_kit.launch.launcher import Launcher, Variant
-from paramgraph_kit.trace.model import Failure, Launch, Trace
+from paramgraph_kit.trace.model import Failure, Launch, Origin, Trace
+
+MOST_KEPT = 256  # launches of one executable whose addresses are kept
 
 _lock = threading.RLock()
 _active: list[_Watch] = []
@@ -29,6 +32,7 @@ class _Watch:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
+        self.began = time.perf_counter()
         self.before = {graph.order: _ungraphed(graph) for graph in compiled_graphs()}
         self.partitions: dict[int, int] = {}  # id of a launcher -> number of its partition
         self.captures: dict[int, tuple[int, int]] = {}  # id of a variant -> number of its capture, launches seen
@@ -82,7 +86,19 @@ class _Watch:
         moved = sum(a != b for a, b in zip(old, new, strict=True)) if old else len(new)
         # A patch writes every bound word, whichever slot moved.
         words = len(variant.plan.stages[stage].bindings) if old != new else 0
-        self.trace.launches.append(Launch(number, call, moved, words, copied))
+        elsewhere = self.addresses(variant, stage, new) if old != new and call < MOST_KEPT else ()
+        self.trace.launches.append(Launch(number, call, moved, words, copied, start_us=self.now(), addresses=elsewhere))
+
+    def now(self) -> float | None:
+        """Microseconds since the watch began; None where the device is simulated, and so is its time."""
+        if self.trace.source.origin is not Origin.LIVE:
+            return None
+        return round((time.perf_counter() - self.began) * 1e6, 1)
+
+    def addresses(self, variant: Variant, stage: int, new: tuple[int, ...]) -> tuple[int, ...]:
+        """The addresses of a stage's slots, at the numbers that the whole plan gives them."""
+        by_slot = dict(zip(variant.plan.stages[stage].slots, new, strict=True))
+        return tuple(by_slot.get(slot, 0) for slot in variant.plan.slots)
 
     def finish(self) -> None:
         """Bring the partitions up to date, and add those that ran without a graph."""

@@ -13,6 +13,7 @@ from paramgraph_kit.trace.model import Frame
 
 Run = Callable[[list[Any]], Any]  # empties the list of its inputs and returns a tuple or a list
 Lines = Mapping[str, Sequence[Frame | None]]  # by kernel, the user's line behind each of its launches in order
+Modules = Mapping[str, Sequence[str | None]]  # the same, with the path of the user's module
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +30,7 @@ class PartitionCode:
     # Inputs that ``run`` copies where they are aligned less than its kernels assume; known once it has run.
     aligned: Callable[[], Sequence[int]] = tuple
     lines: Lines = field(default_factory=lambda: MappingProxyType({}))
+    modules: Modules = field(default_factory=lambda: MappingProxyType({}))
+    names: tuple[str, ...] = ()  # what the user calls each input, "" where nobody knows
+    results: tuple[str, ...] = ()  # and each result
+    sources: Callable[[], Mapping[str, str]] = dict  # the text of each kernel, once it is compiled

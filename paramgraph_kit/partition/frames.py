@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from weakref import WeakValueDictionary
 import torch
 import torch.fx
 
+from paramgraph_kit.partition.names import module_of, value_names
 from paramgraph_kit.trace.model import Frame
 
 _LOCATION = re.compile(r'File "([^"]+)", line (\d+), in (.+)')
@@ -43,24 +45,47 @@ def user_frame(stack_trace: str) -> Frame | None:
     return found
 
 
-class _Lines(dict[int, Frame]):
-    """The user's line behind each line of a module's generated code; a plain dict cannot be held weakly."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What one line of a module's generated code stands for."""
+
+    frame: Frame | None  # the user's line
+    module: str  # the path of the module of the user's
+    name: str  # of the value that it makes: "blocks.3.up: addmm"
+    source: str  # the line itself
+    shape: tuple[int, ...] | None  # of the tensor that it makes; None where that is none, or is dynamic
+    dtype: torch.dtype | None
+
+
+def _layout(node: torch.fx.Node) -> tuple[tuple[int, ...] | None, torch.dtype | None]:
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or not all(isinstance(n, int) for n in value.shape):
+        return None, None
+    return tuple(value.shape), value.dtype
+
+
+class _Lines(dict[int, Place]):
+    """By each line of a module's generated code; a plain dict cannot be held weakly."""
 
 
 _generated: WeakValueDictionary[str, _Lines] = WeakValueDictionary()  # by the generated code's file name
 
 
 def note_lines(module: torch.fx.GraphModule) -> None:
-    """Remember, for as long as a module lives, which line of the user's each line of its code stands for."""
-    frames = {node.name: frame for node in module.graph.nodes if (frame := frame_of(node)) is not None}
-    named = ((number, line.split(" = ")[0].strip()) for number, line in enumerate(module.code.splitlines(), 1))
-    lines = _Lines((number, frames[name]) for number, name in named if name in frames)
+    """Remember, for as long as a module lives, what each line of its code stands for."""
+    names = value_names(module, ())
+    nodes = {node.name: node for node in module.graph.nodes if node.op == "call_function"}
+    lines = _Lines()
+    for number, line in enumerate(module.code.splitlines(), 1):
+        if (node := nodes.get(line.split(" = ")[0].strip())) is not None:
+            source = line.split(";")[0].strip().replace("torch.ops.", "")  # without what is dropped after it
+            lines[number] = Place(frame_of(node), module_of(node), names[node.name], source, *_layout(node))
     _generated[module.forward.__code__.co_filename] = lines
     module.__dict__["_user_lines"] = lines
 
 
-def frame_behind(origin: tuple[str, int] | None) -> Frame | None:
-    """The user's line behind a line of generated code, as (file, line)."""
+def place_behind(origin: tuple[str, int] | None) -> Place | None:
+    """What a line of generated code, as (file, line), stands for."""
     return _generated.get(origin[0], _Lines()).get(origin[1]) if origin is not None else None
 
 

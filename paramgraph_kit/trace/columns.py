@@ -16,6 +16,8 @@ from typing import Any
 
 from paramgraph_kit.trace import model
 
+VERSION = 3  # what is written; older ones, which lack what ``SINCE`` has, are read too
+
 
 class BadValueError(ValueError):
     """A value that does not fit the schema; its text says where and what, in one line."""
@@ -29,6 +31,7 @@ class Tables:
     frames: list[model.Frame] = field(default_factory=list)
     clean: Callable[[str], str] = str  # applied to every string on its way into the file
     clean_frame: Callable[[model.Frame], model.Frame] = lambda frame: frame
+    version: int = VERSION  # of the file that is read or written
     _string_at: dict[str, int] = field(default_factory=dict)
     _frame_at: dict[model.Frame, int] = field(default_factory=dict)
 
@@ -190,9 +193,10 @@ class _Ints(_Codec):
 
 @dataclass(slots=True)
 class _Many(_Codec):
-    """A tuple of values of another codec."""
+    """A tuple of values of another codec, or null."""
 
     of: _Codec
+    optional: bool = False
 
     def encode_one(self, value: Any, tables: Tables) -> list[Any]:
         return [self.of.encode_one(v, tables) for v in value]
@@ -248,6 +252,8 @@ SCHEMA: dict[type, dict[str, _Codec]] = {
         "words": _Rows(model.Word),
         "frame": _FrameIndex(),
         "lowered_from": _Choice(model.NodeKind, optional=True),
+        "module": _Text(),
+        "source": _Text(),
     },
     model.Allocation: {
         "index": _Int(),
@@ -258,6 +264,9 @@ SCHEMA: dict[type, dict[str, _Codec]] = {
         "born": _Int(),
         "died": _Int(optional=True),
         "name": _Text(),
+        "shape": _Many(_Int(), optional=True),
+        "dtype": _Text(),
+        "frame": _FrameIndex(),
     },
     model.Capture: {
         "id": _Int(),
@@ -285,6 +294,8 @@ SCHEMA: dict[type, dict[str, _Codec]] = {
         "words_patched": _Int(),
         "bytes_copied": _Int(),
         "cpu_us": _Float(),
+        "start_us": _Float(),
+        "addresses": _Many(_Int()),
     },
     model.Failure: {
         "code": _Text(),
@@ -301,6 +312,7 @@ SCHEMA: dict[type, dict[str, _Codec]] = {
         "address": _Int(),
         "size": _Int(),
         "call": _Int(optional=True),
+        "frame": _FrameIndex(),
     },
     model.Proof: {
         "label": _Text(),
@@ -309,6 +321,15 @@ SCHEMA: dict[type, dict[str, _Codec]] = {
         "differing": _Int(),
         "largest": _Float(),
     },
+}
+
+
+# The version that a field came with, where that is not the first. Such fields come last, and have a default.
+SINCE: dict[type, dict[str, int]] = {
+    model.Node: {"module": 3, "source": 3},
+    model.Allocation: {"shape": 3, "dtype": 3, "frame": 3},
+    model.Launch: {"start_us": 3, "addresses": 3},
+    model.PoolEvent: {"frame": 3},
 }
 
 
@@ -325,7 +346,8 @@ def encode_rows(cls: type, rows: Sequence[Any], tables: Tables) -> dict[str, Any
 
 def decode_rows(cls: type, data: Any, tables: Tables, where: str) -> list[Any]:
     """Rows of one dataclass from columns; every column must be there and of the same length."""
-    schema = SCHEMA[cls]
+    since = SINCE.get(cls, {})
+    schema = {name: codec for name, codec in SCHEMA[cls].items() if since.get(name, 1) <= tables.version}
     data = expect_dict(data, where, tuple(schema))
     columns = [codec.decode(data[name], tables, f"{where}.{name}") for name, codec in schema.items()]
     lengths = {name: len(column) for name, column in zip(schema, columns, strict=True)}

@@ -26,6 +26,7 @@ from typing import Any
 
 from paramgraph_kit.trace import model
 from paramgraph_kit.trace.columns import (
+    VERSION,
     BadValueError,
     Tables,
     decode_rows,
@@ -36,7 +37,6 @@ from paramgraph_kit.trace.columns import (
 )
 from paramgraph_kit.trace.errors import TraceError
 
-VERSION = 2  # what is written; 1, which has no proofs, is read too
 MAX_BYTES = 128 * 1024 * 1024  # of JSON text; a capture of 2,000 nodes needs about one megabyte
 MAX_SLOTS = 65_536
 STRIPPED = "<stripped>"
@@ -180,7 +180,7 @@ def _decode(document: dict[str, Any]) -> model.Trace:
         title = document["title"]
         if not isinstance(title, str):
             raise BadValueError("title: expected text")
-        tables = Tables(strings=expect_list(document["strings"], "strings"))
+        tables = Tables(strings=expect_list(document["strings"], "strings"), version=document["version"])
         for row, text in enumerate(tables.strings):
             if not isinstance(text, str):
                 raise BadValueError(f"strings[{row}]: expected text")
@@ -246,7 +246,9 @@ def _strip_into(tables: Tables, trace: model.Trace) -> None:
 def _frames_of(trace: model.Trace) -> list[model.Frame]:
     nodes = (node for capture in trace.captures for node in capture.nodes)
     reasons = (reason for partition in trace.partitions for reason in partition.reasons)
-    return [item.frame for items in (nodes, reasons, trace.failures) for item in items if item.frame is not None]
+    memory = (allocation for capture in trace.captures for allocation in capture.allocations)
+    every = (nodes, reasons, trace.failures, memory, trace.pool_events)
+    return [item.frame for items in every for item in items if item.frame is not None]
 
 
 def _no_constant(name: str) -> None:

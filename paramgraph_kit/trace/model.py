@@ -97,6 +97,8 @@ class Node:
     words: tuple[Word, ...] = ()
     frame: Frame | None = None
     lowered_from: NodeKind | None = None  # memset and memcpy nodes become kernels
+    module: str = ""  # path of the module that ran it: "blocks.3.up"
+    source: str = ""  # what it runs: the text of a Triton kernel, or the operation on the simulated device
 
 
 class Role(StrEnum):
@@ -119,7 +121,10 @@ class Allocation:
     offset: int = 0  # bytes into the slot (non-zero in the workspace)
     born: int = 0  # first node position that may use it
     died: int | None = None  # first position at which its bytes are free again; None: still live
-    name: str = ""
+    name: str = ""  # what the user calls it: "blocks.3.up.weight"
+    shape: tuple[int, ...] | None = None  # of the tensor on it, where that is known
+    dtype: str = ""  # "f32"
+    frame: Frame | None = None  # the line that allocates it, where that is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +168,8 @@ class Launch:
     words_patched: int
     bytes_copied: int = 0
     cpu_us: float | None = None
+    start_us: float | None = None  # since the recording began, on the host's clock; None where time means nothing
+    addresses: tuple[int, ...] = ()  # by slot, 0 where it writes none; empty where none has moved or none were kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +203,7 @@ class PoolEvent:
     address: int
     size: int
     call: int | None = None  # which call of the workload, where the recorder knows
+    frame: Frame | None = None  # the line that asked for it, where the recorder knows
 
 
 @dataclass(slots=True)

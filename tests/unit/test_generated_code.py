@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.backends.common import aot_autograd
 
-from paramgraph_kit.backend.generated_code import GeneratedCode, frames_by_name, frames_of_nodes
+from paramgraph_kit.backend.generated_code import GeneratedCode, frames_by_name, of_nodes
 
 # The shape of what Inductor 2.11 writes for a GPU, shortened.
 SOURCE = """
@@ -57,7 +57,7 @@ def test_kernels_have_the_lines_of_what_is_fused_in_them() -> None:
     frames = frames_by_name(graphs[0])
     line = inspect.getsourcelines(Model.forward)[1]
     # WHEN Inductor's comments name what each kernel was made of
-    found = GeneratedCode(SOURCE).lines(frames)
+    found = GeneratedCode(SOURCE).by_launch(frames)
     # THEN each launch has the line of its last operation, and what no comment speaks of has none
     lines = {name: [f and (f.file, f.line) for f in each] for name, each in found[0].items()}
     assert lines == {
@@ -67,5 +67,5 @@ def test_kernels_have_the_lines_of_what_is_fused_in_them() -> None:
     assert [f and f.line for f in found[1]["triton_poi_fused_sin_2"]] == [line + 3]
     # AND recorded nodes find theirs in order, unless a kernel was launched more often or less
     names = ["triton_poi_fused_gelu_mul_0", "gemm", "triton_poi_fused_gelu_mul_0"]
-    assert [f and f.line for f in frames_of_nodes(names, found[0])] == [line + 2, None, line + 3]
-    assert list(frames_of_nodes(names[:1], found[0])) == [None]
+    assert [f and f.line for f in of_nodes(names, found[0])] == [line + 2, None, line + 3]
+    assert list(of_nodes(names[:1], found[0])) == [None]

@@ -68,6 +68,9 @@ class Maker:
                     self.whole(),
                     self.maybe(self.whole()),
                     self.text(),
+                    self.maybe(tuple(self.some(lambda _: self.whole()))),
+                    self.text(),
+                    self.maybe(self.frame()),
                 )
             )
         )
@@ -85,6 +88,8 @@ class Maker:
                     tuple(self.some(lambda _: self.word(len(allocations)))),
                     self.maybe(self.frame()),
                     self.maybe(self.pick(t.NodeKind)),
+                    self.text(),
+                    self.text(),
                 )
             )
         )
@@ -113,7 +118,14 @@ class Maker:
             self.some(self.capture),
             self.some(
                 lambda n: t.Launch(
-                    n, self.whole(), self.whole(), self.whole(), self.whole(), self.maybe(self.random.random() * 99)
+                    n,
+                    self.whole(),
+                    self.whole(),
+                    self.whole(),
+                    self.whole(),
+                    self.maybe(self.random.random() * 99),
+                    self.maybe(self.random.random() * 99),
+                    tuple(self.some(lambda _: self.whole())),
                 )
             ),
             self.some(
@@ -123,7 +135,13 @@ class Maker:
             ),
             self.some(
                 lambda n: t.PoolEvent(
-                    n, self.text(), self.pick(t.PoolAction), self.whole(), self.whole(), self.maybe(self.whole())
+                    n,
+                    self.text(),
+                    self.pick(t.PoolAction),
+                    self.whole(),
+                    self.whole(),
+                    self.maybe(self.whole()),
+                    self.maybe(self.frame()),
                 )
             ),
             self.some(
@@ -210,18 +228,55 @@ def test_the_schema_names_every_field_of_the_model_in_order() -> None:
     assert [*file_format._SOURCE, "from_file"] == [f.name for f in dataclasses.fields(t.Source)]
 
 
+def as_before(row: Any, version: int) -> Any:
+    """A row of the model without what files of ``version`` cannot hold."""
+    since = columns.SINCE.get(type(row), {})
+    new = {f.name: f.default for f in dataclasses.fields(row) if since.get(f.name, 1) > version}
+    nested = {
+        f.name: tuple(as_before(each, version) for each in value)
+        for f in dataclasses.fields(row)
+        if isinstance(value := getattr(row, f.name), tuple) and value and dataclasses.is_dataclass(value[0])
+    }
+    return dataclasses.replace(row, **new, **nested)
+
+
+def written_before(trace: t.Trace, version: int) -> dict[str, Any]:
+    """The document that ``version`` would have written for a trace without anything new in it."""
+    old = document(t.dumps(trace)) | {"version": version}
+    tables = {
+        t.Node: old["captures"]["nodes"]["rows"],
+        t.Allocation: old["captures"]["allocations"]["rows"],
+        t.Launch: old["launches"],
+        t.PoolEvent: old["pool_events"],
+    }
+    assert set(tables) == set(columns.SINCE)
+    for cls, since in columns.SINCE.items():
+        for name, first in since.items():
+            if first > version:
+                del tables[cls][name]
+    if version < 2:
+        del old["proofs"]
+    return old
+
+
 @pytest.mark.parametrize("seed", range(5))
-def test_a_file_of_the_first_version_still_loads(seed: int) -> None:
-    # GIVEN a trace as version 1 wrote it, before traces could keep comparisons
-    trace = Maker(seed).trace(SIMULATED)
-    trace.proofs.clear()
-    old = document(t.dumps(trace)) | {"version": 1}
-    del old["proofs"]
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_file_of_an_older_version_still_loads(seed: int, version: int) -> None:
+    # GIVEN a trace as an older version wrote it, before traces could keep comparisons, or names, sources and addresses
+    made = Maker(seed).trace(SIMULATED)
+    rows: dict[str, Any] = {
+        f.name: [as_before(row, version) for row in getattr(made, f.name)]
+        for f in dataclasses.fields(made)
+        if isinstance(getattr(made, f.name), list)
+    }
+    trace = dataclasses.replace(made, **(rows | ({"proofs": []} if version < 2 else {})))
+    old = written_before(trace, version)
     # WHEN it is loaded THEN everything is there
     assert t.loads(repack(old)) == dataclasses.replace(trace, source=t.recorded(SIMULATED))
-    # AND a table that version 1 did not have makes it no trace of version 1
-    with pytest.raises(t.TraceError, match="unknown key 'proofs'"):
-        t.loads(repack(old | {"proofs": document(t.dumps(trace))["proofs"]}))
+    # AND what that version did not have makes it no trace of that version
+    new = document(t.dumps(trace))
+    with pytest.raises(t.TraceError, match="unknown key"):
+        t.loads(repack(old | ({"proofs": new["proofs"]} if version < 2 else {"launches": new["launches"]})))
 
 
 def test_what_was_live_is_recorded_and_says_both() -> None:
@@ -355,7 +410,7 @@ SMALL = t.Trace(
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (_set("version", 3), "format version 3, but this paramgraph_kit reads versions 1 to 2"),
+        (_set("version", 4), "format version 4, but this paramgraph_kit reads versions 1 to 3"),
         (_set("version", True), "format version True"),
         (_set("format", "other"), "gzipped JSON, but not a trace"),
         (_set("launches", KeyError), "trace: misses launches"),
