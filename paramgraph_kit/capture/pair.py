@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.capture.words import Side, classify, merge_ambiguous
+from paramgraph_kit.capture.words import Host, Side, classify, merge_ambiguous
 from paramgraph_kit.driver.api import Driver, RawAllocation, Recording
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason, Word
@@ -143,7 +143,8 @@ def capture_pair(
         owned = _owned(driver, recordings[0], constants)
         # Few numbers stand in many nodes, and asking CUDA about each takes microseconds.
         owner = cache(partial(_static_owner, owned=owned, segments=segments, known=driver.knows_address))
-        words = classify(sides[0], sides[1], owner, driver.host_addresses())
+        host = Host(driver.host_addresses(), driver.reads_host, _owned_on_host(driver, constants))
+        words = classify(sides[0], sides[1], owner, host)
     except BaseException:
         for recording in recordings:
             driver.discard(recording)
@@ -267,6 +268,10 @@ class _Segments:
 def _owned(driver: Driver, recording: Recording, constants: Sequence[torch.Tensor]) -> list[tuple[int, int, str]]:
     mine = [t for t in constants if t.device == driver.device]
     return recording.static_ranges + [(*driver.storage_of(t), "constant of the model") for t in mine]
+
+
+def _owned_on_host(driver: Driver, constants: Sequence[torch.Tensor]) -> list[tuple[int, int, str]]:
+    return [(*driver.storage_of(t), "constant of the model") for t in constants if t.device.type == "cpu"]
 
 
 def _static_owner(

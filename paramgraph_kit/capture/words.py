@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from paramgraph_kit.capture.unused import unused_bytes
 from paramgraph_kit.driver.api import RawAllocation, RawNode
+from paramgraph_kit.driver.kernel_names import takes_device_memory_only
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason, Word, WordKind
 
@@ -29,6 +30,35 @@ class Side:
     nodes: Sequence[RawNode]
     allocations: Sequence[RawAllocation]
     contains: Callable[[int], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The host's memory: its addresses among parameters are left over, or addresses that count."""
+
+    holds: Callable[[int], bool]  # whether a value is an address of it
+    read: bool = False  # whether kernels can read it
+    owned: Sequence[tuple[int, int, str]] = ()  # (address, bytes, owner) of what stays where it is
+
+    def left_over(self, node: RawNode, value: int) -> bool:
+        """Whether a value is bytes of the host's stack or heap that this node's kernel cannot read through."""
+        return not self._counts(node) and self.holds(value)
+
+    def owner(self, node: RawNode, offset: int, value: int) -> str | None:
+        """Who owns the host memory that a kernel may read through a value; None if the value is no such address."""
+        if not self._counts(node) or not self.holds(value):
+            return None
+        for address, nbytes, owner in self.owned:
+            if address <= value < address + nbytes:
+                return owner
+        text = (
+            "kernels of this machine can read host memory, and one is given an address of it that is no constant of "
+            f"the model (bytes {offset}..{offset + 8} of its parameters)"
+        )
+        raise RefusedError(Reason("host-address", text, operation=node.name))
+
+    def _counts(self, node: RawNode) -> bool:
+        return self.read and not takes_device_memory_only(node.name)
 
 
 class _Index:
@@ -73,13 +103,13 @@ def classify(
     first: Side,
     second: Side,
     static_owner: Callable[[int], str | None] = lambda _: None,
-    is_host_address: Callable[[int], bool] = lambda _: False,
+    host: Host = Host(lambda _: False),
 ) -> list[tuple[Word, ...]]:
     """The words of every node of ``first``, by comparison with ``second``.
 
     ``static_owner(value)`` names live device memory that an equal word points into and that stays where it is, None
     if the value is no such address; it raises RefusedError for device memory that nobody owns up to.
-    ``is_host_address(value)`` tells bytes left over from the host's stack or heap: no kernel can read through them.
+    ``host`` tells bytes left over from the host's stack or heap, through which no kernel can read.
 
     Raises RefusedError where the two captures differ in shape or in a way that nothing explains.
     """
@@ -108,14 +138,14 @@ def classify(
                 try:
                     if (in_x and indices[0].ever(value_x)) or (in_y and indices[1].ever(value_y)):
                         _refuse_stale(a, offset)
-                    owner = _owner(a, offset, value_x, static_owner)
+                    owner = _owner(a, offset, value_x, static_owner) or host.owner(a, offset, value_x)
                     evidence = f"same address in both captures: {owner}" if owner else "same bytes in both captures"
                 except RefusedError:  # what lay on the stack may be an old address, twice the same
                     if not unused.has(offset, 8):
                         raise
                     evidence = _UNUSED
                 words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=evidence))
-            elif _harmless(value_x, in_x, is_host_address) and _harmless(value_y, in_y, is_host_address):
+            elif not (in_x or in_y) and host.left_over(a, value_x) and host.left_over(b, value_y):
                 words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_LEFTOVER))
             elif unused.differs_only_there(offset, 8):
                 words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_UNUSED))
@@ -155,10 +185,6 @@ class _Unused:
         if self._bytes is None:
             self._bytes = set.intersection(*map(unused_bytes, self._nodes, self._contains))
         return self._bytes
-
-
-def _harmless(value: int, in_phantom: bool, is_host_address: Callable[[int], bool]) -> bool:
-    return not in_phantom and is_host_address(value)
 
 
 def _owner(node: RawNode, offset: int, value: int, static_owner: Callable[[int], str | None]) -> str | None:

@@ -172,8 +172,12 @@ class Driver(Protocol):
     def knows_address(self, value: int) -> bool:
         """Whether a value is an address of memory that the device can read, the caching allocator's or not."""
 
+    @property
+    def reads_host(self) -> bool:
+        """Whether kernels can read any memory of the host, as on coherent platforms (GH200, GB200, MI300A)."""
+
     def host_addresses(self) -> Callable[[int], bool]:
-        """A test for values that are addresses of host memory and of nothing that a kernel could read."""
+        """A test for values that are addresses of host memory now and of nothing that the device knows."""
 
     def random_position(self) -> int:
         """How far the default generator has advanced; 0 where a recording knows its own increment."""

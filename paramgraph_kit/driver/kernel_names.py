@@ -17,3 +17,17 @@ def may_write_addresses(name: str) -> bool:
     (True, False)
     """
     return not name.startswith(_PLAIN) or _RANGE in name
+
+
+_CHECKED = (*_PLAIN, "cudnn_", "nvjet_")  # and cuDNN's and cuBLAS's, which torch calls with tensors that it has checked
+
+
+def takes_device_memory_only(name: str) -> bool:
+    """Whether a kernel is only ever given memory that its caller has found to be the device's.
+
+    Host addresses among its parameters are bytes left over, also where kernels could read them.
+
+    >>> takes_device_memory_only("cudnn_generated_fort_native_sdpa"), takes_device_memory_only("my_lookup")
+    (True, False)
+    """
+    return name.startswith(_CHECKED)

@@ -317,3 +317,24 @@ def test_an_executable_that_goes_while_it_runs_leaves_its_rows_to_the_launch(dri
     # THEN what was launched is right
     assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))
     assert len(junk) == 320
+
+
+def test_whether_kernels_can_read_host_memory_is_what_the_device_says() -> None:
+    # GIVEN the device's attributes WHEN the driver is asked THEN it says the same; what a GPU said is in the output
+    from cuda.bindings import driver as cu
+
+    from paramgraph_kit.driver.cuda.calls import call
+    from paramgraph_kit.driver.select import driver
+
+    device = call(cu.cuDeviceGet, torch.cuda.current_device())
+    names = ("PAGEABLE_MEMORY_ACCESS", "PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES")
+    attributes = {n: getattr(cu.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{n}") for n in names}
+    said = {n: call(cu.cuDeviceGetAttribute, attribute, device) for n, attribute in attributes.items()}
+    print(said)
+    assert driver().reads_host == bool(said["PAGEABLE_MEMORY_ACCESS"])
+    # AND memory of the host is told from the device's
+    host, here = torch.ones(8), torch.ones(8, device="cuda")
+    is_host = driver().host_addresses()
+    assert is_host(host.data_ptr())
+    assert not is_host(here.data_ptr())
+    assert not is_host(torch.ones(8).pin_memory().data_ptr())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from paramgraph_kit.capture.words import Side, classify
+from paramgraph_kit.capture.words import Host, Side, classify
 from paramgraph_kit.driver.api import RawAllocation, RawNode
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import NodeKind, Reason, Word, WordKind
@@ -220,13 +220,40 @@ def test_leftover_host_addresses_are_accepted_but_only_on_both_sides() -> None:
     stack = 0x7FFC << 32
     memory = [twins(0, 0, 64)]
     # WHEN both are host addresses THEN no kernel can read through them: the first capture's bytes are kept
-    (words,) = classify(*pair([(node(stack + 1), node(stack + 2))], memory), lambda _: None, is_host)
+    (words,) = classify(*pair([(node(stack + 1), node(stack + 2))], memory), lambda _: None, Host(is_host))
     assert found(words) == [(0, WordKind.SCALAR, None, 0)]
     assert words[0].evidence.startswith("host addresses")
     # WHEN one of them is a pointer or a number THEN it is refused
     for other in (BASE[1], 9):
-        reason = refusal(*pair([(node(stack + 1), node(other))], memory), lambda _: None, is_host)
+        reason = refusal(*pair([(node(stack + 1), node(other))], memory), lambda _: None, Host(is_host))
         assert reason.code == "unexplained-word"
+
+
+def test_where_kernels_read_host_memory_its_addresses_count() -> None:
+    # GIVEN a machine whose kernels can read the host's memory, some of which is a constant's
+    held = 0x7F00 << 32
+    host = Host(lambda value: value >> 32 in (0x7FFC, 0x7F00), read=True, owned=[(held, 64, "constant of the model")])
+    stack = 0x7FFC << 32
+    memory = [twins(0, 0, 64)]
+
+    def both(first: int, second: int, **how: Any) -> tuple[Side, Side]:
+        return pair([(node(first, **how), node(second, **how))], memory)
+
+    # WHEN a kernel is given such addresses, other ones in each capture or one that nobody holds THEN it is refused
+    assert refusal(*both(stack + 1, stack + 2), lambda _: None, host).code == "unexplained-word"
+    reason = refusal(*both(stack + 8, stack + 8, name="look_up"), lambda _: None, host)
+    assert (reason.code, reason.operation) == ("host-address", "look_up")
+    assert "bytes 0..8 of its parameters" in reason.message
+    # AND what is held may be read, and a number is a number
+    (words,) = classify(*both(held + 8, held + 8), lambda _: None, host)
+    assert words[0].evidence == "same address in both captures: constant of the model"
+    (words,) = classify(*both(7, 7), lambda _: None, host)
+    assert words[0].evidence == "same bytes in both captures"
+    # AND to kernels that torch gives checked tensors they mean nothing, as everywhere
+    for name in ("cudnn_generated_fort_native_sdpa", "triton_poi_fused_add_0", "_ZN2at6native18elementwise_kernelE"):
+        for pair_of in ((stack + 1, stack + 2), (stack, stack)):
+            (words,) = classify(*both(*pair_of, name=name), lambda _: None, host)
+            assert found(words) == [(0, WordKind.SCALAR, None, 0)]
 
 
 def test_padding_of_aten_s_kernels_is_no_pointer() -> None:

@@ -129,6 +129,10 @@ _KNOWN: dict[str, tuple[str, str]] = {
         "Only plain tensors, numbers and containers of them can be traced.",
         fix("f(an_object)", "f(an_object.tensor)"),
     ),
+    "host-address": (
+        "Kernels of this machine can read the host's memory, and one is given an address that nobody keeps in place.",
+        fix("an address of host memory", "pass the tensor as an input on the device, or keep it as a constant"),
+    ),
     "unowned-address": (
         "A kernel reads memory that is no input and no constant, so nobody knows what lies there at the next launch.",
         fix("an address that a custom kernel keeps", "pass the tensor as an input"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import datetime
 import platform
 from collections.abc import Callable, Sequence
@@ -20,9 +19,12 @@ from paramgraph_kit.driver.cuda.describe import nodes_of
 from paramgraph_kit.driver.cuda.executable import CudaExecutable
 from paramgraph_kit.driver.cuda.record import CudaPhantom, record
 from paramgraph_kit.driver.cuda.recover import settle
+from paramgraph_kit.driver.host_memory import host_memory
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.errors import UnsupportedError
 from paramgraph_kit.trace.model import Origin, Source
+
+_PAGEABLE = cu.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS
 
 
 class CudaDriver:
@@ -163,22 +165,16 @@ class CudaDriver:
         """Whether CUDA knows a value as an address."""
         return is_device_address(value)
 
+    @cached_property
+    def reads_host(self) -> bool:
+        """Whether kernels can read pageable memory: by the host's page tables (GH200, GB200), or by faults (HMM)."""
+        device = call(cu.cuDeviceGet, self._index)
+        return bool(call(cu.cuDeviceGetAttribute, _PAGEABLE, device))
+
     def host_addresses(self) -> Callable[[int], bool]:
         """A test for addresses of this process's own readable memory that CUDA knows nothing of."""
-        starts, ends = [], []
-        with open("/proc/self/maps") as maps:
-            for line in maps:
-                span, access = line.split(maxsplit=2)[:2]
-                if access.startswith("r") and "/dev/nvidia" not in line:
-                    start, end = (int(part, 16) for part in span.split("-"))
-                    starts.append(start)
-                    ends.append(end)
-
-        def test(value: int) -> bool:
-            i = bisect.bisect_right(starts, value) - 1
-            return i >= 0 and value < ends[i] and not is_device_address(value)
-
-        return test
+        on_host = host_memory()
+        return lambda value: on_host(value) and not is_device_address(value)
 
 
 def _library_state() -> Callable[[], tuple[Any, ...]]:

@@ -2,7 +2,7 @@
 
 The mapping is reserved without committing pages, so a device of 8 GiB costs what is really touched. Only *mapped*
 ranges (segments that the allocator holds) may be read; any other address is CUDA's error 700, never a segfault:
-phantom memory, a segment given back, a host pointer.
+phantom memory, a segment given back, a host pointer. On a coherent machine host memory may be read, too.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import torch
 
+from paramgraph_kit.driver.host_memory import host_memory
 from paramgraph_kit.driver.torch_names import torch_name
 
 from .errors import cuda_error
@@ -54,6 +55,7 @@ class Arena:
         self._starts: list[int] = []  # mapped ranges, sorted
         self._sizes: dict[int, int] = {}
         self.mapped = 0
+        self.coherent = False  # whether kernels read host memory where it is, as on GH200
         self.epoch = 0  # grows when a range is unmapped: cached views are then to be checked again
         self._views: dict[torch.dtype, torch.Tensor] = {}
         construct = torch_name("_construct_storage_from_data_pointer")
@@ -116,7 +118,7 @@ class Arena:
         if elements == 0:
             return torch.empty_strided(tuple(size), tuple(stride), dtype=dtype, device="cpu")
         if not self.is_mapped(address, elements * dtype.itemsize):
-            raise cuda_error(700)
+            return torch.as_strided(self._on_host(address, elements, dtype), size, stride)
         whole = self._views.get(dtype)
         if whole is None:
             with torch.inference_mode(False):  # it is kept, and outlives the mode of whoever needed it first
@@ -125,6 +127,19 @@ class Arena:
         if delta % dtype.itemsize:  # CUDA calls this a misaligned address; only foreign pointers get here
             raise cuda_error(700)
         return torch.as_strided(whole, size, stride, delta // dtype.itemsize)
+
+    def _on_host(self, address: int, elements: int, dtype: torch.dtype) -> torch.Tensor:
+        """A CPU tensor over host memory; raises error 700 where the device cannot read it, or nothing is there."""
+        nbytes = elements * dtype.itemsize
+        held = host_memory() if self.coherent and not self.owns(address) else None
+        if held is None or not all(map(held, (*range(address, address + nbytes, mmap.PAGESIZE), address + nbytes - 1))):
+            raise cuda_error(700)
+        storage = torch_name("_construct_storage_from_data_pointer")(address, torch.device("cpu"), nbytes)
+        return torch.empty(0, dtype=dtype, device="cpu").set_(storage)
+
+    def owns(self, address: int) -> bool:
+        """Whether an address lies in the device's own range, mapped or not."""
+        return self.base <= address < self.base + self.capacity
 
     def read(self, address: int, nbytes: int) -> bytes:
         """The bytes at an address; raises error 700 where nothing is mapped."""

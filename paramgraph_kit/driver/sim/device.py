@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from paramgraph_kit.driver.host_memory import host_memory
 from paramgraph_kit.driver.torch_names import SIMULATOR, torch_name
 from paramgraph_kit.trace.errors import UnsupportedError
 
@@ -74,6 +75,20 @@ def set_memory(capacity: int) -> None:
     from .machine import make
 
     make(capacity)
+
+
+def set_coherent(coherent: bool = True) -> None:
+    """Let kernels read the host's memory where it is, as on GH200, GB200 and MI300A; graphs made before stay.
+
+    Raises:
+        UnsupportedError: this system does not tell which memory a process has: only Linux does.
+    """
+    register()
+    from .machine import machine
+
+    if coherent and not host_memory()(id(machine())):
+        raise UnsupportedError("a coherent machine can be simulated on Linux only: it needs /proc/self/maps")
+    machine().arena.coherent = coherent
 
 
 def refuse_uncapturable(optimizer: Any, args: Any, kwargs: Any) -> None:

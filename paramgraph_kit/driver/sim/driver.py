@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.driver.api import Binding, Phantom, RawNode, Recording
+from paramgraph_kit.driver.host_memory import host_memory
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.errors import RefusedError, UnsupportedError
 from paramgraph_kit.trace.model import NodeKind, Origin, PoolAction, PoolEvent, Reason, Source
@@ -267,10 +268,16 @@ class SimDriver:
         """Whether the simulated device has memory at an address."""
         return self._machine.arena.is_mapped(value)
 
-    @staticmethod
-    def host_addresses() -> Callable[[int], bool]:
-        """Never: parameters packed here hold no leftovers of the host's stack."""
-        return lambda value: False
+    @property
+    def reads_host(self) -> bool:
+        """Whether this is a coherent machine."""
+        return self._machine.arena.coherent
+
+    def host_addresses(self) -> Callable[[int], bool]:
+        """A test for the host's addresses on a coherent machine; on others nothing packed here can be one."""
+        arena = self._machine.arena
+        on_host = host_memory() if arena.coherent else None
+        return lambda value: on_host is not None and on_host(value) and not arena.owns(value)
 
     @staticmethod
     def random_position() -> int:

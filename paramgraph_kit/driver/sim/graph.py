@@ -91,7 +91,8 @@ class SimNode:
         parameters = self.parameters
         n = len(self.layouts)
         pointers = struct.unpack_from(f"<{n}Q", parameters)
-        if pointers != self._pointers or self._epoch != arena.epoch:
+        # The host's memory comes and goes without the arena's knowing.
+        if pointers != self._pointers or self._epoch != arena.epoch or arena.coherent:
             self._views = [
                 lazy(arena.view(address, size, stride, dtype), bits)
                 for address, (size, stride, dtype, bits) in zip(pointers, self.layouts, strict=True)
