@@ -106,7 +106,7 @@ def _diagnose(id: str | None) -> int:  # noqa: A002 - what the catalogue calls i
     if file.endswith(".py"):
         return _diagnose_file(Path(file), function)
     found = failure_class(id)
-    print(f"{found.text()}\n\n{found.programs()}")
+    print("\n\n".join([found.text(), *found.shown_programs()]))
     return 0
 
 

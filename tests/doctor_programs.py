@@ -160,7 +160,7 @@ def f(x):
 c = torch.randn(4, 4).pin_memory()
 def f(x):
     y = x.clone()
-    y.copy_(c)  # problem: copy-to-gpu
+    y.copy_(c)  # problem: blocking-copy
     return y
 """,
     "a list as index": """

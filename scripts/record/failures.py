@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from paramgraph_kit.doctor import explain, failure_class
-from paramgraph_kit.doctor.known.failure_class import PRELUDE
+from paramgraph_kit.doctor.known.program import Program
 from paramgraph_kit.driver.select import device, driver, twin
 from paramgraph_kit.trace.model import Failure, Frame, Proof, Trace
 
 CLASSES = (
     "sync-item",
-    "branch",
+    "data-dependent-branch",
     "copy-to-gpu",
-    "mask-select",
+    "dynamic-shape",
     "synchronize",
     "default-stream",
     "unjoined-work",
@@ -36,7 +36,7 @@ MODULE = "scripts.record.failures"
 
 def gallery() -> Trace:
     """The failure of each class, and of each fix the numbers of a replay against eager's."""
-    names = [name for name in CLASSES if device().type == "cuda" or not failure_class(name).simulator_cannot]
+    names = [name for name in CLASSES if device().type == "cuda" or not _program(name).simulator_cannot]
     trace = Trace(driver().source(), f"{len(names)} captures that fail, from the doctor's catalogue")
     with ThreadPoolExecutor(len(names) if (os.cpu_count() or 1) > 4 else 2) as pool:
         for failure, proof in pool.map(_in_child, names):
@@ -60,13 +60,16 @@ def _in_child(name: str) -> tuple[Failure, Proof]:
 
 def _fail(name: str, folder: Path) -> dict[str, Any]:
     """Run both programs of a class, the one that works first: after the other this process may be of no use."""
-    each = failure_class(name)
+    program = _program(name)
     trace = Trace(driver().source())
-    names = _run(PRELUDE + each.after, folder / f"{name} fixed.py")
-    proof = trace.compare(f"{name}, fixed: replay against eager", names["got"], names["expected"])
     file = folder / f"{name}.py"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        got, expected = (program.run(which, folder / f"{name} {which}.py") for which in ("after", "eager"))
+    proof = trace.compare(f"{name}, fixed: ten replays against eager", got, expected)
     try:
-        _run(PRELUDE + each.before, file)
+        program.run("before", file)
+        twin().synchronize()
     except Exception as error:
         failure = explain(error)
     else:
@@ -78,14 +81,9 @@ def _fail(name: str, folder: Path) -> dict[str, Any]:
     return {"failure": asdict(replace(failure, frame=frame, message=message)), "proof": asdict(proof)}
 
 
-def _run(text: str, file: Path) -> dict[str, Any]:
-    file.write_text(text)
-    names: dict[str, Any] = {"__name__": "snippet"}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        exec(compile(text, str(file), "exec"), names)
-        twin().synchronize()
-    return names
+def _program(name: str) -> Program:
+    """The first program of a class."""
+    return failure_class(name).programs[0]
 
 
 if __name__ == "__main__":

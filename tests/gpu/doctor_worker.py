@@ -20,7 +20,8 @@ import torch
 
 import paramgraph_kit as pgk
 from paramgraph_kit.doctor import explain, failure_class
-from paramgraph_kit.doctor.known.failure_class import PRELUDE
+from paramgraph_kit.doctor.known.failure_class import FailureClass
+from paramgraph_kit.doctor.known.program import Program
 from paramgraph_kit.trace.model import Failure
 from paramgraph_kit.trace.wording import failure_text
 from tests import doctor_programs
@@ -54,33 +55,41 @@ def told(failure: Failure, code: str, begins: str, file: Path) -> Answer:
     return len(failure_text(failure).splitlines()) <= 12, failure.message
 
 
+def program_of(name: str) -> tuple[FailureClass, Program]:
+    """A program by the class and the name that it has there."""
+    id_, _, own = name.partition(" ")
+    each = failure_class(id_)
+    return each, next(program for program in each.programs if program.name == own)
+
+
 def before(name: str, file: Path) -> tuple[Answer, BaseException | None]:
-    """The failing program of a class."""
-    each = failure_class(name)
-    names: dict[str, Any] = {"__name__": "snippet"}
-    error = execute(PRELUDE + each.before, file, names)
-    if each.silent:
-        if error is not None:
-            return (False, f"raised {error!r}"), error
-        got, expected = host(names["got"]), host(names["expected"])
-        return (not same(got, expected), f"{got}, as on the simulator: {str(got) == each.wrong}"), None
-    if error is None:
-        return (False, "it did not fail"), None
-    return told(explain(error), each.recognised, "", file), error
+    """A failing program of a class."""
+    each, program = program_of(name)
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        try:
+            got = program.run("before", file)
+            torch.cuda.synchronize()
+        except Exception as error:
+            if each.silent:
+                return (False, f"raised {error!r}"), error
+            return told(explain(error), program.recognised or each.id, "", file), error
+        if not each.silent:
+            return (False, "it did not fail"), None
+        expected = program.run("eager", file)
+    return (not all(map(same, got, expected)), f"{got[-1]} where eager gives {expected[-1]}"), None
 
 
 def after(name: str, file: Path) -> tuple[Answer, BaseException | None]:
-    """The working program of a class."""
-    names: dict[str, Any] = {"__name__": "snippet"}
-    error = execute(PRELUDE + failure_class(name).after, file, names)
-    if error is not None:
-        return (False, f"raised {error!r}"), error
-    got, expected = host(names["got"]), host(names["expected"])
-    return (same(got, expected), f"{got} and {expected}"), None
-
-
-def host(value: Any) -> Any:
-    return value.detach().cpu() if isinstance(value, torch.Tensor) else value
+    """A program with the fix of its class applied, ten steps beside eager."""
+    _, program = program_of(name)
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        try:
+            got, expected = program.run("after", file), program.run("eager", file)
+        except Exception as error:
+            return (False, f"raised {error!r}"), error
+    return (all(map(same, got, expected)), f"{got[-1]} and {expected[-1]}"), None
 
 
 def same(got: Any, expected: Any) -> bool:

@@ -32,10 +32,12 @@ WORKERS = 4
 AT_ONCE = 14  # processes
 SILENCE_S = 60  # of a worker, after which its job counts as hanging
 MOST_OVERHEAD = 20
+PROGRAMS = {f"{each.id} {p.name}".rstrip(): each.category for each in catalogue() for p in each.programs}
 
 # These need a process in which nothing has run before them, or much memory, or long.
 ALONE: list[list[Job]] = [
     [("before", "cold-library")],
+    [("before", "cold-compile")],
     [("case", "cold.mm")],
     [("case", "cold.conv")],
     [("before", "out-of-memory"), ("after", "out-of-memory")],
@@ -45,14 +47,14 @@ ALONE: list[list[Job]] = [
     [("own", "strm.aside.with_stream")],
     *([("planted", name)] for name in doctor_programs.COMPILED),
     # CUDAGraph Trees remember what ran in a process before.
-    *([(kind, each.id)] for each in catalogue() if each.category == "compile" for kind in ("before", "after")),
+    *([(kind, name)] for name, category in PROGRAMS.items() if category == "compile" for kind in ("before", "after")),
 ]
 FILES = tuple(f"test_diagnose_{part}.py" for part in ("function", "hostile", "aftermath", "confirm"))
 
 
 def all_jobs() -> list[Job]:
     alone = {job for group in ALONE for job in group}
-    jobs: list[Job] = [(kind, each.id) for each in catalogue() for kind in ("before", "after")]
+    jobs: list[Job] = [(kind, name) for name in PROGRAMS for kind in ("before", "after")]
     jobs += [("case", name) for name in CASES] + [("own", name) for name in OWN]
     jobs += [("planted", name) for name in ("seven", *doctor_programs.PLANTED, *doctor_programs.SOUND)]
     return [job for job in jobs if job not in alone]

@@ -102,7 +102,7 @@ OWN: dict[str, tuple[str, tuple[str, str] | None]] = {
         "with C.graph(g): step()\ng.replay();C.synchronize();print(p.grad)\n",
         None,
     ),
-    "thr.global.memory": (_X + _THREAD.format(mode=""), ("invalidated", "z=x+2")),
+    "thr.global.memory": (_X + _THREAD.format(mode=""), ("background-memory", "z=x+2")),
     "thr.thread_local.memory": (_X + _THREAD.format(mode=",capture_error_mode='thread_local'"), None),
     # captures ended that never began
     "api.end.other_stream": (
@@ -169,9 +169,9 @@ OWN: dict[str, tuple[str, tuple[str, str] | None]] = {
     **_warm("wait.where", "", "torch.where(x>0)", "dynamic-shape"),
     **_warm("wait.assert_close", "", "torch.testing.assert_close(x,x.clone())", "compare-on-cpu"),
     # kernels that wait inside
-    **_warm("wait.svd", "", "torch.linalg.svd(x)", "linalg-check"),
-    **_warm("wait.eigh", "", "torch.linalg.eigh(x@x.t())", "linalg-check"),
-    **_warm("wait.eig", "", "torch.linalg.eig(x)", "linalg-check"),
+    **_warm("wait.svd", "", "torch.linalg.svd(x)", "linalg-host"),
+    **_warm("wait.eigh", "", "torch.linalg.eigh(x@x.t())", "linalg-host"),
+    **_warm("wait.eig", "", "torch.linalg.eig(x)", "linalg-host"),
     **_warm("wait.cholesky", "", "torch.linalg.cholesky(torch.eye(4,device='cuda'))", "linalg-check"),
     **_warm("wait.solve", "", "torch.linalg.solve(x,x)", "linalg-check"),
     **_warm("wait.det", "", "torch.linalg.det(x)", None),

@@ -19,8 +19,6 @@ import paramgraph_kit as pgk
 from paramgraph_kit.__main__ import main
 from paramgraph_kit.doctor import catalogue
 from paramgraph_kit.doctor.explain.reasons import failures_of
-from paramgraph_kit.doctor.known.rules import SPECIFIC
-from paramgraph_kit.doctor.known.silent_rules import SILENT
 from paramgraph_kit.trace import Failure
 from paramgraph_kit.trace.model import Frame, Reason
 from paramgraph_kit.trace.wording import failure_text
@@ -152,7 +150,7 @@ SAID = "_local_scalar_dense of float32[4, 4]: in a capture " + "words " * 60
 
 @pytest.mark.parametrize(
     "failure",
-    [Failure(r.code, r.title, SAID, LONG, r.cause, r.fix) for r in (*SPECIFIC, *SILENT.values())]
+    [Failure(r.id, r.title, SAID, LONG, r.cause, r.fix) for r in catalogue()]
     + [
         failures_of([Reason(code, f"Inductor says {SAID}", LONG, "aten.add")])[0]
         for code in ("cpu-op", "graph-break", "inductor-skip", "other")
@@ -169,13 +167,6 @@ def test_every_message_has_all_four_parts_in_twelve_lines(failure: Failure) -> N
     assert failure.title[0].isupper() or failure.title.startswith("make_graphed_callables")
     assert not failure.title.endswith(".")
     assert failure.cause.endswith(".")
-
-
-def test_what_diagnose_finds_is_in_the_catalogue_or_explains_itself() -> None:
-    # GIVEN the codes that only a look at a function gives THEN each silent one is a class of the catalogue,
-    # but those that are about the function and not about a capture
-    known = {each.id for each in catalogue()}
-    assert set(SILENT) - known == {"reseeded", "empty-graph", "time-limit", "exits", "raises"}
 
 
 def test_the_catalogue_can_be_browsed_from_the_verb() -> None:

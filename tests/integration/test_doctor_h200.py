@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
-from paramgraph_kit.doctor.known.silent_rules import SILENT
+from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.driver.select import device, twin
 from paramgraph_kit.trace.wording import failure_text
 from tests.integration.h200_cases import CASES, LEFT_OUT, on_simulator, seen_and_recorded
@@ -65,7 +65,7 @@ def test_the_function_alone_tells_the_same(name: str, tmp_path: Path) -> None:
     names = function_of(name, twin(), file)
     # WHEN it is diagnosed, without any capture
     try:
-        loud = [f for f in pgk.diagnose(names["f"]) if f.code not in SILENT]
+        loud = [f for f in pgk.diagnose(names["f"]) if not BY_ID[f.code].silent]
     finally:
         twin().recover()
     # THEN what an H200 refused is found, with class and line, and what it captured is not accused

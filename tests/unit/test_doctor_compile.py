@@ -37,7 +37,7 @@ SAID = {
     "cpu-op": f"skipping cudagraphs due to skipping cudagraphs due to cpu device (arg1_1). Found from : \n{STACK}",
     "multiple-devices": "skipping cudagraphs due to multiple devices: cuda:0, cuda:1",
     "unsafe-op": f"skipping cudagraphs due to incompatible op (index_put). Found from : \n {STACK}",
-    "dynamic-shape": "skipping cudagraphs due to graph with symbolic shapes inputs and "
+    "dynamic-graphs": "skipping cudagraphs due to graph with symbolic shapes inputs and "
     f"config.triton.cudagraph_skip_dynamic_graphs=True. Found from : \n {STACK}",
     "too-many-variants": "skipping cudagraph due to function 0 exceeding max re-recording limit (=128) on cudagraph "
     "node None due to static input data pointer changed.",
@@ -216,7 +216,7 @@ def test_every_reason_of_the_report_has_a_cause_and_a_fix() -> None:
     # WHEN each becomes a failure THEN it is one that the doctor knows, in two lines of fix, or no problem
     for code in codes:
         found = failures_of([Reason(code, "what happened", LINE, "aten.mul")])
-        assert code in NO_PROBLEM or found[0].cause != ANY[0], code
+        assert code in NO_PROBLEM or found[0].cause != ANY.cause, code
         for failure in found:
             assert [line.split()[0] for line in failure.fix.splitlines()] == ["before", "after"], code
             assert len(failure_text(failure).splitlines()) <= 12, code

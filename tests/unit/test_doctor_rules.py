@@ -95,7 +95,7 @@ PROGRAMS = {
     ),
     "an event from before": ("isolation", "e = cuda.Event()\ne.record()", "e.wait()  # here"),
     "the default stream waits": (
-        "legacy-stream",
+        "legacy-launch",
         "",
         "y = x * 2\ncuda.default_stream().wait_stream(cuda.current_stream())  # here",
     ),

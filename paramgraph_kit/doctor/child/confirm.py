@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from paramgraph_kit.doctor.child.carry import pack
-from paramgraph_kit.doctor.known.silent_rules import SILENT
+from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.trace.model import Failure, Frame
 
 
@@ -35,7 +35,7 @@ def confirm(
     if found["outcome"] == "cannot":
         return list(problems), f"not confirmed by a capture: {found['why']}"
     where = found["where"]
-    loud = [failure for failure in problems if failure.code not in SILENT]
+    loud = [failure for failure in problems if not BY_ID[failure.code].silent]
     if found["outcome"] == "captured":
         if not loud:
             return list(problems), f"a child process captured and replayed it ({where})"

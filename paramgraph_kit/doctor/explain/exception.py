@@ -7,8 +7,8 @@ from dataclasses import replace
 from paramgraph_kit.doctor.explain.gather import gather
 from paramgraph_kit.doctor.explain.reasons import failures_of
 from paramgraph_kit.doctor.known.evidence import Evidence, first_line
-from paramgraph_kit.doctor.known.rule import Rule
-from paramgraph_kit.doctor.known.rules import diagnose
+from paramgraph_kit.doctor.known.failure_class import FailureClass
+from paramgraph_kit.doctor.known.match import recognise
 from paramgraph_kit.trace.errors import RefusedError, cause_chain
 from paramgraph_kit.trace.model import Failure
 
@@ -42,13 +42,13 @@ def explain(exception: BaseException) -> Failure:
         # It did so inside its ``with``: where only the end of the capture fails, that line is known only out here.
         return replace(known, frame=known.frame or next((item.frame for item in evidence if item.frame), None))
     for item in evidence:
-        if rule := diagnose(item):
-            return _failure(item, rule, evidence)
+        if each := recognise(item):
+            return _failure(item, each, evidence)
     # Nothing precise: prefer any other code to 901, which is only ever an echo, and the first echo to later ones.
     innermost_first = evidence[::-1]
     for item in sorted(innermost_first, key=lambda e: e.code == 901):
-        if rule := diagnose(item, vague=True):
-            return _failure(item, rule, evidence)
+        if each := recognise(item, vague=True):
+            return _failure(item, each, evidence)
     return _unknown(evidence)
 
 
@@ -76,12 +76,12 @@ def _with_lines(evidence: list[Evidence]) -> list[Evidence]:
     return found
 
 
-def _failure(found: Evidence, rule: Rule, evidence: list[Evidence]) -> Failure:
+def _failure(found: Evidence, each: FailureClass, evidence: list[Evidence]) -> Failure:
     message = first_line(found.message)
     if found is not evidence[0]:
         message += f" (hidden behind: {first_line(evidence[0].message)})"
-    frame = (found.told if rule.told else None) or found.frame
-    return rule.failure(message, frame)
+    frame = (found.told if each.told else None) or found.frame
+    return each.failure(message, frame, (*found.operations, *found.inner))
 
 
 def _unknown(evidence: list[Evidence]) -> Failure:

@@ -67,6 +67,8 @@ def _hints(message: str, number: int | None, entries: list[TracebackType]) -> fr
     found = set()
     if number == 900 and hints.is_aside(entries):
         found.add(ASIDE)
+    if number == 901:
+        found |= hints.spoiled_by(entries)
     if "Capture must end" in message:
         cells = [file for file in list(linecache.cache) if is_cell(file)]
         if hints.never_begins([*(entry.tb_frame.f_code.co_filename for entry in entries), *cells]):

@@ -6,13 +6,18 @@ import ast
 import linecache
 import re
 from collections.abc import Iterable, Sequence
-from types import TracebackType
+from types import FunctionType, ModuleType, TracebackType
 from typing import Any
 
 from paramgraph_kit.doctor.explain.syntax import nodes_of, tree_of
+from paramgraph_kit.doctor.known.evidence import OTHERS_MEMORY, OTHERS_QUERY, OTHERS_WAIT, RAW_CALL
 
 _CAPTURES = ("graph", "capture")
 _STREAMS = ("stream", "StreamContext")
+_RAW = re.compile(r"cu(da)?(Mem|Malloc|Free|Host|DeviceSynchronize|StreamSynchronize|StreamQuery|EventQuery)")
+_THREADS = {"Thread", "Timer", "ThreadPoolExecutor", "submit", "run_in_executor", "to_thread"}
+_ASKS = {"query", "elapsed_time"}
+_MAKES = {"empty", "zeros", "ones", "full", "rand", "randn", "tensor", "arange", "to", "cuda", "clone", "pin_memory"}
 _FORKS = ("wait_stream", "wait_event")
 _TOLD = re.compile(r'File "([^"]+)", line (\d+), in ([^\n]+)(?:\n[ \t]+([^\n]+))?')
 
@@ -37,6 +42,36 @@ def is_aside(entries: Sequence[TracebackType]) -> bool:
                 if not called and _is_stream(_value_of(value, {**frame.f_globals, **frame.f_locals})):
                     return not _is_forked(ast.unparse(value), nodes, statement.lineno)
     return False
+
+
+def spoiled_by(entries: Sequence[TracebackType]) -> set[str]:
+    """What in the body of a capture, or in functions that it names, may have spoiled it without raising there."""
+    found: list[ast.AST] = []
+    names: dict[str, Any] = {}
+    for entry in entries:
+        frame, line = entry.tb_frame, entry.tb_lineno
+        nodes = list(nodes_of(frame.f_code))
+        names |= {**frame.f_globals, **frame.f_locals}
+        captures = [n for n in nodes if isinstance(n, ast.With) and n.lineno <= line <= (n.end_lineno or 0)]
+        for statement in captures:
+            if any(
+                isinstance(i.context_expr, ast.Call) and _name(i.context_expr.func) in _CAPTURES
+                for i in statement.items
+            ):
+                found += [inner for part in statement.body for inner in ast.walk(part)]
+    for node in list(found):  # and the functions that are named there, one step far
+        value = names.get(node.id) if isinstance(node, ast.Name) else None
+        found += nodes_of(value.__code__) if isinstance(value, FunctionType) else ()
+    used = {_name(node) for node in found if isinstance(node, (ast.Name, ast.Attribute))}
+    hints = {RAW_CALL} if any(map(_RAW.match, used)) else set()
+    if not used & _THREADS:
+        return hints
+    waits = [n for n in found if isinstance(n, ast.Attribute) and n.attr == "synchronize"]
+    if any(isinstance(_value_of(node.value, names), ModuleType) for node in waits):
+        return hints | {OTHERS_WAIT}
+    if waits or used & _ASKS:
+        return hints | {OTHERS_QUERY}
+    return hints | {OTHERS_MEMORY} if used & _MAKES else hints
 
 
 def never_begins(files: Iterable[str]) -> bool:
@@ -70,7 +105,7 @@ def _is_forked(stream: str, nodes: Sequence[ast.AST], before: int) -> bool:
     return False
 
 
-def _name(node: ast.expr) -> str:
+def _name(node: ast.AST) -> str:
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 

@@ -74,7 +74,12 @@ def operation_of(expression: str, after: str = "", names: Names = NO_NAMES) -> s
     if isinstance(tree, ast.Call):
         return _called(tree, names)
     if isinstance(tree, ast.Subscript):
-        return _indexed(tree, names) + ("=" if re.match(_ASSIGNS, after) else "")
+        kind = _indexed(tree, names)
+        if not re.match(_ASSIGNS, after):
+            return kind
+        return (
+            "x[i]=number" if kind == "x[mask]" and _is_number(after, names) and _is_index(tree, names) else f"{kind}="
+        )
     if isinstance(tree, ast.JoinedStr):
         return "format"
     if isinstance(tree, ast.BinOp):
@@ -141,6 +146,24 @@ def _indexed(tree: ast.Subscript, names: Names) -> str:
         if kind in kinds:
             return kind
     return "x[mask]"
+
+
+def _is_number(assigned: str, names: Names) -> bool:
+    """Whether ``= 5.0`` assigns a number of Python's."""
+    try:
+        node = ast.parse(assigned.strip().lstrip("= "), mode="eval").body
+    except (SyntaxError, ValueError):
+        return False
+    if isinstance(node, ast.UnaryOp):
+        node = node.operand
+    return isinstance(_value(node, names), (int, float, complex))
+
+
+def _is_index(tree: ast.Subscript, names: Names) -> bool:
+    """Whether some part of an index is a tensor of numbers, and no mask."""
+    parts = tree.slice.elts if isinstance(tree.slice, ast.Tuple) else [tree.slice]
+    values = [_value(part, names) for part in parts]
+    return any(_is_tensor(v) and v.ndim and not str(v.dtype).endswith(("bool", "uint8")) for v in values)
 
 
 def _kind(part: ast.expr, names: Names) -> str:

@@ -8,8 +8,12 @@ from paramgraph_kit.trace.model import Frame
 
 PAGEABLE = "Cannot copy between CPU and CUDA tensors during CUDA graph capture"
 # Hints that the source around a failure gives.
-ASIDE = "on a stream that nothing forked from the capturing one"
-NEVER_BEGUN = "no capture is begun by hand in this code"
+ASIDE = "aside"  # on a stream that nothing forked from the capturing one
+NEVER_BEGUN = "never begun"  # no capture is begun by hand in this code
+RAW_CALL = "raw call"  # a function of CUDA's own is called in the capture
+OTHERS_WAIT = "others wait"  # another thread waits for the whole device
+OTHERS_QUERY = "others query"  # another thread asks for the state of work
+OTHERS_MEMORY = "others memory"  # another thread makes tensors
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from difflib import SequenceMatcher
 
-from paramgraph_kit.doctor.known.silent_rules import SILENT
+from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.observer import Step
 from paramgraph_kit.doctor.observe.places import Place, frame_of, line_of
 from paramgraph_kit.doctor.observe.refusals import FACTORIES_AND_VIEWS
@@ -112,7 +112,7 @@ def _short(value: object) -> object:
 
 
 def _failure(code: str, said: str, place: Place) -> Failure:
-    return SILENT[code].failure(said, place.frame())
+    return BY_ID[code].failure(said, place.frame())
 
 
 def _branches(first: list[Step], second: list[Step]) -> Iterator[Failure]:
@@ -133,7 +133,7 @@ def _branches(first: list[Step], second: list[Step]) -> Iterator[Failure]:
         elif more > 3:
             said = f"one call ran {more} operations more than the next: {', '.join(names)} ..."
         frame = _deciding([p for p in (one, other) if p], [p for p in (one, other, after, before) if p])
-        yield SILENT["branch-frozen"].failure(said, frame)
+        yield BY_ID["branch-frozen"].failure(said, frame)
 
 
 def _deciding(ran: list[Place], near: list[Place]) -> Frame | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.known.silent_rules import SILENT
+from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.restore.host_state import Change
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace.model import Failure, Frame
@@ -20,11 +20,11 @@ def effect(change: Change, frame: Frame | None) -> Failure | None:
     if change.kind == "container" and _replaces_tensors(change):
         return None  # only the latest is kept; where it is read again, it shows as a stale input
     if change.kind == "container" and _keeps_tensor(change):
-        rule, text = SILENT["output-alias"], f"{what} keeps a new tensor at each call"
+        rule, text = BY_ID["output-alias"], f"{what} keeps a new tensor at each call"
     elif isinstance(change.after, torch.Tensor):
         return None  # a tensor that is read again shows as a stale input
     else:
-        rule = SILENT["host-counter"]
+        rule = BY_ID["host-counter"]
         text = f"{what} went from {_brief(change.before)} to {_brief(change.after)} in one call"
     return rule.failure(text, frame)
 

@@ -17,8 +17,8 @@ import torch
 
 from paramgraph_kit.doctor.explain.exception import explain
 from paramgraph_kit.doctor.explain.gather import text_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.known.evidence import first_line
-from paramgraph_kit.doctor.known.silent_rules import SILENT
 from paramgraph_kit.doctor.observe.calls import WantsToExit, watched
 from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.effects import effect
@@ -171,7 +171,7 @@ class _Watch:
         found.problems = _without_echoes(list(problems.values()))
         if not found.operations and not found.problems:
             text = "no operation ran on the device in this thread"
-            found.problems.append(SILENT["empty-graph"].failure(text, None))
+            found.problems.append(BY_ID["empty-graph"].failure(text, None))
         found.problems.sort(key=lambda f: (f.code in ("raises", "exits", "time-limit"), *_position(f.frame)))
         if any(call.threads for call in calls):
             found.notes.append("it starts threads, and what they do was not looked at")
@@ -249,9 +249,9 @@ class _Watch:
                         result.close()  # nobody will wait for it
         except TimeUp:
             text = f"interrupted after {self.limit_s:g} s in all, in call {self.number}"
-            ended = SILENT["time-limit"].failure(text, at[0] if at else None)
+            ended = BY_ID["time-limit"].failure(text, at[0] if at else None)
         except (SystemExit, WantsToExit) as error:
-            ended = SILENT["exits"].failure(f"{type(error).__name__}({error})", explain(error).frame)
+            ended = BY_ID["exits"].failure(f"{type(error).__name__}({error})", explain(error).frame)
         except KeyboardInterrupt:
             raise  # it is the user's
         except BaseException as error:
@@ -357,7 +357,7 @@ def _other(value: Any) -> Any:
 
 def _without_echoes(problems: list[Failure]) -> list[Failure]:
     """One line need not be told twice: what waits there, and what it freezes because of that."""
-    waits = {f.frame for f in problems if f.code not in SILENT}
+    waits = {f.frame for f in problems if f.code not in BY_ID or not BY_ID[f.code].silent}
     echoes = ("scalar-frozen", "cpu-scalar-frozen", "host-random")
     rng = {f.frame for f in problems if f.code == "host-random"}
     return [
@@ -396,7 +396,7 @@ def _raised(error: BaseException, number: int) -> Failure:
     if found.code == "unknown":
         again = f", in call {number}: it cannot be called twice from the same state" if number > 1 else ""
         text = f"{type(error).__name__}: {first_line(text_of(error))}{again}"
-        return SILENT["raises"].failure(text, found.frame)
+        return BY_ID["raises"].failure(text, found.frame)
     return found
 
 

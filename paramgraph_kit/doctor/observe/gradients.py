@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_line, tree_of
-from paramgraph_kit.doctor.known.silent_rules import SILENT
+from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.driver.files import display_name, is_cell, is_library
 from paramgraph_kit.trace.model import Failure, Frame
 
@@ -82,7 +82,7 @@ def problems(left: Left, scopes: Iterable[Scope], function: Any, own: Iterable[C
     if not meant or left.zeroed:
         return []
     mine = [(code.co_filename, code.co_firstlineno, last_line(code)) for code in own]
-    rule, found = SILENT[CODE], {}
+    rule, found = BY_ID[CODE], {}
     for scope in scopes:
         search = Search(scope.names, function, {id(p) for p in meant})
         for line in search.lines(scope.body):

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from paramgraph_kit.doctor.known.rules import diagnose
-from paramgraph_kit.doctor.known.silent_rules import SILENT
+from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.known.match import recognise
 from paramgraph_kit.doctor.observe.forks import Forks
 from paramgraph_kit.doctor.observe.limit import TimeUp
 from paramgraph_kit.doctor.observe.places import Place, Places
@@ -213,15 +213,15 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         place = place or self.places.here(3)
         kind = "AcceleratorError" if code is not None else "RuntimeError"
         evidence = place.evidence(kind, message, code, operation, self.places.names(place))
-        rule = diagnose(evidence) or diagnose(evidence, vague=True)
-        if rule is None:
+        each = recognise(evidence) or recognise(evidence, vague=True)
+        if each is None:
             return
         said = f'{what or operation + "()"}: in a capture "{message.split(". ")[0].removeprefix("CUDA error: ")}"'
-        self._add(rule.failure(said + _inside(place), evidence.frame))
+        self._add(each.failure(said + _inside(place), evidence.frame, (*evidence.operations, operation)))
 
     def silent(self, code: str, said: str, place: Place) -> None:
         """A replay would go wrong here and nobody would tell."""
-        self._add(SILENT[code].failure(said + _inside(place), place.frame()))
+        self._add(BY_ID[code].failure(said + _inside(place), place.frame()))
 
     def silent_if_own(self, code: str, said: str) -> None:
         """The same, unless a library does it."""
