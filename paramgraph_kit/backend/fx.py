@@ -92,11 +92,21 @@ def _wrapped(region: Region, wrap: Wrap, graph: str, cut: Split, names: Mapping[
         region.run,
         layouts=True,  # a region takes no sizes along: where shapes are dynamic, only the tensors tell
         host_seeds=tuple(k for k, name in enumerate(region.inputs) if name in seeds),
+        unguarded=tangents_of(region.inputs),
         together=saved_only(cut.outputs, returned_to_the_caller(), region.outputs) if saves else frozenset(),
         names=tuple(names.get(name, "") for name in region.inputs),
         results=tuple(names.get(name, "") for name in region.outputs),
     )
     return wrap(graph, region, code)
+
+
+def tangents_of(names: Sequence[str]) -> tuple[int, ...]:
+    """Positions of a backward's tangents among its inputs: what the user passed to ``backward``, unguarded.
+
+    >>> tangents_of(["primals_1", "tangents_1"])
+    (1,)
+    """
+    return tuple(k for k, name in enumerate(names) if name.startswith("tangents_"))
 
 
 def saved_only(results: Sequence[Any], returned: int, outputs: Sequence[Any]) -> frozenset[int]:

@@ -18,7 +18,7 @@ import torch.fx
 from paramgraph_kit.backend.attention import host_seeds, shares_storage
 from paramgraph_kit.backend.direct.calls import Codes, DirectCall
 from paramgraph_kit.backend.direct.recipe import GraphCode
-from paramgraph_kit.backend.fx import returned_to_the_caller
+from paramgraph_kit.backend.fx import returned_to_the_caller, tangents_of
 from paramgraph_kit.backend.generated_code import GeneratedCode, frames_by_name
 from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.driver.api import Driver
@@ -159,6 +159,7 @@ def compile_with_inductor(
                 partition.aligned,
                 partition.constants,
                 host_seeds=tuple(k for k, name in enumerate(partition.placeholders) if name in seeds),
+                unguarded=tangents_of(partition.placeholders),
                 together=saved.get(number, frozenset()),
                 aligned=partition.aligned.checks,
                 lines=lines.get(number, {}),

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from paramgraph_kit.backend.registry import compiled_graphs
-from paramgraph_kit.bench.measure import MODES, Run, same_bits
+from paramgraph_kit.bench.measure import MODES, Run
 from paramgraph_kit.bench.workloads import Workload, llama
 from paramgraph_kit.driver.select import twin
+from paramgraph_kit.driver.tensors import same_bits
 from paramgraph_kit.launch.launcher import Launcher
 
 Row = dict[str, Any]

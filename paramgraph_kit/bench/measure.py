@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from paramgraph_kit.backend import paramgraph
 from paramgraph_kit.backend.registry import compiled_graphs
 from paramgraph_kit.bench.workloads import Workload, compile_workload
+from paramgraph_kit.driver.tensors import same_bits
 from paramgraph_kit.driver.torch_names import torch_name
 
 AGAIN = 12  # more runs of the baseline where a result differs from it
@@ -191,17 +192,6 @@ def graph_facts() -> list[dict[str, Any]]:
                 }
             )
     return rows
-
-
-def same_bits(a: Tensor, b: Tensor) -> bool:
-    """Bitwise equality, NaN included.
-
-    >>> same_bits(torch.tensor([float("nan")]), torch.tensor([float("nan")]))
-    True
-    """
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    return torch.equal(*(t.detach().contiguous().reshape(-1).view(torch.uint8) for t in (a, b)))
 
 
 def compare_bits(

@@ -14,6 +14,7 @@ import torch
 
 from paramgraph_kit.capture.words import Host, Side, classify, merge_ambiguous
 from paramgraph_kit.driver.api import Driver, RawAllocation, Recording
+from paramgraph_kit.driver.tensors import PLAIN, Bits, bits_of, lazily, not_carried
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason, Word
 
@@ -40,6 +41,7 @@ class Output:
     stride: tuple[int, ...] = ()
     dtype: torch.dtype | None = None
     value: Any = None  # FIXED
+    bits: Bits = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class InputSpec:
     dtype: torch.dtype
     alignment: int  # largest power of two up to ALIGNMENT that divides the address
     nbytes: int  # from its first to its last element
+    bits: Bits = PLAIN
 
 
 @dataclass(slots=True)
@@ -87,11 +90,12 @@ def describe(driver: Driver, inputs: Sequence[Any]) -> list[InputSpec | None]:
                     f"input {position} is on {x.device}, the graph on {driver.device}: its value would be baked",
                 )
             )
-        if x.layout != torch.strided:
-            raise RefusedError(Reason("sparse-input", f"input {position} has layout {x.layout}"))
+        if (kind := not_carried(x)) is not None:
+            raise RefusedError(Reason("unknown-input", f"input {position} is {kind}: an address says too little of it"))
         size, stride = tuple(x.shape), tuple(x.stride())
         span = 0 if x.numel() == 0 else 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
-        specs.append(InputSpec(size, stride, x.dtype, alignment_of(driver.address_of(x)), span * x.element_size()))
+        nbytes = span * x.element_size()
+        specs.append(InputSpec(size, stride, x.dtype, alignment_of(driver.address_of(x)), nbytes, bits_of(x)))
     return specs
 
 
@@ -164,6 +168,21 @@ def capture_pair(
     )
 
 
+def check_alike(captured: Captured, results: Sequence[Any], device: torch.device) -> None:
+    """Refuse a capture whose outputs would look unlike the results of an ungraphed call.
+
+    Sizes, strides, types and lazy bits are written into what launches it; where code does otherwise under capture than
+    outside, they are not the caller's. (Attention's random numbers are on the host, but on the device in a capture.)
+    """
+    for index, (output, value) in enumerate(zip(captured.outputs, results, strict=True)):
+        if output.kind not in (Kind.FRESH, Kind.INPUT) or (isinstance(value, torch.Tensor) and value.device != device):
+            continue
+        mine = output.size, output.stride, output.dtype, output.bits
+        if not isinstance(value, torch.Tensor) or mine != (value.shape, value.stride(), value.dtype, bits_of(value)):
+            text = f"output {index} is of another shape, layout or type in a capture than in an ordinary call"
+            raise RefusedError(Reason("unstable-capture", text))
+
+
 def _call(run: Callable[[list[Any]], Any], inputs: list[Any]) -> Any:
     return run(list(inputs))  # which it empties
 
@@ -185,7 +204,8 @@ def _mirror(
             continue
         address = phantom.reserve(spec.nbytes, spec.alignment % ALIGNMENT)
         mirrors.append(RawAllocation(address, spec.nbytes, 0))
-        inputs.append(driver.tensor_at(address, spec.nbytes, spec.size, spec.stride, 0, spec.dtype))
+        twin = driver.tensor_at(address, spec.nbytes, spec.size, spec.stride, 0, spec.dtype)
+        inputs.append(lazily(twin, spec.bits))
     return mirrors, inputs
 
 
@@ -206,6 +226,11 @@ def _outputs(
             outputs.append(Output(Kind.FIXED, value=value))
         elif id(value) in by_identity:
             outputs.append(Output(Kind.ARGUMENT, by_identity[id(value)]))
+        elif (kind := not_carried(value)) is not None:
+            raise RefusedError(Reason("unknown-output", f"output {index} is {kind}, which a launch cannot make"))
+        elif value.device == driver.device and value.numel() == 0:  # wherever it points, there is nothing
+            layout = tuple(value.shape), tuple(value.stride()), value.dtype
+            outputs.append(Output(Kind.FRESH, -1, 0, *layout, bits=bits_of(value)))
         elif value.device != driver.device or not contains(driver.address_of(value)):
             outputs.append(_outside(driver, value, index))
         else:
@@ -214,9 +239,6 @@ def _outputs(
 
 
 def _outside(driver: Driver, value: torch.Tensor, index: int) -> Output:
-    layout = tuple(value.shape), tuple(value.stride()), value.dtype
-    if value.device == driver.device and value.numel() == 0:
-        return Output(Kind.FRESH, -1, 0, *layout)
     if value.device != driver.device:
         raise RefusedError(Reason("host-output", f"output {index} is on {value.device}: its value would be frozen"))
     return Output(Kind.FIXED, value=_Identity(value))
@@ -248,10 +270,10 @@ def _inside(
         if a.died is None and a.address <= address < a.address + max(a.size, 1):
             layout = tuple(value.shape), tuple(value.stride()), value.dtype
             if i >= len(positions):
-                return Output(Kind.FRESH, i, address - a.address, *layout)
+                return Output(Kind.FRESH, i, address - a.address, *layout, bits=bits_of(value))
             if inputs[positions[i]].dtype != value.dtype:
                 raise RefusedError(Reason("retyped-output", f"output {index} views an input as {value.dtype}"))
-            return Output(Kind.INPUT, positions[i], address - a.address, *layout)
+            return Output(Kind.INPUT, positions[i], address - a.address, *layout, bits=bits_of(value))
     raise RefusedError(Reason("unknown-output", f"output {index} lies in memory that nothing allocated"))
 
 

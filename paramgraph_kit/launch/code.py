@@ -23,9 +23,11 @@ class PartitionCode:
     name: str  # "forward 0 partition 1"
     run: Run
     constants: tuple[torch.Tensor, ...] = ()  # tensors that it reads without being given them
-    # Whether sizes and strides may differ between calls, with no number among the inputs to tell.
+    # Whether sizes, strides and lazy bits may differ between calls, with no number among the inputs to tell.
     layouts: bool = False
     host_seeds: tuple[int, ...] = ()  # inputs that ungraphed code reads on the host and a graph on the device
+    # Inputs that no guard has looked at, the backward's tangents: their lazy bits may change from call to call.
+    unguarded: tuple[int, ...] = ()
     together: frozenset[int] = frozenset()  # outputs that live and die as one: those saved for the backward
     # Inputs that ``run`` copies where they are aligned less than its kernels assume; known once it has run.
     aligned: Callable[[], Sequence[int]] = tuple

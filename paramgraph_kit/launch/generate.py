@@ -8,12 +8,15 @@ Everything that is known at capture (sizes, strides, slots) is written into the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from paramgraph_kit.capture.pair import ALIGNMENT, Captured, Kind, Output
 from paramgraph_kit.driver.api import Driver, Executable
+from paramgraph_kit.driver.tensors import PLAIN, Bits
+from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.launch.plan import Block, Fresh, Input, Plan, Shelf, Slot, Stage
 
 Table = tuple[int, ...]
@@ -47,13 +50,13 @@ def launch_function(
     state: State,
     otherwise: Callable[[list[Any]], Any],
     ungraphed: Callable[[list[Any]], Any],
-    layouts: bool = False,
+    partition: PartitionCode,
 ) -> Callable[[list[Any]], Any]:
     """A function with the partition's own calling convention: a list that it empties in, a sequence out.
 
     ``executables`` has one for each stage. ``otherwise(inputs)`` takes calls that they were not captured for: other
-    scalars, alignments or switches of libraries and, with ``layouts``, other sizes or strides. ``ungraphed(inputs)``
-    takes calls inside somebody else's capture, which wants kernels of its own rather than a launch of ours.
+    scalars, alignments, lazy bits or switches of libraries and, where ``partition`` says so, other sizes or strides.
+    ``ungraphed(inputs)`` takes calls inside somebody else's capture, which wants kernels of its own, not a launch.
     """
     scope: dict[str, Any] = {
         "address": driver.address_of,
@@ -74,10 +77,12 @@ def launch_function(
         "acquire": state.lock.acquire,
         "release": state.lock.release,
         "byte": torch.uint8,
+        "conj": torch.ops.aten._conj.default,
+        "neg": torch.ops.aten._neg_view.default,
     }
     for n, executable in enumerate(executables):
         scope[f"patch{n}"], scope[f"replay{n}"] = executable.patch, executable.launch
-    source = "\n".join(_source(captured, plan, scope, layouts))
+    source = "\n".join(_source(captured, plan, scope, partition))
     code = compile(source, "<paramgraph launch>", "exec")
     exec(code, scope)  # generated from sizes and slots only, never from user text
     launch: Callable[[list[Any]], Any] = scope["launch"]
@@ -85,14 +90,14 @@ def launch_function(
     return launch
 
 
-def _source(captured: Captured, plan: Plan, scope: dict[str, Any], layouts: bool) -> list[str]:
+def _source(captured: Captured, plan: Plan, scope: dict[str, Any], partition: PartitionCode) -> list[str]:
     count = len(captured.specs)
     tensors = captured.input_positions
     lines = ["def launch(inputs):", " if capturing(): return ungraphed(inputs)"]
     if count:
         lines.append(f" {''.join(f'i{k}, ' for k in range(count))}= inputs")
     lines += [f" a{k} = address(i{k})" for k in tensors]
-    lines += _guard(captured, scope, layouts)
+    lines += _guard(captured, scope, partition)
     lines += [" inputs.clear()", " s = current_stream()"]
     makers, shelved, values = _outputs(captured, plan, scope)
     body: list[str] = []
@@ -152,7 +157,7 @@ def _address(slot: Slot) -> str:
             return f"w{number}"
 
 
-def _guard(captured: Captured, scope: dict[str, Any], layouts: bool) -> list[str]:
+def _guard(captured: Captured, scope: dict[str, Any], partition: PartitionCode) -> list[str]:
     aligned = [f"a{k}" for k in captured.input_positions if _alignment(captured, k) == ALIGNMENT]
     tests = [f"({' | '.join(aligned)}) & {ALIGNMENT - 1}"] if aligned else []
     for k in captured.input_positions:
@@ -165,8 +170,14 @@ def _guard(captured: Captured, scope: dict[str, Any], layouts: bool) -> list[str
     for k, spec in enumerate(captured.specs):
         if spec is None:
             tests.append(_differs(f"i{k}", f"c{k}", next(rest), scope))
-        elif layouts:
+            continue
+        conjugated, negated = spec.bits
+        if partition.layouts:
             tests.append(f"i{k}.shape != {spec.size} or i{k}.stride() != {spec.stride}")
+        if spec.dtype.is_complex:
+            tests.append(f"i{k}.is_conj() is {not conjugated}")
+        if partition.layouts or k in partition.unguarded:
+            tests.append(f"i{k}.is_neg() is {not negated}")
     return [f" if {' or '.join(tests)}: return otherwise(inputs)"] if tests else []
 
 
@@ -200,7 +211,7 @@ def _outputs(captured: Captured, plan: Plan, scope: dict[str, Any]) -> tuple[dic
             whole = _flat(tenants, size)
         scope[f"t{allocation}"] = whole.dtype
         makers[allocation] = f" o{allocation} = empty({whole.size}, {whole.stride}, t{allocation})"
-        by_allocation[allocation].insert(0, whole)
+        by_allocation[allocation].insert(0, replace(whole, bits=PLAIN))
     shelved: dict[torch.dtype, str] = {}
     for k, output in enumerate(captured.outputs):
         if output.kind is Kind.FIXED:
@@ -210,24 +221,33 @@ def _outputs(captured: Captured, plan: Plan, scope: dict[str, Any]) -> tuple[dic
             values.append(f"i{output.source}")
         elif output.kind is Kind.INPUT:
             itemsize = output.dtype.itemsize if output.dtype else 1
-            values.append(f"view(i{output.source}, {output.size}, {output.stride}, {output.offset // itemsize})")
+            spec = captured.specs[output.source]
+            view = f"view(i{output.source}, {output.size}, {output.stride}, {output.offset // itemsize})"
+            values.append(_lazy(view, output.bits, spec.bits if spec else PLAIN))
         elif output.source < 0:
             scope[f"e{k}"] = output.dtype
-            values.append(f"empty({output.size}, {output.stride}, e{k})")
+            values.append(_lazy(f"empty({output.size}, {output.stride}, e{k})", output.bits))
         elif output.source in makers:
-            values.append(_fresh(output, by_allocation[output.source][0], k, scope))
+            values.append(_lazy(_fresh(output, by_allocation[output.source][0], k, scope), output.bits))
         else:
             assert output.dtype is not None
             name = shelved.setdefault(output.dtype, f"q{len(shelved)}")
             at = (plan.placements[output.source].offset + output.offset) // output.dtype.itemsize
-            values.append(f"view({name}, {output.size}, {output.stride}, {at})")
+            values.append(_lazy(f"view({name}, {output.size}, {output.stride}, {at})", output.bits))
     scope |= {f"{name}_type": dtype for dtype, name in shelved.items()}
     return makers, [f" {name} = q.view({name}_type)" for name in shelved.values()], values
 
 
+def _lazy(value: str, bits: Bits, has: Bits = PLAIN) -> str:
+    """``value`` with these bits, where what it is made from ``has`` those."""
+    for change, operation in zip((a != b for a, b in zip(bits, has, strict=True)), ("conj", "neg"), strict=True):
+        value = f"{operation}({value})" if change else value
+    return value
+
+
 def _fresh(output: Output, whole: Output, k: int, scope: dict[str, Any]) -> str:
     base = f"o{output.source}"
-    if output == whole:
+    if replace(output, bits=PLAIN) == whole:
         return base
     assert output.dtype is not None
     assert whole.dtype is not None

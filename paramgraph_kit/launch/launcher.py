@@ -17,9 +17,10 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.capture.pair import Captured, InputSpec, alignment_of, capture_pair, describe
+from paramgraph_kit.capture.pair import Captured, InputSpec, alignment_of, capture_pair, check_alike, describe
 from paramgraph_kit.driver.api import Driver, Executable
 from paramgraph_kit.driver.lines import line_behind
+from paramgraph_kit.driver.tensors import bits_of, not_carried
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.launch.generate import State, launch_function
@@ -177,10 +178,10 @@ class Launcher:
         return (self.driver.library_state(), *found)
 
     def _tensor_key(self, x: torch.Tensor) -> Any:
-        if x.device != self.driver.device or x.layout != torch.strided:
-            return str(x.device), str(x.layout)
+        if x.device != self.driver.device or (kind := not_carried(x)) is not None:
+            return str(x.device), "" if x.device != self.driver.device else kind
         alignment = alignment_of(self.driver.address_of(x))
-        return (alignment, x.shape, x.stride()) if self.code.layouts else alignment
+        return (alignment, *bits_of(x), x.shape, x.stride()) if self.code.layouts else (alignment, *bits_of(x))
 
     def _first_call(self, inputs: list[Any], key: tuple[Any, ...]) -> Any:
         try:
@@ -201,7 +202,7 @@ class Launcher:
         self.calls.ungraphed += 1
         try:
             with _no_collection():
-                self.variants[key] = self._capture(specs, scalars, increment, dying)
+                self.variants[key] = self._capture(specs, scalars, increment, dying, outputs)
         except RefusedError as refusal:
             if refusal.reason.code == UNDER_WAY:  # the user's own capture: this call is in it, a later one is not
                 return outputs
@@ -215,12 +216,18 @@ class Launcher:
         return outputs
 
     def _capture(
-        self, specs: list[InputSpec | None], scalars: list[Any], increment: int, dying: Sequence[int]
+        self,
+        specs: list[InputSpec | None],
+        scalars: list[Any],
+        increment: int,
+        dying: Sequence[int],
+        outputs: Sequence[Any],
     ) -> Variant:
         started = time.perf_counter()
         captured = capture_pair(self.driver, self.code.run, specs, scalars, self.code.constants, increment)
         executables: list[Executable] = []
         try:
+            check_alike(captured, outputs, self.driver.device)
             plan = make_plan(captured, dying, self.code.together, self.options.stages)
             make = partial(self.driver.instantiate, captured.recording, patching=self.options.patching)
             executables += [make(stage.nodes, stage.bindings, len(stage.slots)) for stage in plan.stages]
@@ -231,7 +238,7 @@ class Launcher:
             raise
         state = State(threading.Lock(), len(plan.stages))
         launch = launch_function(
-            self.driver, captured, plan, executables, state, self._select, self._ungraphed, self.code.layouts
+            self.driver, captured, plan, executables, state, self._select, self._ungraphed, self.code
         )
         probation = Probation(
             self.driver,

@@ -16,6 +16,7 @@ import torch
 
 from paramgraph_kit.capture.pair import Captured, Kind
 from paramgraph_kit.driver.api import Driver
+from paramgraph_kit.driver.tensors import bits_of, lazily, same_bits
 from paramgraph_kit.trace.model import Reason
 
 SAMPLES = 4  # timed calls of each way; the first is dropped
@@ -107,7 +108,7 @@ class Probation:
         text = f"{', '.join(sorted(sure))} differed from the ungraphed code's, which this call returned"
         self.failed = Reason("wrong-result", text)
         for mine, right in zip(given, plain, strict=True):
-            if isinstance(mine, torch.Tensor) and not _same(mine, right):
+            if isinstance(mine, torch.Tensor) and not same_bits(mine, right):
                 mine.copy_(right)
         kept = (Kind.INPUT, Kind.ARGUMENT)  # of the caller's own memory, which holds what is right now
         results = [
@@ -153,7 +154,7 @@ class Probation:
             for at, until, k in together:
                 x = inputs[k]
                 flat = memory[at - start : until - start].view(x.dtype)
-                copies[k] = flat.as_strided(x.shape, x.stride(), flat.storage_offset())
+                copies[k] = lazily(flat.as_strided(x.shape, x.stride(), flat.storage_offset()), bits_of(x))
         return copies
 
 
@@ -163,13 +164,6 @@ def _span(x: torch.Tensor) -> int:
 
 
 def _differing(found: Sequence[Any], given: Sequence[Any], expected: Sequence[Any], plain: Sequence[Any]) -> set[str]:
-    names = {f"output {k}" for k, (a, b) in enumerate(zip(found, expected, strict=True)) if not _same(a, b)}
-    return names | {f"input {k}" for k, (a, b) in enumerate(zip(given, plain, strict=True)) if not _same(a, b)}
-
-
-def _same(a: Any, b: Any) -> bool:
-    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
-        return a is b or bool(a == b)
-    if (a.shape, a.dtype, a.device) != (b.shape, b.dtype, b.device):
-        return False
-    return a.numel() == 0 or torch.equal(*(t.detach().contiguous().reshape(-1).view(torch.uint8) for t in (a, b)))
+    pairs = {f"output {k}": pair for k, pair in enumerate(zip(found, expected, strict=True))}
+    pairs |= {f"input {k}": pair for k, pair in enumerate(zip(given, plain, strict=True))}
+    return {name for name, (a, b) in pairs.items() if not same_bits(a, b, layout=True)}

@@ -23,8 +23,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from paramgraph_kit.backend.registry import compiled_graphs
-from paramgraph_kit.bench.measure import MODES, graph_facts, same_bits
+from paramgraph_kit.bench.measure import MODES, graph_facts
 from paramgraph_kit.bench.workloads import Llama
+from paramgraph_kit.driver.tensors import same_bits
 from tests.corpus.distributed import local
 
 STRATEGIES = ("fsdp2", "ddp")

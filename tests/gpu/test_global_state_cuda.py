@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 import paramgraph_kit as pgk
 from paramgraph_kit.backend.registry import compiled_graphs
-from paramgraph_kit.bench.measure import same_bits
+from paramgraph_kit.driver.tensors import same_bits
 from tests.global_state import Value, libraries, modes
 
 pytestmark = pytest.mark.gpu

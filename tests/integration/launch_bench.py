@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from paramgraph_kit.driver.select import driver
+from paramgraph_kit.driver.tensors import bits_of, same_bits
 from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.launch.launcher import Launcher, Options, Variant
 
@@ -66,11 +67,9 @@ def assert_same(found: Sequence[Any], expected: Sequence[Any]) -> None:
     assert type(found) is type(expected)
     assert len(found) == len(expected)
     for a, b in zip(found, expected, strict=True):
-        if not isinstance(b, Tensor):
-            assert a == b
-            continue
-        assert (a.shape, a.stride(), a.dtype, a.device) == (b.shape, b.stride(), b.dtype, b.device)
-        assert torch.equal(host(a), host(b))
+        if isinstance(b, Tensor):
+            assert (a.shape, a.stride(), a.dtype, bits_of(a)) == (b.shape, b.stride(), b.dtype, bits_of(b))
+        assert same_bits(a, b, layout=True)
 
 
 def assert_launched_as_eager(function: Function, inputs: Callable[[int], Sequence[Any]], calls: int = 4) -> Launcher:

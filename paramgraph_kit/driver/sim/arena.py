@@ -19,7 +19,6 @@ from paramgraph_kit.driver.torch_names import torch_name
 
 from .errors import cuda_error
 
-Bits = tuple[bool, bool]  # whether a tensor stands for the conjugate, and for the negative, of what is in its memory
 GRANULE = 2 << 20  # what the device maps at least, as CUDA's allocator asks for
 
 
@@ -31,14 +30,6 @@ def extent(size: Sequence[int], stride: Sequence[int]) -> int:
             return 0
         last += (n - 1) * step
     return last + 1
-
-
-def lazy(view: torch.Tensor, bits: Bits) -> torch.Tensor:
-    """``view`` read as lazily conjugated, lazily negated, or both."""
-    conjugated, negated = bits
-    if conjugated:
-        view = torch.ops.aten._conj.default(view)
-    return torch.ops.aten._neg_view.default(view) if negated else view
 
 
 class Arena:

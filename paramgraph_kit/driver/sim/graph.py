@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.driver.tensors import Bits, lazily
 from paramgraph_kit.trace.model import NodeKind
 
-from .arena import Arena, Bits, lazy
+from .arena import Arena
 
 HOST_COPIES = ("memcpy from host", "memcpy to host")  # names of nodes begin so, as on a GPU
 
@@ -94,7 +95,7 @@ class SimNode:
         # The host's memory comes and goes without the arena's knowing.
         if pointers != self._pointers or self._epoch != arena.epoch or arena.coherent:
             self._views = [
-                lazy(arena.view(address, size, stride, dtype), bits)
+                lazily(arena.view(address, size, stride, dtype), bits)
                 for address, (size, stride, dtype, bits) in zip(pointers, self.layouts, strict=True)
             ]
             self._pointers, self._epoch = pointers, arena.epoch

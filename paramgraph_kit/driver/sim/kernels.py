@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.driver.tensors import bits_of
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import NodeKind
 
@@ -43,7 +44,7 @@ def record(
     if random:
         delta = capture.random_offset
         capture.random_offset += STEP
-    layouts: list[Layout] = [(tuple(t.shape), t.stride(), t.dtype, (t.is_conj(), t.is_neg())) for t in operands]
+    layouts: list[Layout] = [(tuple(t.shape), t.stride(), t.dtype, bits_of(t)) for t in operands]
     pointers = [t.data_ptr() for t in operands]
     node = SimNode(
         kind, name, pointers, layouts, scalars, work, stream.tail, random_delta=delta,

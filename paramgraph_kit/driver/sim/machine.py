@@ -15,10 +15,11 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.driver.tensors import bits_of, lazily
 from paramgraph_kit.driver.torch_names import torch_name
 
 from .allocator import DEFAULT_POOL, CachingAllocator, PoolId
-from .arena import GRANULE, Arena, extent, lazy
+from .arena import GRANULE, Arena, extent
 from .errors import out_of_memory
 from .rng import STATE_BYTES, DeviceGenerator
 from .stream import Stream, current_stream, forbid_unsafe_call
@@ -106,7 +107,7 @@ class Machine:
     def twin(self, tensor: torch.Tensor) -> torch.Tensor:
         """The CPU tensor over the same device memory; raises error 700 for memory that is not there."""
         view = self.arena.view(tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
-        return lazy(view, (tensor.is_conj(), tensor.is_neg()))
+        return lazily(view, bits_of(tensor))
 
 
 _machine: Machine | None = None

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.driver.tensors import bits_of
 from paramgraph_kit.trace.model import NodeKind
 from paramgraph_kit.trace.wording import bytes_text
 
@@ -152,10 +153,6 @@ def _dense(tensor: torch.Tensor) -> bool:
     return bool(torch.ops.aten.is_non_overlapping_and_dense(tensor))
 
 
-def _lazy_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.is_conj() == other.is_conj() and one.is_neg() == other.is_neg()
-
-
 def _copy_work(views: Sequence[torch.Tensor], state: tuple[int, int] | None) -> None:
     views[0].copy_(views[1])
 
@@ -200,14 +197,14 @@ def copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
         source.data_ptr() == target.data_ptr()
         and source.dtype == target.dtype
         and (source.shape == target.shape and source.stride() == target.stride())
-        and _lazy_alike(source, target)
+        and bits_of(source) == bits_of(target)
     ):
         return target
     if stream.capture is not None:
         stream.capture.check()
         source.expand(target.shape)  # raises where the shapes do not fit
         plain = source.dtype == target.dtype and source.shape == target.shape
-        plain = plain and source.stride() == target.stride() and _dense(source) and _lazy_alike(source, target)
+        plain = plain and source.stride() == target.stride() and _dense(source) and bits_of(source) == bits_of(target)
         kind, name = (NodeKind.MEMCPY, "memcpy") if plain else (NodeKind.KERNEL, "copy")
         record(stream.capture, stream, kind, name, [target, source], pack_scalar(target.nbytes), _copy_work)
     elif target.numel():

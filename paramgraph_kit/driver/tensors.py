@@ -1,0 +1,107 @@
+"""What a tensor is beyond its memory, sizes, strides and type: what a launch carries, what it cannot, and equality.
+
+An address says nothing of lazy bits, of layouts other than strided, of subclasses, quantizers or functorch's wrappers.
+All of these are dispatch keys, so one question covers what is known today and what comes.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from typing import Any
+
+import torch
+
+from paramgraph_kit.driver.torch_names import torch_name
+
+Bits = tuple[bool, bool]  # whether a tensor stands for the conjugate, and for the negative, of what is in its memory
+PLAIN: Bits = (False, False)
+_WORDS = {
+    "Quantized": "a quantized tensor",
+    "Nested": "a nested tensor",
+    "Sparse": "a sparse tensor",
+    "ZeroTensor": "a tensor of zeros without memory",
+    "Named": "a tensor with names",
+}
+
+
+def bits_of(tensor: torch.Tensor) -> Bits:
+    """Its lazy bits."""
+    return tensor.is_conj(), tensor.is_neg()
+
+
+def lazily(tensor: torch.Tensor, bits: Bits) -> torch.Tensor:
+    """A view with these bits more, or taken away where it has them.
+
+    >>> lazily(torch.tensor([1j]), (True, False)).is_conj()
+    True
+    """
+    conjugated, negated = bits
+    if conjugated:
+        tensor = torch.ops.aten._conj.default(tensor)
+    return torch.ops.aten._neg_view.default(tensor) if negated else tensor
+
+
+def not_carried(tensor: torch.Tensor) -> str | None:
+    """What a tensor made from address, sizes, strides, type and lazy bits would lack, in words; None if nothing.
+
+    >>> not_carried(torch.eye(2).to_sparse())
+    'a sparse tensor'
+    >>> not_carried(torch.ones(2).conj())
+    """
+    strange = torch_name("_dispatch_keys")(tensor) - _ordinary_keys(tensor.device)
+    names = str(strange).partition("(")[2].rstrip(")")
+    if not names and tensor.layout == torch.strided:
+        return None
+    known = next((words for name, words in _WORDS.items() if name in names and "Python" not in names), None)
+    if known is not None:
+        return known
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        return f"a {type(tensor).__name__}"
+    if tensor.layout != torch.strided:
+        return f"a tensor of layout {tensor.layout}"
+    return f"a tensor with the dispatch key {names}"
+
+
+@cache
+def _ordinary_keys(device: torch.device) -> Any:
+    keys, kinds = torch_name("_dispatch_keys"), torch_name("DispatchKey")
+    with torch.inference_mode():
+        found = keys(torch.empty(0, device=device))
+    with torch.inference_mode(False):
+        found = found | keys(torch.empty(0, device=device))
+    for lazy in (kinds.Conjugate, kinds.Negative):
+        found = found.add(lazy)
+    return found
+
+
+def same_bits(a: Any, b: Any, *, layout: bool = False) -> bool:
+    """Whether two values are equal to the last bit: NaN is itself if its payload is, and -0.0 is not 0.0.
+
+    Tensors are compared by what they stand for, lazy bits applied; with ``layout`` strides, device and lazy bits count
+    too.
+
+    >>> same_bits(torch.tensor([float("nan")]), torch.tensor([float("nan")])), same_bits(0.0, -0.0)
+    (True, False)
+    >>> same_bits(torch.tensor([1 + 1j]).conj(), torch.tensor([1 - 1j])), same_bits(torch.zeros(2), torch.zeros(2, 1))
+    (True, False)
+    """
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return a is b or (type(a) is type(b) and _number(a) == _number(b))
+    if (a.shape, a.dtype, a.layout) != (b.shape, b.dtype, b.layout):
+        return False
+    if layout and (a.stride(), a.device, *bits_of(a)) != (b.stride(), b.device, *bits_of(b)):
+        return False
+    with torch.no_grad():
+        return not a.numel() or torch.equal(_bytes(a), _bytes(b.to(a.device)))
+
+
+def _number(x: Any) -> Any:
+    if isinstance(x, complex):
+        return struct.pack("<2d", x.real, x.imag)
+    return struct.pack("<d", x) if isinstance(x, float) else x
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    dense = tensor.detach() if tensor.layout == torch.strided else tensor.detach().to_dense()
+    return dense.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
