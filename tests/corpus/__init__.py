@@ -11,7 +11,10 @@ from importlib import import_module
 
 from tests.corpus.case import Case
 
-FAMILIES = ("huggingface", "vision", "generative", "training", "dynamic", "state", "streams", "distributed", "refusal")
+FAMILIES = (
+    *("huggingface", "vision", "generative", "training", "changed", "adapted"),
+    *("dynamic", "state", "streams", "distributed", "refusal"),
+)
 
 
 def corpus(only: str = "") -> list[Case]:

@@ -33,6 +33,7 @@ class Case(Workload):
     compiled_optimizer: bool = False  # optimizer.step is compiled too
     expect: tuple[str, ...] = ()
     graphed: bool = False
+    needs_no_gpu: bool = False  # the simulated device runs it, too, where what it needs is installed
     unsimulated: str = ""  # why the simulated device cannot run it, though it needs nothing
     ranks: int = 1  # processes, each with a GPU of its own, that torchrun starts
     timed: bool = True  # whether graph trees can be timed on it: one that misuses the device cannot
@@ -40,7 +41,7 @@ class Case(Workload):
     @property
     def simulated(self) -> bool:
         """Whether the simulated device runs it too."""
-        return not self.needs and not self.unsimulated and self.ranks == 1
+        return (not self.needs or self.needs_no_gpu) and not self.unsimulated and self.ranks == 1
 
 
 def missing(case: Case, device: torch.device) -> str:

@@ -56,16 +56,28 @@ def _ddp(device: torch.device) -> nn.Module:
     return nn.parallel.DistributedDataParallel(MLP().to(device))
 
 
-def _fsdp(device: torch.device) -> nn.Module:
+def _fsdp(device: torch.device, reshard: bool | None = None) -> nn.Module:
     from torch.distributed.fsdp import fully_shard
 
     _join(device)
     torch.manual_seed(0)
     model = Blocks(3).to(device)
     for layer in model.layers:
-        fully_shard(layer)
-    fully_shard(model)
+        fully_shard(layer, reshard_after_forward=reshard)
+    fully_shard(model, reshard_after_forward=reshard)
     return model
+
+
+def _tensor_parallel(device: torch.device) -> nn.Module:
+    """An MLP whose first layer is cut by columns and whose second by rows: DTensors, one all-reduce."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    _join(device)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32)).to(device)
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    return parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
 
 
 def local(tensor: Any) -> Tensor:
@@ -79,13 +91,18 @@ def _forward(model: nn.Module, inputs: list[Tensor], _: torch.optim.Optimizer | 
         return tensors(model(*[x * (1 + dist.get_rank()) for x in inputs]))
 
 
-def _backward(model: nn.Module, inputs: list[Tensor], _: torch.optim.Optimizer | None) -> list[Tensor]:
-    loss = model(*[x * (1 + dist.get_rank()) for x in inputs]).square().mean()
+def _same_inputs(model: nn.Module, inputs: list[Tensor], _: torch.optim.Optimizer | None) -> list[Tensor]:
+    """A step whose input is every rank's, as tensor parallelism wants it."""
+    loss = model(*inputs).square().mean()
     loss.backward()
     found = [loss.detach()] + [local(p.grad).clone() for p in model.parameters() if p.grad is not None]
     for p in model.parameters():
         p.grad = None
     return found
+
+
+def _backward(model: nn.Module, inputs: list[Tensor], _: torch.optim.Optimizer | None) -> list[Tensor]:
+    return _same_inputs(model, [x * (1 + dist.get_rank()) for x in inputs], None)
 
 
 def cases() -> list[Case]:
@@ -105,4 +122,15 @@ def cases() -> list[Case]:
             ranks=2,
             timed=False,
         ),
+        Case(
+            "fsdp2 resharded after the forward training",
+            lambda device: _fsdp(device, reshard=True),
+            normal((2, 16, 64), (16, 8), (16, 8)),
+            _backward,
+            blocks="layers",
+            training=True,
+            ranks=2,
+            timed=False,
+        ),
+        Case("tensor parallel training", _tensor_parallel, rows, _same_inputs, training=True, ranks=2, timed=False),
     ]

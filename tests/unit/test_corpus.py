@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 from itertools import chain, repeat
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +35,14 @@ def test_the_corpus_is_large_and_every_name_is_used_once() -> None:
     assert not [case.name for case in corpus() if "," in case.name]  # --only is split at commas
 
 
+def test_the_page_on_changed_models_names_every_such_workload_and_no_other(repository: Path) -> None:
+    # GIVEN the page's table WHEN compared with the corpus THEN both have the same names
+    rows = [r.split("|") for r in (repository / "docs" / "changed-models.md").read_text().splitlines() if r[:2] == "| "]
+    named = [name for row in rows[1:] for name in re.findall(r"`([^`]+)`", row[2])]
+    sharded = {c.name for c in corpus("distributed") if "fsdp2" in c.name or "tensor parallel" in c.name}
+    assert sorted(named) == sorted({case.name for case in corpus("changed,adapted")} | sharded)
+
+
 def test_a_family_is_chosen_by_its_whole_name_and_a_workload_by_a_part() -> None:
     # GIVEN parts of names WHEN asked for THEN a family's name never means workloads that happen to contain it
     assert {case.family for case in corpus("training")} == {"training"}
@@ -44,6 +54,7 @@ def test_a_family_is_chosen_by_its_whole_name_and_a_workload_by_a_part() -> None
     assert corpus("no such workload") == []
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's forward mode uses it
 @pytest.mark.parametrize("case", OWN, ids=lambda case: case.name)
 def test_every_workload_of_our_own_runs_and_returns_tensors(case: Case) -> None:
     # GIVEN a workload that needs no other package WHEN two steps are run THEN each returns what can be compared
