@@ -7,19 +7,18 @@ whoever holds the lines so far needs only those that follow. The notebook's widg
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from paramgraph_kit.explore.names import ALL_FAMILIES, family_of, readable, runs_of_nodes
+from paramgraph_kit.explore.names import ALL_FAMILIES, readable
 from paramgraph_kit.explore.steps import comparison
 from paramgraph_kit.explore.text import proof_lines
 from paramgraph_kit.trace.columns import BadValueError, Tables, encode_rows
 from paramgraph_kit.trace.errors import TraceError
-from paramgraph_kit.trace.model import Capture, Failure, Frame, Launch, Node, Partition, PoolEvent, Trace
+from paramgraph_kit.trace.model import Capture, Failure, Frame, Launch, Partition, PoolEvent, Trace
 from paramgraph_kit.trace.wording import one_line
 
 LARGEST_EXACT = 1 << 53  # a JavaScript number holds no larger integer
-_FAMILY_AT = {family.key: at for at, family in enumerate(ALL_FAMILIES)}
 
 Json = dict[str, Any]
 
@@ -94,7 +93,7 @@ class _Reader:
         self.proved = ""
 
     def rows(self) -> Json:
-        """The rows that are new, as columns, and how the new captures repeat."""
+        """The rows that are new, as columns."""
         trace = self.trace
         found: Json = {}
         # Other threads append while this reads. Launches are sliced before captures and captures before partitions,
@@ -130,22 +129,11 @@ def _captures(captures: list[Capture], tables: Tables) -> Json:
     columns = encode_rows(Capture, captures, tables)
     words = columns["nodes"]["rows"]["words"]["rows"]
     words["value"] = [hex(v) if v is not None and abs(v) >= LARGEST_EXACT else v for v in words["value"]]
-    columns["runs"] = [[n for r in runs_of_nodes(c) for n in (r.start, r.period, r.repeats)] for c in captures]
-    columns["families"] = list(_families(node for capture in captures for node in capture.nodes))
     return columns
 
 
-def _families(nodes: Iterable[Node]) -> Iterable[int]:
-    seen: dict[tuple[str, str, str | None], int] = {}  # few names, many nodes
-    for node in nodes:
-        key = (node.name, node.kind, node.lowered_from)
-        if key not in seen:
-            seen[key] = _FAMILY_AT[family_of(node).key]
-        yield seen[key]
-
-
 def _family(family: Any) -> Json:
-    return {"key": family.key, "word": family.word, "fill": family.fill, "line": family.line}
+    return {"key": family.key, "word": family.word, "fill": family.fill, "line": family.line, "names": family.names}
 
 
 def _line(content: Json) -> bytes:

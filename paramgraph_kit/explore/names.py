@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 
-from paramgraph_kit.trace.model import Capture, Node, NodeKind
+from paramgraph_kit.trace.model import Allocation, Capture, Node, NodeKind
 from paramgraph_kit.trace.wording import bytes_text as bytes_text
 from paramgraph_kit.trace.wording import one_line
 
@@ -136,6 +136,19 @@ def short(name: str, width: int = 32) -> str:
         return bare
     head = width // 2
     return bare[:head] + "…" + bare[-(width - head - 1) :]
+
+
+def tensor_text(memory: Allocation, width: int = 40) -> str:
+    """A tensor as its user knows it.
+
+    >>> from paramgraph_kit.trace.model import Role
+    >>> tensor_text(Allocation(0, Role.INPUT, 65536, name="blocks.3.up.weight", shape=(256, 64), dtype="f32"))
+    'blocks.3.up.weight [256x64] f32'
+    >>> tensor_text(Allocation(7, Role.WORKSPACE, 512))
+    'workspace 7'
+    """
+    name = short(memory.name, width) or f"{memory.role} {memory.index}"
+    return name if memory.shape is None else f"{name} [{'x'.join(map(str, memory.shape))}] {memory.dtype}"
 
 
 @dataclass(frozen=True, slots=True)

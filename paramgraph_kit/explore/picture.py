@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from paramgraph_kit.explore import text
-from paramgraph_kit.explore.names import bytes_text, family_of, plural, runs_of_nodes, short
+from paramgraph_kit.explore.names import bytes_text, family_of, plural, runs_of_nodes, short, tensor_text
 from paramgraph_kit.trace.errors import UnsupportedError
 from paramgraph_kit.trace.model import Capture, Node, Role, Source, WordKind
 from paramgraph_kit.trace.wording import one_line
@@ -109,7 +109,7 @@ def draw(
     for (a, b), count in sorted(_edges(capture, vertex).items()):
         lines.append(f"  n{a} -> n{b}" + (f' [penwidth=1.6, tooltip="{count} edges"];' if count > 1 else ";"))
     for memory in used:
-        name = short(memory.name, 20) or str(memory.role)
+        name = tensor_text(memory, 24)
         lines.append(
             f'  a{memory.index} [label={_quote(name, f"{memory.role}, {bytes_text(memory.size)}")}, class="memory",'
             f' shape={_ROLE_SHAPES[memory.role]}, fillcolor="#ffffff", color="#999999", style="filled,dashed"];'

@@ -6,7 +6,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from paramgraph_kit.explore.names import bytes_text, family_of, plural, runs_of_nodes, short
+from paramgraph_kit.explore.names import bytes_text, family_of, plural, runs_of_nodes, short, tensor_text
 from paramgraph_kit.explore.pools import bar, pool_series, reserved_total, spark
 from paramgraph_kit.trace.model import (
     Capture,
@@ -147,9 +147,8 @@ def word_meaning(capture: Capture, word: Word) -> str:
     """What a word holds: the allocation it points into, or its value."""
     if word.allocation is not None:
         memory = capture.allocations[word.allocation]
-        name = f" {short(memory.name, 24)}" if memory.name else ""
         delta = f" + {word.delta}" if word.delta else ""
-        return f"{memory.role}{name}{delta}, {bytes_text(memory.size)}"
+        return f"{tensor_text(memory)}{delta}, {memory.role}, {bytes_text(memory.size)}"
     return "" if word.value is None else (str(word.value) if abs(word.value) < 1 << 32 else hex(word.value))
 
 

@@ -231,7 +231,8 @@ MEASURE = """async () => {
   const root = document.querySelector("#paramgraph-explorer > div").shadowRoot;
   const canvas = root.querySelector("canvas");
   const context = canvas.getContext("2d");
-  const press = (key, shiftKey = false) => canvas.dispatchEvent(new KeyboardEvent("keydown", { key, shiftKey }));
+  const down = (key, shiftKey) => new KeyboardEvent("keydown", { key, shiftKey, bubbles: true });
+  const press = (key, shiftKey = false) => canvas.dispatchEvent(down(key, shiftKey));
   const middle = (list) => list.sort((a, b) => a - b)[list.length >> 1];
   const frame = () => new Promise((done) => requestAnimationFrame(done));
   // What one picture takes: our own callback, and the drawing that it has queued, forced out by reading a pixel.

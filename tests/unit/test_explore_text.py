@@ -52,7 +52,7 @@ def test_words_of_a_node_show_class_target_and_evidence() -> None:
     # THEN each word has its line
     lines = str(view).splitlines()
     assert lines[0] == "node 3  flash_fprop_sm90_bf16_kernel  40 parameter bytes"
-    assert lines[2] == ("      8  pointer  workspace workspace4 + 256, 320.0 KiB  (in phantom memory of both captures)")
+    assert lines[2] == "      8  pointer  workspace4 + 256, workspace, 320.0 KiB  (in phantom memory of both captures)"
     assert lines[5] == "     32  scalar   4096  (the same in both captures)"
 
 

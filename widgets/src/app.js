@@ -24,6 +24,8 @@ export class App {
     this.selection = null;
     /** @type {any[]} */
     this.highlighted = [];
+    /** @type {any[]} */
+    this.pointed = [];
     this.choice = "auto";
     this.id = `pg${++instances}`;
     /** @type {any[]} */
@@ -134,6 +136,33 @@ export class App {
   highlight(items) {
     this.highlighted = items;
     this.views[this.view].mark();
+  }
+
+  /** What the pointer is on, wherever it is: the views mark it as long as it is there. */
+  point(items) {
+    this.pointed = items;
+    this.views[this.view].mark();
+  }
+
+  /** Everything of one line of the user's code. */
+  onLine(frame) {
+    const items = [];
+    this.step.captures.forEach((capture, c) => {
+      for (let i = 0; i < capture.n; i++) if (capture.frame(i)?.file === frame.file && capture.frame(i).line === frame.line) items.push({ is: "node", capture: c, at: i });
+    });
+    return items;
+  }
+
+  /** A tensor, and every node that has its address. */
+  ofTensor(c, at) {
+    return [{ is: "allocation", capture: c, at }, ...this.step.captures[c].usersOf(at).map((i) => ({ is: "node", capture: c, at: i }))];
+  }
+
+  /** Attributes of an element that points at something while the pointer or the focus is on it. */
+  points(items) {
+    const on = () => this.point(items());
+    const off = () => this.point([]);
+    return { onpointerenter: on, onpointerleave: off, onfocus: on, onblur: off };
   }
 
   /** Mark these, and go to the view that shows them. */

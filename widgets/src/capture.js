@@ -1,11 +1,14 @@
 // One captured graph as the browser holds it: columns of nodes and words, asked by position. No DOM.
 
+import { itemsOf } from "./groups.js";
+
 /** @type {number[]} */
 const EMPTY = [];
+const MOST_READERS = 64; // of one tensor, that edges are drawn to
 
 /** One captured graph. Nodes are known by position, 0 to n - 1, in the order of recording. */
 export class Capture {
-  constructor(store, columns, row, nodeBase, wordBase, allocations) {
+  constructor(store, columns, families, row, nodeBase, wordBase, allocations) {
     const nodes = columns.nodes.rows;
     this.store = store;
     this.id = columns.id[row];
@@ -16,8 +19,7 @@ export class Capture {
     this.n = columns.nodes.counts[row];
     this.columns = nodes;
     this.base = nodeBase;
-    this.families = columns.families;
-    this.runs = columns.runs[row];
+    this.families = families;
     this.allocations = allocations;
     this.words = nodes.words.rows;
     this.wordAt = new Int32Array(this.n + 1);
@@ -37,8 +39,14 @@ export class Capture {
       this.edges[k++] = to;
     }
     this.edges = this.edges.subarray(0, k);
+    /** @type {{a: number, b: number, base?: string, pieces?: {a: number, b: number, k: number}[]}[] | null} */
+    this.grouped = null;
     /** @type {number[][] | null} */
     this.users = null;
+    /** @type {{edges: Int32Array, carried: Int32Array} | null} */
+    this.flows = null;
+    /** @type {Record<string, any>} */
+    this.outgoing = {};
     /** @type {{before: number[][], after: number[][]} | null} */
     this.linked = null;
   }
@@ -55,6 +63,29 @@ export class Capture {
   }
   family(i) {
     return this.families[this.base + i];
+  }
+  /** The path of the user's module; "" where nobody knows. */
+  module(i) {
+    return this.store.strings[this.columns.module[this.base + i]];
+  }
+  /** What repeats, and what stands alone. */
+  get items() {
+    if (!this.grouped) {
+      const ids = new Map();
+      const keys = [];
+      const modules = [];
+      const { kind, name, grid, block, lane } = this.columns;
+      for (let i = 0; i < this.n; i++) {
+        const at = this.base + i;
+        const key = `${kind[at]} ${name[at]} ${grid[at]} ${block[at]} ${lane[at]}`;
+        if (!ids.has(key)) ids.set(key, ids.size);
+        keys.push(ids.get(key));
+        modules.push(this.module(i));
+      }
+      this.keys = keys;
+      this.grouped = itemsOf(keys, modules);
+    }
+    return this.grouped;
   }
   frame(i) {
     const at = this.columns.frame[this.base + i];
@@ -90,6 +121,8 @@ export class Capture {
       lane: c.lane[at],
       bytes: c.parameter_bytes[at],
       frame: this.frame(i),
+      module: this.module(i),
+      source: this.store.strings[c.source[at]],
       words,
       pointers,
     };
@@ -109,6 +142,30 @@ export class Capture {
       }
     }
     return users;
+  }
+  /**
+   * From the first node that has a tensor's address to those that have it later: a word says that a kernel has an address,
+   * not whether it reads or writes, and memory that the graph makes is written by whoever has it first.
+   */
+  get data() {
+    if (!this.flows) {
+      const edges = [];
+      const carried = [];
+      this.allocations.forEach(({ role }, at) => {
+        if (role !== "workspace" && role !== "output") return;
+        const [first, ...later] = this.usersOf(at);
+        for (const i of later.slice(0, MOST_READERS)) {
+          edges.push(first, i);
+          carried.push(at);
+        }
+      });
+      this.flows = { edges: Int32Array.from(edges), carried: Int32Array.from(carried) };
+    }
+    return this.flows;
+  }
+  /** Edges of a kind: "data" where addresses are known, otherwise the order of launching. */
+  links(kind) {
+    return kind === "data" && this.data.edges.length ? this.data.edges : this.edges;
   }
   /** Positions before and after a node along the edges. */
   neighbours(i) {

@@ -1,27 +1,46 @@
 // The graph view's picture: a scene, a palette and where we look, onto a canvas. No events.
 
 import { CAPTURE, NODE, PARTITION, REPEAT, RUN } from "./layout.js";
-import { listing, number, place, plural, short } from "./words.js";
+import { bytes, layout, listing, number, place, plural, short } from "./words.js";
 
 export const FONT = 'system-ui, "DejaVu Sans", sans-serif';
+const FEW_LINKS = 250; // each with its label
+const MOST_LABELS = 120; // in one picture
 const CHAR = 6.1; // of 11.5 px text, on average: measuring every label would cost more than drawing it
 
 /** The lines that belong to a scene, made once; `far` is what is drawn when single curves cannot be told apart. */
 export function paths(scene) {
   const near = new Path2D();
   const far = new Path2D();
+  const heads = new Path2D();
   const chain = new Path2D();
   const { boxes, links } = scene;
   for (let k = 0; k < links.length; k += 2) {
-    curve(near, boxes[links[k]], boxes[links[k + 1]]);
-    line(far, boxes[links[k]], boxes[links[k + 1]]);
+    const [a, b] = [boxes[links[k]], boxes[links[k + 1]]];
+    curve(near, a, b);
+    head(heads, a, b);
+    line(far, a, b);
   }
-  for (let k = 0; k < scene.chain.length; k += 2) curve(chain, boxes[scene.chain[k]], boxes[scene.chain[k + 1]]);
-  return { near, far, chain, faint: Math.max(0.08, Math.min(0.6, 9000 / links.length)) };
+  for (let k = 0; k < scene.chain.length; k += 2) {
+    curve(chain, boxes[scene.chain[k]], boxes[scene.chain[k + 1]]);
+    head(heads, boxes[scene.chain[k]], boxes[scene.chain[k + 1]]);
+  }
+  return { near, far, heads, chain, faint: Math.max(0.08, Math.min(0.6, 9000 / links.length)) };
+}
+
+/** An arrowhead where a curve ends; left open, as closing takes Chromium longer than all the rest, and filling does it. */
+export function head(path, a, b) {
+  const [x1, , x2, y2, down] = ends(a, b);
+  const side = down ? 0 : x2 > x1 ? 1 : -1;
+  const [dx, dy] = down ? [0, 1] : [side, 0];
+  path.moveTo(x2, y2);
+  path.lineTo(x2 - 7 * dx - 3.5 * dy, y2 - 7 * dy - 3.5 * dx);
+  path.lineTo(x2 - 7 * dx + 3.5 * dy, y2 - 7 * dy + 3.5 * dx);
 }
 
 function ends(a, b) {
-  if (b.y >= a.y + a.h - 1) return [a.x + a.w / 2, a.y + a.h, b.x + b.w / 2, b.y, true];
+  const sheets = b.is === RUN && !b.open ? 6 : 0; // behind which an arrowhead would not be seen
+  if (b.y >= a.y + a.h - 1) return [a.x + a.w / 2, a.y + a.h, b.x + b.w / 2, b.y - sheets, true];
   if (b.x >= a.x + a.w) return [a.x + a.w, a.y + a.h / 2, b.x, b.y + b.h / 2, false];
   return [a.x, a.y + a.h / 2, b.x + b.w, b.y + b.h / 2, false];
 }
@@ -56,6 +75,7 @@ export function drawGraph(context, size, look, scene, lines, colours, step, stor
   drawOpen(context, seen, scale, colours, step);
   drawLines(context, lines, scale, colours);
   drawClosed(context, seen, scale, colours, step, store);
+  if (scale > 0.55) drawCarried(context, scene, { left, top, right, bottom }, colours, step, marks);
   drawMarks(context, scene, scale, colours, marks);
 }
 
@@ -83,9 +103,40 @@ function drawLines(context, lines, scale, colours) {
   context.globalAlpha = near ? 1 : lines.faint;
   context.stroke(near ? lines.near : lines.far);
   context.globalAlpha = 1;
+  if (near) {
+    context.fillStyle = colours.edge;
+    context.fill(lines.heads);
+  }
   context.setLineDash([6, 5]);
   context.stroke(lines.chain);
   context.setLineDash([]);
+}
+
+/** What a link carries, in words, at its middle: on every link while they are few, otherwise on those of the selected box. */
+function drawCarried(context, scene, sight, colours, step, marks) {
+  let shown = 0;
+  for (const [k, tensors] of scene.carried) {
+    if (shown > MOST_LABELS) return;
+    const [a, b] = [scene.boxes[scene.links[k]], scene.boxes[scene.links[k + 1]]];
+    const near = marks.selected === a.index || marks.selected === b.index;
+    if (!near && scene.carried.size > FEW_LINKS) continue;
+    const [x1, y1, x2, y2] = ends(a, b);
+    const [x, y] = [(x1 + x2) / 2, (y1 + y2) / 2];
+    if (x < sight.left || x > sight.right || y < sight.top || y > sight.bottom) continue;
+    const memory = step.captures[a.c]?.allocations[tensors[0]];
+    const words = tensors.length > 1 ? plural(tensors.length, "tensor") : memory?.shape ? layout(memory) : memory ? bytes(memory.size) : "";
+    if (!words) continue;
+    shown++;
+    context.font = `10px ${FONT}`;
+    const w = context.measureText(words).width;
+    context.globalAlpha = 0.85;
+    context.fillStyle = colours.paper;
+    context.fillRect(x + 3, y - 6.5, w + 4, 13);
+    context.globalAlpha = 1;
+    context.fillStyle = near ? colours.accent : colours.soft;
+    context.textBaseline = "middle";
+    context.fillText(words, x + 5, y);
+  }
 }
 
 function drawClosed(context, seen, scale, colours, step, store) {
@@ -116,7 +167,7 @@ function drawClosed(context, seen, scale, colours, step, store) {
     for (const box of boxes) {
       const capture = step.captures[box.c];
       const lane = capture.lane(box.a) ? ` ⇉${capture.lane(box.a)}` : "";
-      const word = store.families[family].word;
+      const word = capture.module(box.a) || store.families[family].word;
       text(context, short(capture.name(box.a), 24), box.x + 9, box.y + 12, box.w - 14, 11.5, colours.ink);
       text(context, word + lane, box.x + 9, box.y + 23.5, box.w - 14, 9.5, colours.soft);
     }
@@ -205,14 +256,25 @@ export function title(box, step, store) {
   }
   const count = plural(box.b - box.a, "node");
   if (box.is === CAPTURE) return [`capture ${capture.id}`, `${count}, ${plural(capture.pointers, "word")} to patch`];
-  if (box.is === NODE) return [capture.name(box.a), store ? store.families[capture.family(box.a)].word : ""];
-  const where = sourceLines(capture, box.a, box.is === RUN ? box.a + box.period : box.b);
+  if (box.is === NODE) return [capture.name(box.a), [store ? store.families[capture.family(box.a)].word : "", capture.module(box.a)].filter(Boolean).join(" · ")];
+  const where = sourceLines(capture, box.a, box.is === RUN ? box.pieces[0].b : box.b);
   if (box.is === RUN) {
-    const name = box.period === 1 ? short(capture.name(box.a), 22) : plural(box.period, "node");
-    return [`${name} × ${box.repeats}`, where || (store ? kinds(capture, box.a, box.a + box.period, store) : "")];
+    const sizes = box.pieces.map(({ a, b }) => b - a);
+    const [least, most] = [Math.min(...sizes), Math.max(...sizes)];
+    const each = least === most ? plural(most, "node") : `${least} to ${most} nodes`;
+    const same = box.pieces.every((piece) => sameKernels(capture, box.pieces[0], piece));
+    const name = box.base || (most === 1 ? short(capture.name(box.a), 22) : each);
+    const what = box.base ? `${each} each${same ? "" : ", not all alike"}` : "";
+    return [`${name} × ${box.pieces.length}`, [what, where].filter(Boolean).join(" · ") || (store ? kinds(capture, box.a, box.pieces[0].b, store) : "")];
   }
-  if (box.is === REPEAT) return [`${box.k + 1} of ${box.repeats}`, where || count];
+  if (box.is === REPEAT) return [box.base ? `${box.base}.${box.k}` : `${box.k + 1} of ${box.repeats}`, [count, where].filter(Boolean).join(" · ")];
   return [`nodes ${number(box.a)}–${number(box.b - 1)}`, where || count];
+}
+
+function sameKernels({ keys }, one, other) {
+  if (one.b - one.a !== other.b - other.a) return false;
+  for (let i = one.a; i < one.b; i++) if (keys[i] !== keys[other.a + i - one.a]) return false;
+  return true;
 }
 
 function kinds(capture, a, b, store) {

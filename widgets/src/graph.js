@@ -30,6 +30,7 @@ export class GraphView {
         bounds: () => ({ w: this.scene.width + 28, h: this.scene.height + 48 }),
       },
     );
+    this.kind = h("select", { "aria-label": "Which edges", title: "data: from the first node that has a tensor's address to those that have it later", onchange: () => this.rekind() }, h("option", { value: "data" }, "edges: data"), h("option", { value: "order" }, "edges: order of launching"));
     this.legend = h("ul.legend", { "aria-label": "Kinds of kernels" });
     this.empty = h("p.nothing", "No graph was captured in this trace.");
     this.asTable = asTable(() => this.rows());
@@ -37,6 +38,7 @@ export class GraphView {
       h("div.bar",
         button("Open all", () => this.setAll(true), { title: "Open every box (e)" }),
         button("Close all", () => this.setAll(false), { title: "Close every box (c)" }),
+        this.kind,
         this.legend,
       ),
       this.empty,
@@ -67,11 +69,17 @@ export class GraphView {
 
   relay() {
     const started = performance.now();
-    this.scene = lay.layout(this.app.step, this.keys);
+    const { w, h: height } = this.surface.size;
+    this.scene = lay.layout(this.app.step, this.keys, this.kind.value, w ? Math.max(0.8, Math.min(3, w / height)) : undefined);
     this.lines = paths(this.scene);
     this.layoutTime = performance.now() - started;
     this.mark();
     this.asTable.fill();
+  }
+
+  rekind() {
+    this.relay();
+    if (!this.surface.touched) this.surface.fit();
   }
 
   toggle(box) {
@@ -192,6 +200,9 @@ export class GraphView {
     marks.around = new Set();
     if (selection?.is === "node") marks.selected = scene.owner[selection.capture]?.[selection.at] ?? -1;
     if (selection?.is === "group") marks.selected = scene.byKey.get(selection.key)?.index ?? -1;
+    if (selection?.is === "allocation") {
+      for (const i of this.app.step.captures[selection.capture].usersOf(selection.at)) marks.around.add(scene.owner[selection.capture][i]);
+    }
     if (selection?.is === "partition") marks.selected = scene.byKey.get(`p${selection.at}`)?.index ?? -1;
     this.cursor = marks.selected;
     if (marks.selected >= 0) {
@@ -202,7 +213,7 @@ export class GraphView {
       }
     }
     marks.found = new Set();
-    for (const one of highlighted) {
+    for (const one of [...highlighted, ...this.app.pointed]) {
       if (one.is === "node") marks.found.add(scene.owner[one.capture]?.[one.at] ?? -1);
       if (one.is === "partition") marks.found.add(scene.byKey.get(`p${one.at}`)?.index ?? -1);
     }

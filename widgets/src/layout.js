@@ -2,7 +2,7 @@
 
 export const PARTITION = 0;
 export const CAPTURE = 1;
-export const RUN = 2; // the same nodes several times: a layer, repeated
+export const RUN = 2; // a layer, repeated: members of a list of modules, or the same nodes several times
 export const REPEAT = 3; // one of them
 export const NODE = 4;
 export const SECTION = 5; // nodes that do not repeat, in pieces that can be looked at
@@ -25,18 +25,22 @@ const MOST_FIRST = 160; // boxes of the first picture
 
 /**
  * A scene without a box; `owner` has for each capture the box that shows a node.
- * @returns {{boxes: any[], links: number[], chain: number[], width: number, height: number, byKey: Map<string, any>, owner: Int32Array[]}}
+ * @returns {{boxes: any[], links: number[], carried: Map<number, number[]>, chain: number[], kind: string, aspect: number, width: number, height: number, byKey: Map<string, any>, owner: Int32Array[]}}
  */
 export function emptyScene(owner = []) {
-  return { boxes: [], links: [], chain: [], width: 1, height: 1, byKey: new Map(), owner };
+  return { boxes: [], links: [], carried: new Map(), chain: [], kind: "data", aspect: ASPECT, width: 1, height: 1, byKey: new Map(), owner };
 }
 
-/** The boxes and links of a step's graph view, given the keys of the boxes that are open. */
-export function layout(step, open) {
-  const scene = emptyScene(step.captures.map((c) => new Int32Array(c.n).fill(-1)));
+/**
+ * The boxes and links of a step's graph view, given the keys of the boxes that are open.
+ * @param kind of the links: "data", or the "order" of launching
+ * @param aspect width to height of the room that there is
+ */
+export function layout(step, open, kind = "data", aspect = ASPECT) {
+  const scene = { ...emptyScene(step.captures.map((c) => new Int32Array(c.n).fill(-1))), kind, aspect };
   const tops = topItems(step);
   const built = tops.map((item) => build(step, item, open, scene));
-  const size = flow(built, built.map((_, i) => i));
+  const size = flow(built, built.map((_, i) => i), scene.aspect);
   scene.width = size.w;
   scene.height = size.h;
   for (const box of built) settle(box, 0, 0, null, scene);
@@ -106,10 +110,7 @@ export function childrenOf(step, item) {
   }
   if (item.is === CAPTURE) return captureItems(step, item.c);
   if (item.is === RUN) {
-    return Array.from({ length: item.repeats }, (_, k) => ({
-      is: item.period === 1 ? NODE : REPEAT,
-      key: `${item.key}k${k}`, c: item.c, a: item.a + k * item.period, b: item.a + (k + 1) * item.period, k, repeats: item.repeats,
-    }));
+    return item.pieces.map(({ a, b, k }, n) => ({ is: b - a === 1 ? NODE : REPEAT, key: `${item.key}k${n}`, c: item.c, a, b, k, base: item.base, repeats: item.pieces.length }));
   }
   if (item.is === REPEAT) return nodes(item.c, item.a, item.b);
   if (item.is === SECTION) return item.inside;
@@ -121,13 +122,7 @@ function nodes(c, a, b) {
 }
 
 function captureItems(step, c) {
-  const { runs } = step.captures[c];
-  const items = [];
-  for (let i = 0; i < runs.length; i += 3) {
-    const [a, period, repeats] = [runs[i], runs[i + 1], runs[i + 2]];
-    if (repeats === 1) items.push(...nodes(c, a, a + period));
-    else items.push({ is: RUN, key: `r${c}.${a}`, c, a, b: a + period * repeats, period, repeats });
-  }
+  const items = step.captures[c].items.map((item) => ({ ...item, is: item.pieces ? RUN : NODE, key: `${item.pieces ? "r" : "n"}${c}.${item.a}`, c }));
   if (items.length <= MOST_ITEMS) return items;
   const pieces = [];
   for (let i = 0; i < items.length; i += PIECE) {
@@ -148,48 +143,54 @@ function build(step, item, open, scene) {
   if (!items.length) return box;
   box.open = true;
   box.inside = items.map((child) => build(step, child, open, scene));
-  const size = flow(box.inside, ranks(step, item, items));
+  const size = flow(box.inside, ranks(step, item, items, scene.kind), scene.aspect);
   box.w = Math.max(GROUP_W, size.w + 2 * PAD);
   box.h = size.h + HEAD + PAD;
   return box;
 }
 
 /** Longest path from the start, for items that are ranges of positions in recorded order. */
-function ranks(step, item, items) {
+function ranks(step, item, items, kind) {
   const rank = new Int32Array(items.length);
   if (item.is === PARTITION && item.captures.length !== 1) return rank.map((_, i) => i);
   const capture = step.captures[items[0].c];
   const first = items[0].a;
   const owner = new Int32Array(items[items.length - 1].b - first).fill(-1);
   items.forEach((one, i) => void owner.fill(i, one.a - first, one.b - first));
-  const { start, to } = outgoing(capture);
+  const { start, to } = outgoing(capture, kind);
+  const fed = new Uint8Array(items.length);
   items.forEach((one, i) => {
+    // What nothing here leads to stays beside what was recorded just before it.
+    if (i && !fed[i]) rank[i] = rank[i - 1];
     for (let p = one.a; p < one.b; p++) {
       for (let k = start[p]; k < start[p + 1]; k++) {
         const j = owner[to[k] - first];
-        if (j > i && rank[j] <= rank[i]) rank[j] = rank[i] + 1;
+        if (j <= i) continue;
+        fed[j] = 1;
+        if (rank[j] <= rank[i]) rank[j] = rank[i] + 1;
       }
     }
   });
   return rank;
 }
 
-/** A capture's edges by their source. */
-function outgoing(capture) {
-  if (capture.outgoing) return capture.outgoing;
-  const { edges, n } = capture;
+/** A capture's edges of one kind by their source. */
+function outgoing(capture, kind) {
+  if (capture.outgoing[kind]) return capture.outgoing[kind];
+  const { n } = capture;
+  const edges = capture.links(kind);
   const start = new Int32Array(n + 1);
   for (let k = 0; k < edges.length; k += 2) start[edges[k] + 1]++;
   for (let i = 0; i < n; i++) start[i + 1] += start[i];
   const at = start.slice();
   const to = new Int32Array(edges.length / 2);
   for (let k = 0; k < edges.length; k += 2) to[at[edges[k]]++] = edges[k + 1];
-  capture.outgoing = { start, to };
-  return capture.outgoing;
+  capture.outgoing[kind] = { start, to };
+  return capture.outgoing[kind];
 }
 
 /** Rows by rank, wrapped into columns as text is; sets each box's x and y, returns the size of it all. */
-function flow(boxes, rank) {
+function flow(boxes, rank, aspect) {
   const byRank = [];
   boxes.forEach((box, i) => {
     byRank[rank[i]] ||= [];
@@ -209,7 +210,7 @@ function flow(boxes, rank) {
   const area = rows.reduce((sum, r) => sum + (r.w + COLUMN_GAP) * (r.h + GAP_Y), 0);
   const tallest = rows.reduce((h, r) => Math.max(h, r.h), 0);
   const total = rows.reduce((h, r) => h + r.h + GAP_Y, 0);
-  const wrap = rows.length <= SHORT_COLUMN ? total : Math.sqrt(area / ASPECT);
+  const wrap = rows.length <= SHORT_COLUMN ? total : Math.sqrt(area / aspect);
   const limit = Math.max(tallest, wrap);
   const size = { w: 0, h: 0 };
   let column = [];
@@ -253,19 +254,24 @@ function settle(box, dx, dy, parent, scene) {
   } else scene.owner[box.c].fill(box.index, box.a, box.b);
 }
 
-/** One link for each pair of visible boxes that an edge joins. */
+/** One link for each pair of visible boxes that an edge joins, with the tensors that it carries. */
 function link(step, scene) {
-  const seen = new Set();
+  const seen = new Map();
   step.captures.forEach((capture, c) => {
     const owner = scene.owner[c];
-    const { edges } = capture;
+    const edges = capture.links(scene.kind);
+    const carried = edges === capture.data.edges ? capture.data.carried : null;
     for (let k = 0; k < edges.length; k += 2) {
       const [a, b] = [owner[edges[k]], owner[edges[k + 1]]];
       if (a === b || a < 0 || b < 0) continue;
       const key = a * scene.boxes.length + b;
-      if (seen.has(key)) continue;
-      seen.add(key);
-      scene.links.push(a, b);
+      if (!seen.has(key)) {
+        seen.set(key, scene.links.length);
+        if (carried) scene.carried.set(scene.links.length, []);
+        scene.links.push(a, b);
+      }
+      const tensors = carried && scene.carried.get(seen.get(key));
+      if (tensors && !tensors.includes(carried[k / 2])) tensors.push(carried[k / 2]);
     }
   });
 }

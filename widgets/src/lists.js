@@ -5,9 +5,10 @@ import { listing, number, place, plural } from "./words.js";
 
 const MOST_ROWS = 400;
 
-export function frameLine(frame, go) {
+/** @param {any} app points at everything of the line, while the pointer is on it */
+export function frameLine(frame, go, app = null) {
   if (!frame) return null;
-  const where = go ? button(place(frame), () => go(frame), { class: "link mono", title: `${frame.file}:${frame.line}` }) : h("span.mono", place(frame));
+  const where = go ? button(place(frame), () => go(frame), { class: "link mono", title: `${frame.file}:${frame.line}`, ...app?.points(() => app.onLine(frame)) }) : h("span.mono", place(frame));
   return h("span.frame", where, frame.text ? h("code", frame.text) : null);
 }
 
@@ -120,7 +121,7 @@ export class PartitionsView extends ListView {
       ),
       h("div.ops", listing(part.operations)),
       part.reasons.map((reason) =>
-        h("div.why", "because ", reason.message, reason.operation ? [" (", h("code", reason.operation), ")"] : null, reason.frame ? [" at ", frameLine(reason.frame, (f) => app.showLine(f))] : null),
+        h("div.why", "because ", reason.message, reason.operation ? [" (", h("code", reason.operation), ")"] : null, reason.frame ? [" at ", frameLine(reason.frame, (f) => app.showLine(f), app)] : null),
       ),
     );
   }
@@ -157,7 +158,7 @@ export class FailuresView extends ListView {
       h(
         "dl",
         {},
-        h("dt", "line"), h("dd", failure.frame ? frameLine(failure.frame, (f) => app.showLine(f)) : "no line of yours: it shows only when the capture ends"),
+        h("dt", "line"), h("dd", failure.frame ? frameLine(failure.frame, (f) => app.showLine(f), app) : "no line of yours: it shows only when the capture ends"),
         failure.cause ? [h("dt", "cause"), h("dd", failure.cause)] : null,
         failure.fix ? [h("dt", "fix"), h("dd", fix(failure.fix))] : null,
         failure.message ? [h("dt", "said"), h("dd.soft", failure.message)] : null,

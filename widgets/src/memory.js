@@ -110,12 +110,12 @@ export class MemoryView {
   }
 
   draw(context, size, look) {
-    const { colours, selection } = this.app;
+    const { colours } = this.app;
     const { panels, all, width, steps } = this.arrange(size);
     context.setTransform(size.ratio, 0, 0, size.ratio, 0, 0);
     context.fillStyle = colours.paper;
     context.fillRect(0, 0, size.w, size.h);
-    for (const panel of panels) this.drawPool(context, look, panel, colours, selection);
+    for (const panel of panels) this.drawPool(context, look, panel, colours);
     context.font = `11px ${FONT}`;
     context.textBaseline = "middle";
     steps.forEach((step, n) => {
@@ -134,7 +134,7 @@ export class MemoryView {
     });
   }
 
-  drawPool(context, look, panel, colours, selection) {
+  drawPool(context, look, panel, colours) {
     const { pool, left, width, low, height, perByte } = panel;
     const kind = panel.at % colours.stripes.length;
     context.save();
@@ -166,12 +166,14 @@ export class MemoryView {
       }
       context.fill();
     });
-    const chosen = selection && pool.blocks[selection.at];
-    if (chosen && this.isSelected(panel, selection)) {
+    if (this.app.selection || this.app.pointed.length) {
       context.strokeStyle = colours.ink;
       context.lineWidth = 2;
-      const [x1, x2] = [this.x(panel, look, chosen.from), this.x(panel, look, chosen.to)];
-      context.strokeRect(x1, low - (chosen.low + chosen.size) * perByte, Math.max(2, x2 - x1), Math.max(2, chosen.size * perByte));
+      for (const [at, block] of pool.blocks.entries()) {
+        if (!this.isMarked(panel, block, at)) continue;
+        const [x1, x2] = [this.x(panel, look, block.from), this.x(panel, look, block.to)];
+        context.strokeRect(x1, low - (block.low + block.size) * perByte, Math.max(2, x2 - x1), Math.max(2, block.size * perByte));
+      }
     }
     context.restore();
     context.font = `600 12px ${FONT}`;
@@ -190,10 +192,16 @@ export class MemoryView {
     if (at + 200 < left + width) context.fillText(says, at, y);
   }
 
-  isSelected(panel, selection) {
+  /** Whether a block is selected, or pointed at. */
+  isMarked(panel, block, at) {
+    return [this.app.selection, ...this.app.pointed].some((one) => one && this.isThis(panel, block, at, one));
+  }
+
+  isThis(panel, block, at, selection) {
+    if (selection.is === "allocation") return this.what === String(selection.capture) && block.allocation === selection.at;
+    if (selection.is !== "block" || selection.at !== at || this.what !== "pools") return false;
     const step = this.app.store.steps.indexOf(this.shown()[panel.step]);
-    if (selection.is === "block") return selection.step === step && selection.pool === panel.pool.name && this.what === "pools";
-    return false;
+    return selection.step === step && selection.pool === panel.pool.name;
   }
 
   /** What is under a point of the canvas: x comes in as the axis would have it if one picture were all. */

@@ -3,7 +3,7 @@
 import { button, h, link, table } from "./dom.js";
 import { sourceLines } from "./draw.js";
 import { frameLine } from "./lists.js";
-import { bytes, listing, median, number, plural, wordMeaning } from "./words.js";
+import { bytes, listing, median, number, owner, plural, wordMeaning } from "./words.js";
 
 const MOST_LINKS = 200;
 const MOST_WORDS = 200;
@@ -51,7 +51,7 @@ function launchText(sums) {
 
 function nodeLink(app, c, i, extra = "") {
   const capture = app.step.captures[c];
-  return button([`${capture.recorded(i)} `, capture.name(i), extra].join(""), () => app.goTo("graph", { is: "node", capture: c, at: i }), { class: "link clip", title: capture.name(i) });
+  return button([`${capture.recorded(i)} `, capture.name(i), extra].join(""), () => app.goTo("graph", { is: "node", capture: c, at: i }), { class: "link clip", title: capture.name(i), ...app.points(() => [{ is: "node", capture: c, at: i }]) });
 }
 
 function nodeList(app, c, positions) {
@@ -61,7 +61,7 @@ function nodeList(app, c, positions) {
 }
 
 function allocationLink(app, c, at) {
-  return link(app.allocationName(c, at), () => app.select({ is: "allocation", capture: c, at }));
+  return link(app.allocationName(c, at), () => app.select({ is: "allocation", capture: c, at }), app.points(() => app.ofTensor(c, at)));
 }
 
 function partitionLink(app, capture) {
@@ -86,7 +86,8 @@ function node(app, { capture: c, at }) {
     ...head(`node ${one.index} · ${one.family.word}`, one.name),
     facts([
       ["kind", kind],
-      ["your line", frameLine(one.frame, (f) => app.showLine(f))],
+      ["module", one.module],
+      ["your line", frameLine(one.frame, (f) => app.showLine(f), app)],
       ["grid", kernel ? one.grid.join(" × ") : null],
       ["block", kernel ? one.block.join(" × ") : null],
       ["shared memory", one.shared ? bytes(one.shared) : null],
@@ -94,6 +95,7 @@ function node(app, { capture: c, at }) {
       ["partition", partitionLink(app, capture)],
       ["parameters", one.words.length ? `${number(one.bytes)} bytes: ${plural(one.pointers, "pointer")} of ${plural(one.words.length, "word")}` : `${number(one.bytes)} bytes`],
     ]),
+    one.source ? h("details.source-text", h("summary", kernel ? "what it runs" : "source"), h("pre", one.source)) : null,
     rows.length ? h("h4", "Parameter words") : null,
     rows.length ? h("div.scroll", table(["offset", "class", "owner or value", "evidence"], rows, { class: "words" })) : null,
     one.words.length > MOST_WORDS ? h("p.soft", `and ${number(one.words.length - MOST_WORDS)} more words`) : null,
@@ -125,12 +127,13 @@ function allocation(app, { capture: c, at }) {
   const users = capture.usersOf(at);
   const first = users.length ? capture.frame(users[0]) : null;
   return [
-    ...head(`${a.role} tensor of capture ${capture.id}`, a.name || `allocation ${a.index}`),
+    ...head(`${a.role} tensor of capture ${capture.id}`, owner(a)),
     facts([
       ["size", bytes(a.size)],
+      ["allocated at", frameLine(a.frame, (f) => app.showLine(f), app)],
       ["owner at launch", a.slot === null ? "nobody: it is never addressed" : `${a.role}, slot ${a.slot}${a.offset ? ` + ${number(a.offset)}` : ""}`],
       ["lives", `from node ${a.born} ${a.died === null ? "on, still there at the end" : `to node ${a.died}`}`],
-      ["first used at", frameLine(first, (f) => app.showLine(f))],
+      ["first used at", frameLine(first, (f) => app.showLine(f), app)],
       ["memory", link("show in the plan", () => app.showPlan(c))],
     ]),
     h("h4", `${plural(users.length, "node")} read or write it`),
@@ -148,7 +151,7 @@ function partition(app, { at }) {
     facts([
       ["state", h("span", { class: `tag ${part.graphed ? "yes" : "no"}` }, part.graphed ? "graphed" : "not graphed")],
       ["kernels", number(part.kernels)],
-      ...part.reasons.map((r) => ["because", [r.message, r.operation ? ` (${r.operation})` : "", r.frame ? [" ", frameLine(r.frame, (f) => app.showLine(f))] : null]]),
+      ...part.reasons.map((r) => ["because", [r.message, r.operation ? ` (${r.operation})` : "", r.frame ? [" ", frameLine(r.frame, (f) => app.showLine(f), app)] : null]]),
       ["operations", listing(part.operations, 16)],
     ]),
     captures.map((c) => {
@@ -191,12 +194,12 @@ function pool(app, { step, pool: name }) {
     byCall.length ? [h("h4", "Allocated by"), table(["call", "bytes"], byCall.map(([call, size]) => [`call ${call}`, bytes(size)]))] : null,
     h("h4", "Largest blocks at the end"),
     alive.length
-      ? h("ul.links", alive.slice(0, 40).map(({ b, at }) => h("li", link(bytes(b.size), () => app.select({ is: "block", step, pool: name, at })), h("span.soft", ` ${owner(b)}`))))
+      ? h("ul.links", alive.slice(0, 40).map(({ b, at }) => h("li", link(bytes(b.size), () => app.select({ is: "block", step, pool: name, at })), h("span.soft", ` ${caller(b)}`))))
       : h("p.soft", "none: every block was freed"),
   ];
 }
 
-function owner({ call }) {
+function caller({ call }) {
   return call === null ? "allocated outside any call" : `allocated in call ${call}`;
 }
 
@@ -208,7 +211,7 @@ function block(app, { step, pool: name, at }) {
     facts([
       ["bytes", number(b.size)],
       ["address", `0x${b.address.toString(16)}`],
-      ["who", owner(b)],
+      ["who", caller(b)],
       ["from", `event ${number(b.from)}`],
       ["to", b.alive ? "still live at the end" : `event ${number(b.to)}${b.freedAt === null ? "" : `, in call ${b.freedAt}`}`],
       ["pool", link(name, () => app.select({ is: "pool", step, pool: name }))],
@@ -221,7 +224,7 @@ function failure(app, { at }) {
   if (!one) return overview(app);
   return [
     ...head("failure", one.title),
-    facts([["code", one.code], ["your line", frameLine(one.frame, (f) => app.showLine(f))], ["cause", one.cause], ["said", one.message]]),
+    facts([["code", one.code], ["your line", frameLine(one.frame, (f) => app.showLine(f), app)], ["cause", one.cause], ["said", one.message]]),
     button("Show the fix", () => app.goTo("failures", { is: "failure", at })),
   ];
 }

@@ -28,7 +28,7 @@ export function search(store, step, text, most = 200) {
     for (let i = 0; i < capture.n; i++) {
       const frame = capture.columns.frame[capture.base + i];
       const index = capture.columns.index[capture.base + i];
-      if (strings[capture.columns.name[capture.base + i]] || (frame !== null && frames[frame]) || `node ${index}` === wanted)
+      if (strings[capture.columns.name[capture.base + i]] || strings[capture.columns.module[capture.base + i]] || (frame !== null && frames[frame]) || `node ${index}` === wanted)
         add({ is: "node", capture: c, at: i });
     }
   });

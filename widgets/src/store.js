@@ -1,6 +1,7 @@
 // The traces as the browser holds them: fed with the journal's lines, asked by every view. No DOM.
 
 import { Capture } from "./capture.js";
+import { familiesOf } from "./groups.js";
 
 /** One trace. */
 class Step {
@@ -93,7 +94,12 @@ export class Store {
     }
   }
 
+  frameAt(index) {
+    return index === null ? null : this.frames[index];
+  }
+
   takeCaptures(step, columns) {
+    const families = familiesOf(this, columns.nodes.rows);
     let node = 0;
     let word = 0;
     let allocation = 0;
@@ -111,9 +117,12 @@ export class Store {
           born: from.born[i],
           died: from.died[i],
           name: this.strings[from.name[i]],
+          shape: from.shape[i],
+          dtype: this.strings[from.dtype[i]],
+          frame: this.frameAt(from.frame[i]),
         });
       }
-      const capture = new Capture(this, columns, row, node, word, allocations);
+      const capture = new Capture(this, columns, families, row, node, word, allocations);
       step.captures.push(capture);
       node += capture.n;
       word = capture.wordAt[capture.n];
@@ -132,7 +141,7 @@ export class Store {
           code: this.strings[from.code[k]],
           message: this.strings[from.message[k]],
           operation: this.strings[from.operation[k]],
-          frame: from.frame[k] === null ? null : this.frames[from.frame[k]],
+          frame: this.frameAt(from.frame[k]),
         });
       }
       reason += count;
@@ -155,7 +164,7 @@ export class Store {
         message: this.strings[rows.message[i]],
         cause: this.strings[rows.cause[i]],
         fix: this.strings[rows.fix[i]],
-        frame: rows.frame[i] === null ? null : this.frames[rows.frame[i]],
+        frame: this.frameAt(rows.frame[i]),
       });
     }
   }

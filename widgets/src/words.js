@@ -51,9 +51,13 @@ export function median(values) {
   return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
 }
 
-/** A tensor as people know it: its role, and its name unless that says the same. */
-export function owner({ role, name, index }) {
-  return name.startsWith(role) ? name : `${role} ${name || index}`;
+/** A tensor as its user knows it: "blocks.3.up.weight [256x64] f32". */
+export function owner({ role, name, index, shape, dtype }) {
+  return [name || `${role} ${index}`, shape ? layout({ shape, dtype }) : ""].filter(Boolean).join(" ");
+}
+
+export function layout({ shape, dtype }) {
+  return `[${shape.join("x")}] ${dtype}`;
 }
 
 /** What a parameter word holds. */

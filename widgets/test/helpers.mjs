@@ -1,10 +1,12 @@
 // A journal as Python writes it, made by hand: two repeated layers of three nodes, a branch, three tensors.
 
-const strings = ["", "norm_kernel", "gemm_kernel", "silu_kernel", "copy_kernel", "model.py", "forward", "h = f(h)", "same bytes", "device",
+const WORDS = ["", "norm_kernel", "gemm_kernel", "silu_kernel", "copy_kernel", "model.py", "forward", "h = f(h)", "same bytes", "device",
   "x", "buf", "forward 0", "aten.mm", "reads a value", "aten.item", "default", "private"];
-const at = (text) => strings.indexOf(text);
 
-export function journal({ layers = 2, extra = [] } = {}) {
+export function journal({ layers = 2, extra = [], modules = () => "" } = {}) {
+  const strings = [...WORDS, ...Array.from({ length: layers }, (_, k) => modules(k)).filter(Boolean)];
+  const places = new Map(strings.map((text, i) => [text, i]));
+  const at = (text) => places.get(text);
   const names = [];
   for (let k = 0; k < layers; k++) names.push(at("norm_kernel"), at("gemm_kernel"), at("silu_kernel"));
   names.push(at("copy_kernel"));
@@ -19,6 +21,7 @@ export function journal({ layers = 2, extra = [] } = {}) {
       rows: {
         index: names.map((_, i) => i), kind: fill("kernel"), name: names, grid: fill([132, 1, 1]), block: fill([256, 1, 1]),
         shared_bytes: fill(0), lane: names.map((_, i) => (i === n - 1 ? 1 : 0)), parameter_bytes: fill(16), frame: fill(0), lowered_from: fill(null),
+        module: names.map((_, i) => at(i < n - 1 ? modules(Math.floor(i / 3)) : "")), source: fill(at("")),
         words: {
           counts: fill(2),
           rows: {
@@ -32,13 +35,16 @@ export function journal({ layers = 2, extra = [] } = {}) {
     allocations: {
       counts: [3],
       rows: { index: [0, 1, 2], role: ["input", "workspace", "workspace"], size: [1024, 512, 256], slot: [0, 1, 1], offset: [0, 0, 512],
-        born: [0, 1, 2], died: [null, 4, 5], name: [at("x"), at("buf"), at("")] },
+        born: [0, 1, 2], died: [null, 4, 5], name: [at("x"), at("buf"), at("")], shape: [[16, 16], null, null], dtype: [at("f32"), at(""), at("")],
+        frame: [null, 0, null] },
     },
-    runs: [[0, 3, layers, layers * 3, 1, 1]],
-    families: names.map((name) => name % 2),
   };
   const head = {
-    families: [{ key: "a", word: "matmul", fill: "#dcebff", line: "#2563b8" }, { key: "b", word: "fused", fill: "#fde5d7", line: "#b4511a" }],
+    families: [
+      { key: "matmul", word: "matmul", fill: "#dcebff", line: "#2563b8", names: "gemm" },
+      { key: "fused", word: "fused", fill: "#fde5d7", line: "#b4511a", names: "silu|norm" },
+      { key: "kernel", word: "kernel", fill: "#f2f2f2", line: "#555555", names: "" },
+    ],
     steps: [{ name: "one", title: "one", source: "simulated: s", origin: "simulated" }],
   };
   const body = {

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as lay from "../src/layout.js";
 import { Store } from "../src/store.js";
+import { title } from "../src/draw.js";
 import { fastest, join, journal } from "./helpers.mjs";
 
 function step(options) {
@@ -17,15 +18,15 @@ function overlaps(scene) {
 
 test("at first partitions are open and repeated layers closed", () => {
   const trace = step();
-  const scene = lay.layout(trace, lay.firstOpen(trace));
+  const scene = lay.layout(trace, lay.firstOpen(trace), "order");
   assert.deepEqual(scene.boxes.map((box) => box.is), [lay.PARTITION, lay.RUN, lay.NODE, lay.PARTITION]);
-  assert.equal(scene.boxes[1].repeats, 2);
+  assert.equal(scene.boxes[1].pieces.length, 2);
   assert.equal(scene.links.length, 2); // one link for the only edge that leaves the run
 });
 
 test("everything open: each node has a box of its own, none on top of another, inside what is around it", () => {
   const trace = step({ layers: 40 });
-  const scene = lay.layout(trace, lay.allKeys(trace));
+  const scene = lay.layout(trace, lay.allKeys(trace), "order");
   assert.equal(scene.boxes.filter((box) => box.is === lay.NODE).length, 121);
   assert.deepEqual(overlaps(scene), []);
   for (const box of scene.boxes.filter((one) => one.parent)) {
@@ -53,7 +54,7 @@ test("a point finds the innermost box", () => {
 
 test("arrow keys reach every box that is not open", () => {
   const trace = step({ layers: 5 });
-  const scene = lay.layout(trace, lay.allKeys(trace));
+  const scene = lay.layout(trace, lay.allKeys(trace), "order");
   const seen = [];
   for (let box = lay.next(scene, null, "ArrowDown"); !seen.includes(box); box = lay.next(scene, box, "ArrowDown")) seen.push(box);
   assert.equal(seen.length, scene.boxes.filter((box) => !box.open).length);
@@ -65,10 +66,33 @@ test("nodes that do not repeat are cut into sections", () => {
   const trace = step({ layers: 1 });
   const [capture] = trace.captures;
   capture.n = 1000;
-  capture.runs = Array.from({ length: 1000 }, (_, i) => [i, 1, 1]).flat();
+  capture.grouped = Array.from({ length: 1000 }, (_, i) => ({ a: i, b: i + 1 }));
   const items = lay.childrenOf(trace, { is: lay.CAPTURE, c: 0 });
   assert.equal(items.length, 10);
   assert.deepEqual([items[9].a, items[9].b], [900, 1000]);
+});
+
+test("data goes from the first node that has a tensor's address to the later ones, with the tensor", () => {
+  const trace = step();
+  const [capture] = trace.captures;
+  const { edges, carried } = capture.data;
+  // Nodes 0, 3 and 6 have x, which is an input; 1 and 4 have buf, 2 and 5 the third.
+  assert.deepEqual([...edges], [1, 4, 2, 5]);
+  assert.deepEqual([...carried], [1, 2]);
+  const scene = lay.layout(trace, lay.allKeys(trace), "data");
+  assert.equal(scene.links.length, 4);
+  assert.deepEqual(scene.carried.get(0), [1]);
+  const ordered = lay.layout(trace, lay.allKeys(trace), "order");
+  assert.equal(ordered.links.length, 12);
+});
+
+test("layers of a model fold into one box by their modules, and say where they differ", () => {
+  const trace = step({ layers: 12, modules: (k) => `blocks.${k}.up` });
+  const scene = lay.layout(trace, lay.firstOpen(trace));
+  const run = scene.boxes[1];
+  assert.deepEqual([run.is, run.base, run.pieces.length], [lay.RUN, "blocks", 12]);
+  // The last node belongs to no module: to the last layer, as far as anybody knows.
+  assert.deepEqual(title(run, trace, trace.captures[0].store), ["blocks × 12", "3 to 4 nodes each, not all alike · model.py:20"]);
 });
 
 test("10,000 nodes are laid out in time, closed and open", () => {

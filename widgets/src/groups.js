@@ -1,0 +1,120 @@
+// What belongs together in a captured graph: kinds of kernels, repeated runs, layers of the user's model. No DOM.
+
+const LONGEST_LAYER = 512; // nodes of one repeated pattern
+const MOST_PERIODS = 32; // that are tried at one position, shortest first
+
+/** The position of each node's family, by the patterns that came with the families. */
+export function familiesOf(store, columns) {
+  const at = new Map(store.families.map((family, n) => [family.key, n]));
+  const patterns = store.families.filter((family) => family.names).map((family) => [at.get(family.key), new RegExp(family.names, "i")]);
+  const byKind = { memcpy: at.get("copy"), memset: at.get("fill"), kernel: at.get("kernel") };
+  const seen = new Map(); // few names, many nodes
+  return columns.name.map((name, i) => {
+    const kind = columns.lowered_from[i] || columns.kind[i];
+    if (kind !== "kernel") return byKind[kind] ?? at.get("other");
+    if (!seen.has(name)) seen.set(name, patterns.find(([, pattern]) => pattern.test(store.strings[name]))?.[0] ?? byKind.kernel);
+    return seen.get(name);
+  });
+}
+
+/** A sequence of numbers as runs of repeated patterns, greedily, each covering as much as it can: [start, period, repeats]. */
+export function runsOf(ids) {
+  const places = new Map();
+  const rank = ids.map((id, i) => {
+    if (!places.has(id)) places.set(id, []);
+    return places.get(id).push(i) - 1;
+  });
+  const same = (a, b, length) => {
+    for (let i = 0; i < length; i++) if (ids[a + i] !== ids[b + i]) return false;
+    return true;
+  };
+  const runs = [];
+  for (let at = 0; at < ids.length; at += runs[runs.length - 1][1] * runs[runs.length - 1][2]) {
+    let best = [at, 1, 1];
+    const limit = Math.min(LONGEST_LAYER, (ids.length - at) >> 1);
+    const others = places.get(ids[at]);
+    for (let k = rank[at] + 1; k <= rank[at] + MOST_PERIODS && k < others.length; k++) {
+      const period = others[k] - at;
+      if (period > limit) break;
+      if (ids[others[k] - 1] !== ids[others[k] + period - 1] || !same(at, others[k], period)) continue;
+      let stop = others[k] + period;
+      while (stop + period <= ids.length && same(at, stop, period)) stop += period;
+      if (stop - at > best[1] * best[2]) best = [at, period, (stop - at) / period];
+    }
+    runs.push(best);
+  }
+  return runs;
+}
+
+/** "blocks.3.up" as member 3 of "blocks", the outermost list of modules that it is in; or null. */
+export function layerOf(path) {
+  const found = /^(?:(.*?)\.)??(\d+)(?=\.|$)/.exec(path);
+  return found ? { base: found[1] ?? "", k: Number(found[2]) } : null;
+}
+
+/**
+ * The layers of a model in the order of recording: stretches of at least two members of one list of modules, one after
+ * the other. A node without a module belongs to the stretch that it is in.
+ * @param {(string | null)[]} modules of each node
+ * @returns {{base: string, pieces: {a: number, b: number, k: number}[]}[]}
+ */
+export function layersOf(modules) {
+  /** @type {{base: string, pieces: {a: number, b: number, k: number}[]}[]} */
+  const groups = [];
+  /** @type {{base: string, pieces: {a: number, b: number, k: number}[]} | null} */
+  let group = null;
+  modules.forEach((path, i) => {
+    if (!path) {
+      // At the very end it may as well be what comes after the last layer.
+      const last = group?.pieces.at(-1);
+      if (last) last.b = i + 1;
+      return;
+    }
+    const layer = layerOf(path);
+    if (!layer) {
+      group = null;
+      return;
+    }
+    const { base, k } = layer;
+    if (group?.base !== base) {
+      group = { base, pieces: [] };
+      groups.push(group);
+    }
+    const last = group.pieces.at(-1);
+    if (last?.k === k) last.b = i + 1;
+    else group.pieces.push({ a: i, b: i + 1, k });
+  });
+  return groups.filter(({ base, pieces }) => alike(modules, base, pieces));
+}
+
+/** Whether most members are made of the same parts: an nn.Sequential of many things is no layer, repeated. */
+function alike(modules, base, pieces) {
+  const counts = new Map();
+  for (const { a, b, k } of pieces) {
+    const inside = modules.slice(a, b).filter(Boolean).map((path) => path.slice((base ? base.length + 1 : 0) + String(k).length));
+    const parts = [...new Set(inside)].sort().join();
+    counts.set(parts, (counts.get(parts) || 0) + 1);
+  }
+  const nodes = pieces.at(-1).b - pieces[0].a;
+  return pieces.length > 1 && nodes >= 2 * pieces.length && Math.max(...counts.values()) * 2 >= Math.max(pieces.length, 4);
+}
+
+/** A capture as what is drawn: {a, b} of single nodes, and {a, b, pieces, base} of what repeats. */
+export function itemsOf(keys, modules) {
+  const items = [];
+  const plain = (a, b) => {
+    for (const [start, period, repeats] of runsOf(keys.slice(a, b))) {
+      const from = a + start;
+      if (repeats === 1) for (let i = 0; i < period; i++) items.push({ a: from + i, b: from + i + 1 });
+      else items.push({ a: from, b: from + period * repeats, base: "", pieces: Array.from({ length: repeats }, (_, k) => ({ a: from + k * period, b: from + (k + 1) * period, k })) });
+    }
+  };
+  let done = 0;
+  for (const { base, pieces } of layersOf(modules)) {
+    plain(done, pieces[0].a);
+    done = pieces[pieces.length - 1].b;
+    items.push({ a: pieces[0].a, b: done, base, pieces });
+  }
+  plain(done, keys.length);
+  return items;
+}

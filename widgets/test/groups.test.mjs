@@ -1,0 +1,41 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { itemsOf, layerOf, layersOf, runsOf } from "../src/groups.js";
+import { fastest } from "./helpers.mjs";
+
+const letters = (text) => [...text].map((letter) => letter.charCodeAt(0));
+
+test("a sequence is split into runs of what repeats", () => {
+  assert.deepEqual(runsOf(letters("xababaaab")), [[0, 1, 1], [1, 2, 2], [5, 1, 3], [8, 1, 1]]);
+  assert.deepEqual(runsOf([]), []);
+  assert.deepEqual(runsOf(letters("abcabcabc")), [[0, 3, 3]]);
+});
+
+test("a path is a member of the outermost list of modules in it", () => {
+  assert.deepEqual(layerOf("transformer.h.11.mlp.0"), { base: "transformer.h", k: 11 });
+  assert.deepEqual(layerOf("0.1"), { base: "", k: 0 });
+  assert.equal(layerOf("head"), null);
+  assert.equal(layerOf("conv2d_3x3"), null);
+});
+
+test("layers fold whatever their kernels are called, in the order of a backward too", () => {
+  const paths = [11, 10, 9].flatMap((k) => [`h.${k}.mlp`, `h.${k}.attn`, ""]);
+  const [group] = layersOf(["head", ...paths, "wte"]);
+  assert.deepEqual(group, { base: "h", pieces: [{ a: 1, b: 4, k: 11 }, { a: 4, b: 7, k: 10 }, { a: 7, b: 10, k: 9 }] });
+  const keys = Array.from({ length: 11 }, (_, i) => i); // no kernel twice
+  assert.deepEqual(itemsOf(keys, ["head", ...paths, "wte"]).map(({ a, b }) => [a, b]), [[0, 1], [1, 10], [10, 11]]);
+});
+
+test("members that are made of different parts are no layers", () => {
+  assert.deepEqual(layersOf(["0", "1", "2", "3"]), []); // a Sequential of linear, relu, linear, relu
+  assert.deepEqual(layersOf(["0.conv", "0.norm", "1.linear", "1.act", "2.pool", "2.flat", "3.x", "3.y"]), []);
+  assert.equal(layersOf(["0.conv", "0.norm", "1.conv", "1.norm"])[0].pieces.length, 2);
+});
+
+test("10,000 nodes are grouped in time", () => {
+  const keys = Array.from({ length: 10_000 }, (_, i) => i % 100);
+  const [plain] = fastest(() => itemsOf(keys, keys.map(() => "")));
+  const [named] = fastest(() => itemsOf(keys, keys.map((_, i) => `blocks.${Math.floor(i / 100)}.up`)));
+  assert.ok(plain < 50, `${plain} ms`);
+  assert.ok(named < 50, `${named} ms`);
+});
