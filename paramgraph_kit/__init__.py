@@ -24,6 +24,7 @@ from paramgraph_kit.trace.errors import CaptureError as CaptureError
 from paramgraph_kit.trace.errors import DeviceMismatchError as DeviceMismatchError
 from paramgraph_kit.trace.errors import DriverCallError as DriverCallError
 from paramgraph_kit.trace.errors import ParamgraphError as ParamgraphError
+from paramgraph_kit.trace.errors import PromiseError as PromiseError
 from paramgraph_kit.trace.errors import RefusedError as RefusedError
 from paramgraph_kit.trace.errors import TourError as TourError
 from paramgraph_kit.trace.errors import TraceError as TraceError
@@ -34,6 +35,7 @@ __all__ = [
     "DeviceMismatchError",
     "DriverCallError",
     "ParamgraphError",
+    "PromiseError",
     "RefusedError",
     "TourError",
     "TraceError",

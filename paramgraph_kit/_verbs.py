@@ -24,11 +24,15 @@ if TYPE_CHECKING:
     from paramgraph_kit.backend.report import Report
 
 
-def compile(model: Any, **options: Any) -> Any:  # noqa: A001 - the verb that torch uses
+def compile(model: Any, *, guards: str = "full", **options: Any) -> Any:  # noqa: A001 - the verb that torch uses
     """``torch.compile`` with this backend: partitions become CUDA graphs whose addresses are patched at launch.
 
     Args:
         model: a function or a module on ``device()``.
+        guards: what a call checks before it launches. "full": all that Dynamo does. "dynamo": Dynamo's guards without
+            its frame evaluation, and that every parameter lies where it lay; "inputs": the arguments and torch's
+            switches only, with your promise that the model stays as it is, which every 256th call checks. Calls that
+            are more than one graph stay full.
         options: the fields of ``launch.launcher.Options``: ``patching`` ("auto", "device" or "host": who rewrites
             addresses), ``select`` ("always"; "measure" keeps only graphs that are quicker than the same code without;
             "never"), ``verify`` ("off"; "first" compares each graph's first launch with the ungraphed code bit for
@@ -40,6 +44,7 @@ def compile(model: Any, **options: Any) -> Any:  # noqa: A001 - the verb that to
         UnsupportedError: an unknown option, or a value that it does not have; at a call, what this torch lacks.
         DeviceMismatchError: at a call, a model or input that was never moved to the device.
         RefusedError: at a call, with ``strict=True``, where something would run ungraphed; ``reason`` says why.
+        PromiseError: at a call, with ``guards="inputs"``: the model has changed.
 
     Examples:
         >>> double = compile(lambda x: x * 2)
@@ -48,9 +53,13 @@ def compile(model: Any, **options: Any) -> Any:  # noqa: A001 - the verb that to
     import torch
 
     from paramgraph_kit.backend import make_options, paramgraph
+    from paramgraph_kit.backend.frozen.calls import MODES, freeze_calls
+    from paramgraph_kit.trace.errors import UnsupportedError
 
     make_options(options)
-    return torch.compile(model, backend=paramgraph, options=options or None)
+    if guards not in MODES:
+        raise UnsupportedError(f"guards={guards!r}: choose one of {', '.join(map(repr, MODES))}")
+    return freeze_calls(torch.compile(model, backend=paramgraph, options=options or None), guards)
 
 
 def parameterize(fn: Any, *examples: Any, **options: Any) -> Any:

@@ -153,6 +153,10 @@ NAMES: dict[str, TorchName] = {
                 ("torch._C:_are_functorch_transforms_active", "whether a gradient or a map is taken of a call"),
             )
         ),
+        TorchName("torch._dynamo.eval_frame:innermost_fn", BOTH, "the function that Dynamo evaluates"),
+        TorchName("torch._dynamo.eval_frame:_debug_get_cache_entry_list", BOTH, "the guards of a compiled function"),
+        TorchName("torch._C._dynamo.guards:TensorGuards", BOTH, "kind and layout of tensors in one call"),
+        TorchName("torch._C._dynamo.guards:GlobalStateGuard", BOTH, "torch's switches in one call"),
         TorchName(
             "torch._dynamo.compiled_autograd:", BOTH, "whether backwards are being compiled", "compiled_autograd_module"
         ),

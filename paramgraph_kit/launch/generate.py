@@ -7,8 +7,8 @@ Everything that is known at capture (sizes, strides, slots) is written into the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -42,6 +42,20 @@ class State:
         return sum(self.patched)
 
 
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a launch is called, where that is not with a tensor for each input and for tensors."""
+
+    static: Mapping[int, torch.Tensor] = field(default_factory=dict)  # left out: whoever calls makes sure of them
+    addressed: frozenset[int] = frozenset()  # inputs that are given as addresses
+    # Outputs on the shelf that are returned as addresses; the shelf itself, which holds them, is returned last.
+    located: frozenset[int] = frozenset()
+    capturing: Callable[[], bool] | None = None  # when to call ``ungraphed``, where not only in a capture
+
+
+ORDINARY = Form()
+
+
 def launch_function(
     driver: Driver,
     captured: Captured,
@@ -51,6 +65,7 @@ def launch_function(
     otherwise: Callable[[list[Any]], Any],
     ungraphed: Callable[[list[Any]], Any],
     partition: PartitionCode,
+    form: Form = ORDINARY,
 ) -> Callable[[list[Any]], Any]:
     """A function with the partition's own calling convention: a list that it empties in, a sequence out.
 
@@ -68,7 +83,7 @@ def launch_function(
         "join": driver.join_streams,
         "otherwise": otherwise,
         "ungraphed": ungraphed,
-        "capturing": driver.is_capturing,
+        "capturing": form.capturing or driver.is_capturing,
         "libraries": driver.library_state,
         "libraries_then": driver.library_state(),
         "state": state,
@@ -82,7 +97,9 @@ def launch_function(
     }
     for n, executable in enumerate(executables):
         scope[f"patch{n}"], scope[f"replay{n}"] = executable.patch, executable.launch
-    source = "\n".join(_source(captured, plan, scope, partition))
+    for position, tensor in form.static.items():
+        scope |= {f"i{position}": tensor, f"a{position}": driver.address_of(tensor)}
+    source = "\n".join(_source(captured, plan, scope, partition, form))
     code = compile(source, "<paramgraph launch>", "exec")
     exec(code, scope)  # generated from sizes and slots only, never from user text
     launch: Callable[[list[Any]], Any] = scope["launch"]
@@ -90,19 +107,19 @@ def launch_function(
     return launch
 
 
-def _source(captured: Captured, plan: Plan, scope: dict[str, Any], partition: PartitionCode) -> list[str]:
-    count = len(captured.specs)
-    tensors = captured.input_positions
+def _source(captured: Captured, plan: Plan, scope: dict[str, Any], partition: PartitionCode, form: Form) -> list[str]:
+    given = [k for k in range(len(captured.specs)) if k not in form.static]
+    tensors = [k for k in captured.input_positions if k not in form.static]
     lines = ["def launch(inputs):", " if capturing(): return ungraphed(inputs)"]
-    if count:
-        lines.append(f" {''.join(f'i{k}, ' for k in range(count))}= inputs")
-    lines += [f" a{k} = address(i{k})" for k in tensors]
-    lines += _guard(captured, scope, partition)
+    if given:
+        lines.append(f" {''.join(f'i{k}, ' for k in given)}= inputs")
+    lines += [f" a{k} = i{k}" if k in form.addressed else f" a{k} = address(i{k})" for k in tensors]
+    lines += _guard(captured, scope, partition, form)
     lines += [" inputs.clear()", " s = current_stream()"]
-    makers, shelved, values = _outputs(captured, plan, scope)
+    makers, shelved, values = _outputs(captured, plan, scope, form.located)
     body: list[str] = []
     for n, stage in enumerate(plan.stages):
-        body += _stage(n, stage, plan, makers)
+        body += _stage(n, stage, plan, makers, form.static)
     if plan.blocks:
         blocks = [f"w{b}" for b in range(len(plan.blocks))]
         lines += [f" {' = '.join(blocks)} = 0", " try:", *(f" {line}" for line in body), " except BaseException:"]
@@ -113,7 +130,7 @@ def _source(captured: Captured, plan: Plan, scope: dict[str, Any], partition: Pa
     return [*lines, *shelved, f" return {opening}{''.join(f'{v}, ' for v in values)}{closing}"]
 
 
-def _stage(n: int, stage: Stage, plan: Plan, makers: Mapping[int, str]) -> list[str]:
+def _stage(n: int, stage: Stage, plan: Plan, makers: Mapping[int, str], static: Container[int]) -> list[str]:
     """One launch: what it needs is made, then what nobody needs any more is given back, in the stream's order."""
     lines = [makers[allocation] for allocation in stage.fresh]
     if n == 0 and plan.shelf_bytes:
@@ -140,8 +157,8 @@ def _stage(n: int, stage: Stage, plan: Plan, makers: Mapping[int, str]) -> list[
     ]
     # Stream-ordered: whoever gets this memory next runs after this launch.
     lines += [f" free(w{b}); w{b} = 0" for b, block in enumerate(plan.blocks) if block.last == n]
-    if stage.spent:
-        lines.append(f" {' = '.join(f'i{k}' for k in stage.spent)} = None")
+    if spent := [f"i{k}" for k in stage.spent if k not in static]:
+        lines.append(f" {' = '.join(spent)} = None")
     return lines
 
 
@@ -157,10 +174,11 @@ def _address(slot: Slot) -> str:
             return f"w{number}"
 
 
-def _guard(captured: Captured, scope: dict[str, Any], partition: PartitionCode) -> list[str]:
-    aligned = [f"a{k}" for k in captured.input_positions if _alignment(captured, k) == ALIGNMENT]
+def _guard(captured: Captured, scope: dict[str, Any], partition: PartitionCode, form: Form) -> list[str]:
+    given = [k for k in captured.input_positions if k not in form.static]
+    aligned = [f"a{k}" for k in given if _alignment(captured, k) == ALIGNMENT]
     tests = [f"({' | '.join(aligned)}) & {ALIGNMENT - 1}"] if aligned else []
-    for k in captured.input_positions:
+    for k in given:
         if (alignment := _alignment(captured, k)) != ALIGNMENT:
             tests.append(f"a{k} & {2 * alignment - 1} != {alignment}")
     # Triton's kernels and our own are what they are; a library chose its kernels by these.
@@ -170,6 +188,8 @@ def _guard(captured: Captured, scope: dict[str, Any], partition: PartitionCode) 
     for k, spec in enumerate(captured.specs):
         if spec is None:
             tests.append(_differs(f"i{k}", f"c{k}", next(rest), scope))
+            continue
+        if k in form.static or k in form.addressed:
             continue
         conjugated, negated = spec.bits
         if partition.layouts:
@@ -194,7 +214,9 @@ def _alignment(captured: Captured, position: int) -> int:
     return spec.alignment if spec else ALIGNMENT
 
 
-def _outputs(captured: Captured, plan: Plan, scope: dict[str, Any]) -> tuple[dict[int, str], list[str], list[str]]:
+def _outputs(
+    captured: Captured, plan: Plan, scope: dict[str, Any], located: Container[int]
+) -> tuple[dict[int, str], list[str], list[str]]:
     """Code that makes each fresh allocation, code that makes the shelf's views, and the values that are returned."""
     makers: dict[int, str] = {}
     values: list[str] = []
@@ -229,13 +251,18 @@ def _outputs(captured: Captured, plan: Plan, scope: dict[str, Any]) -> tuple[dic
             values.append(_lazy(f"empty({output.size}, {output.stride}, e{k})", output.bits))
         elif output.source in makers:
             values.append(_lazy(_fresh(output, by_allocation[output.source][0], k, scope), output.bits))
+        elif k in located:
+            values.append(f"aq + {plan.placements[output.source].offset + output.offset}")
         else:
             assert output.dtype is not None
             name = shelved.setdefault(output.dtype, f"q{len(shelved)}")
             at = (plan.placements[output.source].offset + output.offset) // output.dtype.itemsize
             values.append(_lazy(f"view({name}, {output.size}, {output.stride}, {at})", output.bits))
     scope |= {f"{name}_type": dtype for dtype, name in shelved.items()}
-    return makers, [f" {name} = q.view({name}_type)" for name in shelved.values()], values
+    if located:
+        values.append("q")
+    views = [f" {name} = q.view({name}_type)" for name in shelved.values()]
+    return makers, [*([" aq = address(q)"] if located else []), *views], values
 
 
 def _lazy(value: str, bits: Bits, has: Bits = PLAIN) -> str:

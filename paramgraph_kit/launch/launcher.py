@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
 
@@ -23,7 +23,7 @@ from paramgraph_kit.driver.lines import line_behind
 from paramgraph_kit.driver.tensors import bits_of, not_carried
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.code import PartitionCode
-from paramgraph_kit.launch.generate import State, launch_function
+from paramgraph_kit.launch.generate import Form, State, launch_function
 from paramgraph_kit.launch.plan import Plan, make_plan
 from paramgraph_kit.launch.probation import Probation
 from paramgraph_kit.trace.errors import RefusedError
@@ -97,6 +97,7 @@ class Launcher:
     variants: dict[tuple[Any, ...], Variant | None] = field(default_factory=dict)
     reasons: list[Reason] = field(default_factory=list)
     calls: Calls = field(default_factory=Calls)
+    paused: bool = False
     current: Callable[[list[Any]], Any] = field(init=False)
     _scalars: dict[tuple[InputSpec | None, ...], list[list[Any]]] = field(default_factory=dict)  # captured, by layout
 
@@ -119,6 +120,29 @@ class Launcher:
     def __call__(self, inputs: list[Any]) -> Any:
         """Run the partition, from a graph where there is one."""
         return self.current(inputs)
+
+    def settled(self, inputs: Sequence[Any] | None = None) -> Variant | None:
+        """What launches calls with these inputs, or the last call; None where that is no graph or has to show more."""
+        if inputs is not None:
+            variant = self.variants.get(self._key(inputs))
+        else:
+            variant = next((v for v in self.variants.values() if v is not None and v.launch is self.current), None)
+        ready = variant is not None and variant.probation.over and not self.code.host_seeds and not self.paused
+        return variant if ready and self.options.select != "never" else None
+
+    def launch_as(self, form: Form, variant: Variant, missed: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+        """The launch of a variant called in another form; ``missed(inputs)`` takes calls that it was not made for."""
+        return launch_function(
+            self.driver,
+            variant.captured,
+            variant.plan,
+            variant.executables,
+            variant.state,
+            missed,
+            missed,
+            self.code,
+            replace(form, capturing=lambda: self.paused or self.driver.is_capturing()),
+        )
 
     @property
     def warm(self) -> bool:
@@ -288,14 +312,17 @@ class Launcher:
 
     def pause(self) -> None:
         """Run the same code ungraphed from now on, for comparison; executables are kept for ``resume``."""
+        self.paused = True
         self.current = self._ungraphed
 
     def resume(self) -> None:
         """Launch from graphs again."""
+        self.paused = False
         self.current = self._select
 
     def destroy(self) -> None:
         """Free every executable; later calls run ungraphed."""
+        self.paused = True
         self.current = self._ungraphed
         for variant in self.variants.values():
             if variant is not None:

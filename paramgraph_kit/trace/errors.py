@@ -7,6 +7,7 @@ ParamgraphError              base, and itself for a wrong argument: what happene
 ├── RefusedError             the launcher is not sure, so the partition runs ungraphed; ``reason`` says why
 ├── CaptureError             a capture under ``diagnose.capture`` failed; ``failure`` is its diagnosis
 ├── DriverCallError          a call of the CUDA driver failed; ``code`` is its CUresult
+├── PromiseError             a model changed that ``guards="inputs"`` promised would not
 └── TourError                something that the tour claims is not so on this machine
 
 They arrive as they are, also where torch.compile runs the backend: Dynamo would wrap them in a
@@ -51,6 +52,10 @@ class RefusedError(ParamgraphError):
         return type(self), (self.reason,)  # by default a copy would be made from the text
 
 
+class PromiseError(ParamgraphError):
+    """What the caller promised the launcher does not hold: results since then may be wrong."""
+
+
 class CaptureError(ParamgraphError):
     """A capture that failed; the process is as it was before, unless the text says otherwise. ``failure`` tells why."""
 
@@ -87,6 +92,7 @@ ERRORS = (
     RefusedError,
     CaptureError,
     DriverCallError,
+    PromiseError,
     TourError,
 )
 for _error in ERRORS:

@@ -390,3 +390,83 @@ def test_every_name_of_the_metadata_is_there() -> None:
     names = [*(n for n in NOTHING_ELSE if n not in NEWER), *PLAIN, "bw_donated_idxs", "num_outputs", "output_info"]
     assert [n for n in names if not hasattr(seen[0], n)] == []
     assert hasattr(seen[0], "mutated_graph_handled_indices_seen_by_autograd")
+
+
+def test_layers_that_share_one_graph_are_all_called_directly(made: list[DirectCall]) -> None:
+    # GIVEN a stack of blocks compiled one by one, whose backwards come in the opposite order
+    torch.manual_seed(0)
+    model = nn.Sequential(*[Block() for _ in range(5)]).to(DEVICE)
+    eager = copy.deepcopy(model)
+    for block in model:
+        block.compile(backend="paramgraph")
+
+    # WHEN they are trained
+    for _ in range(STEPS):
+        x = torch.randn(4, 16, device=DEVICE, requires_grad=True)
+        model(x).square().sum().backward()
+        eager(x.detach().requires_grad_()).square().sum().backward()
+
+    # THEN the one graph that they share is called directly, with the right gradients
+    assert len(made) == 1
+    assert is_direct(made[0])
+    for ours, theirs in zip(model.parameters(), eager.parameters(), strict=True):
+        assert ours.grad is not None
+        assert theirs.grad is not None
+        assert torch.equal(ours.grad, theirs.grad)
+
+
+def wide(x: Tensor) -> Tensor:
+    """A function that saves enough small activations for a shelf."""
+    for _ in range(4):
+        x = x.sin() * x.cos() + x.exp().tanh()
+    return x
+
+
+def test_small_activations_go_as_addresses(made: list[DirectCall]) -> None:
+    # GIVEN a direct step that saves many small activations
+    compiled = warmed(wide, 4, 8)
+    step = made[0]._step
+    assert step is not None
+
+    # WHEN
+    x = torch.randn(4, 8, device=DEVICE, requires_grad=True)
+    result = compiled(x)
+
+    # THEN what is saved are addresses, and the gradients are eager's
+    assert len(step.located) == 1
+    assert sum(type(each) is int for each in result.grad_fn.saved) >= 3
+    result.sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad, torch.autograd.grad(wide(x).sum(), x)[0])
+
+
+def test_a_launch_that_cannot_take_addresses_gets_tensors(made: list[DirectCall]) -> None:
+    # GIVEN a forward that has left addresses
+    compiled = warmed(wide, 4, 8)
+    step = made[0]._step
+    assert step is not None
+    x = torch.randn(4, 8, device=DEVICE, requires_grad=True)
+    result = compiled(x)
+    assert step.located
+
+    # WHEN the backward's graph may not be launched
+    step.backward.launcher.pause()
+    result.sum().backward()
+
+    # THEN it runs ungraphed on the same activations, and the next step goes on without addresses
+    assert x.grad is not None
+    assert torch.equal(x.grad, torch.autograd.grad(wide(x).sum(), x)[0])
+    assert not step.located
+    x.grad = None
+    compiled(x).sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad, torch.autograd.grad(wide(x).sum(), x)[0])
+
+    # AND once it may, with them again
+    step.backward.launcher.resume()
+    for _ in range(3):
+        x.grad = None
+        compiled(x).sum().backward()
+    assert step.located
+    assert x.grad is not None
+    assert torch.equal(x.grad, torch.autograd.grad(wide(x).sum(), x)[0])

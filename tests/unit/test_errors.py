@@ -57,6 +57,7 @@ EXAMPLES: list[ParamgraphError] = [
     errors.DriverCallError("cuGraphLaunch", 700, "CUDA_ERROR_ILLEGAL_ADDRESS"),
     ParamgraphError("what happened"),
     *(error("what happened") for error in (UnsupportedError, errors.TraceError, errors.DeviceMismatchError)),
+    errors.PromiseError("the model has changed"),
     errors.TourError("the tour claims that 1 is 2"),
 ]
 

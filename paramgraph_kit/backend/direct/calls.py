@@ -6,6 +6,7 @@ learnt (a saved-tensor hook, another device, compiled autograd), the call goes t
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from paramgraph_kit.backend.direct.metadata import Wrapping, obstacle, wrapping
 from paramgraph_kit.backend.direct.recipe import Call, Constant, Given, GraphCode, Made, Origin, Place, Recipe, View
 from paramgraph_kit.backend.direct.training import Direct, Held, Step, Tangent, without_autocast
 from paramgraph_kit.driver.torch_names import torch_name
+
+FORWARDS = 64  # that may lie between a forward and its backward while a step is learnt
 
 
 class Codes:
@@ -44,6 +47,13 @@ class Codes:
         return self.first is not None and self.first.graph.name.startswith("forward")
 
 
+# autograd's own ``apply``, without the look for functorch's transforms, which ``as_learnt`` has taken.
+_apply = super(torch.autograd.Function, Direct).apply
+
+# Told of each direct call while somebody watches: (call, its arguments, its results).
+observers: list[Callable[[Any, Sequence[Any], Sequence[Any]], None]] = []
+
+
 class DirectCall:
     """Callable with the arguments that Dynamo gives a compiled graph."""
 
@@ -53,7 +63,8 @@ class DirectCall:
         self._inference: Recipe | None = None
         self._step: Step | None = None
         self._written: tuple[int, ...] = ()  # arguments whose version moves at each call
-        self._saved: tuple[Place | None, ...] = ()  # of the last watched forward
+        # Of the last watched forwards: one graph may serve many layers, whose backwards come in another order.
+        self._saved: deque[tuple[Place | None, ...]] = deque(maxlen=FORWARDS)
         self._open = codes.obstacle is None and codes.first is not None
 
     def __repr__(self) -> str:
@@ -61,22 +72,36 @@ class DirectCall:
 
     def __call__(self, *args: Any) -> Any:
         """Run the graph."""
-        if self._open:
-            if self._step is not None:
-                if self._as_learnt() and not torch_name("_top_saved_tensors_default_hooks")(False):
-                    return self._train(self._step, args)
-            elif self._inference is not None:
-                if self._as_learnt():
-                    return self._infer(self._inference, args)
-            else:
-                return self._learn(args)
-        return self.compiled(*args)
+        if not self._open:
+            return self.compiled(*args)
+        if self._step is None and self._inference is None:
+            return self._learn(args)
+        if not self.as_learnt():
+            return self.compiled(*args)
+        results = self.run(args)
+        for tell in observers:
+            tell(self, args, results)
+        return results
 
-    def _as_learnt(self) -> bool:
+    @property
+    def inference(self) -> Recipe | None:
+        """What a call without gradients does, where nothing else has to be done at it."""
+        return None if self._written else self._inference
+
+    def run(self, args: Sequence[Any]) -> Any:
+        """A direct call, where nothing is switched on that the wrappers would have heeded."""
+        if self._step is not None:
+            return self._train(self._step, args)
+        assert self._inference is not None
+        return self._infer(self._inference, args)
+
+    def as_learnt(self) -> bool:
         """Whether nothing is switched on that the wrappers would have heeded."""
         if self._device is not None and torch.cuda.current_device() != self._device:
             return False
         if torch_name("_are_functorch_transforms_active")():
+            return False
+        if self._step is not None and torch_name("_top_saved_tensors_default_hooks")(False):
             return False
         return not torch_name("compiled_autograd_module").compiled_autograd_enabled
 
@@ -89,7 +114,7 @@ class DirectCall:
         if self._written:
             torch.autograd.graph.increment_version([args[k] for k in self._written])
         with torch.enable_grad():
-            return without_autocast(Direct.apply, step, args, *[args[k] for k in step.differentiable])
+            return without_autocast(_apply, step, args, *[args[k] for k in step.differentiable])
 
     def _learn(self, args: Sequence[Any]) -> Any:
         """An ordinary call; afterwards the direct one may be known."""
@@ -122,17 +147,18 @@ class DirectCall:
     def _learn_step(self, call: Call, recipe: Recipe) -> None:
         """Match a watched backward with the forward before it; otherwise note this forward for the next backward."""
         backward, rest = self.codes.backward, wrapping(self.codes.metadata)
-        if backward is not None and backward.call is not None and backward.recipe is not None:
-            step = _step(recipe, backward.recipe, rest, self._saved, backward.call, len(call.inputs))
+        if backward is not None and (seen := backward.call) is not None and backward.recipe is not None:
             backward.forget()
+            found = (_step(recipe, backward.recipe, rest, each, seen, len(call.inputs)) for each in self._saved)
+            step = next(filter(None, found), None)
             if step is not None:
                 self._step, self._written = step, rest.written
                 for code in (self.codes.first, backward):
                     assert code is not None
                     code.wanted = False
-                self._saved = ()
+                self._saved.clear()
                 return
-        self._saved = call.outputs[rest.outputs :]
+        self._saved.append(call.outputs[rest.outputs :])
 
 
 def _same_results(results: Any, call: Call) -> bool:

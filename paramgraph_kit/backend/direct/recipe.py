@@ -17,7 +17,7 @@ from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.launcher import Launcher
 
-ATTEMPTS = 8  # calls that are watched; a graph that has not shown what it does by then is left as it is
+ATTEMPTS = 128  # calls that are watched; a graph that has not shown what it does by then is left as it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +115,10 @@ class Place:
 
     @classmethod
     def of(cls, x: Any) -> Place | None:
-        """The place of a tensor; None for anything else and for a tensor without elements, which lies nowhere."""
+        """The place of a plain tensor; None for anything else and for a tensor without elements, which lies nowhere."""
         if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.layout != torch.strided or x.numel() == 0:
+            return None
+        if x.is_conj() or x.is_neg():  # what lies there is not the value
             return None
         return cls(x.data_ptr(), tuple(x.shape), tuple(x.stride()), x.dtype)
 
@@ -203,7 +205,7 @@ def _origin(x: Any, made: Sequence[Any], given: Sequence[Any]) -> Origin | None:
     for kind, values in ((Given, given), (Made, made)):
         for k, value in enumerate(values):
             base = Place.of(value)
-            if base is None or base.dtype != x.dtype or value.is_conj() != x.is_conj() or value.is_neg() != x.is_neg():
+            if base is None or base.dtype != x.dtype:
                 continue
             if base.address <= place.address and place.end <= base.end and _one_storage(value, x):
                 offset = (place.address - base.address) // x.element_size()

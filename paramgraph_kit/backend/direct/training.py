@@ -7,13 +7,14 @@ launch to launch in a list; autograd keeps only what the user could write before
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
 import torch
 
+from paramgraph_kit.backend.direct.located import MISSED, Located, locate
 from paramgraph_kit.backend.direct.metadata import Wrapping
 from paramgraph_kit.backend.direct.recipe import Given, Made, Recipe, View, assembler, view_of
 from paramgraph_kit.driver.torch_names import torch_name
@@ -76,6 +77,37 @@ class Step:
     held: tuple[Held, ...]
     checked: tuple[int, ...]  # inputs of the forward that must not be written before the backward
 
+    located: list[Located] = field(default_factory=list)  # one or none: made once both launchers have settled
+
+    def launch_forward(self, inputs: Sequence[torch.Tensor]) -> tuple[Any, Located | None]:
+        """What the forward's launch makes; followed by the shelf where activations are given as addresses."""
+        taken = self.forward.take((), inputs)
+        if not self.located:
+            found = locate(self.forward, self.backward, self.saved, self.passed_on, self.wrapping.outputs)
+            self.located[:] = [found] if found else []
+        if self.located:
+            located = self.located[0]
+            made = located.forward(taken)
+            if made is not MISSED:
+                return made, located
+            self.located.clear()
+        return self.forward.launcher(taken), None
+
+    def launch_backward(self, inputs: list[Any], located: Located | None, shelf: Any) -> tuple[Any, ...]:
+        """Gradients of the differentiable inputs; empties ``inputs``: what dies in the launch is freed in it."""
+        keeps = self.passed_on
+        given = [x if k in keeps else None for k, x in enumerate(inputs)] if keeps else ()
+        taken = self.backward.take((), inputs)
+        inputs.clear()
+        if located is not None:
+            made = located.backward(taken)
+            if made is not MISSED:
+                return tuple(self.gradients(made, given))
+            located.restore(taken, shelf)
+            self.located.clear()
+        made = without_autocast(self.backward.launcher, taken)
+        return tuple(self.gradients(made, given))
+
     @cached_property
     def results(self) -> Assemble:
         """The caller's results."""
@@ -104,7 +136,7 @@ class Direct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, step: Step, inputs: Sequence[torch.Tensor], *_: torch.Tensor) -> tuple[Any, ...]:
         """Launch the forward and keep what the backward reads."""
-        made = step.forward.launcher(step.forward.take((), inputs))
+        made, located = step.launch_forward(inputs)
         saved = step.save(made, inputs)
         results = step.results(made, inputs)
         if step.held:
@@ -112,6 +144,7 @@ class Direct(torch.autograd.Function):
             for each in step.held:
                 saved[each.place] = None
         ctx.step, ctx.saved = step, saved
+        ctx.located, ctx.shelf = located, made[-1] if located is not None else None
         ctx.checked = [inputs[k] for k in step.checked]
         ctx.versions = list(map(_version, ctx.checked))
         plain = [r for r, follows in zip(results, step.wrapping.differentiable, strict=True) if not follows]
@@ -130,38 +163,31 @@ class Direct(torch.autograd.Function):
             raise RuntimeError(DONATED)
         if list(map(_version, ctx.checked)) != ctx.versions:
             raise RuntimeError(_written(ctx.checked, ctx.versions))
-        inputs = list(ctx.saved)
+        inputs, shelf = list(ctx.saved), ctx.shelf
         for each, result in zip(step.held, ctx.saved_tensors if step.held else (), strict=True):
             inputs[each.place] = each.of(result)
         if not again:
-            ctx.saved = ctx.checked = None
+            ctx.saved = ctx.checked = ctx.shelf = None
         inputs += [tangent.fit(gradients[tangent.output]) for tangent in step.tangents]
         del gradients
         if torch.is_grad_enabled():
-            return None, None, *_OnlyOnce.apply(torch.ones((), requires_grad=True), step, inputs)  # type: ignore[no-untyped-call]
-        return None, None, *_launch_backward(step, inputs)
+            dummy = torch.ones((), requires_grad=True)
+            return None, None, *_OnlyOnce.apply(dummy, step, inputs, ctx.located, shelf)  # type: ignore[no-untyped-call]
+        return None, None, *step.launch_backward(inputs, ctx.located, shelf)
 
 
 class _OnlyOnce(torch.autograd.Function):
     """Gradients that say so where somebody asks for their gradients."""
 
     @staticmethod
-    def forward(_ctx: Any, _: torch.Tensor, step: Step, inputs: list[Any]) -> tuple[Any, ...]:
-        return _launch_backward(step, inputs)
+    def forward(
+        _ctx: Any, _: torch.Tensor, step: Step, inputs: list[Any], located: Located | None, shelf: Any
+    ) -> tuple[Any, ...]:
+        return step.launch_backward(inputs, located, shelf)
 
     @staticmethod
     def backward(_ctx: Any, *_: Any) -> Any:
         raise RuntimeError("torch.compile with aot_autograd does not currently support double backward")
-
-
-def _launch_backward(step: Step, inputs: list[Any]) -> tuple[Any, ...]:
-    """Gradients of the differentiable inputs; empties ``inputs``, so that what dies in the launch is freed in it."""
-    recipe, keeps = step.backward, step.passed_on
-    given = [x if k in keeps else None for k, x in enumerate(inputs)] if keeps else ()
-    taken = recipe.take((), inputs)
-    inputs.clear()
-    made = without_autocast(recipe.launcher, taken)
-    return tuple(step.gradients(made, given))
 
 
 def without_autocast(function: Callable[..., Any], *args: Any) -> Any:

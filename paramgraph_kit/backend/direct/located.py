@@ -1,0 +1,85 @@
+"""Saved activations without tensor objects: the forward's launch returns addresses, and the backward's takes them.
+
+Small activations share one allocation, the shelf; a step of many layers has hundreds of them. Only where a launch
+cannot take addresses after all are the tensors made that the ordinary launcher wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from paramgraph_kit.backend.direct.recipe import Given, Made, Origin, Recipe, View, view_of
+from paramgraph_kit.capture.pair import Kind
+from paramgraph_kit.launch.generate import Form
+from paramgraph_kit.launch.launcher import Variant
+from paramgraph_kit.launch.plan import Shelf
+
+
+class _Missed:
+    """What a launch returns for a call that it was not made for."""
+
+
+MISSED = _Missed()
+Launch = Callable[[list[Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """The launches of a step, and the tensors behind the addresses between them."""
+
+    forward: Launch  # returns its outputs, addresses among them, and then the shelf
+    backward: Launch
+    views: dict[int, tuple[torch.dtype, View]]  # by position in the backward's inputs: where it lies on the shelf
+
+    def restore(self, inputs: list[Any], shelf: torch.Tensor) -> None:
+        """Put tensors in the place of addresses."""
+        for position, (dtype, view) in self.views.items():
+            inputs[position] = view_of(shelf.view(dtype), view)
+
+
+def locate(
+    forward: Recipe, backward: Recipe, saved: Sequence[Made | Given], passed_on: frozenset[int], results: int
+) -> Located | None:
+    """The launches for a step whose launchers have settled; None where they have not, or nothing is on the shelf."""
+    first, second = forward.launcher.settled(), backward.launcher.settled()
+    if first is None or second is None:
+        return None
+    taken = {given.index: position for position, given in enumerate(backward.takes) if given.view is None}
+    viewed = {given.index for given in backward.takes if given.view is not None} | passed_on
+    others = [origin for origin in forward.gives[:results] if isinstance(origin, Made)]
+    places: dict[int, int] = {}
+    for place, origin in enumerate(saved):
+        if place in taken and place not in viewed and _alone(origin, saved, others) and _on_shelf(first, origin.index):
+            places[place] = origin.index
+    if not places:
+        return None
+    views = {taken[place]: _view(first, index) for place, index in places.items()}
+    there = forward.launcher.launch_as(Form(located=frozenset(places.values())), first, lambda _: MISSED)
+    back = backward.launcher.launch_as(Form(addressed=frozenset(views)), second, lambda _: MISSED)
+    return Located(there, back, views)
+
+
+def _alone(origin: Origin, saved: Sequence[Origin], results: Sequence[Made]) -> bool:
+    """Whether an output of the launch is saved as it is, once, and nobody else has it."""
+    if not isinstance(origin, Made) or origin.view is not None:
+        return False
+    same = [each for each in (*saved, *results) if isinstance(each, Made) and each.index == origin.index]
+    return len(same) == 1
+
+
+def _on_shelf(variant: Variant, index: int) -> bool:
+    output = variant.captured.outputs[index]
+    if output.kind is not Kind.FRESH or output.source < 0 or any(output.bits):
+        return False
+    return isinstance(variant.plan.placements[output.source].slot, Shelf)
+
+
+def _view(variant: Variant, index: int) -> tuple[torch.dtype, View]:
+    output = variant.captured.outputs[index]
+    assert output.dtype is not None
+    at = variant.plan.placements[output.source].offset + output.offset
+    return output.dtype, View(output.size, output.stride, at // output.dtype.itemsize)

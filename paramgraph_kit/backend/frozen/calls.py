@@ -1,0 +1,283 @@
+"""A compiled model whose calls skip what ordinary ones do around the launch; the ordinary way stays for all others."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from paramgraph_kit.backend.direct import calls as direct
+from paramgraph_kit.backend.direct.calls import DirectCall
+from paramgraph_kit.backend.direct.recipe import Given
+from paramgraph_kit.backend.frozen.frame import Frame, frame_of, obstacle_in
+from paramgraph_kit.backend.frozen.guards import Inputs, Member, children_of, members_of, unmoved, without_hooks
+from paramgraph_kit.driver.select import driver
+from paramgraph_kit.launch.generate import Form
+from paramgraph_kit.trace.errors import PromiseError
+
+MODES = ("full", "dynamo", "inputs")
+ATTEMPTS = 16  # ordinary calls that are watched; a model that has shown nothing to freeze by then is left as it is
+FORMS = 8  # kinds of calls that are kept
+CHECKED = 256  # with guards="inputs", every so many calls what was promised is checked
+
+
+class _Missed:
+    """What a frozen function returns for a call that it was not made for."""
+
+
+MISSED = _Missed()
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """An ordinary call and the one direct call that it made."""
+
+    call: DirectCall
+    arguments: tuple[Any, ...]
+    results: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Frozen:
+    """One kind of calls."""
+
+    call: Callable[[tuple[Any, ...], dict[str, Any]], Any]  # MISSED for a call of another kind
+    unmoved: Callable[[], bool]  # whether the members that it was made with are where they were
+
+
+class FrozenCalls:
+    """Calls of one compiled model; ``reason`` says why they stay ordinary, once that is known."""
+
+    def __init__(self, ordinary: Callable[..., Any], compiled: Any, mode: str) -> None:
+        self._ordinary, self._compiled, self._mode = ordinary, compiled, mode
+        self._frozen: list[_Frozen] = []
+        self._attempts = 0
+        self.reason: str | None = None
+
+    def __repr__(self) -> str:
+        return f"FrozenCalls({len(self._frozen)} kinds of calls, guards={self._mode!r})"
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """One call of the model."""
+        for frozen in self._frozen:
+            result = frozen.call(args, named)
+            if result is not MISSED:
+                return result
+        if self._attempts >= ATTEMPTS:
+            return self._ordinary(*args, **named)
+        return self._learn(args, named)
+
+    def _learn(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        self._attempts += 1
+        with _watching() as heard:
+            result = self._ordinary(*args, **named)
+        if len(heard) == 1:
+            found = self._freeze(heard[0], args, named, result)
+            if isinstance(found, str):
+                self.reason = found
+            else:
+                # The newest first; those whose members have moved would hold the old ones for ever.
+                self._frozen = [found, *[each for each in self._frozen if each.unmoved()][: FORMS - 1]]
+                self.reason = None
+        return result
+
+    def _freeze(self, watched: _Watched, args: Sequence[Any], named: Mapping[str, Any], result: Any) -> _Frozen | str:
+        """A function for calls like this one, or why there is none."""
+        frame = frame_of(self._compiled)
+        if frame is None:
+            return "what Dynamo evaluates at a call cannot be told"
+        names = frame.names(args, list(named))
+        if names is None:
+            return "the function takes its arguments in a way that is not followed"
+        scope: dict[str, Any] = {"f": frame.function, "m": frame.module, "args": args, "named": named}
+        given = {f"a{k}": value for k, value in enumerate(args)} | dict(named)
+        entry = frame.entry()
+        local = f"{{{', '.join(f'{name!r}: {value}' for name, value in names.items())}}}"
+        if entry is None or not entry.guard_manager.check(eval(local, scope | given)):  # from parameters' names only
+            return "the guards of Dynamo's code are not found"
+        if (why := obstacle_in(entry.code)) is not None:
+            return why
+        modules = _modules(frame)
+        values, members = _places(watched.arguments, given, modules, frame.function.__globals__)
+        if values is None:
+            return "a tensor that the graph takes is neither an argument nor a member of the module"
+        returned = _returned(result, watched.results, scope)
+        if returned is None:
+            return "what the function returns is not what its graph returns"
+        scope |= {"check": entry.guard_manager.root.check, "MISSED": MISSED}
+        scope["unmoved"] = unmoved(members, children_of(modules), driver().address_of)
+        tests = self._tests(frame, given, local, scope)
+        body = _body(watched, values, scope)
+        if body is None:
+            return "the graph is not launched at each call"
+        source = [
+            "def frozen(args, named):",
+            f" if len(args) != {len(args)} or {f'tuple(named) != {tuple(named)}' if named else 'named'}: return MISSED",
+            *([f" {''.join(f'a{k}, ' for k in range(len(args)))} = args"] if args else []),
+            *(f" {name} = named[{name!r}]" for name in named),
+            f" if not ({' and '.join(tests)}): return MISSED",
+            *body,
+            f" return {returned}",
+        ]
+        exec("\n".join(source), scope)  # from numbers and parameters' names, never from values
+        return _Frozen(scope["frozen"], scope["unmoved"])
+
+    def _tests(self, frame: Frame, given: Mapping[str, Any], local: str, scope: dict[str, Any]) -> list[str]:
+        """Expressions over the arguments' names that must hold."""
+        tests = []
+        if frame.module is not None:
+            scope["without_hooks"] = without_hooks(frame.module)
+            tests.append("without_hooks()")
+            if not frame.wrapped:
+                scope |= {"kind": type(frame.module), "own": vars(frame.module)}
+                tests.append("m.__class__ is kind and kind.forward is f and 'forward' not in own")
+        scope["code"] = frame.function.__code__
+        tests.append("f.__code__ is code")
+        full = [*tests, f"check({local})", "unmoved()"]
+        if self._mode == "dynamo":
+            return full
+        inputs, more = Inputs(given).test()
+        scope |= more
+        names = ", ".join(given)
+        exec(f"def kept({names}): return {' and '.join(full)}", scope)  # from parameters' names only
+        kept, numbers = scope["kept"], itertools.count(1)
+
+        def promised(*values: Any) -> bool:
+            if next(numbers) % CHECKED == 0 and not kept(*values):
+                raise PromiseError(
+                    f"guards='inputs' promises that the model stays as it is, and since at most {CHECKED} calls it is "
+                    "not: a parameter was replaced or moved, or something else that Dynamo guards has changed; "
+                    "results since then may be wrong. Compile it again after such a change, or use guards='dynamo'"
+                )
+            return True
+
+        scope["promised"] = promised
+        return [inputs, f"promised({names})"]
+
+
+def _modules(frame: Frame) -> list[nn.Module]:
+    """The modules that a function names: its own, those in its closure and among its globals."""
+    function = frame.function
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    reached = [frame.module, *cells, *(function.__globals__.get(name) for name in function.__code__.co_names)]
+    return [each for each in reached if isinstance(each, nn.Module)]
+
+
+def _places(
+    arguments: Sequence[Any], given: Mapping[str, Any], modules: Sequence[nn.Module], scope: dict[str, Any]
+) -> tuple[list[str | Member] | None, list[Member]]:
+    """Where each of the graph's inputs comes from: an argument's name, or a member of a module or of globals."""
+    by_identity = {id(value): name for name, value in given.items() if isinstance(value, torch.Tensor)}
+    known = members_of(modules, [scope])
+    places: list[str | Member] = []
+    members: list[Member] = []
+    for tensor in arguments:
+        if id(tensor) in by_identity:
+            places.append(by_identity[id(tensor)])
+        elif id(tensor) in known:
+            places.append(known[id(tensor)][0])
+            members += known[id(tensor)]  # one tensor may be kept in several places, tied weights for one
+        else:
+            return None, []
+    return places, members
+
+
+def _body(watched: _Watched, values: Sequence[str | Member], scope: dict[str, Any]) -> list[str] | None:
+    """Source that runs the graph: a launch with static members left out, or the direct call."""
+    recipe = watched.call.inference
+    scope["direct"] = watched.call
+    heeded = " if not direct.as_learnt(): return MISSED"
+    if recipe is None or any(each.view is not None for each in recipe.takes):
+        if any(isinstance(value, Member) for value in values):
+            scope["o"], scope["k"] = ([getattr(value, name, None) for value in values] for name in ("owner", "key"))
+        taken = [value if isinstance(value, str) else f"o[{n}][k[{n}]]" for n, value in enumerate(values)]
+        return [heeded, f" made = direct.run(({''.join(f'{each}, ' for each in taken)}))"]
+    places = [values[each.index] for each in recipe.takes]
+    static = [k for k, value in enumerate(places) if not isinstance(value, str)]
+    inputs = [watched.arguments[each.index] for each in recipe.takes]
+    if (variant := recipe.launcher.settled(inputs)) is None:
+        return None
+    form = Form(static={k: inputs[k] for k in static})
+    launch = recipe.launcher.launch_as(form, variant, lambda _: MISSED)
+    scope |= {"launch": launch, "give": recipe.give}
+    dynamic = ", ".join(value for value in places if isinstance(value, str))
+    lines = [heeded, f" made = launch([{dynamic}])", " if made is MISSED: return MISSED"]
+    passed_on = {origin.index for origin in recipe.gives if isinstance(origin, Given)}
+    given = []
+    for k, value in enumerate(values):
+        if k not in passed_on:
+            given.append("None")
+        elif isinstance(value, str):
+            given.append(value)
+        else:
+            scope[f"g{k}"] = watched.arguments[k]
+            given.append(f"g{k}")
+    return [*lines, f" made = give(made, ({''.join(f'{each}, ' for each in given)}))"]
+
+
+def _returned(result: Any, results: Sequence[Any], scope: dict[str, Any]) -> str | None:
+    """Source for what the caller gets, over ``made``, the graph's results."""
+    leaves, spec = pytree.tree_flatten(result)
+    places = {id(value): k for k, value in enumerate(results) if isinstance(value, torch.Tensor)}
+    values = []
+    for k, leaf in enumerate(leaves):
+        if isinstance(leaf, torch.Tensor):
+            if id(leaf) not in places:
+                return None
+            values.append(f"made[{places[id(leaf)]}]")
+        elif leaf is None or type(leaf) in (bool, int, float, str):
+            scope[f"v{k}"] = leaf
+            values.append(f"v{k}")
+        else:
+            return None
+    if spec.is_leaf():
+        return values[0]
+    if type(result) in (tuple, list) and len(leaves) == len(result):
+        opening, closing = ("(", ",)") if type(result) is tuple else ("[", "]")
+        return f"{opening}{', '.join(values)}{closing if values else closing.strip(',')}"
+    scope |= {"unflatten": pytree.tree_unflatten, "spec": spec}
+    return f"unflatten([{', '.join(values)}], spec)"
+
+
+@contextmanager
+def _watching() -> Iterator[list[_Watched]]:
+    """The direct calls of this thread while the block runs."""
+    heard: list[_Watched] = []
+    thread = threading.get_ident()
+
+    def tell(call: DirectCall, args: Sequence[Any], results: Sequence[Any]) -> None:
+        if threading.get_ident() == thread:
+            heard.append(_Watched(call, tuple(args), tuple(results)))
+
+    direct.observers.append(tell)
+    try:
+        yield heard
+    finally:
+        direct.observers.remove(tell)
+
+
+class _FrozenModule(torch._dynamo.OptimizedModule):
+    """What ``torch.compile`` returns for a module, with frozen calls."""
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """One call of the model."""
+        return self.__dict__["_frozen_calls"](*args, **named)
+
+
+def freeze_calls(compiled: Any, mode: str) -> Any:
+    """``compiled``, what ``torch.compile`` returned, with frozen calls; with ``mode="full"`` as it is."""
+    if mode == "full":
+        return compiled
+    if not isinstance(compiled, torch._dynamo.OptimizedModule):
+        return FrozenCalls(compiled, compiled, mode)
+    plain = type(compiled).__call__
+    compiled.__dict__["_frozen_calls"] = FrozenCalls(lambda *a, **k: plain(compiled, *a, **k), compiled, mode)
+    compiled.__class__ = _FrozenModule
+    return compiled

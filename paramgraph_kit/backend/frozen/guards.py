@@ -1,0 +1,103 @@
+"""What must hold for a frozen call, as functions that take microseconds.
+
+Dynamo's guards say whether its graph fits. They do not say that parameters lie where they lay: they pass for another
+parameter of the same kind, and for ``parameter.data = ...``. So identity and address of every member is looked at too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from paramgraph_kit.driver.torch_names import torch_name
+
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+GLOBAL_HOOKS = (
+    "_global_forward_hooks",
+    "_global_forward_pre_hooks",
+    "_global_backward_hooks",
+    "_global_backward_pre_hooks",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Where a tensor of a module, or of a function's globals, is kept."""
+
+    owner: dict[str, Any]
+    key: str
+
+
+def members_of(modules: Sequence[nn.Module], scopes: Sequence[dict[str, Any]]) -> dict[int, list[Member]]:
+    """Where each tensor is kept, by its identity: parameters, buffers, attributes, globals."""
+    found: dict[int, list[Member]] = {}
+    owners = [
+        owner for root in modules for each in root.modules() for owner in (each._parameters, each._buffers, vars(each))
+    ]
+    for owner in (*owners, *scopes):
+        for key, value in owner.items():
+            if isinstance(value, torch.Tensor):
+                found.setdefault(id(value), []).append(Member(owner, key))
+    return found
+
+
+def children_of(modules: Sequence[nn.Module]) -> list[Member]:
+    """Where each module that can be reached from these is kept by another."""
+    return [Member(each._modules, key) for root in modules for each in root.modules() for key in each._modules]
+
+
+def unmoved(
+    members: Sequence[Member], children: Sequence[Member], address: Callable[[torch.Tensor], int]
+) -> Callable[[], bool]:
+    """Whether every member is the tensor that it is now, where it is now, on the same modules."""
+    kept = [each.owner[each.key] for each in (*members, *children)]
+    tensors = kept[: len(members)]
+    scope: dict[str, Any] = {f"o{k}": each.owner for k, each in enumerate((*members, *children))}
+    scope |= {f"v{k}": value for k, value in enumerate(kept)}
+    keys = [each.key for each in (*members, *children)]
+    tests = " and ".join(f"o{k}.get({key!r}) is v{k}" for k, key in enumerate(keys)) or "True"
+    scope |= {"tensors": tensors, "map": map, "list": list, "address": address}
+    scope["addresses"] = list(map(address, tensors))
+    exec(f"def unmoved(): return {tests} and list(map(address, tensors)) == addresses", scope)  # keys as literals
+    check: Callable[[], bool] = scope["unmoved"]
+    return check
+
+
+def without_hooks(module: nn.Module) -> Callable[[], bool]:
+    """Whether calling a module is calling its ``forward``: no hooks on it, and none on all modules."""
+    tests = [f"m.{name}" for name in HOOKS] + [f"everywhere.{name}" for name in GLOBAL_HOOKS]
+    scope: dict[str, Any] = {"m": module, "everywhere": torch.nn.modules.module}
+    exec(f"def check(): return not ({' or '.join(tests)})", scope)  # from the names above only
+    check: Callable[[], bool] = scope["check"]
+    return check
+
+
+class Inputs:
+    """The arguments of one call, to be found the same again: tensors by their kind and layout, others by value."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        first: dict[int, str] = {}
+        tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
+        self.same = [(name, other) for name, x in tensors.items() if (other := first.setdefault(id(x), name)) != name]
+        self.tensors = list(first.values())
+        self.values = {name: value for name, value in given.items() if not isinstance(value, torch.Tensor)}
+        distinct = [tensors[name] for name in self.tensors]
+        guards = torch_name("TensorGuards")  # they hold for tensors that are all different ones
+        self._guards = guards(*distinct, dynamic_dims_sizes=None, dynamic_dims_strides=None) if distinct else None
+        self._state = torch_name("GlobalStateGuard")()
+
+    def test(self) -> tuple[str, dict[str, Any]]:
+        """An expression over the arguments' names that holds for such calls only, and what it refers to."""
+        scope: dict[str, Any] = {"same_state": self._state.check}
+        tests = ["same_state()", *(f"{name} is {other}" for name, other in self.same)]
+        if self._guards is not None:
+            scope["same_tensors"] = self._guards.check
+            tests.append(f"same_tensors({', '.join(self.tensors)})")
+        for name, value in self.values.items():
+            scope |= {f"{name}_then": value, f"{name}_type": type(value)}
+            tests.append(f"type({name}) is {name}_type and {name} == {name}_then")
+        return " and ".join(tests), scope

@@ -1,0 +1,401 @@
+"""Calls without Dynamo's frame evaluation agree with ordinary ones whatever has changed since, or are not made."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+import random
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import paramgraph_kit as pgk
+from paramgraph_kit.backend.frozen.calls import CHECKED, MISSED, FrozenCalls
+from paramgraph_kit.backend.registry import compiled_graphs
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
+DEVICE = pgk.device()
+# Changes that are tried on each model; the whole proof is `PARAMGRAPH_FUZZ=10000 pytest -k fuzz` on this file.
+CHANGES = int(os.environ.get("PARAMGRAPH_FUZZ", "600"))
+
+GAIN = 2.0
+TABLE = {"shift": 0.5}
+
+
+def helper(x: Tensor) -> Tensor:
+    """Reads globals, as helpers do."""
+    return x * GAIN + TABLE["shift"]
+
+
+class Inner(nn.Module):
+    """A block with state of every kind that a program keeps in a module."""
+
+    bias_of_class = 0.25
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.linear = nn.LayerNorm(8), nn.Linear(8, 8)
+        self.scale, self.sizes, self.names = 1.5, [1, 2], {"power": 2}
+        self.settings = SimpleNamespace(shift=0.125)
+        self.held: Tensor
+        self.register_buffer("held", torch.ones(8))
+
+    def forward(self, x: Tensor, extra: Tensor | None = None, *, times: int = 1) -> Tensor:
+        """Read all of it."""
+        y = self.linear(self.norm(x)) * self.scale + self.held * self.sizes[0] + self.bias_of_class
+        y = y ** self.names["power"] + self.settings.shift
+        if self.training:
+            y = y + 1
+        if extra is not None:
+            y = y + extra
+        return helper(y) * times
+
+
+class Outer(nn.Module):
+    """Two blocks in a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Inner(), Inner()])
+
+    def forward(self, x: Tensor, extra: Tensor | None = None, *, times: int = 1) -> Tensor:
+        """Both blocks."""
+        for block in self.blocks:
+            x = block(x, extra, times=times)
+        return x
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def frozen_of(compiled: Any) -> FrozenCalls:
+    found: FrozenCalls = compiled if isinstance(compiled, FrozenCalls) else compiled.__dict__["_frozen_calls"]
+    return found
+
+
+def warmed(model: Any, guards: str, *args: Any, **named: Any) -> Any:
+    """``model`` compiled and called until its calls are frozen."""
+    compiled = pgk.compile(model, guards=guards)
+    with torch.no_grad():
+        for _ in range(5):
+            compiled(*args, **named)
+    assert len(frozen_of(compiled)._frozen) == 1, frozen_of(compiled).reason
+    return compiled
+
+
+def rows(count: int = 4) -> Tensor:
+    return torch.randn(count, 8, device=DEVICE)
+
+
+Undo = Callable[[], None]
+
+
+def setting(owner: Any, name: str, value: Any) -> Undo:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    return lambda: setattr(owner, name, before)
+
+
+def item(owner: Any, key: Any, value: Any) -> Undo:
+    before = owner[key]
+    owner[key] = value
+    return lambda: owner.__setitem__(key, before)
+
+
+def entered(context: Any) -> Undo:
+    stack = contextlib.ExitStack()
+    stack.enter_context(context)
+    return stack.close
+
+
+def other_data(parameter: Tensor) -> Undo:
+    before = parameter.data
+    with torch.inference_mode(False):
+        parameter.data = torch.randn_like(before)
+    return lambda: setattr(parameter, "data", before)
+
+
+def in_place(parameter: Tensor) -> Undo:
+    before = parameter.detach().clone()
+    with torch.no_grad():
+        parameter.mul_(1.25)
+
+    def undo() -> None:
+        with torch.no_grad():
+            parameter.copy_(before)
+
+    return undo
+
+
+def hooked(module: nn.Module) -> Undo:
+    handle = module.register_forward_hook(lambda _m, _i, output: output * 3)
+    return lambda: handle.remove()
+
+
+def hooked_everywhere() -> Undo:
+    handle = nn.modules.module.register_module_forward_hook(lambda _m, _i, output: output * 2)
+    return lambda: handle.remove()
+
+
+def own_forward(module: nn.Module) -> Undo:
+    module.forward = lambda x, extra=None, *, times=1: x * 7
+    return lambda: module.__delattr__("forward")
+
+
+def other_forward(kind: type[nn.Module]) -> Undo:
+    return setting(kind, "forward", lambda self, x, extra=None, *, times=1: x * 5)
+
+
+def other_code(function: Any) -> Undo:
+    return setting(function, "__code__", (lambda x: x * 11).__code__)
+
+
+def other_defaults(function: Any) -> Undo:
+    return setting(function, "__kwdefaults__", {"times": 4})
+
+
+def eval_of(module: nn.Module) -> Undo:
+    module.eval()
+
+    def undo() -> None:
+        module.train()
+
+    return undo
+
+
+def changes(model: Outer, pick: random.Random) -> list[Callable[[], Undo]]:
+    """Ways to change what a call of ``model`` does, each with its undoing."""
+    block = model.blocks[pick.randrange(2)]
+    assert isinstance(block, Inner)
+    number = pick.choice([0.1, 0.75, 3.0, -2.0])
+    return [
+        lambda: setting(block, "scale", number),
+        lambda: setting(block.norm, "eps", abs(number)),
+        lambda: item(block.sizes, 0, pick.randrange(5)),
+        lambda: item(block.names, "power", 3),
+        lambda: setting(block.settings, "shift", number),
+        lambda: setting(Inner, "bias_of_class", number),
+        lambda: item(TABLE, "shift", number),
+        lambda: item(globals(), "GAIN", number),
+        lambda: item(globals(), "helper", lambda x: x - number),
+        lambda: other_code(helper),
+        lambda: setting(block, "held", torch.randn(8, device=DEVICE)),
+        lambda: setting(block.linear, "weight", nn.Parameter(torch.randn(8, 8, device=DEVICE))),
+        lambda: setting(block.linear, "bias", None),
+        lambda: other_data(block.linear.weight),
+        lambda: other_data(block.held),
+        lambda: in_place(block.linear.bias),
+        lambda: in_place(block.norm.weight),
+        lambda: eval_of(model),
+        lambda: eval_of(block),
+        lambda: setting(block, "linear", nn.Linear(8, 8).to(DEVICE)),
+        lambda: item(model.blocks._modules, "1", Inner().to(DEVICE)),
+        lambda: hooked(model),
+        lambda: hooked(block),
+        lambda: hooked(block.norm),
+        lambda: hooked_everywhere(),
+        lambda: own_forward(model),
+        lambda: own_forward(block),
+        lambda: other_forward(Outer),
+        lambda: other_forward(Inner),
+        lambda: other_defaults(Outer.forward),
+        lambda: setting(F, "layer_norm", lambda x, *a, **k: x + number),
+        lambda: entered(torch.autocast(DEVICE.type, dtype=torch.bfloat16)),
+        lambda: entered(torch.enable_grad()),
+        lambda: entered(torch.inference_mode()),
+        lambda: lambda: None,
+    ]
+
+
+def arguments(pick: random.Random) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments as at first, and in every other form."""
+    x = rows()
+    nothing: dict[str, Any] = {}
+    forms: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+        *[((x,), nothing)] * 6,
+        ((rows(3),), {}),
+        ((rows(8)[::2],), {}),
+        ((x.to(torch.bfloat16).float(),), {}),
+        ((x, rows()), {}),
+        ((x, x), {}),
+        ((x,), {"extra": rows()}),
+        ((x,), {"times": 2}),
+        ((torch.randn(33, device=DEVICE)[1:].view(4, 8),), {}),
+    ]
+    return pick.choice(forms)
+
+
+def test_fuzz_a_frozen_call_is_what_an_ordinary_one_is_or_is_not_made() -> None:
+    # GIVEN frozen calls, and changes of all that the model reads, drawn at random
+    pick = random.Random(0)
+    torch.manual_seed(0)
+    model = Outer().to(DEVICE)
+    compiled = warmed(model, "dynamo", rows())
+    frozen, ordinary = frozen_of(compiled)._frozen[0], frozen_of(compiled)._ordinary
+    taken = {False: 0, True: 0}
+
+    # WHEN the model is changed once and twice between calls, and is called in one form or another
+    for number in range(CHANGES):
+        undos = [pick.choice(changes(model, pick))() for _ in range(pick.choice([1, 1, 2]))]
+        args, named = arguments(pick)
+        try:
+            with torch.no_grad() if pick.random() < 0.9 else contextlib.nullcontext():
+                result = frozen.call(args, named)
+                if result is not MISSED:
+                    expected = model(*args, **named)
+                    if not torch.equal(result, expected):  # Dynamo does not guard everything: hooks on inner modules
+                        expected = ordinary(*args, **named)
+        finally:
+            for undo in reversed(undos):
+                undo()
+
+        # THEN the frozen function either gives what an ordinary call gives or says that it was not made for this
+        taken[result is not MISSED] += 1
+        if result is not MISSED:
+            assert torch.equal(result, expected), number
+            assert result.requires_grad == expected.requires_grad, number
+
+    # AND both happened; with everything undone it is taken again
+    assert min(taken.values()) > CHANGES // 50
+    with torch.no_grad():
+        assert frozen.call((rows(),), {}) is not MISSED
+
+
+def test_calls_go_on_right_after_a_change() -> None:
+    # GIVEN
+    model = Outer().to(DEVICE)
+    eager = copy.deepcopy(model)
+    compiled = warmed(model, "dynamo", rows())
+
+    # WHEN parameters move and settings change for good
+    for each in (model, eager):
+        torch.manual_seed(1)
+        for parameter in each.parameters():
+            parameter.data = torch.randn_like(parameter)
+        setattr(each.blocks[0], "scale", 0.5)  # noqa: B010 - the type of a list's member is not known
+
+    # THEN calls are right, and frozen anew without holding the old ones
+    with torch.no_grad():
+        for _ in range(6):
+            x = rows()
+            assert torch.equal(compiled(x), eager(x))
+    assert len(frozen_of(compiled)._frozen) == 1
+
+
+@pytest.mark.parametrize("guards", ["dynamo", "inputs"])
+def test_training_through_frozen_calls_has_eagers_bits(guards: str) -> None:
+    model = Outer().to(DEVICE)
+    eager = copy.deepcopy(model)
+    compiled = pgk.compile(model, guards=guards)
+    optimizers = [torch.optim.SGD(each.parameters(), lr=1e-3) for each in (model, eager)]
+    for _ in range(7):
+        x = rows()
+        for each, optimizer in zip((compiled, eager), optimizers, strict=True):
+            optimizer.zero_grad()
+            each(x).mean().backward()
+            optimizer.step()
+        for ours, theirs in zip(model.parameters(), eager.parameters(), strict=True):
+            assert torch.equal(ours, theirs)
+    assert frozen_of(compiled)._frozen, frozen_of(compiled).reason
+
+
+def test_inputs_promises_a_model_that_stays_and_says_when_it_has_not() -> None:
+    # GIVEN guards of the inputs only
+    model = Outer().to(DEVICE)
+    compiled = warmed(model, "inputs", rows())
+
+    # WHEN the promise is broken
+    setattr(model.blocks[0], "scale", 9.0)  # noqa: B010 - the type of a list's member is not known
+
+    # THEN a call within the next CHECKED says so
+    def many() -> None:
+        for _ in range(CHECKED + 1):
+            compiled(rows())
+
+    with torch.no_grad(), pytest.raises(pgk.PromiseError, match="promises that the model stays as it is"):
+        many()
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x: (x.sin(), print("", end=""))[0], "graph|function|call"),
+        (lambda x: {"a": x.sin(), "b": [x.cos(), 3]}, None),
+        (lambda x: (x.sin(),), None),
+        (lambda *xs: xs[0].sin(), "takes its arguments in a way"),
+    ],
+)
+def test_what_is_returned_comes_back_in_the_same_shape(function: Callable[..., Any], reason: str | None) -> None:
+    compiled = pgk.compile(function, guards="dynamo")
+    with torch.no_grad():
+        for _ in range(6):
+            x = rows()
+            ours, theirs = compiled(x), function(x)
+            assert torch.utils._pytree.tree_structure(ours) == torch.utils._pytree.tree_structure(theirs)
+            pairs = zip(*(torch.utils._pytree.tree_leaves(each) for each in (ours, theirs)), strict=True)
+            assert all(torch.equal(a, b) if isinstance(a, Tensor) else a == b for a, b in pairs)
+    assert isinstance(compiled, FrozenCalls)
+    assert bool(compiled._frozen) == (reason is None)
+    if reason is not None and compiled.reason is not None:
+        assert any(word in compiled.reason for word in reason.split("|"))
+
+
+class Counter(nn.Module):
+    """A module whose call changes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls, self.linear = 0, nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Count, and go through the layer."""
+        self.calls += 1
+        y: Tensor = self.linear(x)
+        return y
+
+
+def test_a_call_with_side_effects_is_never_frozen() -> None:
+    model = Counter().to(DEVICE)
+    compiled = pgk.compile(model, guards="dynamo")
+    with torch.no_grad():
+        for _ in range(8):
+            compiled(rows())
+    assert model.calls == 8
+    assert not frozen_of(compiled)._frozen
+
+
+def test_a_compiled_module_stays_a_module() -> None:
+    model = Outer().to(DEVICE)
+    compiled = warmed(model, "dynamo", rows())
+
+    assert isinstance(compiled, torch._dynamo.OptimizedModule)
+    assert compiled._orig_mod is model
+    assert list(dict(compiled.named_parameters())) == [f"_orig_mod.{n}" for n, _ in model.named_parameters()]
+    assert repr(frozen_of(compiled)) == "FrozenCalls(1 kinds of calls, guards='dynamo')"
+
+
+def test_a_paused_launcher_is_not_launched_from() -> None:
+    model = Outer().to(DEVICE)
+    compiled = warmed(model, "dynamo", rows())
+    launchers = [launcher for graph in compiled_graphs() for launcher in graph.launchers]
+    for launcher in launchers:
+        launcher.pause()
+    before = sum(launcher.ungraphed_calls for launcher in launchers)
+    with torch.no_grad():
+        compiled(rows())
+    assert sum(launcher.ungraphed_calls for launcher in launchers) == before + 1
+
+
+def test_an_unknown_kind_of_guards_is_an_error() -> None:
+    with pytest.raises(pgk.UnsupportedError, match="guards='none': choose one of 'full', 'dynamo', 'inputs'"):
+        pgk.compile(lambda x: x, guards="none")
