@@ -62,7 +62,7 @@ def compile(model: Any, *, guards: str = "full", **options: Any) -> Any:  # noqa
     return freeze_calls(torch.compile(model, backend=paramgraph, options=options or None), guards)
 
 
-def parameterize(fn: Any, *examples: Any, **options: Any) -> Any:
+def parameterize(fn: Any, *examples: Any, state: Any = None, **options: Any) -> Any:
     """A callable in the place of ``fn`` that is launched from graphs at any addresses, without torch.compile.
 
     Like ``torch.cuda.make_graphed_callables``, but inputs are not copied, outputs are ordinary tensors, and each new
@@ -76,6 +76,11 @@ def parameterize(fn: Any, *examples: Any, **options: Any) -> Any:
         fn: a function or a module on ``device()``. Its parameters and buffers, and those of modules that it names,
             are inputs: they may move. It takes and returns tensors and plain values, in lists, tuples and dicts.
         examples: positional arguments to trace with now, without running anything; left out, the first call traces.
+        state: what a training step changes: the model, the optimizer, an average of weights, a scaler. With it ``fn``
+            is a whole step (forward, loss, ``backward()``, optimizer, ``zero_grad``) that becomes one graph: its own
+            Python runs under capture, so nothing is traced and its kernels are eager's or its compiled model's. The
+            state is not copied and stays where it is; ``fn`` may reach more of it by its closure. The first two calls
+            run ungraphed, the second is captured; ``verify`` is ``"first"`` where it is not given. See docs/step.md.
         options: as for ``compile``.
 
     Raises:
@@ -91,8 +96,26 @@ def parameterize(fn: Any, *examples: Any, **options: Any) -> Any:
         [12.0, 12.0]
         >>> report(double)
         Report(1 of 1 partitions graphed, 1 of 1 kernels in graphs)
+
+        >>> model = torch.nn.Linear(3, 1).to(device())
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> def step(x):
+        ...     optimizer.zero_grad()
+        ...     loss = model(x).square().mean()
+        ...     loss.backward()
+        ...     optimizer.step()
+        ...     return loss.detach()
+        >>> step = parameterize(step, state=(model, optimizer))
+        >>> losses = [step(x).item() for _ in range(4)]
+        >>> step
+        Step(step, 1 graph)
     """
     from paramgraph_kit.backend import make_options
+
+    if state is not None:
+        from paramgraph_kit.step.step import make_step
+
+        return make_step(fn, examples, state, make_options({"verify": "first"} | options))
     from paramgraph_kit.backend.parameterized import parameterize as make
 
     return make(fn, examples, make_options(options))

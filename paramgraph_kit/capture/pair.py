@@ -106,10 +106,13 @@ def capture_pair(
     scalars: Sequence[Any],
     constants: Sequence[torch.Tensor] = (),
     random_increment: int = 0,
+    *,
+    eager: bool = False,
 ) -> Captured:
     """Capture ``run`` twice and find every pointer in its nodes' parameters.
 
-    ``scalars`` are the inputs that are no tensors, in order. Nothing executes. Raises RefusedError where the
+    ``scalars`` are the inputs that are no tensors, in order; ``eager`` is for code that torch has not generated.
+    Nothing executes. Raises RefusedError where the
     launcher would not be sure, and whatever a failed capture raises.
     """
     segments = _Segments(driver.live_segments())
@@ -124,7 +127,7 @@ def capture_pair(
             started = time.perf_counter()
             with driver.phantom(side) as phantom:
                 mirrors, inputs = _mirror(driver, phantom, specs, scalars)
-                recording = driver.record(partial(_call, run, inputs), phantom, survey=side == 0)
+                recording = driver.record(partial(_call, run, inputs), phantom, survey=side == 0, eager=eager)
                 recordings.append(recording)
                 capture_s += time.perf_counter() - started
                 made = recording.allocations or [
@@ -304,6 +307,8 @@ def _static_owner(
     for address, nbytes, owner in owned:
         if address <= value < address + nbytes:
             return owner
-    raise RefusedError(
+    refusal = RefusedError(
         Reason("unowned-address", "a kernel reads device memory that is no input and no constant of the model")
     )
+    refusal.address = value
+    raise refusal

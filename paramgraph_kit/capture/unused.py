@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
+from paramgraph_kit.capture.multi_tensor import KERNEL, unused_entries
 from paramgraph_kit.driver.api import RawNode
 from paramgraph_kit.driver.kernel_names import ATEN as ATEN
 
@@ -32,6 +33,8 @@ def unused_bytes(node: RawNode, is_pointer: Callable[[int], bool]) -> set[int]:
     found.update(at for at in range(len(node.parameters)) if at not in inside)
     if not node.name.startswith(ATEN):
         return found
+    if KERNEL in node.name:
+        return found | unused_entries(node)
     for number, (start, size) in enumerate(node.layout):
         data = node.parameters[start : start + size]
         if size == 1 and _is_empty_functor(node.name, data[0]):

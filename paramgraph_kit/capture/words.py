@@ -193,7 +193,9 @@ def _owner(node: RawNode, offset: int, value: int, static_owner: Callable[[int],
     except RefusedError as refusal:  # it knows the address only: say which kernel holds it
         reason = refusal.reason
         message = f"{reason.message} (bytes {offset}..{offset + 8} of its parameters)"
-        raise RefusedError(replace(reason, message=message, operation=node.name)) from None
+        named = RefusedError(replace(reason, message=message, operation=node.name))
+        named.address = refusal.address
+        raise named from None
 
 
 def _refuse(node: RawNode, offset: int, nbytes: int, why: str) -> NoReturn:

@@ -126,10 +126,11 @@ class Driver(Protocol):
     def phantom(self, side: int) -> AbstractContextManager[Phantom]:
         """Phantom memory for capture ``side`` (0 or 1); the two sides' ranges are disjoint."""
 
-    def record(self, run: Callable[[], Any], phantom: Phantom, *, survey: bool) -> Recording:
+    def record(self, run: Callable[[], Any], phantom: Phantom, *, survey: bool, eager: bool = False) -> Recording:
         """Run ``run`` under stream capture, its allocations served from ``phantom``; execute nothing.
 
-        Without ``survey`` a driver whose two sides lay memory out alike may leave the allocations out.
+        Without ``survey`` a driver whose two sides lay memory out alike may leave the allocations out. ``eager`` is
+        for code that torch has not generated: the survey looks at each of its operations.
 
         Raises RefusedError where a node's kind or a pending state rules parameterized launch out, and lets
         the exception of a failed capture through after restoring stream, generator and pools.

@@ -58,7 +58,25 @@ class Variant:
         return sum(executable.device_bytes for executable in self.executables)
 
 
-_capturing = threading.Lock()  # one capture at a time: all of a process's captures use the same phantom memory
+capturing = threading.Lock()  # one capture at a time: all of a process's captures use the same phantom memory
+
+_paused = threading.local()
+
+
+@contextmanager
+def pausing(launchers: Sequence[Launcher]) -> Iterator[None]:
+    """These, and those that are made meanwhile on this thread, run ungraphed: what calls them is captured whole."""
+    before = [(launcher, launcher.current) for launcher in launchers]
+    was, _paused.now = getattr(_paused, "now", False), True
+    for launcher in launchers:
+        launcher.pause()
+    try:
+        yield
+    finally:
+        _paused.now = was
+        for launcher, current in before:
+            launcher.current = current
+
 
 # Told (launcher, variant) of every variant that is made, and (launcher, None) of every reason against one.
 observers: list[Callable[[Any, Any], None]] = []
@@ -172,7 +190,9 @@ class Launcher:
 
     def _select(self, inputs: list[Any]) -> Any:
         """Find the executable for these inputs, or make it after running this call ungraphed."""
-        if self.driver.is_capturing():  # somebody else's capture: be part of it, and map no memory meanwhile
+        if self.driver.is_capturing() or getattr(
+            _paused, "now", False
+        ):  # somebody else's capture: be part of it, and map no memory meanwhile
             return self._ungraphed(inputs)
         if any(inputs[k].device != self.driver.device for k in self.code.host_seeds):  # what gave them was ungraphed
             return self._ungraphed(inputs)
@@ -190,12 +210,12 @@ class Launcher:
             text = f"called with more than {MAX_VARIANTS} sets of scalars or alignments"
             self._refuse(Reason("too-many-variants", text))
             return self._ungraphed(inputs)
-        if not _capturing.acquire(blocking=False):  # another thread captures: this partition's turn comes later
+        if not capturing.acquire(blocking=False):  # another thread captures: this partition's turn comes later
             return self._ungraphed(inputs)
         try:
             return self._first_call(inputs, key)
         finally:
-            _capturing.release()
+            capturing.release()
 
     def _key(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         found = (self._tensor_key(x) if isinstance(x, torch.Tensor) else _scalar_key(x) for x in inputs)

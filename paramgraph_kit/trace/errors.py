@@ -44,6 +44,8 @@ class DeviceMismatchError(ParamgraphError):
 class RefusedError(ParamgraphError):
     """The launcher refuses a graph; carries the reason that the report shows."""
 
+    address: int | None = None  # that nobody owns, where that is the reason
+
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason.label())
         self.reason = reason

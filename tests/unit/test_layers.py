@@ -23,6 +23,7 @@ BELOW = {
     "launch": {"trace", "driver", "capture"},
     "backend": {"trace", "driver", "partition", "capture", "launch"},
     "doctor": {"trace", "driver", "partition"},
+    "step": {"trace", "driver", "capture", "launch", "backend", "doctor"},
     "ledger": {"trace", "driver"},
     "explore": {"trace"},
     "recordings": {"trace", "explore"},

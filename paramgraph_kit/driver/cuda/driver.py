@@ -103,12 +103,12 @@ class CudaDriver:
     def _stream(self) -> torch.cuda.Stream:
         return torch.cuda.Stream(self.device)
 
-    def record(self, run: Callable[[], Any], phantom: CudaPhantom, *, survey: bool) -> Recording:
+    def record(self, run: Callable[[], Any], phantom: CudaPhantom, *, survey: bool, eager: bool = False) -> Recording:
         """Capture ``run`` on a side stream."""
         if survey:
             settle(self._index, self._stream)
         tick = random.ticker(self._index)  # before the capture: it allocates what random kernels read
-        recording = record(run, phantom, self._stream, self._index, survey=survey)
+        recording = record(run, phantom, self._stream, self._index, survey=survey, eager=eager)
         recording.static_ranges += tick.static_ranges()
         return recording
 

@@ -65,7 +65,13 @@ class CudaPhantom:
 
 
 def record(
-    run: Callable[[], Any], phantom: CudaPhantom, stream: torch.cuda.Stream, device: int, *, survey: bool
+    run: Callable[[], Any],
+    phantom: CudaPhantom,
+    stream: torch.cuda.Stream,
+    device: int,
+    *,
+    survey: bool,
+    eager: bool,
 ) -> Recording:
     """Capture ``run`` on ``stream``, its memory served from ``phantom``; nothing executes.
 
@@ -75,7 +81,7 @@ def record(
     allocations: list[RawAllocation] = []
     if survey:
         mark = phantom.range.mark()
-        with _History() as history:
+        with _History(eager) as history:
             graph, result = _capture(run, phantom, stream, device, history.labels)
             allocations = history.allocations(phantom, device)  # while the results live: they never died
             graph.reset()
@@ -149,10 +155,23 @@ def _ignored() -> AbstractContextManager[None]:
     return suppress(RuntimeError)
 
 
+class _EachOperation(torch_name("TorchDispatchMode")):  # type: ignore[misc]  # torch leaves it untyped
+    """Lets every operation pass through Python, where labels are set: a backward pass is one call of C++."""
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Compiled code stays compiled."""
+        return True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
 class _History:
     """The allocator's event history over one capture, every event labelled with the node count."""
 
-    def __init__(self) -> None:
+    def __init__(self, eager: bool) -> None:
+        self._eager = eager
         self._tag = f"pgk{next(_tags)}:"
         self._labels = [0]
         self._was_on = False
@@ -201,9 +220,10 @@ class _History:
 
         set_label(seen)
         before = sys.getprofile()
-        sys.setprofile(hook)
         try:
-            yield
+            with _EachOperation() if self._eager else nullcontext():
+                sys.setprofile(hook)
+                yield
         finally:
             sys.setprofile(before)
             get_nodes(graph, None, reference)

@@ -151,7 +151,9 @@ class SimDriver:
         finally:
             found.close()
 
-    def record(self, run: Callable[[], Any], phantom: Phantom, *, survey: bool = True) -> Recording:
+    def record(
+        self, run: Callable[[], Any], phantom: Phantom, *, survey: bool = True, eager: bool = False
+    ) -> Recording:
         """Run under stream capture on phantom memory; executes nothing. Allocations are known with no survey."""
         if not isinstance(phantom, SimPhantom) or not phantom.open:
             raise UnsupportedError("record() takes an open phantom of this driver's own phantom()")

@@ -1,0 +1,312 @@
+"""Capturing a step: its state keeps its real addresses in both captures, only arguments and cells are mirrored.
+
+Capture executes nothing, so real parameters are safe, and what Python code does to places is undone afterwards.
+"""
+
+from __future__ import annotations
+
+import gc
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from paramgraph_kit.capture.pair import ALIGNMENT, Captured, InputSpec, Kind, Output, capture_pair, describe
+from paramgraph_kit.driver.api import Driver
+from paramgraph_kit.launch.plan import GRAIN
+from paramgraph_kit.step.cells import TENSOR, Cell, cells_of, layout
+from paramgraph_kit.step.observe import Change, Deferred, Observation, busy, deferring, here
+from paramgraph_kit.step.reach import EMPTY
+from paramgraph_kit.step.values import same
+from paramgraph_kit.trace.errors import RefusedError
+from paramgraph_kit.trace.model import Reason, Word, WordKind
+
+
+@dataclass(slots=True)
+class Recorded:
+    """A captured step: what a launch takes, in this order, and what it gives."""
+
+    captured: Captured
+    arguments: int  # inputs that are tensors among the arguments
+    kept: list[int]  # gradients on memory that is used again at each launch, by number: the last of the inputs
+    cells: list[Cell]  # what they hold at entry, as far as the graph reads it, are the inputs between
+    results: list[int | None]  # of the call: for each leaf its number among the tensors, None for a plain value
+    plain: list[Any]
+    spec: pytree.TreeSpec
+    used: list[torch.Tensor]  # the state that the graph addresses where it lies
+    state: list[torch.Tensor]  # all of it that results lie in
+    first: Deferred  # what is called on the host before the launch and after it
+    last: Deferred
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """A result that lies in the state's own memory."""
+
+    base: int  # id of the tensor that is the state's
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+
+
+def record_step(
+    driver: Driver,
+    call: Callable[[Sequence[torch.Tensor]], Any],
+    arguments: Sequence[torch.Tensor],
+    seen: Observation,
+    *,
+    lazily: bool,
+) -> Recorded:
+    """Capture ``call(arguments)`` as it was observed: from the same entry to the same exit.
+
+    ``lazily``: it was the first such call, which may have made things that stay.
+
+    Raises:
+        RefusedError: a launch would not do all that the call does, or nobody is sure.
+    """
+    found = cells_of([*seen.changes, *_gradients(seen)], lazily)
+    entries = [pytree.tree_flatten(change.before) for change, _, _ in found]
+    entering = [x for leaves, _ in entries for x in leaves if isinstance(x, torch.Tensor)]
+    state = _state(driver, seen)
+    taker = _Taker(driver, call, len(arguments), seen, found, state)
+    try:
+        captured = capture_pair(
+            driver,
+            taker.run,
+            describe(driver, [*arguments, *entering]),
+            (),
+            [tensor for _, tensor in state.values()],
+            seen.random_increment,
+            eager=True,
+        )
+    except RefusedError as refusal:
+        raise RefusedError(_named(refusal)) from refusal
+    (results, plain, spec, exits), *others = taker.orders
+    if any(spec != other[2] or not same((results, plain, exits), (*other[:2], other[3])) for other in others):
+        raise RefusedError(Reason("unstable-capture", "two captures made different results"))
+    first, last = _around(taker.deferred, len(captured.recording.nodes))
+    cells, at, needed = [], len(arguments), _needed(captured)
+    for (change, _, exit_spec), (leaves, entry_spec), (numbers, exit_plain) in zip(found, entries, exits, strict=True):
+        layouts = [layout(x) if isinstance(x, torch.Tensor) else None for x in leaves]
+        kept_leaves = [TENSOR if isinstance(x, torch.Tensor) else x for x in leaves]
+        cell = Cell(change.holder, change.key, kept_leaves, entry_spec, layouts, numbers, exit_plain, exit_spec)
+        mirrors = range(at, at + sum(known is not None for known in layouts))
+        cell.reads = [n for n, k in enumerate(mirrors) if k in needed]
+        at = mirrors.stop
+        cells.append(cell)
+    keep = _keepable(captured, cells, results)
+    arranged = _arrange(captured, len(arguments), keep)
+    used = _used(arranged.words, driver, state)
+    bases = [state[o.value.base][1] for o in captured.outputs if isinstance(o.value, Alias)]
+    return Recorded(arranged, len(arguments), keep, cells, results, plain, spec, used, bases, first, last)
+
+
+def _needed(captured: Captured) -> set[int]:
+    """The allocations that a launch addresses, and the inputs that it returns."""
+    addressed = {w.allocation for node in captured.words for w in node if w.allocation is not None}
+    return addressed | {o.source for o in captured.outputs if o.kind in (Kind.INPUT, Kind.ARGUMENT)}
+
+
+def _keepable(captured: Captured, cells: Sequence[Cell], results: Sequence[int | None]) -> list[int]:
+    """Gradients, by number, on whole allocations of their own that are the call's result nowhere else."""
+    outputs = captured.outputs
+    taken = Counter(o.source for o in outputs if o.kind is Kind.FRESH)
+    named = Counter(n for n in results if n is not None)
+    named.update(n for cell in cells for n in cell.exits if n is not None)
+    return [
+        n
+        for n in (cell.exits[0] for cell in cells if cell.holder.kind == "gradient" and not cell.reads)
+        if n is not None
+        and named[n] == 1
+        and outputs[n].kind is Kind.FRESH
+        and taken[outputs[n].source] == 1
+        and outputs[n].offset == 0
+        and 0 < captured.allocations[outputs[n].source].size <= -(-_nbytes(outputs[n]) // GRAIN) * GRAIN
+    ]
+
+
+class _Taker:
+    """Runs the step under capture and takes the tensors that it leaves."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        call: Callable[[Sequence[torch.Tensor]], Any],
+        arguments: int,
+        seen: Observation,
+        found: Sequence[Any],
+        state: State,
+    ) -> None:
+        self._driver, self._call, self._arguments, self._seen = driver, call, arguments, seen
+        self._changes = [change for change, _, _ in found]
+        self._specs = [spec for _, _, spec in found]
+        self._known = set(state)
+        self._starts = {driver.storage_of(t)[0]: key for key, (_, t) in state.items() if t.numel()}
+        self.orders: list[Any] = []
+        self.deferred: list[tuple[int, Any]] = []
+
+    def run(self, inputs: list[torch.Tensor]) -> list[Any]:
+        arguments, entering = inputs[: self._arguments], iter(inputs[self._arguments :])
+        inputs.clear()
+        seen, driver = self._seen, self._driver
+        at: list[int] = []
+        seen.before.put_back()
+        try:
+            for change in self._changes:
+                leaves, spec = pytree.tree_flatten(change.before)
+                mirrors = [next(entering) if isinstance(x, torch.Tensor) else x for x in leaves]
+                if any(isinstance(x, torch.Tensor) for x in leaves):
+                    change.holder.put(change.key, pytree.tree_unflatten(mirrors, spec))
+            note = lambda: at.append(driver.recorded_nodes())  # noqa: E731
+            with busy(), here(), deferring(seen.before.reach.schedulers, run=False, note=note) as calls:
+                result = self._call(arguments)
+            self.deferred = list(zip(at, calls, strict=True))
+            return self._take(result)
+        finally:
+            seen.before.put_back()  # containers that the call has filled
+            seen.after.put_back()
+
+    def _take(self, result: Any) -> list[Any]:
+        """All tensors that the call leaves, each once."""
+        tensors: list[torch.Tensor] = []
+        numbers: dict[int, int] = {}
+
+        def numbered(leaves: Sequence[Any]) -> tuple[list[int | None], list[Any]]:
+            found: list[int | None] = []
+            for x in leaves:
+                if isinstance(x, torch.Tensor):
+                    if id(x) not in numbers:
+                        numbers[id(x)] = len(tensors)
+                        tensors.append(x)
+                    found.append(numbers[id(x)])
+                else:
+                    found.append(None)
+            return found, [None if isinstance(x, torch.Tensor) else x for x in leaves]
+
+        leaves, spec = pytree.tree_flatten(result)
+        results, plain = numbered(leaves)
+        exits = []
+        for change, known in zip(self._changes, self._specs, strict=True):
+            leaves, spec_now = pytree.tree_flatten(change.holder.read().get(change.key, EMPTY))
+            if spec_now != known:
+                text = f"{change.place} is of another kind under capture than in the call before"
+                raise RefusedError(Reason("unstable-capture", text))
+            exits.append(numbered(leaves))
+        self.orders.append((results, plain, spec, exits))
+        return [self._alias(x) for x in tensors]
+
+    def _alias(self, tensor: torch.Tensor) -> Any:
+        """What lies in the state's own memory is no tensor of the graph's."""
+        if id(tensor) in self._known or tensor.device != self._driver.device or not tensor.numel():
+            return tensor
+        base = self._starts.get(self._driver.storage_of(tensor)[0])
+        if base is None:
+            return tensor
+        return Alias(base, tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset()), tensor.dtype)
+
+
+State = dict[int, tuple[str, torch.Tensor]]  # by id: name and tensor
+
+
+def _gradients(seen: Observation) -> Iterator[Change]:
+    """Gradients that are the same tensors afterwards: written in place or not, they may be others at another call."""
+    changed = {id(change.holder.target) for change in seen.changes if change.holder.kind == "gradient"}
+    for holder, contents in zip(seen.before.reach.holders, seen.before.contents, strict=True):
+        if holder.kind == "gradient" and contents[""] is not None and id(holder.target) not in changed:
+            yield Change(holder, "", contents[""], contents[""])
+
+
+def _state(driver: Driver, seen: Observation) -> State:
+    """The device's tensors that were there before the call and afterwards."""
+    tensors = {**seen.after.reach.tensors, **seen.before.reach.tensors}
+    return {
+        key: (name, t) for key, (name, t) in tensors.items() if t.device == driver.device and t.layout == torch.strided
+    }
+
+
+def _arrange(captured: Captured, arguments: int, keep: Sequence[int]) -> Captured:
+    """Leave out entering tensors that nobody reads, and let results that a launch may write over be inputs."""
+    mirrors = len(captured.input_positions)
+    needed = _needed(captured)
+    inputs = [k for k in range(mirrors) if k < arguments or k in needed]
+    kept = [captured.outputs[n].source for n in keep]
+    before = {*inputs, *kept}
+    order = [*inputs, *kept, *(i for i in range(mirrors, len(captured.allocations)) if i not in before)]
+    place = {old: new for new, old in enumerate(order)}
+    outputs = [replace(o, source=place[o.source]) if o.source >= 0 else o for o in captured.outputs]
+    for n, number in enumerate(keep):
+        outputs[number] = Output(Kind.ARGUMENT, len(inputs) + n)
+    specs = [captured.specs[k] for k in inputs] + [_spec(captured.outputs[number]) for number in keep]
+    words = [tuple(w if w.allocation is None else replace(w, allocation=place[w.allocation]) for w in node)
+             for node in captured.words]  # fmt: skip
+    return replace(
+        captured,
+        words=words,
+        allocations=[captured.allocations[i] for i in order],
+        input_positions=list(range(len(specs))),
+        outputs=outputs,
+        specs=specs,
+    )
+
+
+def _spec(output: Output) -> InputSpec:
+    assert output.dtype is not None
+    return InputSpec(output.size, output.stride, output.dtype, ALIGNMENT, _nbytes(output))
+
+
+def _nbytes(output: Output) -> int:
+    assert output.dtype is not None
+    if 0 in output.size:
+        return 0
+    return output.dtype.itemsize * (1 + sum((n - 1) * s for n, s in zip(output.size, output.stride, strict=True)))
+
+
+def _around(deferred: Sequence[tuple[int, Any]], nodes: int) -> tuple[Deferred, Deferred]:
+    """Calls on the host that come before all of the step's kernels, and behind them."""
+    if any(0 < at < nodes for at, _ in deferred):
+        text = "a scheduler's step() is called between kernels of the step: call it last"
+        raise RefusedError(Reason("side-effect", text))
+    return [c for at, c in deferred if not at and nodes], [c for at, c in deferred if at or not nodes]
+
+
+def _used(words: Sequence[Sequence[Word]], driver: Driver, state: State) -> list[torch.Tensor]:
+    """The tensors of the state whose memory some word names."""
+    spans = sorted((*driver.storage_of(t), key) for key, (_, t) in state.items() if t.numel())
+    starts = [start for start, _, _ in spans]
+    hit: set[int] = set()
+    for value in {w.value for node in words for w in node if w.kind is WordKind.SCALAR and w.value}:
+        n = bisect_right(starts, value) - 1
+        while n >= 0 and spans[n][0] <= value < spans[n][0] + spans[n][1]:
+            hit.add(spans[n][2])
+            n -= 1
+    return [tensor for key, (_, tensor) in state.items() if key in hit]
+
+
+def _named(refusal: RefusedError) -> Reason:
+    """A tensor that no root of the step leads to, with what is known of it."""
+    reason, address = refusal.reason, refusal.address
+    if reason.code != "unowned-address" or address is None:
+        return reason
+    found = next((t for t in _tensors_alive() if _covers(t, address)), None)
+    what = f"a tensor of {list(found.shape)} ({found.dtype})" if found is not None else "memory of the device"
+    text = f"a kernel reads {what} that neither the arguments nor state= lead to: give state= what holds it"
+    return replace(reason, code="hidden-tensor", message=text)
+
+
+def _tensors_alive() -> Iterator[torch.Tensor]:
+    for each in gc.get_objects():
+        if issubclass(type(each), torch.Tensor):
+            yield each
+
+
+def _covers(tensor: torch.Tensor, address: int) -> bool:
+    try:
+        storage = tensor.untyped_storage()
+        return storage.data_ptr() <= address < storage.data_ptr() + storage.nbytes()
+    except (NotImplementedError, RuntimeError):
+        return False

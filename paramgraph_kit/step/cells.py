@@ -1,0 +1,130 @@
+"""Cells: places that a step lets hold another tensor, and that each launch therefore writes.
+
+Gradients, a hidden state that is carried on, an average that is bound anew. A cell holds a tensor, None, or tensors in
+lists, tuples and dicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from operator import is_
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from paramgraph_kit.capture.pair import InputSpec
+from paramgraph_kit.driver.api import Driver
+from paramgraph_kit.step.observe import Change
+from paramgraph_kit.step.reach import EMPTY, Holder
+from paramgraph_kit.step.values import PLAIN, same, shown
+from paramgraph_kit.trace.errors import RefusedError
+from paramgraph_kit.trace.model import Reason
+
+TENSOR = object()
+Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype, torch.device, bool]
+
+
+def layout(tensor: torch.Tensor) -> Layout:
+    """What a graph that reads a tensor depends on."""
+    return (
+        tuple(tensor.shape),
+        tuple(tensor.stride()),
+        tensor.dtype,
+        tensor.device,
+        tensor.requires_grad or tensor.is_conj() or tensor.is_neg(),
+    )
+
+
+def layout_of(spec: InputSpec, driver: Driver) -> Layout:
+    """That of a plain tensor which is made so."""
+    return spec.size, spec.stride, spec.dtype, driver.device, False
+
+
+@dataclass(slots=True)
+class Cell:
+    """One such place: what it held at the entry of the call, and how what it holds at the exit is put together."""
+
+    holder: Holder
+    key: Any
+    leaves: list[Any]  # at entry; in the places of tensors TENSOR: it holds none itself
+    spec: pytree.TreeSpec
+    layouts: list[Layout | None]
+    exits: list[int | None]  # for each leaf at exit its number among the step's tensors; None: a plain value
+    plain: list[Any]
+    exit_spec: pytree.TreeSpec
+    reads: list[int] = field(default_factory=list)  # which of the tensors at entry a launch reads
+
+    @property
+    def place(self) -> str:
+        """As the code names it."""
+        return self.holder.place(self.key)
+
+    def held(self) -> Any:
+        """What it holds now."""
+        return self.holder.target.grad if self.holder.kind == "gradient" else self.holder.read().get(self.key, EMPTY)
+
+    def entering(self) -> list[torch.Tensor] | None:
+        """The tensors that it holds now, or None where they are of another kind than at the captured entry."""
+        leaves, spec = pytree.tree_flatten(self.held())
+        if spec != self.spec:
+            return None
+        for leaf, then, known in zip(leaves, self.leaves, self.layouts, strict=True):
+            if known is None:
+                if not same(leaf, then):
+                    return None
+            elif not isinstance(leaf, torch.Tensor) or layout(leaf) != known:
+                return None
+        return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+    def put(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Let it hold what the step leaves there."""
+        leaves = [p if n is None else tensors[n] for n, p in zip(self.exits, self.plain, strict=True)]
+        self.holder.put(self.key, pytree.tree_unflatten(leaves, self.exit_spec))
+
+
+def cells_of(changes: Iterable[Change], lazily: bool) -> list[tuple[Change, list[Any], pytree.TreeSpec]]:
+    """The changes that a launch can make again, with the leaves that they leave.
+
+    With ``lazily`` what was not there before may have been made for good, as an optimizer's state is.
+
+    Raises:
+        RefusedError: a change of something else than tensors.
+    """
+    found = []
+    for change in changes:
+        made = change.before is None or change.before is EMPTY
+        grown = change.holder.kind == "sequence" and change.before is EMPTY
+        if change.after is EMPTY or grown or (lazily and made and change.holder.kind != "gradient"):
+            raise RefusedError(side_effect(change))
+        leaves, spec = pytree.tree_flatten(change.after)
+        entry = pytree.tree_leaves(change.before)
+        tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
+        plain = [x for x in leaves if not isinstance(x, torch.Tensor)]
+        clears = not tensors and all(x is None for x in plain) and any(isinstance(x, torch.Tensor) for x in entry)
+        then = [x for x in entry if not isinstance(x, torch.Tensor)]
+        settled = clears or (all(isinstance(x, PLAIN) for x in plain) and (not plain or same(plain, then)))
+        if not (tensors or clears) or not settled:
+            raise RefusedError(side_effect(change))
+        if any(x.requires_grad for x in tensors):
+            text = f"{change.place} holds a tensor that needs gradients afterwards: keep {change.place}.detach()"
+            raise RefusedError(Reason("requires-grad", text))
+        found.append((change, leaves, spec))
+    return found
+
+
+def side_effect(change: Change) -> Reason:
+    """The refusal of a change that no launch would make."""
+    was = "not there" if change.before is EMPTY else shown(change.before)
+    text = f"{change.place} was {was} and is {'gone' if change.after is EMPTY else shown(change.after)} after the call"
+    if change.before is EMPTY and change.holder.kind == "sequence":
+        text = f"{change.holder.name} is longer after the call"
+    if change.key in ("lr", "betas", "momentum", "weight_decay"):
+        return Reason("changing-scalar", f"{text}, and a graph has it baked in: make it a tensor on the device")
+    return Reason("side-effect", f"{text}, which a launch would not do again: pgk.diagnose(step) shows where")
+
+
+def all_are(found: Iterable[Any], known: Iterable[Any]) -> bool:
+    """Whether two rows of objects are the same ones."""
+    return all(map(is_, found, known))

@@ -1,0 +1,193 @@
+"""One captured step and its launches: the guard, today's addresses, the launch, and what Python sees afterwards."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from operator import is_
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from paramgraph_kit.capture.pair import Kind
+from paramgraph_kit.driver.api import Driver, Executable
+from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.launch.generate import State, launch_function
+from paramgraph_kit.launch.launcher import Options, Variant
+from paramgraph_kit.launch.plan import make_plan
+from paramgraph_kit.step.capture import Alias, Recorded
+from paramgraph_kit.step.cells import Cell, layout_of
+from paramgraph_kit.step.guard import Guard
+from paramgraph_kit.step.kept import Kept
+from paramgraph_kit.step.observe import Deferred
+from paramgraph_kit.step.verify import Checked, Comparison
+
+MISFIT = object()  # what a launch returns that was not made: other alignments or switches of libraries
+
+
+class Graphed:
+    """Launches one captured step; ``fits`` has to say before each call that it may."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        recorded: Recorded,
+        guard: Guard,
+        written: Sequence[torch.Tensor],
+        written_arguments: Sequence[int],
+        options: Options,
+    ) -> None:
+        self._driver, self._recorded, self._guard = driver, recorded, guard
+        started = time.perf_counter()
+        captured = recorded.captured
+        plan = make_plan(captured, most_stages=options.stages)
+        executables: list[Executable] = []
+        try:
+            make = partial(driver.instantiate, captured.recording, patching=options.patching)
+            executables += [make(stage.nodes, stage.bindings, len(stage.slots)) for stage in plan.stages]
+        except BaseException:
+            for executable in executables:
+                executable.destroy()
+            driver.discard(captured.recording)
+            raise
+        state = State(threading.Lock(), len(plan.stages))
+        misfit = lambda _: MISFIT  # noqa: E731
+        launch = launch_function(driver, captured, plan, executables, state, misfit, misfit)
+        self.checked = Checked()
+        probation: Any = self.checked
+        self.variant = Variant(
+            captured, plan, tuple(executables), state, launch, probation, time.perf_counter() - started
+        )
+        self._launch = launch
+        self._kept = Kept(
+            driver, [spec for spec in captured.specs[-len(recorded.kept) :] if spec] if recorded.kept else []
+        )
+        self._aliases = {
+            n: output.value
+            for n, output in enumerate(captured.outputs)
+            if output.kind is Kind.FIXED and isinstance(output.value, Alias)
+        }
+        self._written, self._written_arguments = list(written), list(written_arguments)
+        self._bases = {id(t): t for t in recorded.state}
+        # Gradients on memory that is used again: nearly always they are there already.
+        self._again: list[tuple[Cell, int]] = []
+        self._others: list[Cell] = []
+        place = {number: n for n, number in enumerate(recorded.kept)}
+        for cell in recorded.cells:
+            number = cell.exits[0] if cell.exits else None
+            if number in place:
+                self._again.append((cell, place[number]))
+            else:
+                self._others.append(cell)
+        self._parameters = [cell.holder.target for cell, _ in self._again]
+        self._order = [n for _, n in self._again]
+        # What they hold at entry where nobody has touched them since: None, or what the last launch left.
+        self._steady = [
+            bool(cell.leaves) and cell.layouts[0] == layout_of(self._kept.specs[n], driver) for cell, n in self._again
+        ]
+        self._expected: list[Any] = [c.leaves[0] if c.leaves[0] is None else MISFIT for c, _ in self._again]
+        self._increment = torch_name("_increment_version")
+        self._entering: list[torch.Tensor] = []
+        self._now: list[torch.Tensor | None] = []
+
+    def __repr__(self) -> str:
+        return f"Graphed({len(self.variant.captured.recording.nodes)} nodes, {self.variant.state.launches} launches)"
+
+    def fits(self) -> bool:
+        """Whether a launch now would do what the call would do; to be asked before each."""
+        return self._guard.holds() and self._cells_fit()
+
+    def difference(self) -> tuple[str, bool] | None:
+        """Why it does not fit, if a place holds something else: its name, and whether both are numbers."""
+        return self._guard.difference()
+
+    def moved(self) -> bool:
+        """Whether the state lies elsewhere, so that it will never fit again."""
+        return not self._guard.lies()
+
+    def launch(self, arguments: list[torch.Tensor]) -> Any:
+        """The step, from its graph; ``MISFIT`` if there was no launch."""
+        recorded = self._recorded
+        inputs = [*arguments, *self._entering, *self._kept.free()]
+        written = [arguments[n] for n in self._written_arguments]
+        for scheduler, args, kwargs in recorded.first:
+            scheduler.step(*args, **kwargs)
+        tensors = self._launch(inputs)
+        if tensors is MISFIT:
+            return MISFIT
+        for n, alias in self._aliases.items():
+            tensors[n] = self._alias(alias)
+        self._write(tensors)
+        self._increment([*self._written, *written])
+        for scheduler, args, kwargs in recorded.last:
+            scheduler.step(*args, **kwargs)
+        leaves = [p if n is None else tensors[n] for n, p in zip(recorded.results, recorded.plain, strict=True)]
+        return pytree.tree_unflatten(leaves, recorded.spec)
+
+    def compared(
+        self,
+        arguments: list[torch.Tensor],
+        call: Callable[[], Any],
+        quiet: Callable[[], AbstractContextManager[Any]],
+    ) -> Any:
+        """The same, beside the ungraphed call: what is returned is right in any case."""
+        cells = [cell for cell, _ in self._again] + self._others
+        comparison = Comparison(self._driver, cells, self._guard.tensors, arguments, quiet)
+
+        def launched() -> Any:
+            self._cells_fit()
+            return self.launch(arguments)
+
+        result, self.checked.failed, equal = comparison.run(call, launched)
+        self.checked.verified += equal
+        for scheduler, args, kwargs in self.deferred:
+            scheduler.step(*args, **kwargs)
+        return result
+
+    @property
+    def deferred(self) -> Deferred:
+        """What is called on the host around a launch."""
+        return [*self._recorded.first, *self._recorded.last]
+
+    def destroy(self) -> None:
+        """Free its executables."""
+        for executable in self.variant.executables:
+            executable.destroy()
+        self._driver.discard(self.variant.captured.recording)
+        self._kept.drop()
+
+    def _cells_fit(self) -> bool:
+        """Whether cells hold what they held at the captured entry, or its like; notes what a launch reads of them."""
+        self._now = now = [p.grad for p in self._parameters]
+        if now != [] and not all(map(is_, now, self._expected)):
+            for (cell, _), gradient, known in zip(self._again, now, self._expected, strict=True):
+                if gradient is known or (gradient is None and cell.leaves[0] is None):
+                    continue
+                if cell.entering() is None:
+                    return False
+        entering: list[torch.Tensor] = []
+        for cell in self._others:
+            if (found := cell.entering()) is None:
+                return False
+            entering += [found[n] for n in cell.reads]
+        self._entering = entering
+        return True
+
+    def _write(self, tensors: Sequence[torch.Tensor]) -> None:
+        kept = self._kept.tensors
+        expected = [kept[n] for n in self._order]
+        if expected and not all(map(is_, self._now, expected)):
+            for parameter, gradient in zip(self._parameters, expected, strict=True):
+                parameter.grad = gradient
+        self._expected = [g if steady else None for g, steady in zip(expected, self._steady, strict=True)]
+        self._increment(expected)
+        for cell in self._others:
+            cell.put(tensors)
+
+    def _alias(self, alias: Alias) -> torch.Tensor:
+        base = self._bases[alias.base]
+        return base.detach().as_strided(alias.size, alias.stride, alias.offset)

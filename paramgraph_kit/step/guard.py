@@ -1,0 +1,168 @@
+"""Whether all that a captured step depends on is as it was: asked at each call, so in C++ where there is a way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.step.observe import Observation, Snapshot, value_of
+from paramgraph_kit.step.reach import Holder
+from paramgraph_kit.step.values import same
+
+_DICTS = ("attributes", "dict")
+
+
+class Versions:
+    """Asks Dynamo's guards whether dicts were written since, 20 ns each; without them, every dict is read."""
+
+    def __init__(self, dicts: Sequence[dict[Any, Any]]) -> None:
+        self._dicts = list(dicts)
+        root = torch_name("RootGuardManager")()
+        kind = torch_name("GuardManagerType").GUARD_MANAGER
+        for n, each in enumerate(self._dicts):
+            item = root.list_getitem_manager(key=n, source=f"dicts[{n}]", example_value=each, guard_manager_enum=kind)
+            item.add_dict_version_guard(each, ["a place of the step's state"], *_MORE)
+        self._check: Callable[[Any], bool] = root.check
+
+    def unchanged(self) -> bool:
+        """Whether nobody wrote any of them."""
+        return self._check(self._dicts)
+
+
+# Since torch 2.12 guards take the user's stack as well.
+_MORE: tuple[Any, ...] = (None,) if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 12) else ()
+
+
+class Guard:
+    """What a captured step found in its places when it was entered, and where the tensors lay that it addresses."""
+
+    def __init__(self, call: Observation, cells: set[tuple[int, Any]], used: Sequence[torch.Tensor]) -> None:
+        seen, names = call.before, call.names
+        self._dicts: list[tuple[Holder, dict[Any, Any]]] = []
+        self._others: list[tuple[Holder, dict[Any, Any]]] = []
+        own = seen.reach.own
+        for holder, contents in zip(seen.reach.holders[:own], seen.contents[:own], strict=True):
+            if (holder.kind, id(holder.target), holder.key) not in call.within:
+                continue
+            expected = {
+                key: value
+                for key, value in contents.items()
+                if names.counts(holder, key) and (id(holder.target), key) not in cells
+            }
+            if holder.kind == "gradient" and not expected:
+                continue
+            row = self._dicts if holder.kind in _DICTS else self._others
+            row.append((holder, expected))
+        self._cells, self._names = cells, names
+        self._gradients = [(h.target, e[""]) for h, e in self._others if h.kind == "gradient"]
+        self._others = [(h, e) for h, e in self._others if h.kind != "gradient"]
+        self._versions = Versions([holder.target for holder, _ in self._dicts])
+        self._volatile: list[tuple[Holder, dict[Any, Any]]] = []
+        self._numbers = self._count()
+        self._calls, self._rewritten = 0, (0, set[int]())
+        # Every hook that is registered anywhere gets the next number.
+        self._registered = RemovableHandle.next_id
+        self._hooked = [(h.target, _hooks_of(h.target)) for h in seen.reach.holders if h.kind == "gradient"]
+        self._host = [(what, seen.host[id(what)]) for what in _host_of(seen)]
+        self.tensors = list(used)  # held, so that no address is anybody else's
+        self._addresses = [t.data_ptr() for t in self.tensors]
+        self._positions = list(range(len(self.tensors)))
+        leaves = [t for t in self.tensors if t.is_leaf and (t.requires_grad or isinstance(t, torch.nn.Parameter))]
+        self._leaves = leaves
+        guards = torch_name("TensorGuards")
+        self._check: Callable[..., bool] | None = (
+            guards(*leaves, dynamic_dims_sizes=None, dynamic_dims_strides=None).check if leaves else None
+        )
+
+    def holds(self) -> bool:
+        """Whether a launch would do what the call would do."""
+        self._calls += 1
+        return self._places() and self.lies()
+
+    def lies(self) -> bool:
+        """Whether the tensors lie where they lay and look as they did."""
+        if list(map(_address, self.tensors)) != self._addresses:
+            return False
+        return self._check is None or self._check(*self._leaves)
+
+    def difference(self) -> tuple[str, bool] | None:
+        """The first place that holds something else, and whether both are numbers."""
+        for holder, expected in (*self._dicts, *self._volatile, *self._others):
+            now = holder.read()
+            for key, value in expected.items():
+                found = now.get(key, _GONE)
+                if not same(found, value):
+                    return holder.place(key), isinstance(value, (int, float)) and isinstance(found, (int, float))
+        return None
+
+    def _hooks(self) -> bool:
+        if RemovableHandle.next_id != self._registered:
+            if any(a is not b for t, then in self._hooked for a, b in zip(_hooks_of(t), then, strict=True)):
+                return False
+            self._registered = RemovableHandle.next_id
+        return True
+
+    def _places(self) -> bool:
+        if not self._versions.unchanged() and not self._reread():
+            return False
+        for tensor, gradient in self._gradients:
+            if tensor.grad is not gradient:
+                return False
+        for holder, expected in self._volatile:
+            if not self._is(holder, expected):
+                return False
+        for holder, expected in self._others:
+            if not self._is(holder, expected):
+                return False
+        return self._hooks() and all(value_of(what) == then for what, then in self._host)
+
+    def _is(self, holder: Holder, expected: dict[Any, Any]) -> bool:
+        now = holder.read()
+        if holder.kind in ("attributes", "slots", "class"):
+            for key, value in expected.items():
+                found = now.get(key, _GONE)
+                if found is not value and not same(found, value):
+                    return False
+            if len(now) == len(expected):
+                return True
+            return not any(
+                key not in expected and self._names.counts(holder, key) and (id(holder.target), key) not in self._cells
+                for key in now
+            )
+        left = {key: value for key, value in now.items() if (id(holder.target), key) not in self._cells}
+        return same(left, expected)
+
+    def _count(self) -> dict[int, int]:
+        version = torch_name("dict_version")
+        return {id(holder.target): version(holder.target) for holder, _ in self._dicts}
+
+    def _reread(self) -> bool:
+        """Some dict was written: does it hold the same? What is written before every call is read from now on."""
+        if not all(self._is(holder, expected) for holder, expected in self._dicts):
+            return False
+        numbers = self._count()
+        rewritten = {key for key, number in numbers.items() if number != self._numbers[key]}
+        call, before = self._rewritten
+        always = rewritten & before if call == self._calls - 1 else set[int]()
+        self._volatile += [row for row in self._dicts if id(row[0].target) in always]
+        self._dicts = [row for row in self._dicts if id(row[0].target) not in always]
+        self._numbers, self._rewritten = numbers, (self._calls, rewritten)
+        self._versions = Versions([holder.target for holder, _ in self._dicts])
+        return True
+
+
+def _hooks_of(tensor: torch.Tensor) -> tuple[Any, Any]:
+    return tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None)
+
+
+_GONE = object()
+_address = torch.Tensor.data_ptr
+
+
+def _host_of(seen: Snapshot) -> list[Any]:
+    tensors = [t for _, t in seen.reach.tensors.values()]
+    return [what for what in (*tensors, *(array for _, array in seen.reach.arrays)) if id(what) in seen.host]

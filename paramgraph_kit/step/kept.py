@@ -1,0 +1,84 @@
+"""Gradients that a launch writes over again as long as nobody but their parameters holds them.
+
+Ungraphed code frees each gradient and makes a new one of the same size; nobody can tell that from the same one, written
+anew, unless somebody still holds it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from operator import le
+from typing import Any
+
+import torch
+
+from paramgraph_kit.capture.pair import InputSpec
+from paramgraph_kit.driver.api import Driver
+from paramgraph_kit.driver.torch_names import torch_name
+
+_tensor_uses: Callable[[torch.Tensor], int] = torch.Tensor._use_count  # type: ignore[attr-defined]
+
+
+class Kept:
+    """Tensors of given sizes, to be written by every launch."""
+
+    def __init__(self, driver: Driver, specs: Sequence[InputSpec]) -> None:
+        self._driver, self.specs = driver, list(specs)
+        self.tensors: list[torch.Tensor] = []
+        self._storages: list[torch.UntypedStorage] = []  # held: what is counted must not be gone
+        self._handles: list[int] = []
+        self._addresses: list[int] = []
+        self._storage_uses = torch_name("_storage_Use_Count")
+        most = _references()
+        self._most = [[n] * len(self.specs) for n in most]
+
+    def free(self) -> list[torch.Tensor]:
+        """The tensors, those that somebody holds or has let lie elsewhere replaced by new ones."""
+        if not self.tensors:
+            for spec in self.specs:
+                self._put(len(self.tensors), self._make(spec))
+            return self.tensors
+        bad: set[int] = set()
+        counts: tuple[list[int], ...] = (
+            list(map(sys.getrefcount, self.tensors)),
+            list(map(_tensor_uses, self.tensors)),
+            list(map(self._storage_uses, self._handles)),
+        )
+        for found, most in zip(counts, self._most, strict=True):
+            if found != most and not all(map(le, found, most)):
+                bad |= {n for n, (a, b) in enumerate(zip(found, most, strict=True)) if a > b}
+        if (found := list(map(torch.Tensor.data_ptr, self.tensors))) != self._addresses:
+            bad |= {n for n, (a, b) in enumerate(zip(found, self._addresses, strict=True)) if a != b}
+        for n in bad:
+            self._put(n, self._make(self.specs[n]))
+        return self.tensors
+
+    def drop(self) -> None:
+        """Hold none of them any more."""
+        self.tensors, self._storages, self._handles, self._addresses = [], [], [], []
+
+    def _put(self, number: int, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        self.tensors[number : number + 1] = [tensor]
+        self._storages[number : number + 1] = [storage]
+        self._handles[number : number + 1] = [storage._cdata]
+        self._addresses[number : number + 1] = [tensor.data_ptr()]
+
+    def _make(self, spec: InputSpec) -> torch.Tensor:
+        return self._driver.empty_strided(spec.size, spec.stride, spec.dtype)
+
+
+@cache
+def _references() -> tuple[int, int, int]:
+    """How often a gradient is referred to that only its parameter and one list hold, as ``free`` counts."""
+    with torch.inference_mode(False):
+        parameter = torch.nn.Parameter(torch.empty(1, device="cpu"))
+        parameter.grad = torch.empty(1, device="cpu")
+        held: list[Any] = [parameter.grad]
+        storage = held[0].untyped_storage()
+        storages = [storage._cdata]
+        (references,), (uses,) = list(map(sys.getrefcount, held)), list(map(_tensor_uses, held))
+        (storage_uses,) = list(map(torch_name("_storage_Use_Count"), storages))
+    return references, uses, storage_uses

@@ -1,0 +1,290 @@
+"""One ungraphed call of a step, watched: what its Python code changes, which tensors it writes, what it draws."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.restore.keeper import RandomState
+from paramgraph_kit.driver.api import Driver
+from paramgraph_kit.step.reach import EMPTY, Holder, Names, Reach
+from paramgraph_kit.step.values import same
+
+SMALL = 4096  # bytes: host memory that is compared by value
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a graph depends on in a tensor besides its values."""
+
+    address: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    requires_grad: bool
+
+
+def look(tensor: torch.Tensor) -> Look:
+    """Today's."""
+    return Look(
+        tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, bool(tensor.requires_grad)
+    )
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """What all places held and where all tensors lay at one moment."""
+
+    reach: Reach
+    contents: list[dict[Any, Any]]
+    looks: dict[int, Look]
+    versions: dict[int, int]
+    host: dict[int, Any]  # small host tensors and arrays, by value
+
+    def put_back(self) -> None:
+        """Let all places hold what they held."""
+        for holder, contents in zip(self.reach.holders, self.contents, strict=True):
+            if not _unchanged(holder.read(), contents):
+                holder.write(contents)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A place that held something else before."""
+
+    holder: Holder
+    key: Any
+    before: Any
+    after: Any
+
+    @property
+    def place(self) -> str:
+        """As the code names it."""
+        return self.holder.place(self.key)
+
+
+@dataclass(slots=True)
+class Observation:
+    """One watched call."""
+
+    result: Any
+    before: Snapshot
+    after: Snapshot
+    changes: list[Change]  # what the user's code may see of them
+    written: list[torch.Tensor]  # tensors that were there before and were written
+    host_written: list[str]  # names of such on the host
+    moved: list[str]  # names of tensors that lie elsewhere or look otherwise
+    drew_on_host: bool
+    random_increment: int
+    names: Names  # what the code that has run names
+    within: set[tuple[str, int, str]]  # the holders that it can have got to
+    deferred: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
+
+
+def snapshot(roots: Sequence[tuple[str, Any]], given: Sequence[tuple[str, Any]], names: Names) -> Snapshot:
+    """Look at everything that the roots and the arguments lead to."""
+    reach = Reach(roots, given, names)
+    tensors = [tensor for _, tensor in reach.tensors.values()]
+    strided = [t for t in tensors if t.layout == torch.strided]
+    host: dict[int, Any] = {id(t): value_of(t) for t in strided if t.device.type == "cpu"}
+    host |= {id(array): value_of(array) for _, array in reach.arrays}
+    return Snapshot(
+        reach,
+        [holder.read() for holder in reach.holders],
+        {id(t): look(t) for t in strided},
+        {id(t): t._version for t in tensors if not t.is_inference()},
+        host,
+    )
+
+
+def value_of(what: Any) -> Any:
+    """The bytes of a small host tensor or array, and what else tells that it was written."""
+    if isinstance(what, torch.Tensor):
+        plain = what.detach()
+        known = what.data_ptr(), None if what.is_inference() else what._version
+        small = plain.numel() * plain.element_size() <= SMALL
+        return (*known, plain.contiguous().view(-1).view(torch.uint8).numpy().tobytes() if small else b"")
+    return what.tobytes() if what.nbytes <= SMALL else what.nbytes
+
+
+def observe(
+    driver: Driver,
+    call: Callable[[], Any],
+    roots: Sequence[tuple[str, Any]],
+    given: Sequence[tuple[str, Any]],
+    names: Names,
+) -> Observation:
+    """Call it once, ungraphed; ``given`` are its arguments."""
+    before = snapshot(roots, given, names)
+    random, position = RandomState(), driver.random_position()
+    with deferring(before.reach.schedulers, run=True) as deferred, watching(names), here():
+        result = call()
+    after = snapshot(roots, given, names)
+    within = Reach(roots, given, names, narrow=True).keys
+    hidden = _of_schedulers(before.reach, deferred)
+    return Observation(
+        result,
+        before,
+        after,
+        [c for c in changes(before, after, names, within) if id(c.holder.target) not in hidden],
+        [t for n, t, _ in _written(before, after) if t.device == driver.device],
+        [n for n, t, _ in _written(before, after) if t.device != driver.device] + _arrays_written(before, after),
+        [name for name, t in before.reach.tensors.values() if _moved(t, before, after)],
+        random.host_moved(),
+        driver.random_position() - position,
+        names.copy(),
+        within,
+        deferred,
+    )
+
+
+def changes(before: Snapshot, after: Snapshot, names: Names, within: set[tuple[str, int, str]]) -> list[Change]:
+    """Places that are still reached and hold something else."""
+    held = {(h.kind, id(h.target), h.key): c for h, c in zip(after.reach.holders, after.contents, strict=True)}
+    known = {id(h.target): c for h, c in zip(before.reach.holders, before.contents, strict=True) if h.whole}
+    found: list[Change] = []
+    for holder, then in zip(before.reach.holders, before.contents, strict=True):
+        place = holder.kind, id(holder.target), holder.key
+        contents = held.get(place)
+        if contents is None or place not in within or _unchanged(contents, then):
+            continue
+        for key in {**then, **contents}:
+            was, now_is = then.get(key, EMPTY), contents.get(key, EMPTY)
+            if names.counts(holder, key) and not _same_as_then(was, now_is, known):
+                found.append(Change(holder, key, was, now_is))
+    return found
+
+
+def _same_as_then(was: Any, now: Any, known: dict[int, dict[Any, Any]]) -> bool:
+    """``same``, where a container counts with what it held before the call."""
+    if was is now:
+        return True
+    if id(was) not in known or type(was) is not type(now):
+        return same(was, now)
+    then, today = known[id(was)], Holder.of(now, "").read()
+    if getattr(was, "default_factory", None) is not getattr(now, "default_factory", None):
+        return False
+    return then.keys() == today.keys() and all(_same_as_then(then[key], today[key], known) for key in then)
+
+
+@contextmanager
+def watching(names: Names) -> Iterator[None]:
+    """Note what runs on this thread."""
+    add, before = names.add, sys.getprofile()
+
+    def hook(frame: types.FrameType, event: str, _argument: object) -> None:
+        if event == "call":
+            add(frame.f_code, frame.f_globals)
+
+    sys.setprofile(hook)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
+@contextmanager
+def here() -> Iterator[None]:
+    """Backward passes run on the thread that asks for them, where they are seen."""
+    with torch.autograd.set_multithreading_enabled(False):
+        yield
+
+
+_busy = threading.local()
+
+
+@contextmanager
+def busy() -> Iterator[None]:
+    """While this thread observes or captures a step; steps that it calls are part of it."""
+    before = is_busy()
+    _busy.now = True
+    try:
+        yield
+    finally:
+        _busy.now = before
+
+
+def is_busy() -> bool:
+    """Whether that is so."""
+    return getattr(_busy, "now", False)
+
+
+Deferred = list[tuple[Any, tuple[Any, ...], dict[str, Any]]]
+
+
+@contextmanager
+def deferring(
+    schedulers: Sequence[tuple[str, Any]], *, run: bool, note: Callable[[], None] = lambda: None
+) -> Iterator[Deferred]:
+    """Note calls of the schedulers' ``step``, which compute on the host and write the rate; make them if ``run``."""
+    calls: Deferred = []
+
+    def instead(scheduler: Any) -> Callable[..., Any]:
+        real = scheduler.step
+
+        def step(*args: Any, **kwargs: Any) -> Any:
+            note()
+            calls.append((scheduler, args, kwargs))
+            if not run:
+                return None
+            hook = sys.getprofile()
+            sys.setprofile(None)
+            try:
+                return real(*args, **kwargs)
+            finally:
+                sys.setprofile(hook)
+
+        return step
+
+    own = [(s, s.__dict__.get("step")) for _, s in schedulers]
+    for scheduler, _ in own:
+        scheduler.__dict__["step"] = instead(scheduler)
+    try:
+        yield calls
+    finally:
+        for scheduler, before in own:
+            if before is None:
+                del scheduler.__dict__["step"]
+            else:
+                scheduler.__dict__["step"] = before
+
+
+def _of_schedulers(reach: Reach, deferred: Deferred) -> set[int]:
+    """Ids of what belongs to schedulers that were called."""
+    found: set[int] = set()
+    for scheduler, _, _ in deferred:
+        found.add(id(scheduler.__dict__))
+        found |= {id(part) for part in scheduler.__dict__.values() if isinstance(part, (list, dict))}
+    return found
+
+
+def _unchanged(now: dict[Any, Any], then: dict[Any, Any]) -> bool:
+    return (
+        len(now) == len(then)
+        and all(a is b for a, b in zip(now, then, strict=True))
+        and all(a is b for a, b in zip(now.values(), then.values(), strict=True))
+    )
+
+
+def _written(before: Snapshot, after: Snapshot) -> list[tuple[str, torch.Tensor, None]]:
+    return [
+        (name, tensor, None)
+        for key, (name, tensor) in before.reach.tensors.items()
+        if key in before.versions and tensor._version != before.versions[key]
+    ]
+
+
+def _arrays_written(before: Snapshot, after: Snapshot) -> list[str]:
+    return [name for name, array in before.reach.arrays if value_of(array) != before.host[id(array)]]
+
+
+def _moved(tensor: torch.Tensor, before: Snapshot, after: Snapshot) -> bool:
+    then = before.looks.get(id(tensor))
+    return then is not None and then != look(tensor)

@@ -1,0 +1,356 @@
+"""What the Python code of a step can reach: from its function, its arguments and ``state=`` to every place of a value.
+
+A place is a key of a holder: an attribute, an item, a variable of a closure, a global name, the gradient of a tensor.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.step.values import PLAIN
+
+MOST = 100_000  # holders
+LONG = 4096  # a longer list or dict is data, not state: what is in it is not looked at
+_MODULE_DICTS = ("_parameters", "_buffers", "_modules")
+_SKIPPED = ("threading", "logging", "_thread", "queue", "concurrent", "multiprocessing", "weakref", "_io", "io")
+EMPTY = object()  # in a closure's variable that holds nothing yet
+
+
+@dataclass(slots=True)
+class Holder:
+    """Something that holds values and can be written."""
+
+    kind: str  # "attributes", "dict", "sequence", "set", "cell", "global", "class", "slots", "gradient"
+    name: str  # how the step's code gets there: "model.layers[0]"
+    target: Any
+    key: str = ""  # of a global name
+    whole: bool = False  # all of it counts, whatever the code names
+
+    @classmethod
+    def of(cls, container: Any, name: str) -> Holder:
+        """Of a list, dict, deque or set."""
+        kind = "dict" if isinstance(container, dict) else "set" if isinstance(container, set) else "sequence"
+        return cls(kind, name, container, whole=True)
+
+    def read(self) -> dict[Any, Any]:
+        """What it holds now, by key."""
+        match self.kind:
+            case "attributes" | "dict":
+                return dict(self.target)
+            case "sequence":
+                return dict(enumerate(self.target))
+            case "set":
+                return {"": frozenset(self.target)}
+            case "cell":
+                try:
+                    return {"": self.target.cell_contents}
+                except ValueError:
+                    return {"": EMPTY}
+            case "global":
+                return {self.key: self.target.get(self.key, EMPTY)}
+            case "class":
+                return {k: v for k, v in vars(self.target).items() if not k.startswith("__")}
+            case "slots":
+                return {k: getattr(self.target, k, EMPTY) for k in _slots_of(type(self.target))}
+            case _:
+                return {"": self.target.grad}
+
+    def write(self, contents: Mapping[Any, Any]) -> None:
+        """Hold these again, all of them and nothing else."""
+        match self.kind:
+            case "attributes" | "dict":
+                if list(self.target) != list(contents):
+                    self.target.clear()
+                self.target.update(contents)
+            case "sequence":
+                if isinstance(self.target, deque):
+                    self.target.clear()
+                    self.target.extend(contents.values())
+                else:
+                    self.target[:] = contents.values()
+            case "set":
+                self.target.clear()
+                self.target.update(contents[""])
+            case "global":
+                self.put(self.key, contents[self.key])
+            case "class":
+                for name in self.read().keys() - contents.keys():
+                    delattr(self.target, name)
+                for name, value in contents.items():
+                    if vars(self.target).get(name) is not value:
+                        setattr(self.target, name, value)
+            case _:
+                for key, value in contents.items():
+                    self.put(key, value)
+
+    def put(self, key: Any, value: Any) -> None:
+        """Let one of its places hold a value."""
+        match self.kind:
+            case "attributes" | "dict" | "sequence":
+                self.target[key] = value
+            case "global":
+                if value is EMPTY:
+                    self.target.pop(key, None)
+                else:
+                    self.target[key] = value
+            case "cell":
+                if value is EMPTY:
+                    del self.target.cell_contents
+                else:
+                    self.target.cell_contents = value
+            case "gradient":
+                self.target.grad = value
+            case _:
+                if value is not EMPTY:
+                    setattr(self.target, key, value)
+
+    def place(self, key: Any) -> str:
+        """A place of it, as the code names it."""
+        match self.kind:
+            case "attributes" | "slots" | "class":
+                return f"{self.name}.{key}" if self.name else str(key)
+            case "dict" | "sequence":
+                return f"{self.name}[{key!r}]" if isinstance(key, (str, int)) else f"{self.name}[...]"
+            case "gradient":
+                return f"{self.name}.grad"
+            case "global":
+                return self.key
+            case _:
+                return self.name
+
+
+@dataclass(slots=True)
+class Names:
+    """What code that has run names: where the rest of an object may change without a captured step noticing."""
+
+    known: set[str] = field(default_factory=set)
+    spaces: dict[int, tuple[dict[str, Any], set[str]]] = field(default_factory=dict)  # of the user's globals
+    dynamic: bool = False  # the user's code looks names up that are not in it
+    compiled: bool = False  # code ran that Dynamo has compiled: it has read modules out of sight
+    _seen: set[types.CodeType] = field(default_factory=set)
+
+    def add(self, code: types.CodeType, space: dict[str, Any]) -> None:
+        """Code that runs, with its global names."""
+        if code in self._seen:
+            return
+        self._seen.add(code)
+        library = is_library(code.co_filename)
+        names = names_of(code)
+        self.known |= names
+        if library:
+            self.compiled = self.compiled or code.co_filename.endswith("_dynamo/eval_frame.py")
+        else:
+            self.dynamic = self.dynamic or bool(names & _DYNAMIC)
+            self.spaces.setdefault(id(space), (space, set()))[1].update(names)
+
+    def copy(self) -> Names:
+        """What it knows by now."""
+        spaces = {key: (space, set(names)) for key, (space, names) in self.spaces.items()}
+        return Names(set(self.known), spaces, self.dynamic, self.compiled)
+
+    def counts(self, holder: Holder, key: Any) -> bool:
+        """Whether the step may have read a place."""
+        if holder.whole or holder.kind not in ("attributes", "slots", "class") or self.dynamic:
+            return True
+        return key in self.known or (self.compiled and isinstance(holder.target, dict) and "_modules" in holder.target)
+
+
+_DYNAMIC = {"getattr", "setattr", "vars", "__dict__", "eval", "exec", "globals", "locals"}
+
+
+def names_of(code: types.CodeType) -> set[str]:
+    """Names and short texts in code and in what is defined in it."""
+    found = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found |= names_of(constant)
+        elif isinstance(constant, str) and constant.isidentifier():
+            found.add(constant)
+    return found
+
+
+class Reach:
+    """One walk: all holders and tensors that the roots lead to, in a fixed order."""
+
+    def __init__(
+        self, roots: Iterable[tuple[str, Any]], given: Iterable[tuple[str, Any]], names: Names, narrow: bool = False
+    ) -> None:
+        self.holders: list[Holder] = []
+        self.tensors: dict[int, tuple[str, torch.Tensor]] = {}  # by id, with the first name
+        self.arrays: list[tuple[str, np.ndarray[Any, Any]]] = []
+        self.schedulers: list[tuple[str, Any]] = []
+        self._names = names if narrow else None  # who goes only where these lead
+        self._seen: set[int] = set()
+        self._alive: list[Any] = []  # ids stay their own while this lives
+        for name, value in roots:
+            self._visit(value, name)
+        for space, known in names.spaces.values():
+            self._globals(space, known)
+        self.own = len(self.holders)  # those behind are the arguments' alone, which are others at each call
+        for name, value in given:
+            self._visit(value, name)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all was looked at."""
+        return len(self.holders) <= MOST
+
+    @property
+    def keys(self) -> set[tuple[str, int, str]]:
+        """What tells its holders apart."""
+        return {(holder.kind, id(holder.target), holder.key) for holder in self.holders}
+
+    def _visit(self, value: Any, name: str) -> None:
+        if isinstance(value, PLAIN) or id(value) in self._seen or not self.complete:
+            return
+        self._seen.add(id(value))
+        self._alive.append(value)
+        if isinstance(value, torch.Tensor):
+            self._tensor(value, name)
+        elif isinstance(value, functools.partial):
+            for part in (value.func, *value.args, *value.keywords.values()):
+                self._visit(part, name)
+        elif isinstance(value, types.MethodType):
+            self._visit(value.__func__, name)
+            self._visit(value.__self__, name.rpartition(".")[0] or "self")
+        elif isinstance(value, types.FunctionType):
+            self._function(value)
+        elif isinstance(value, (dict, list, deque, set, tuple, frozenset)):
+            self._container(value, name)
+        elif isinstance(value, types.ModuleType):
+            file = getattr(value, "__file__", None)
+            if file and not is_library(file):
+                self.holders.append(Holder("attributes", name, vars(value)))
+        elif isinstance(value, type):
+            if not _of_library(value):
+                self.holders.append(Holder("class", value.__name__, value))
+        elif isinstance(value, np.ndarray):
+            self.arrays.append((name, value))
+        elif not (type(value).__module__ or "").startswith(_SKIPPED):
+            self._object(value, name)
+
+    def _tensor(self, tensor: torch.Tensor, name: str) -> None:
+        self.tensors[id(tensor)] = (name, tensor)
+        if tensor.is_leaf and tensor.requires_grad:
+            self.holders.append(Holder("gradient", name, tensor))
+            if tensor.grad is not None:
+                self._visit(tensor.grad, f"{name}.grad")
+        for hooks in (tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None)):
+            if hooks:
+                self._visit(hooks, f"{name}'s hooks")
+        if attributes := getattr(tensor, "__dict__", None):
+            self.holders.append(Holder("attributes", name, attributes))
+            for key, part in list(attributes.items()):
+                self._visit(part, f"{name}.{key}")
+
+    def _function(self, function: types.FunctionType) -> None:
+        library = is_library(function.__code__.co_filename)
+        for attribute in ("__wrapped__", "_torchdynamo_orig_callable"):
+            if (inner := getattr(function, attribute, None)) is not None:
+                self._visit(inner, function.__name__)
+        if function.__dict__ and not library:
+            self.holders.append(Holder("attributes", function.__name__, function.__dict__))
+            for key, part in list(function.__dict__.items()):
+                self._visit(part, f"{function.__name__}.{key}")
+        for part in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+            self._visit(part, function.__name__)
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            holder = Holder("cell", name, cell)
+            value = holder.read()[""]
+            if value is not EMPTY:
+                self.holders.append(holder)
+                self._visit(value, name)
+        if not library:
+            self._globals(function.__globals__, names_of(function.__code__))
+
+    def _globals(self, space: dict[str, Any], names: Iterable[str]) -> None:
+        for name in sorted(names):
+            if name in space and (id(space), name) not in self._seen:  # type: ignore[comparison-overlap]
+                self._seen.add((id(space), name))  # type: ignore[arg-type]
+                self.holders.append(Holder("global", name, space, name))
+                self._visit(space[name], name)
+
+    def _container(self, value: Any, name: str) -> None:
+        if isinstance(value, (tuple, frozenset)):
+            for n, part in enumerate(value):
+                self._visit(part, f"{name}[{n}]")
+            return
+        self.holders.append(Holder.of(value, name))
+        if len(value) > LONG:
+            return
+        items = list(value.items()) if isinstance(value, dict) else list(enumerate(value))
+        for key, part in items:
+            self._visit(part, f"{name}[{key!r}]" if isinstance(key, (str, int)) else f"{name}[...]")
+            if isinstance(value, dict) and isinstance(key, torch.Tensor):
+                self._visit(key, name)
+
+    def _object(self, value: Any, name: str) -> None:
+        if isinstance(value, torch.optim.lr_scheduler.LRScheduler):
+            self.schedulers.append((name, value))
+        if not _of_library(type(value)):
+            for kind in type(value).__mro__[:-1]:
+                self._visit(kind, kind.__name__)
+        if slots := _slots_of(type(value)):
+            self.holders.append(holder := Holder("slots", name, value))
+            for key in slots:
+                if self._names is not None and not self._names.counts(holder, key):
+                    continue
+                self._visit(getattr(value, key, None), f"{name}.{key}")
+        attributes = getattr(value, "__dict__", None)
+        if not isinstance(attributes, dict):
+            return
+        self.holders.append(holder := Holder("attributes", name, attributes))
+        is_module = isinstance(value, torch.nn.Module)
+        for key, part in list(attributes.items()):
+            if self._names is not None and not self._names.counts(holder, key):
+                continue
+            if is_module and key in _MODULE_DICTS:
+                self.holders.append(Holder("dict", name, part, whole=True))
+                for child, what in part.items():
+                    self._visit(what, f"{name}.{child}" if name else child)
+            else:
+                self._visit(part, f"{name}.{key}" if name else key)
+        if not _of_library(type(value)):
+            for method in (m for kind in type(value).__mro__[:-1] for m in vars(kind).values()):
+                if isinstance(method, types.FunctionType):
+                    self._visit(method, name)
+
+
+_slots: dict[type, tuple[str, ...]] = {}
+_libraries: dict[type, bool] = {}
+
+
+def _slots_of(kind: type) -> tuple[str, ...]:
+    if kind not in _slots:
+        found = [vars(each).get("__slots__", ()) for each in kind.__mro__ if not _of_library(kind)]
+        names = [name for slots in found for name in ((slots,) if isinstance(slots, str) else slots)]
+        _slots[kind] = tuple(name for name in names if not name.startswith("__"))
+    return _slots[kind]
+
+
+def _of_library(kind: type) -> bool:
+    if kind not in _libraries:
+        _libraries[kind] = _is_of_library(kind)
+    return _libraries[kind]
+
+
+def _is_of_library(kind: type) -> bool:
+    if kind.__module__ == "builtins":
+        return True
+    for value in vars(kind).values():
+        if isinstance(value, types.FunctionType) and not value.__code__.co_filename.startswith("<"):
+            return is_library(value.__code__.co_filename)
+    try:
+        return is_library(inspect.getfile(kind))
+    except (TypeError, OSError):
+        return kind.__module__ != "__main__"

@@ -1,0 +1,86 @@
+"""Why a step is not captured, found before the capture is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch.utils import _pytree as pytree
+
+from paramgraph_kit.doctor import explain
+from paramgraph_kit.driver.api import Driver
+from paramgraph_kit.driver.lines import line_behind
+from paramgraph_kit.launch.launcher import MAX_SCALARS
+from paramgraph_kit.step.observe import Observation
+from paramgraph_kit.step.values import PLAIN
+from paramgraph_kit.trace.errors import RefusedError
+from paramgraph_kit.trace.model import Reason
+
+
+def check_surroundings(driver: Driver, tensors: Sequence[torch.Tensor]) -> None:
+    """What is known before the call.
+
+    Raises:
+        RefusedError: an argument needs gradients, or autocast around the step keeps casts that a graph would use.
+    """
+    if any(x.requires_grad for x in tensors):
+        text = "an argument needs gradients, and the graph would not be theirs: give x.detach(), or keep it in state="
+        raise RefusedError(Reason("requires-grad", text))
+    if torch.is_autocast_enabled(driver.device.type) and torch.is_autocast_cache_enabled():
+        text = "autocast around the step keeps casts of the parameters from call to call: open autocast in the step"
+        raise RefusedError(Reason("autocast-cache", text))
+
+
+def check_observation(seen: Observation) -> None:
+    """What one watched call has shown.
+
+    Raises:
+        RefusedError: a launch would not do all that the call does.
+    """
+    if not seen.before.reach.complete or not seen.after.reach.complete:
+        raise RefusedError(Reason("too-much-state", "the step leads to too many objects to watch: give it less"))
+    if seen.drew_on_host:
+        text = "the step draws random numbers on the host, which a graph would repeat: draw on the device"
+        raise RefusedError(Reason("host-random", text))
+    if seen.host_written:
+        raise RefusedError(_host_written(seen))
+    if seen.moved:
+        text = f"{seen.moved[0]} lies elsewhere or looks otherwise after the call: write into it in place"
+        raise RefusedError(Reason("side-effect", text))
+    for leaf in pytree.tree_leaves(seen.result):
+        if isinstance(leaf, torch.Tensor):
+            if leaf.requires_grad:
+                text = "a result needs gradients, and no backward can go through a launch: return loss.detach()"
+                raise RefusedError(Reason("requires-grad", text))
+            if leaf.device.type == "cpu":
+                raise RefusedError(Reason("host-output", "a result is on the CPU: its value would be frozen"))
+        elif not isinstance(leaf, PLAIN):
+            text = f"the step returns a {type(leaf).__name__}, and a graph returns tensors and plain values only"
+            raise RefusedError(Reason("unknown-output", text))
+
+
+def _host_written(seen: Observation) -> Reason:
+    name = seen.host_written[0]
+    uncapturable = any(
+        holder.kind == "dict" and holder.target.get("capturable") is False and "params" in holder.target
+        for holder in seen.before.reach.holders
+    )
+    if uncapturable and name.endswith("['step']"):
+        text = "the optimizer counts its steps on the host: make it with capturable=True"
+        return Reason("optimizer-not-capturable", text)
+    return Reason("host-counter", f"{name} is on the CPU and is written, which a launch would not do again")
+
+
+def changing(what: str) -> Reason:
+    """The refusal of a number that has no end of values."""
+    text = f"{what}, which a graph has baked in, and had more than {MAX_SCALARS} values: keep it in a tensor"
+    return Reason("changing-scalar", f"{text} on the device")
+
+
+def failed(error: BaseException) -> Reason:
+    """The reason of a capture that failed, in the doctor's words."""
+    failure = explain(error)
+    text, frame = line_behind(error)
+    if failure.code == "unknown":
+        return Reason("capture-failed", text, frame)
+    return Reason(failure.code, f"{failure.title}: {failure.message}", failure.frame or frame)

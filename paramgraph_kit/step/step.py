@@ -1,0 +1,232 @@
+"""``pgk.parameterize(fn, state=...)``: a whole training step, run under capture and launched as one graph.
+
+The first call is ungraphed: lazy optimizer state, compiling, tuning. The next is watched and captured, later ones are
+launched. Whatever is not sure runs as it is, and the reason is in the report.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+
+from paramgraph_kit.backend import new_number
+from paramgraph_kit.backend.registry import CompiledGraph, compiled_graphs
+from paramgraph_kit.driver.select import driver
+from paramgraph_kit.launch.code import PartitionCode
+from paramgraph_kit.launch.launcher import MAX_SCALARS, Launcher, Options, capturing, observers, pausing
+from paramgraph_kit.step.arguments import Arguments
+from paramgraph_kit.step.capture import record_step
+from paramgraph_kit.step.graphed import MISFIT, Graphed
+from paramgraph_kit.step.guard import Guard
+from paramgraph_kit.step.observe import Observation, busy, deferring, is_busy, observe
+from paramgraph_kit.step.reach import Names
+from paramgraph_kit.step.refusals import changing, check_observation, check_surroundings, failed
+from paramgraph_kit.trace.errors import ParamgraphError, RefusedError, UnsupportedError
+from paramgraph_kit.trace.model import Reason
+
+MAX_GRAPHS = 64  # of one step: batches come in so many shapes
+UNDER_WAY = "capture-under-way"
+
+
+class Step:
+    """Callable in the place of a step, which is ``__wrapped__``; made by ``pgk.parameterize(fn, state=...)``."""
+
+    _paramgraph_owner = True  # its graphs name it as their owner: how a report finds them
+
+    def __init__(self, fn: Callable[..., Any], state: Sequence[Any], options: Options) -> None:
+        self._fn, self._state, self._options = fn, tuple(state), options
+        self._driver = driver()
+        self._arguments = Arguments(self._driver)
+        self._names = Names()
+        self._graphs: dict[Any, list[Graphed]] = {}
+        self._calls: dict[Any, int] = {}  # ungraphed ones, by key
+        self._refused: dict[Any, Reason] = {}
+        self._warm = False
+        name = getattr(fn, "__name__", type(fn).__name__)
+        launcher = Launcher(self._driver, PartitionCode(name, self._not_here), options)
+        self._launcher = launcher
+        self._compiled = CompiledGraph(f"step {new_number()}", None, owner=weakref.ref(self), strict=options.strict)
+        self._compiled.launchers.append(launcher)
+        functools.update_wrapper(self, fn, updated=())
+
+    def __repr__(self) -> str:
+        graphs = sum(map(len, self._graphs.values()))
+        name = getattr(self._fn, "__name__", type(self._fn).__name__)
+        return f"Step({name}, {graphs} {'graph' if graphs == 1 else 'graphs'})"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """One step, from a graph where there is one."""
+        if is_busy() or self._driver.is_capturing() or self._options.select == "never":
+            return self._fn(*args, **kwargs)
+        try:
+            key, tensors = self._arguments.of(args, kwargs)
+        except RefusedError as refusal:
+            self._note(refusal.reason)
+            return self._plainly(args, kwargs)
+        for graphed in self._graphs.get(key, ()):
+            if graphed.fits():
+                return self._launched(graphed, key, tensors, args, kwargs)
+        return self._ungraphed(key, tensors, args, kwargs)
+
+    def _launched(self, graphed: Graphed, key: Any, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
+        verify = self._options.verify
+        if verify == "off" or (verify == "first" and graphed.checked.verified):
+            result = graphed.launch(tensors)
+            return self._plainly(args, kwargs) if result is MISFIT else result
+        scheduled = [("", scheduler) for scheduler, _, _ in graphed.deferred]
+
+        @contextmanager
+        def quiet() -> Iterator[None]:
+            with self._inside(), deferring(scheduled, run=False):
+                yield
+
+        result = graphed.compared(tensors, lambda: self._fn(*args, **kwargs), quiet)
+        if (reason := graphed.checked.failed) is not None:
+            self._drop(key, graphed)
+            self._refuse(key, reason)
+        return result
+
+    def _ungraphed(self, key: Any, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
+        """Run this call as it is, watched where a graph may come of it."""
+        if not self._warm:
+            self._warm = True
+            self._calls[key] = 1
+            return self._plainly(args, kwargs)
+        if key in self._refused:
+            self._raise_if_strict(self._refused[key])
+            return self._plainly(args, kwargs)
+        if not capturing.acquire(blocking=False):  # another thread captures: this step's turn comes later
+            return self._plainly(args, kwargs)
+        try:
+            return self._watched(key, tensors, args, kwargs)
+        finally:
+            capturing.release()
+
+    def _watched(self, key: Any, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
+        self._calls[key] = self._calls.get(key, 0) + 1
+        self._launcher.ungraphed_calls += 1
+        for old in self._graphs.get(key, []).copy():
+            if old.moved():  # replaced by what is captured now
+                self._drop(key, old)
+        try:
+            check_surroundings(self._driver, tensors)
+            self._check_number(key)
+        except RefusedError as refusal:
+            self._refuse(key, refusal.reason)
+            return self._fn(*args, **kwargs)
+        with self._inside():
+            seen = observe(
+                self._driver,
+                lambda: self._fn(*args, **kwargs),
+                self._roots(),
+                self._given(args, kwargs),
+                self._names,
+            )
+        try:
+            with self._inside():
+                self._capture(key, tensors, args, kwargs, seen)
+        except RefusedError as refusal:
+            if refusal.reason.code != UNDER_WAY and (self._calls[key] > 1 or refusal.reason.code != "side-effect"):
+                self._refuse(key, refusal.reason)
+        except Exception as error:  # whatever capture ran into, this call has its result: say why and go on
+            self._refuse(key, failed(error))
+        return seen.result
+
+    def _capture(self, key: Any, tensors: list[torch.Tensor], args: Any, kwargs: Any, seen: Observation) -> None:
+        check_observation(seen)
+        rebuild = self._arguments.rebuilt(args, kwargs)
+
+        def call(arguments: Sequence[torch.Tensor]) -> Any:
+            again, named = rebuild(arguments)
+            return self._fn(*again, **named)
+
+        recorded = record_step(self._driver, call, tensors, seen, lazily=self._calls[key] == 1)
+        cells = {(id(cell.holder.target), cell.key) for cell in recorded.cells}
+        guard = Guard(seen, cells, recorded.used)
+        place = {id(x): n for n, x in enumerate(tensors)}
+        graphed = Graphed(
+            self._driver,
+            recorded,
+            guard,
+            [t for t in seen.written if id(t) not in place],
+            [place[id(t)] for t in seen.written if id(t) in place],
+            self._options,
+        )
+        self._graphs.setdefault(key, []).insert(0, graphed)
+        self._launcher.variants[id(graphed),] = graphed.variant
+        for tell in observers:
+            tell(self._launcher, graphed.variant)
+
+    def _roots(self) -> list[tuple[str, Any]]:
+        return [("", self._fn), *((f"state[{n}]", x) for n, x in enumerate(self._state))]
+
+    def _given(self, args: Any, kwargs: Any) -> list[tuple[str, Any]]:
+        """Arguments with the names that the step gives them."""
+        try:
+            return list(inspect.signature(self._fn).bind(*args, **kwargs).arguments.items())
+        except (TypeError, ValueError):
+            return [*((f"argument {n}", x) for n, x in enumerate(args)), *kwargs.items()]
+
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
+        inner = [launcher for graph in compiled_graphs() for launcher in graph.launchers]
+        with busy(), pausing(inner):
+            yield
+
+    def _plainly(self, args: Any, kwargs: Any) -> Any:
+        self._launcher.ungraphed_calls += 1
+        with self._inside() if not self._graphs and not self._refused else nullcontext():
+            return self._fn(*args, **kwargs)
+
+    def _not_here(self, _: list[Any]) -> Any:
+        raise UnsupportedError("a step is called, not its launcher")
+
+    def _check_number(self, key: Any) -> None:
+        """Numbers have no end of values: refuse one that has had too many."""
+        values = {known for known in self._calls if known[0] == key[0]}
+        if len(values) > MAX_SCALARS:
+            raise RefusedError(changing("an argument is a number"))
+        differing = [graphed.difference() for graphed in self._graphs.get(key, ())]
+        numbers = Counter(place for place, is_number in filter(None, differing) if is_number)
+        if numbers and max(numbers.values()) >= MAX_SCALARS:
+            raise RefusedError(changing(f"{numbers.most_common(1)[0][0]} is a number"))
+        if sum(map(len, self._graphs.values())) >= MAX_GRAPHS:
+            raise RefusedError(Reason("too-many-variants", f"called in more than {MAX_GRAPHS} ways"))
+
+    def _drop(self, key: Any, graphed: Graphed) -> None:
+        self._graphs[key].remove(graphed)
+        self._launcher.variants.pop((id(graphed),), None)
+        graphed.destroy()
+
+    def _refuse(self, key: Any, reason: Reason) -> None:
+        self._refused[key] = reason
+        self._note(reason)
+
+    def _note(self, reason: Reason) -> None:
+        if reason not in self._launcher.reasons:
+            self._launcher.reasons.append(reason)
+            for tell in observers:
+                tell(self._launcher, None)
+        self._raise_if_strict(reason)
+
+    def _raise_if_strict(self, reason: Reason) -> None:
+        if self._options.strict:
+            raise RefusedError(reason)
+
+
+def make_step(fn: Any, examples: Sequence[Any], state: Any, options: Options) -> Step:
+    """See ``paramgraph_kit.parameterize``."""
+    if not callable(fn):
+        raise ParamgraphError(f"parameterize takes a function or a module, not a {type(fn).__name__}")
+    if isinstance(fn, Step):
+        raise ParamgraphError("parameterize was given what parameterize returned: pass the step itself")
+    if examples:  # a step is not traced: running it now would change its state
+        raise ParamgraphError("parameterize(step, state=...) takes no example inputs: its first calls are real ones")
+    return Step(fn, state if isinstance(state, (list, tuple)) else (state,), options)

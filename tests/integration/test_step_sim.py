@@ -1,0 +1,229 @@
+"""``pgk.parameterize(step, state=...)`` on the simulator: every kind of step, bit for bit, for 20 steps."""
+
+# mypy: disable-error-code="no-untyped-call, index, operator, union-attr"
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import paramgraph_kit as pgk
+from tests.integration import steps
+
+STEPS = 20
+
+
+def bits(x: torch.Tensor) -> torch.Tensor:
+    return x.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+
+
+def equal(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor):
+        return a.dtype == b.dtype and a.shape == b.shape and torch.equal(bits(a), bits(b))
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(equal, a, b))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(equal(a[k], b[k]) for k in a)
+    return bool(a == b)
+
+
+def run(name: str, count: int = STEPS, **options: Any) -> tuple[Any, steps.Program]:
+    """A program from graphs beside its twin without; both are compared after every step."""
+    torch.manual_seed(7)
+    ours, theirs = steps.PROGRAMS[name](), steps.PROGRAMS[name]()
+    step = pgk.parameterize(ours.step, state=ours.state, **options)
+    twin = steps.values_of(theirs)
+    assert equal(steps.values_of(ours), twin)
+    random = [pgk.cuda.get_rng_state()] * 2
+    for number in range(count):
+        results = []
+        for n, (call, program) in enumerate(((step, ours), (theirs.step, theirs))):
+            pgk.cuda.set_rng_state(random[n])
+            results.append(call(*program.batch(number)))
+            program.between(number)
+            random[n] = pgk.cuda.get_rng_state()
+        assert equal(*results), f"results of step {number} differ"
+        assert torch.equal(*random), f"random positions after step {number} differ"
+        assert equal(steps.values_of(ours), steps.values_of(theirs)), f"state after step {number} differs"
+    return step, ours
+
+
+@pytest.mark.parametrize("name", steps.PROGRAMS)
+def test_twenty_steps_are_equal_bit_for_bit(name: str) -> None:
+    # GIVEN a step and its twin  WHEN one runs from graphs for 20 steps
+    step, _ = run(name, verify="off")
+
+    # THEN both have the same bits after each step (above), and nearly all steps were launches
+    report = pgk.report(step)
+    assert report.reasons == ()
+    kinds = {"several shapes": 4, "accumulation": 4, "accumulation outside": 2}.get(name, 1)
+    assert sum(row.executables for row in report.rows) == kinds
+    assert report.rows[0].launches >= STEPS - 1 - 2 * kinds
+
+
+def replaced(program: steps.Program) -> None:
+    for p in program.model.parameters():
+        p.data = p.data.clone() * 0.5
+
+
+def assigned(program: steps.Program) -> None:
+    values = {k: v.clone() * 0.5 for k, v in program.model.state_dict().items()}
+    program.model.load_state_dict(values, assign=True)
+    optimizer = program.state[1]
+    optimizer.param_groups[0]["params"][:] = list(program.model.parameters())
+    optimizer.state.clear()
+
+
+def loaded(program: steps.Program) -> None:
+    program.model.load_state_dict({k: v.clone() * 0.5 for k, v in program.model.state_dict().items()})
+
+
+def checkpointed(program: steps.Program) -> None:
+    file = io.BytesIO()
+    torch.save([program.model.state_dict(), program.state[1].state_dict()], file)
+    file.seek(0)
+    model, optimizer = torch.load(file)
+    program.model.load_state_dict(model)
+    program.state[1].load_state_dict(optimizer)
+
+
+def moved(program: steps.Program) -> None:
+    program.model.to(torch.float64).to(torch.float32)
+
+
+def swapped(program: steps.Program) -> None:
+    for p in list(program.model.parameters()):
+        torch.utils.swap_tensors(p, nn.Parameter(p.detach().clone() * 0.5))
+
+
+def exchanged(program: steps.Program) -> None:
+    first = program.model[0]
+    first.weight = nn.Parameter(first.weight.detach().clone() * 0.5)
+    optimizer = program.state[1]
+    del optimizer.state[optimizer.param_groups[0]["params"][0]]
+    optimizer.param_groups[0]["params"][0] = first.weight
+
+
+def frozen(program: steps.Program) -> None:
+    program.model[0].weight.requires_grad_(False)
+    program.model[0].weight.grad = None
+
+
+def other_rate(program: steps.Program) -> None:
+    program.state[1].param_groups[0]["lr"] = 0.05
+
+
+def other_layer(program: steps.Program) -> None:
+    program.model[1] = nn.Tanh()
+
+
+def other_dropout(program: steps.Program) -> None:
+    program.model[2].p = 0.5
+
+
+def evaluated(program: steps.Program) -> None:
+    program.model.eval()
+    with torch.no_grad():
+        program.model(program.batch(99)[0])
+    program.model.train()
+
+
+def in_eval_mode(program: steps.Program) -> None:
+    program.model.eval()
+
+
+def hooked(program: steps.Program) -> None:
+    program.model[1].register_forward_hook(lambda module, args, out: out * 2)
+
+
+def hooked_gradient(program: steps.Program) -> None:
+    program.model[0].bias.register_hook(lambda g: g * 2)
+
+
+def halved_gradients(program: steps.Program) -> None:
+    for p in program.model.parameters():
+        p.grad = None
+
+
+def transposed(program: steps.Program) -> None:
+    weight = program.model[0].weight
+    square = nn.Parameter(torch.eye(16, 8, device=weight.device))
+    weight.data = square.data
+
+
+def other_forward(program: steps.Program) -> None:
+    layer: Any = program.model[1]
+    layer.forward = lambda x: x * 0.5
+
+
+MUTATIONS = {
+    f.__name__: f
+    for f in (
+        *(replaced, assigned, loaded, checkpointed, moved, swapped, exchanged, frozen, other_rate, other_layer),
+        *(other_dropout, evaluated, in_eval_mode, hooked, hooked_gradient, halved_gradients, transposed, other_forward),
+    )
+}
+
+
+@pytest.mark.parametrize("change", MUTATIONS)
+def test_after_a_change_outside_the_bits_are_right(change: str) -> None:
+    # GIVEN a step that runs from a graph
+    def make() -> steps.Program:
+        return steps.simple(steps.OPTIMIZERS["sgd momentum"], dropout=0.2)
+
+    ours, theirs = make(), make()
+    step = pgk.parameterize(ours.step, state=ours.state)
+    mutate = MUTATIONS[change]
+
+    # WHEN something changes between two calls, twice
+    random = [pgk.cuda.get_rng_state()] * 2
+    for number in range(14):
+        if number in (5, 9):
+            for program in (ours, theirs):
+                mutate(program)
+        results = []
+        for n, (call, program) in enumerate(((step, ours), (theirs.step, theirs))):
+            pgk.cuda.set_rng_state(random[n])
+            results.append(call(*program.batch(number)))
+            random[n] = pgk.cuda.get_rng_state()
+
+        # THEN results and state are equal bit for bit, and the last calls run from a graph again
+        assert equal(*results), f"results of step {number} differ"
+        assert equal(steps.values_of(ours), steps.values_of(theirs)), f"state after step {number} differs"
+    report = pgk.report(step)
+    assert report.reasons == ()
+    before = report.rows[0].launches
+    step(*ours.batch(0))
+    assert pgk.report(step).rows[0].launches == before + 1
+
+
+def test_a_new_optimizer_is_another_step() -> None:
+    # GIVEN a step whose optimizer is a global variable of its own
+    program = steps.simple(steps.OPTIMIZERS["sgd"])
+    twin = steps.simple(steps.OPTIMIZERS["sgd"])
+    holders = [{"optimizer": p.state[1]} for p in (program, twin)]
+
+    def made(p: steps.Program, held: dict[str, Any]) -> Any:
+        def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            held["optimizer"].zero_grad()
+            loss = nn.functional.mse_loss(p.model(x), y)
+            loss.backward()
+            held["optimizer"].step()
+            return loss.detach()
+
+        return step
+
+    plain = made(twin, holders[1])
+    step = pgk.parameterize(made(program, holders[0]), state=(program.model, holders[0]))
+    for number in range(12):
+        if number == 6:  # WHEN the optimizer is another one
+            for p, held in zip((program, twin), holders, strict=True):
+                held["optimizer"] = torch.optim.SGD(p.model.parameters(), lr=0.01, momentum=0.5)
+
+        # THEN the bits stay right
+        assert equal(step(*steps.batch(number)), plain(*steps.batch(number)))
+        assert equal(steps.values_of(program), steps.values_of(twin))
+    assert pgk.report(step).reasons == ()
