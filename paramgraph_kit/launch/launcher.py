@@ -190,9 +190,8 @@ class Launcher:
 
     def _select(self, inputs: list[Any]) -> Any:
         """Find the executable for these inputs, or make it after running this call ungraphed."""
-        if self.driver.is_capturing() or getattr(
-            _paused, "now", False
-        ):  # somebody else's capture: be part of it, and map no memory meanwhile
+        # In somebody else's capture: be part of it, and map no memory meanwhile.
+        if self.driver.is_capturing() or getattr(_paused, "now", False):
             return self._ungraphed(inputs)
         if any(inputs[k].device != self.driver.device for k in self.code.host_seeds):  # what gave them was ungraphed
             return self._ungraphed(inputs)

@@ -15,8 +15,18 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from paramgraph_kit.capture.pair import ALIGNMENT, Captured, InputSpec, Kind, Output, capture_pair, describe
+from paramgraph_kit.capture.pair import (
+    ALIGNMENT,
+    Captured,
+    InputSpec,
+    Kind,
+    Output,
+    capture_pair,
+    check_alike,
+    describe,
+)
 from paramgraph_kit.driver.api import Driver
+from paramgraph_kit.driver.tensors import PLAIN, bits_of
 from paramgraph_kit.launch.plan import GRAIN
 from paramgraph_kit.step.cells import TENSOR, Cell, cells_of, layout
 from paramgraph_kit.step.observe import Change, Deferred, Observation, busy, deferring, here
@@ -34,9 +44,7 @@ class Recorded:
     arguments: int  # inputs that are tensors among the arguments
     kept: list[int]  # gradients on memory that is used again at each launch, by number: the last of the inputs
     cells: list[Cell]  # what they hold at entry, as far as the graph reads it, are the inputs between
-    results: list[int | None]  # of the call: for each leaf its number among the tensors, None for a plain value
-    plain: list[Any]
-    spec: pytree.TreeSpec
+    order: Order
     used: list[torch.Tensor]  # the state that the graph addresses where it lies
     state: list[torch.Tensor]  # all of it that results lie in
     first: Deferred  # what is called on the host before the launch and after it
@@ -86,12 +94,16 @@ def record_step(
         )
     except RefusedError as refusal:
         raise RefusedError(_named(refusal)) from refusal
-    (results, plain, spec, exits), *others = taker.orders
-    if any(spec != other[2] or not same((results, plain, exits), (*other[:2], other[3])) for other in others):
-        raise RefusedError(Reason("unstable-capture", "two captures made different results"))
+    tensors, order = numbered(seen.result, [change.after for change, _, _ in found])
+    if not all(order.same(other) for other in taker.orders):
+        raise RefusedError(Reason("unstable-capture", "a capture made other results than the call before"))
+    check_alike(captured, tensors, driver.device)
+    del tensors
     first, last = _around(taker.deferred, len(captured.recording.nodes))
     cells, at, needed = [], len(arguments), _needed(captured)
-    for (change, _, exit_spec), (leaves, entry_spec), (numbers, exit_plain) in zip(found, entries, exits, strict=True):
+    for (change, _, exit_spec), (leaves, entry_spec), (numbers, exit_plain) in zip(
+        found, entries, order.exits, strict=True
+    ):
         layouts = [layout(x) if isinstance(x, torch.Tensor) else None for x in leaves]
         kept_leaves = [TENSOR if isinstance(x, torch.Tensor) else x for x in leaves]
         cell = Cell(change.holder, change.key, kept_leaves, entry_spec, layouts, numbers, exit_plain, exit_spec)
@@ -99,11 +111,11 @@ def record_step(
         cell.reads = [n for n, k in enumerate(mirrors) if k in needed]
         at = mirrors.stop
         cells.append(cell)
-    keep = _keepable(captured, cells, results)
+    keep = _keepable(captured, cells, order.results)
     arranged = _arrange(captured, len(arguments), keep)
     used = _used(arranged.words, driver, state)
     bases = [state[o.value.base][1] for o in captured.outputs if isinstance(o.value, Alias)]
-    return Recorded(arranged, len(arguments), keep, cells, results, plain, spec, used, bases, first, last)
+    return Recorded(arranged, len(arguments), keep, cells, order, used, bases, first, last)
 
 
 def _needed(captured: Captured) -> set[int]:
@@ -126,6 +138,7 @@ def _keepable(captured: Captured, cells: Sequence[Cell], results: Sequence[int |
         and outputs[n].kind is Kind.FRESH
         and taken[outputs[n].source] == 1
         and outputs[n].offset == 0
+        and outputs[n].bits == PLAIN
         and 0 < captured.allocations[outputs[n].source].size <= -(-_nbytes(outputs[n]) // GRAIN) * GRAIN
     ]
 
@@ -147,7 +160,7 @@ class _Taker:
         self._specs = [spec for _, _, spec in found]
         self._known = set(state)
         self._starts = {driver.storage_of(t)[0]: key for key, (_, t) in state.items() if t.numel()}
-        self.orders: list[Any] = []
+        self.orders: list[Order] = []
         self.deferred: list[tuple[int, Any]] = []
 
     def run(self, inputs: list[torch.Tensor]) -> list[Any]:
@@ -172,42 +185,59 @@ class _Taker:
             seen.after.put_back()
 
     def _take(self, result: Any) -> list[Any]:
-        """All tensors that the call leaves, each once."""
-        tensors: list[torch.Tensor] = []
-        numbers: dict[int, int] = {}
-
-        def numbered(leaves: Sequence[Any]) -> tuple[list[int | None], list[Any]]:
-            found: list[int | None] = []
-            for x in leaves:
-                if isinstance(x, torch.Tensor):
-                    if id(x) not in numbers:
-                        numbers[id(x)] = len(tensors)
-                        tensors.append(x)
-                    found.append(numbers[id(x)])
-                else:
-                    found.append(None)
-            return found, [None if isinstance(x, torch.Tensor) else x for x in leaves]
-
-        leaves, spec = pytree.tree_flatten(result)
-        results, plain = numbered(leaves)
-        exits = []
-        for change, known in zip(self._changes, self._specs, strict=True):
-            leaves, spec_now = pytree.tree_flatten(change.holder.read().get(change.key, EMPTY))
-            if spec_now != known:
+        held = [change.holder.read().get(change.key, EMPTY) for change in self._changes]
+        for change, now, known in zip(self._changes, held, self._specs, strict=True):
+            if pytree.tree_structure(now) != known:
                 text = f"{change.place} is of another kind under capture than in the call before"
                 raise RefusedError(Reason("unstable-capture", text))
-            exits.append(numbered(leaves))
-        self.orders.append((results, plain, spec, exits))
+        tensors, order = numbered(result, held)
+        self.orders.append(order)
         return [self._alias(x) for x in tensors]
 
     def _alias(self, tensor: torch.Tensor) -> Any:
         """What lies in the state's own memory is no tensor of the graph's."""
         if id(tensor) in self._known or tensor.device != self._driver.device or not tensor.numel():
             return tensor
+        if bits_of(tensor) != PLAIN:
+            return tensor
         base = self._starts.get(self._driver.storage_of(tensor)[0])
         if base is None:
             return tensor
         return Alias(base, tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset()), tensor.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Where the tensors that a call leaves go: each leaf's number among them, or None for a plain value."""
+
+    results: list[int | None]
+    plain: list[Any]
+    spec: pytree.TreeSpec
+    exits: list[tuple[list[int | None], list[Any]]]
+
+    def same(self, other: Order) -> bool:
+        """Whether two calls have left the same."""
+        mine, others = (self.results, self.plain, self.exits), (other.results, other.plain, other.exits)
+        return self.spec == other.spec and same(mine, others)
+
+
+def numbered(result: Any, held: Sequence[Any]) -> tuple[list[torch.Tensor], Order]:
+    """All tensors in a result and in what cells hold, each once, and where they go."""
+    tensors: list[torch.Tensor] = []
+    numbers: dict[int, int] = {}
+
+    def leaves_of(leaves: Sequence[Any]) -> tuple[list[int | None], list[Any]]:
+        found: list[int | None] = []
+        for x in leaves:
+            if isinstance(x, torch.Tensor) and id(x) not in numbers:
+                numbers[id(x)] = len(tensors)
+                tensors.append(x)
+            found.append(numbers[id(x)] if isinstance(x, torch.Tensor) else None)
+        return found, [None if isinstance(x, torch.Tensor) else x for x in leaves]
+
+    leaves, spec = pytree.tree_flatten(result)
+    results, plain = leaves_of(leaves)
+    return tensors, Order(results, plain, spec, [leaves_of(pytree.tree_leaves(value)) for value in held])
 
 
 State = dict[int, tuple[str, torch.Tensor]]  # by id: name and tensor

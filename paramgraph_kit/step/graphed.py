@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from paramgraph_kit.capture.pair import Kind
 from paramgraph_kit.driver.api import Driver, Executable
 from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.launch.generate import State, launch_function
 from paramgraph_kit.launch.launcher import Options, Variant
 from paramgraph_kit.launch.plan import make_plan
@@ -39,6 +40,7 @@ class Graphed:
         guard: Guard,
         written: Sequence[torch.Tensor],
         written_arguments: Sequence[int],
+        code: PartitionCode,
         options: Options,
     ) -> None:
         self._driver, self._recorded, self._guard = driver, recorded, guard
@@ -56,7 +58,7 @@ class Graphed:
             raise
         state = State(threading.Lock(), len(plan.stages))
         misfit = lambda _: MISFIT  # noqa: E731
-        launch = launch_function(driver, captured, plan, executables, state, misfit, misfit)
+        launch = launch_function(driver, captured, plan, executables, state, misfit, misfit, code)
         self.checked = Checked()
         probation: Any = self.checked
         self.variant = Variant(
@@ -125,8 +127,9 @@ class Graphed:
         self._increment([*self._written, *written])
         for scheduler, args, kwargs in recorded.last:
             scheduler.step(*args, **kwargs)
-        leaves = [p if n is None else tensors[n] for n, p in zip(recorded.results, recorded.plain, strict=True)]
-        return pytree.tree_unflatten(leaves, recorded.spec)
+        order = recorded.order
+        leaves = [p if n is None else tensors[n] for n, p in zip(order.results, order.plain, strict=True)]
+        return pytree.tree_unflatten(leaves, order.spec)
 
     def compared(
         self,

@@ -111,7 +111,7 @@ class Step:
 
     def _watched(self, key: Any, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
         self._calls[key] = self._calls.get(key, 0) + 1
-        self._launcher.ungraphed_calls += 1
+        self._launcher.calls.ungraphed += 1
         for old in self._graphs.get(key, []).copy():
             if old.moved():  # replaced by what is captured now
                 self._drop(key, old)
@@ -157,6 +157,7 @@ class Step:
             guard,
             [t for t in seen.written if id(t) not in place],
             [place[id(t)] for t in seen.written if id(t) in place],
+            self._launcher.code,
             self._options,
         )
         self._graphs.setdefault(key, []).insert(0, graphed)
@@ -181,7 +182,7 @@ class Step:
             yield
 
     def _plainly(self, args: Any, kwargs: Any) -> Any:
-        self._launcher.ungraphed_calls += 1
+        self._launcher.calls.ungraphed += 1
         with self._inside() if not self._graphs and not self._refused else nullcontext():
             return self._fn(*args, **kwargs)
 

@@ -11,8 +11,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from paramgraph_kit.driver.api import Driver
+from paramgraph_kit.driver.tensors import same_bits
 from paramgraph_kit.step.cells import Cell
-from paramgraph_kit.step.values import same
 from paramgraph_kit.trace.model import Reason
 
 LARGE = 1 << 30  # bytes of state that are copied to the host's memory instead of the device's
@@ -108,10 +108,10 @@ class Comparison:
 
     @staticmethod
     def _differing(found: _Left, expected: _Left) -> set[str]:
-        names = {name for (name, a), (_, b) in zip(found.values, expected.values, strict=True) if not _same(a, b)}
+        names = {name for (name, a), (_, b) in zip(found.values, expected.values, strict=True) if not same_bits(a, b)}
         if any(not torch.equal(a, b) for a, b in zip(found.memory, expected.memory, strict=True)):
             names.add("the state")
-        if not _same(found.random, expected.random):
+        if not same_bits(found.random, expected.random):
             names.add("the random numbers' position")
         return names
 
@@ -119,11 +119,3 @@ class Comparison:
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
     storage = tensor.untyped_storage()
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
-
-
-def _same(a: Any, b: Any) -> bool:
-    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
-        return same(a, b)
-    if (a.shape, a.dtype, a.device) != (b.shape, b.dtype, b.device):
-        return False
-    return a.numel() == 0 or torch.equal(*(t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b)))
