@@ -35,6 +35,9 @@ def parser() -> argparse.ArgumentParser:
         "arguments; or show this class with a failing and a working program",
     )
     which.add_argument("--list", action="store_true", help="one line for each class")
+    diagnose.add_argument(
+        "--fix", action="store_true", help="with FILE.py:FUNCTION: rewrite its lines, try them, and print the diff"
+    )
     metrics = commands.add_parser("metrics", help="list the metrics of a service, or write a dashboard of them")
     metrics.add_argument("--dashboard", type=Path, help="write this file for Grafana's import instead")
     commands.add_parser("bench", help="measure against no graphs and graph trees (needs a GPU)", add_help=False)
@@ -55,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "tour":
             _tour(options.html, options.quiet)
         elif options.command == "diagnose":
-            return _diagnose(None if options.list else options.id)
+            return _diagnose(None if options.list else options.id, fix=options.fix)
         elif options.command == "metrics":
             _metrics(options.dashboard)
         else:
@@ -96,21 +99,23 @@ def _metrics(board: Path | None) -> None:
     print(f"dashboard: {board}")
 
 
-def _diagnose(id: str | None) -> int:  # noqa: A002 - what the catalogue calls it
+def _diagnose(id: str | None, *, fix: bool = False) -> int:  # noqa: A002 - what the catalogue calls it
     from paramgraph_kit.doctor import catalogue, failure_class
 
     if id is None:
         print("\n".join(each.line() for each in catalogue()))
         return 0
     file, _, function = id.partition(":")
+    if fix and not function:
+        raise ParamgraphError(f"--fix rewrites the lines of a function: name one, {file}:FUNCTION")
     if file.endswith(".py"):
-        return _diagnose_file(Path(file), function)
+        return _diagnose_file(Path(file), function, fix=fix)
     found = failure_class(id)
     print("\n\n".join([found.text(), *found.shown_programs()]))
     return 0
 
 
-def _diagnose_file(file: Path, function: str) -> int:
+def _diagnose_file(file: Path, function: str, *, fix: bool) -> int:
     """Run a program, or one function of it; 1 if there is a problem."""
     import runpy
 
@@ -129,7 +134,7 @@ def _diagnose_file(file: Path, function: str) -> int:
         return 0
     if not callable(names.get(function)):
         raise ParamgraphError(f"{file} has no function {function!r}: name one that is defined at its top level")
-    found = diagnose(names[function])
+    found = diagnose(names[function], fix=fix)
     print(found)
     return int(bool(found))
 

@@ -30,7 +30,14 @@ class Diagnose:
     """
 
     def __call__(
-        self, what: Any, /, *args: Any, limit_s: float = LIMIT_S, confirm: bool = False, **kwargs: Any
+        self,
+        what: Any,
+        /,
+        *args: Any,
+        limit_s: float = LIMIT_S,
+        confirm: bool = False,
+        fix: bool = False,
+        **kwargs: Any,
     ) -> Diagnosis:
         """All that is wrong with a capture.
 
@@ -39,6 +46,8 @@ class Diagnose:
                 ``torch.compile`` returned.
             limit_s: for all calls of a function together, in seconds.
             confirm: also capture the function for real, in a child process.
+            fix: also rewrite its lines where that is sure, try them on moved inputs against the function as it is,
+                eagerly and captured, and show them as a diff. The function is borrowed for that; no file is written.
 
         Raises:
             ParamgraphError: ``what`` is none of these, or a capture is under way.
@@ -50,6 +59,14 @@ class Diagnose:
             ...     return x * x.sum().item()
             >>> pgk.diagnose(f, torch.ones(4, device=pgk.device())).codes
             ('sync-item',)
+            >>> print(pgk.diagnose(f, torch.ones(4, device=pgk.device()), fix=True).fix)  # doctest: +SKIP
+            --- model.py
+            +++ model.py (not written)
+            @@ -1,2 +1,2 @@
+             def f(x):
+            -    return x * x.sum().item()
+            +    return x * x.sum().detach()
+              tried  ...
         """
         if isinstance(what, BaseException):
             return _from_exception(what)
@@ -60,7 +77,12 @@ class Diagnose:
                 f"diagnose takes the exception that a failed capture raised, not a {type(what).__name__}: "
                 "catch it with 'except Exception as error' and pass error; or pass a function and its arguments"
             )
-        return _from_function(what, args, kwargs, limit_s, confirm)
+        found = _from_function(what, args, kwargs, limit_s, confirm)
+        if fix and found and not found.state:
+            from paramgraph_kit.doctor.rewrite.rewriting import rewrite
+
+            found.fix = rewrite(what, args, kwargs, found.failures)
+        return found
 
     def catalogue(self) -> tuple[FailureClass, ...]:
         """Every known class of failure, each with a program that fails so and one that does not.

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paramgraph_kit.trace.errors import ParamgraphError
 from paramgraph_kit.trace.model import Failure
 from paramgraph_kit.trace.wording import failure_text, one_line
+
+if TYPE_CHECKING:
+    from paramgraph_kit.doctor.rewrite.rewriting import Rewriting
 
 MOST_LINES = 12  # of one failure
 WIDTH = 100
@@ -28,6 +31,7 @@ class Diagnosis:
         self.heading = heading
         self.notes = tuple(notes)
         self.state = state  # of this process, after a failed capture
+        self.fix: Rewriting | None = None  # lines of the user's rewritten, where that was asked for
 
     @property
     def failure(self) -> Failure:
@@ -57,6 +61,8 @@ class Diagnosis:
         parts += [failure_text(failure, most=MOST_LINES - len(now)) for failure in self.failures]
         if self.notes:
             parts.append("\n".join(f"  note   {one_line(note)}" for note in self.notes))
+        if self.fix is not None:
+            parts.append(str(self.fix))
         return "\n".join(["\n\n".join(parts), *now])
 
     def __repr__(self) -> str:

@@ -26,6 +26,7 @@ class Score:
     false: list[str] = field(default_factory=list)  # found, and not there
     outcome: str = ""  # what a capture of the program as it is does
     wrong_fix: list[str] = field(default_factory=list)  # what is wrong with the mended variant
+    rewritten: str = ""  # what `fix=True` makes of it: "whole", "part", or nothing
     seconds: float = 0.0
 
     @property
@@ -33,8 +34,8 @@ class Score:
         return not (self.missed or self.false or self.wrong_fix)
 
 
-def score(program: Program) -> Score:
-    """Diagnose a program and its mended variant, and run both eagerly and captured."""
+def score(program: Program, *, rewrite: bool = False) -> Score:
+    """Diagnose a program and its mended variant, and run both eagerly and captured; let it be rewritten too."""
     started = time.monotonic()
     found = Score(program)
     with tempfile.TemporaryDirectory() as folder:
@@ -46,6 +47,8 @@ def score(program: Program) -> Score:
         found.outcome = _outcome(program, names, truth)
         if not found.program.is_clean and found.outcome == "equal":
             found.outcome = "equal: what is frozen cannot be seen"
+        if rewrite and not program.is_clean:
+            _rewrite(found, load(program.broken, file), truth)
         names = load(program.mended, mended)
         found.wrong_fix += [f"finds {code} at {line}" for code, line in _findings(names, program.function, mended)]
         ignore = set(names.get("ignore", ()))
@@ -60,6 +63,20 @@ def score(program: Program) -> Score:
             pgk.diagnose.repair()
     found.seconds = time.monotonic() - started
     return found
+
+
+def _rewrite(score: Score, names: dict[str, Any], truth: dict[str, list[Any]]) -> None:
+    """Let the doctor rewrite a program, and do not believe what it says of that where it can be checked."""
+    with quiet():
+        fix = pgk.diagnose(names[score.program.function], *names["args"], fix=True).fix
+    if fix is None or not fix.diff:
+        return
+    score.rewritten = "whole" if fix.complete else "part"
+    if fix.complete and not fix.usage:
+        with fix.applied():
+            replayed = captured(names, score.program.function)
+        wrong = differences(truth, replayed, set(names.get("ignore", ())))
+        score.wrong_fix += [f"its own rewrite, replayed: {each}" for each in wrong]
 
 
 def _findings(names: dict[str, Any], function: str, file: Path) -> list[Place]:
@@ -116,8 +133,10 @@ class Sum:
         right, false = sum(s.right for s in self.scores), sum(len(s.false) for s in self.scores)
         mended = sum(not s.wrong_fix for s in self.scores)
         whole = sum(s.is_right for s in self.scores)
+        by_itself = " + ".join(str(sum(s.rewritten == kind for s in self.scores)) for kind in ("whole", "part"))
         share = f" ({right / problems:.0%})" if problems else ""
-        return f"| {name} | {programs} | {clean} | {right} of {problems}{share} | {false} | {mended} | {whole} |"
+        found = f"{right} of {problems}{share}"
+        return f"| {name} | {programs} | {clean} | {found} | {false} | {mended} | {whole} | {by_itself} |"
 
 
 def table(scores: Iterable[Score]) -> str:
@@ -125,7 +144,8 @@ def table(scores: Iterable[Score]) -> str:
     scores = list(scores)
     fields = sorted({s.program.field for s in scores})
     head = "| field | programs | clean | right line and cause | false alarms | mended variant right | all right |"
-    rows = [head, "|" + " --- |" * 7]
+    head += " rewritten whole + part |"
+    rows = [head, "|" + " --- |" * 8]
     rows += [Sum([s for s in scores if s.program.field == name]).row(name) for name in fields]
     rows.append(Sum(scores).row("**all**"))
     rows.append("")

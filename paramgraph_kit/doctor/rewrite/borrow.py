@@ -1,0 +1,95 @@
+"""The user's functions with other code for a while: everything that refers to them runs the rewritten lines."""
+
+from __future__ import annotations
+
+import linecache
+import types
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+MARK = " (rewritten)"
+
+
+class BorrowError(Exception):
+    """The rewritten text is no code that could stand in a function's place."""
+
+
+def compiled(file: str, lines: list[str]) -> types.CodeType:
+    """The code of a rewritten file, whose lines Python can show."""
+    name = f"{file}{MARK}"
+    text = "".join(lines)
+    linecache.cache[name] = (len(text), None, lines, name)
+    try:
+        return compile(text, name, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        raise BorrowError(f"the rewritten {file} is no Python: {error}") from error
+
+
+def codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Every function that is defined in a file, in the order of the text."""
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield constant
+            yield from codes_in(constant)
+
+
+@contextmanager
+def borrowed(
+    functions: Iterable[types.FunctionType], files: dict[str, types.CodeType], made_before: dict[str, list[str]]
+) -> Iterator[None]:
+    """Give functions of these files the code that they have there; ``made_before`` are lines for their module.
+
+    Raises:
+        BorrowError: a function needs other variables of the function around it than it has.
+    """
+    kept: list[tuple[types.FunctionType, types.CodeType]] = []
+    names: list[tuple[dict[str, Any], str, Any]] = []
+    try:
+        for function in functions:
+            file = function.__code__.co_filename
+            if file not in files:
+                continue
+            for line in made_before.get(file, ()):
+                name = line.partition(" = ")[0]
+                if not any(space is function.__globals__ and name == known for space, known, _ in names):
+                    names.append((function.__globals__, name, function.__globals__.get(name, names)))
+                    exec(line, function.__globals__)
+            code = _twin(function, files[file])
+            if code is not None:
+                kept.append((function, function.__code__))
+                function.__code__ = code
+        yield
+    finally:
+        for function, code in kept:
+            function.__code__ = code
+        for space, name, before in names:
+            if before is names:
+                space.pop(name, None)
+            else:
+                space[name] = before
+
+
+def _twin(function: types.FunctionType, file: types.CodeType) -> types.CodeType | None:
+    """The code of the same function in a rewritten file."""
+    own = function.__code__
+    found = [code for code in codes_in(file) if code.co_qualname == own.co_qualname]
+    if not found:
+        return None
+    best = min(found, key=lambda code: abs(code.co_firstlineno - own.co_firstlineno))
+    if best.co_freevars != own.co_freevars:
+        raise BorrowError(f"{own.co_qualname} would need {best.co_freevars} of the function around it")
+    return best
+
+
+def companion(function: types.FunctionType, file: types.CodeType, name: str) -> types.FunctionType | None:
+    """A function that was written after ``function``, beside it."""
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    for code in codes_in(file):
+        if code.co_name == name and code.co_qualname.rpartition(".")[0] == function.__qualname__.rpartition(".")[0]:
+            if not set(code.co_freevars) <= set(cells):
+                return None
+            return types.FunctionType(
+                code, function.__globals__, name, None, tuple(cells[each] for each in code.co_freevars)
+            )
+    return None

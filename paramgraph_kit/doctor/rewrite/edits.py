@@ -1,0 +1,207 @@
+"""A source text, its syntax, and edits of it that keep the formatting of everything else."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import linecache
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from paramgraph_kit.doctor.explain.syntax import tree_of
+from paramgraph_kit.driver.files import display_name
+
+COMPOUND = (ast.If, ast.For, ast.While, ast.With, ast.Try, ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)
+SIMPLE = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant, ast.Tuple, ast.List)
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Edit:
+    """Text in the place of what lies between two positions: lines from 1, columns in characters."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    text: str = field(compare=False)
+    rank: int = 0  # of two at one place, which comes first
+
+
+class Source:
+    """One file of the user's, or a cell of a notebook."""
+
+    def __init__(self, file: str, tree: ast.Module) -> None:
+        self.file = file
+        self.tree = tree
+        self.lines: list[str] = [line if line.endswith("\n") else f"{line}\n" for line in linecache.getlines(file)]
+        self.parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+
+    @classmethod
+    def of(cls, file: str) -> Source | None:
+        """The source of a file, or None where it cannot be read."""
+        tree = tree_of(file)
+        return cls(file, tree) if tree is not None else None
+
+    def text(self, node: ast.AST) -> str:
+        """A node as it is written."""
+        return ast.get_source_segment("".join(self.lines), node) or ast.unparse(node)
+
+    def bracketed(self, node: ast.expr) -> str:
+        """The same, so that ``.attribute`` can follow."""
+        text = self.text(node)
+        return text if isinstance(node, SIMPLE) and not _is_number(node) else f"({text})"
+
+    def statement(self, line: int) -> ast.stmt | None:
+        """The innermost statement of a line; of a compound one, only where the line is in its head."""
+        best: ast.stmt | None = None
+        for node in ast.walk(self.tree):
+            if not isinstance(node, ast.stmt) or not node.lineno <= line <= (node.end_lineno or node.lineno):
+                continue
+            if isinstance(node, COMPOUND) and line >= min(part.lineno for part in node.body):
+                continue
+            if best is None or node.lineno >= best.lineno:
+                best = node
+        return best
+
+    def function_of(self, node: ast.AST) -> Function | None:
+        """The function around a node."""
+        above = self.parents.get(node)
+        while above is not None and not isinstance(above, Function):
+            above = self.parents.get(above)
+        return above
+
+    def outermost(self, node: ast.AST) -> ast.stmt:
+        """The statement of the module that a node is in."""
+        while not isinstance(self.parents.get(node), ast.Module):
+            node = self.parents[node]
+        assert isinstance(node, ast.stmt)
+        return node
+
+    def indent(self, node: ast.stmt) -> str:
+        """The white space before a statement."""
+        line: str = self.lines[first_line(node) - 1]
+        return line[: len(line) - len(line.lstrip())]
+
+    # edits
+
+    def replace(self, node: ast.expr | ast.stmt, text: str) -> Edit:
+        """A node written anew."""
+        end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or 0
+        return Edit(
+            node.lineno, self._column(node.lineno, node.col_offset), end_line, self._column(end_line, end_column), text
+        )
+
+    def before(self, node: ast.stmt, lines: Iterable[str]) -> Edit:
+        """New lines before a statement, as deep as it is."""
+        at = first_line(node)
+        return Edit(at, 0, at, 0, "".join(f"{self.indent(node)}{line}\n" for line in lines))
+
+    def after(self, node: ast.stmt, lines: Iterable[str]) -> Edit:
+        """New lines after a statement, as deep as it is."""
+        at = (node.end_lineno or node.lineno) + 1
+        text = "".join(f"{self.indent(node)}{line}".rstrip() + "\n" for line in lines)
+        return Edit(at, 0, at, 0, text, isinstance(node, Function))
+
+    def without(self, node: ast.stmt) -> Edit:
+        """A statement taken out; a block that would be empty keeps ``pass``."""
+        siblings = next(
+            (
+                block
+                for name in ("body", "orelse", "finalbody")
+                if isinstance(block := getattr(self.parents[node], name, None), list) and node in block
+            ),
+            [],
+        )
+        last = node.end_lineno or node.lineno
+        text = f"{self.indent(node)}pass\n" if len(siblings) == 1 else ""
+        return Edit(first_line(node), 0, last + 1, 0, text)
+
+    def apply(self, edits: Iterable[Edit]) -> list[str]:
+        """The lines with edits in them; of two that overlap, the later one in the text is left out."""
+        lines = list(self.lines)
+        kept: list[Edit] = []
+        for edit in sorted(edits):
+            if edit in kept:
+                continue
+            if not kept or (edit.line, edit.column) >= (kept[-1].end_line, kept[-1].end_column):
+                kept.append(edit)
+        for edit in reversed(kept):
+            lines += [""] * max(0, edit.end_line - len(lines))
+            head, tail = lines[edit.line - 1][: edit.column], lines[edit.end_line - 1][edit.end_column :]
+            lines[edit.line - 1 : edit.end_line] = (head + edit.text + tail).splitlines(keepends=True)
+        return lines
+
+    def diff(self, edits: Iterable[Edit]) -> str:
+        """The edits as a unified diff."""
+        name = display_name(self.file)
+        found = difflib.unified_diff(self.lines, self.apply(edits), name, f"{name} (not written)", n=2)
+        return "".join(found).rstrip("\n")
+
+    def _column(self, line: int, offset: int) -> int:
+        text: str = self.lines[line - 1]
+        return len(text.encode()[:offset].decode())
+
+
+def first_line(node: ast.stmt) -> int:
+    """Where a statement begins, with its decorators."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(each.lineno for each in decorators)])
+
+
+def within(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and all below it, without the bodies of functions defined in it."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, (Function, ast.Lambda, ast.ClassDef)):
+            yield from within(child)
+
+
+def heads(node: ast.stmt) -> Iterator[ast.AST]:
+    """A statement and all below it; of a compound one only what its head evaluates."""
+    if isinstance(node, (ast.If, ast.While)):
+        yield from within(node.test)
+    elif isinstance(node, ast.For):
+        yield from within(node.iter)
+    elif isinstance(node, ast.With):
+        for item in node.items:
+            yield from within(item.context_expr)
+    elif not isinstance(node, COMPOUND):
+        yield from within(node)
+
+
+def locals_of(function: Function) -> set[str]:
+    """Names that are local to a function."""
+    arguments = function.args
+    every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg)
+    found = {argument.arg for argument in every if argument is not None}
+    outer: set[str] = set()
+    for part in function.body:
+        for node in within(part):
+            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+                found.add(node.id)
+            elif isinstance(node, (ast.Global, ast.Nonlocal)):
+                outer |= set(node.names)
+            elif isinstance(node, Function):
+                found.add(node.name)
+    return found - outer
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """Names that are read below a node."""
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+
+
+def path_of(node: ast.expr) -> str:
+    """``a.b`` for ``a.b`` and ``a.b[c]``, or ""."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.insert(0, node.attr)
+        node = node.value
+    return ".".join([node.id, *parts]) if isinstance(node, ast.Name) else ""
+
+
+def _is_number(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, (int, float, complex))

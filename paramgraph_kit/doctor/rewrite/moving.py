@@ -1,0 +1,223 @@
+"""Work of the host is moved behind the launch: into a function of the user's own lines, called after each one."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from paramgraph_kit.doctor.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in, path_of, within
+
+# Methods that read, and change nothing of what they belong to.
+_READS = frozenset(
+    """item detach cpu numpy tolist sum mean max min eq float size numel norm any all abs argmax argmin long int std var
+    state_dict get_last_lr format isfinite isnan topk flatten view memory_allocated items keys values get""".split()  # noqa: SIM905
+)
+_MODULES = frozenset(("torch", "np", "numpy", "math", "time", "F", "cuda", "random"))
+_STOPS = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Break, ast.Continue)
+
+
+@dataclass(slots=True)
+class Moved:
+    """The edits that take statements out of a function and put them into another one after it."""
+
+    edits: list[Edit]
+    name: str
+    parameters: list[str]  # arguments of the function first, then its results
+    arguments: int  # how many of the parameters are arguments
+    results: int  # how many values the function returns now
+    extra: int  # how many of them it did not return before
+
+
+def body_of(function: Function) -> Iterator[ast.stmt]:
+    """The statements of a function's body, and of its ``with`` blocks."""
+    for part in function.body:
+        yield from part.body if isinstance(part, ast.With) else [part]
+
+
+def top_of(source: Source, function: Function, node: ast.stmt) -> ast.stmt | None:
+    """The statement of a function's body that holds ``node``."""
+    body = set(body_of(function))
+    above: ast.AST | None = node
+    while above is not None and above not in body:
+        above = source.parents.get(above)
+    return above if isinstance(above, ast.stmt) else None
+
+
+def is_movable(node: ast.stmt) -> bool:
+    """Whether a statement may run after the rest of its function, as far as its kind tells."""
+    if not isinstance(node, (ast.Expr, ast.Assign, ast.AugAssign, ast.If)):
+        return False
+    for part in within(node):
+        if isinstance(part, _STOPS):
+            return False
+        if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr == "backward":
+            return False
+    return True
+
+
+def choose(function: Function, wanted: Iterable[ast.stmt], tensors: set[str]) -> list[ast.stmt]:
+    """Those of some statements that can all be moved together, with what depends on them.
+
+    ``tensors``: the local names that hold one when the function returns, which alone can be handed over.
+    """
+    order, wished = list(body_of(function)), set(wanted)
+    here = locals_of(function) - set(_arguments(function)) - tensors
+    chosen = [node for node in order if node in wished and is_movable(node)]
+    for node in order:
+        needing = isinstance(node, (ast.If, ast.Expr)) and node not in chosen and is_movable(node)
+        if needing and any(_needs(node, one) for one in chosen if order.index(one) < order.index(node)):
+            chosen.append(node)
+    chosen.sort(key=order.index)
+    while True:
+        kept = [
+            node
+            for node in chosen
+            if not _is_needed(function, node, chosen) and not names_in(node) & here - _stored(chosen)
+        ]
+        if len(kept) == len(chosen):
+            return kept
+        chosen = kept
+
+
+def _stored(nodes: Iterable[ast.stmt]) -> set[str]:
+    every = (part for node in nodes for part in ast.walk(node))
+    return {n.id for n in every if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+
+def _needs(node: ast.stmt, before: ast.stmt) -> bool:
+    return any(_touches(a, b) for a in _written(before) for b in _paths(node))
+
+
+def _is_needed(function: Function, node: ast.stmt, moved: list[ast.stmt]) -> bool:
+    """Whether a statement that stays behind reads what ``node`` writes, or changes what it reads."""
+    order, reads = list(body_of(function)), names_in(node) & locals_of(function)
+    for later in order[order.index(node) + 1 :]:
+        if later in moved:
+            continue
+        if _stored([later]) & reads or _needs(later, node):
+            return True
+    return False
+
+
+def _written(node: ast.stmt) -> Iterator[str]:
+    for part in within(node):
+        targets: list[ast.expr] = []
+        if isinstance(part, ast.Assign):
+            targets = part.targets
+        elif isinstance(part, (ast.AugAssign, ast.AnnAssign, ast.For)):
+            targets = [part.target]
+        for target in targets:
+            for each in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
+                yield path_of(each)
+        if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr not in _READS:
+            path = path_of(part.func.value)
+            if path and path.split(".")[0] not in _MODULES:
+                yield path
+
+
+def _paths(node: ast.AST) -> set[str]:
+    """Every ``a.b.c`` that is read below a node, without the method that is called at its end."""
+    found = set()
+    for part in ast.walk(node):
+        if isinstance(part, (ast.Name, ast.Attribute)) and isinstance(part.ctx, ast.Load):
+            found.add(path_of(part))
+    longest = {p for p in found if p and not any(q != p and q.startswith(f"{p}.") for q in found)}
+    return longest | {p for p in found if "." not in p and p != "self"}
+
+
+def _touches(a: str, b: str) -> bool:
+    return bool(a) and (a == b or a.startswith(f"{b}.") or b.startswith(f"{a}."))
+
+
+def move(source: Source, function: Function, moved: list[ast.stmt]) -> Moved | None:
+    """Move statements of a function into another one after it, or None where what they need cannot be handed over."""
+    local, arguments = locals_of(function), _arguments(function)
+    stay = [node for part in function.body for node in ast.walk(part) if not _is_in(node, moved, source)]
+    stored = {n.id for n in stay if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    needed = sorted({name for node in moved for name in names_in(node)} & local & (stored | set(arguments)))
+    given = [name for name in arguments if name in needed and name not in stored]
+    results = [name for name in needed if name not in given]
+    returned = _returned(source, function, results)
+    if returned is None:
+        return None
+    edits, names, extra = returned
+    edits += [source.without(node) for node in moved]
+    edits += _fewer_globals(source, function, stay, moved)
+    name = f"after_{function.name.strip('_')}"
+    parameters = [*given, *names]
+    lines = ["", f"def {name}({', '.join(parameters)}):  # after each launch"]
+    for word, kind in (("global", ast.Global), ("nonlocal", ast.Nonlocal)):
+        outer = {n for node in ast.walk(function) if isinstance(node, kind) for n in node.names}
+        if here := sorted(outer & {p for node in moved for p in _written(node)}):
+            lines.append(f"    {word} {', '.join(here)}")
+    for node in moved:
+        text = source.lines[first_line(node) - 1 : node.end_lineno or node.lineno]
+        depth = len(source.indent(node))
+        # Gradients keep their memory, which is the graph's; what is kept must not, for it is overwritten.
+        text = [re.sub(r"zero_grad\((set_to_none=True)?\)", "zero_grad(set_to_none=False)", each) for each in text]
+        for result in results:
+            text = [re.sub(rf"append\({result}(\.detach\(\))?\)", f"append({result}.clone())", each) for each in text]
+        lines += [f"    {each[depth:].rstrip()}" for each in text]
+    edits.append(source.after(function, lines))
+    return Moved(edits, name, parameters, len(given), len(names), extra)
+
+
+def _is_in(node: ast.AST, moved: list[ast.stmt], source: Source) -> bool:
+    above: ast.AST | None = node
+    while above is not None:
+        if above in moved:
+            return True
+        above = source.parents.get(above)
+    return False
+
+
+def _arguments(function: Function) -> list[str]:
+    return [a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
+
+
+def _returned(source: Source, function: Function, needed: list[str]) -> tuple[list[Edit], list[str], int] | None:
+    """Edits that make a function return local names too; the names of all that it returns, and how many are new."""
+    returns = [node for part in function.body for node in within(part) if isinstance(node, ast.Return)]
+    valued = [node for node in returns if node.value is not None]
+    if not needed:
+        return [], [], 0
+    last = function.body[-1]
+    while isinstance(last, ast.With):
+        last = last.body[-1]
+    new = [f"{name}.detach()" for name in needed]
+    if not returns:
+        return [source.after(last, [f"return {', '.join(new)}"])], needed, len(needed)
+    if len(returns) > 1 or not valued or valued[0] is not last:
+        return None
+    value = valued[0].value
+    assert value is not None
+    parts = list(value.elts) if isinstance(value, ast.Tuple) else [value]
+    names = [_name_of(part) or f"_{number}" for number, part in enumerate(parts)]
+    missing = [name for name in needed if name not in names]
+    if not missing:
+        return [], names, 0
+    text = ", ".join([*(source.text(part) for part in parts), *(f"{name}.detach()" for name in missing)])
+    return [source.replace(value, text)], [*names, *missing], len(missing)
+
+
+def _name_of(node: ast.expr) -> str:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "detach":
+        node = node.func.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _fewer_globals(source: Source, function: Function, stay: list[ast.AST], moved: list[ast.stmt]) -> list[Edit]:
+    """``global`` names only what the function still writes or reads."""
+    used = {node.id for node in stay if isinstance(node, ast.Name)}
+    edits = []
+    for node in stay:
+        if isinstance(node, (ast.Global, ast.Nonlocal)):
+            left = [name for name in node.names if name in used]
+            if not left:
+                edits.append(source.without(node))
+            elif left != node.names:
+                word = "global" if isinstance(node, ast.Global) else "nonlocal"
+                edits.append(source.replace(node, f"{word} {', '.join(left)}"))
+    return edits

@@ -1,0 +1,91 @@
+"""Optimizers whose steps a graph can hold: ``capturable``, and a learning rate that is a tensor."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.restore.host_state import HostState
+from paramgraph_kit.doctor.rewrite.edits import Edit, Source, heads, path_of
+from paramgraph_kit.doctor.rewrite.rules import called
+
+_RATES = {"SGD": "1e-3", "Adam": "1e-3", "AdamW": "1e-3", "NAdam": "2e-3", "RAdam": "1e-3", "RMSprop": "1e-2"}
+
+
+def stepped(statement: ast.stmt) -> str:
+    """``opt`` for a statement with ``opt.step()``, or ""."""
+    for node in heads(statement):
+        if isinstance(node, ast.Call) and called(node) == "step" and isinstance(node.func, ast.Attribute):
+            return path_of(node.func.value)
+    return ""
+
+
+def constructor(sources: Iterable[Source], name: str) -> tuple[Source, ast.Call] | None:
+    """Where an optimizer is made that is called so in the end, if there is one such place."""
+    last, found = name.rpartition(".")[2], []
+    for source in sources:
+        for node in ast.walk(source.tree):
+            if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+                continue
+            target, value = node.targets[0], node.value
+            pairs = [(target, value)]
+            if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+                pairs = list(zip(target.elts, value.elts, strict=True))
+            for one, made in pairs:
+                if isinstance(made, ast.Call) and called(made) in dir(torch.optim) and _last(one) == last:
+                    found.append((source, made))
+    return found[0] if len(found) == 1 else None
+
+
+def _last(node: ast.expr) -> str:
+    return path_of(node).rpartition(".")[2]
+
+
+def options(source: Source, call: ast.Call, device: str, *, rate: bool) -> list[Edit]:
+    """Give an optimizer the options that a capture needs."""
+    given = {option.arg: option.value for option in call.keywords}
+    name, new, edits = called(call), [], []
+    if rate:
+        if "lr" in given:
+            edits.append(source.replace(given["lr"], f"torch.tensor({source.text(given['lr'])}, device={device})"))
+        elif len(call.args) > 1:
+            edits.append(source.replace(call.args[1], f"torch.tensor({source.text(call.args[1])}, device={device})"))
+        else:
+            new.append(f"lr=torch.tensor({_RATES.get(name, '1e-3')}, device={device})")
+    if name == "SGD":
+        new += [] if "fused" in given else ["fused=True"]
+    elif "capturable" in given:
+        edits.append(source.replace(given["capturable"], "True"))
+    else:
+        new.append("capturable=True")
+    if new:
+        # Behind the last argument, so that the edit does not overlap with one inside it.
+        last = max((*call.args, *(option.value for option in call.keywords)), key=lambda n: (n.lineno, n.col_offset))
+        at = source.replace(last, "")
+        edits.append(Edit(at.end_line, at.end_column, at.end_line, at.end_column, f", {', '.join(new)}"))
+    return edits
+
+
+def found_in(state: HostState) -> list[dict[str, Any]]:
+    """The attributes of every optimizer that a function leads to."""
+    targets = [holder.target for holder in state.holders if holder.kind == "attributes"]
+    return [t for t in targets if isinstance(t, dict) and "param_groups" in t and "state" in t and "defaults" in t]
+
+
+def prepare(optimizers: Iterable[dict[str, Any]], device: torch.device, *, rate: bool) -> None:
+    """Do to living optimizers what their constructors would have done with these options."""
+    for attributes in optimizers:
+        for group in attributes["param_groups"]:
+            if "capturable" in group:
+                group["capturable"] = True
+            elif rate and "fused" in group:
+                group["fused"], group["foreach"] = True, False
+            if rate and not isinstance(group["lr"], torch.Tensor):
+                group["lr"] = torch.tensor(float(group["lr"]), device=device)
+        for values in attributes["state"].values():
+            step = values.get("step") if isinstance(values, dict) else None
+            if isinstance(step, torch.Tensor) and step.device != device:
+                values["step"] = step.to(device)

@@ -1,0 +1,221 @@
+"""Runs a function over several steps with moved inputs, eagerly or from one graph, and notes all that can be seen."""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Set
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from paramgraph_kit.doctor.restore.host_state import HostState
+from paramgraph_kit.doctor.restore.keeper import Keeper, RandomState
+from paramgraph_kit.doctor.restore.repair import capture
+from paramgraph_kit.doctor.restore.surroundings import Surroundings
+from paramgraph_kit.driver.select import twin
+
+STEPS = 6
+WARM_UP = 2
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+Seen = dict[str, list[Any]]
+After = Callable[[Arguments, Any], Any]  # what runs after a step, and returns what the step returned before
+
+
+def moved(value: Any, i: int) -> Any:
+    """Tensors at other addresses with other values: drawn from their own, so that they stay in their range."""
+    generator = torch.Generator().manual_seed(i)
+
+    def one(tensor: Any) -> Any:
+        if not isinstance(tensor, torch.Tensor):
+            return tensor
+        plain = tensor.detach().cpu()
+        flat = plain.reshape(-1)
+        if not flat.numel():
+            return tensor
+        drawn = flat[torch.randint(len(flat), (len(flat),), generator=generator)].reshape(plain.shape)
+        if plain.is_floating_point():
+            drawn = drawn * (1 - i / 32)
+        return drawn.to(tensor.device).requires_grad_(tensor.requires_grad)
+
+    return tree_map(one, value)
+
+
+class Prover:
+    """Runs a function again and again from the state that everything was in when this was made."""
+
+    def __init__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.function = function
+        self.state = HostState(function, args, kwargs)
+        self._random = RandomState()
+        self._surroundings = Surroundings(self.state.tensors)
+        self._inputs: list[Arguments] = [(args, kwargs)] + [moved((args, kwargs), i) for i in range(1, STEPS)]
+        self._written: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # all that any run has written, as it was
+
+    def eager(self, after: After | None = None, prepare: Callable[[], None] = lambda: None) -> Seen:
+        """What is seen of some steps as they are."""
+        with self._run(prepare) as keeper:
+            results = [self._step(inputs, after) for inputs in self._inputs]
+            return self._seen(results, keeper)
+
+    def captured(self, after: After | None = None, prepare: Callable[[], None] = lambda: None) -> Seen:
+        """The same from replays of one graph after a warm-up.
+
+        Raises:
+            CaptureError: the capture fails.
+        """
+        cuda = twin()
+        with self._run(prepare) as keeper:
+            side, graph = cuda.Stream(), cuda.CUDAGraph()
+            side.wait_stream(cuda.current_stream())
+            with cuda.stream(side):
+                results = [self._step(inputs, after) for inputs in self._inputs[:WARM_UP]]
+            cuda.current_stream().wait_stream(side)
+            static = tree_map(_held, self._inputs[WARM_UP])
+            with keeper.paused(), capture(graph):
+                out = self.function(*static[0], **static[1])
+            for inputs in self._inputs[WARM_UP:]:
+                with torch.no_grad():
+                    for held, value in zip(tree_leaves(static), tree_leaves(inputs), strict=True):
+                        if isinstance(held, torch.Tensor):
+                            held.copy_(value)
+                graph.replay()
+                results.append(_copy(after(static, out) if after is not None else out))
+            seen = self._seen(results, keeper)
+        graph.reset()
+        return seen
+
+    def _step(self, inputs: Arguments, after: After | None) -> Any:
+        out = self.function(*inputs[0], **inputs[1])
+        return _copy(after(inputs, out) if after is not None else out)
+
+    @contextmanager
+    def _run(self, prepare: Callable[[], None]) -> Iterator[Writes]:
+        gradients = torch.is_grad_enabled()
+        keeper = Writes(self.state.tensors)
+        current = twin().current_stream()
+        try:
+            prepare()
+            self._random.put_back()
+            with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), keeper:
+                warnings.simplefilter("ignore")
+                yield keeper
+        finally:
+            twin().set_stream(current)
+            torch.set_grad_enabled(gradients)
+            twin().synchronize()
+            keeper.keeper.put_back()
+            self.state.put_back()
+            self._random.put_back()
+            self._surroundings.put_back()
+
+    def _seen(self, results: list[Any], keeper: Writes) -> Seen:
+        twin().synchronize()
+        found: Seen = {"what it returns": _flat(results)}
+        for number, tensor in enumerate(self.state.tensors):
+            if keeper.keeper.is_written(tensor):
+                found[f"a tensor that it writes#{number}"] = _flat(tensor)
+        leaves = [t for t in self.state.tensors if t.is_leaf and t.requires_grad]
+        # None and zeros are the same to whoever adds to them or takes a step.
+        found["gradients"] = [_flat(t.grad if t.grad is not None else torch.zeros_like(t))[0] for t in leaves]
+        for number, holder in enumerate(self.state.holders):
+            if not holder.of_torch and holder.kind != "class" and (values := _flat(holder.read())):
+                found[f"{holder.name}#{number}"] = values
+        return found
+
+
+class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """Has memory from outside copied before it is first written."""
+
+    def __init__(self, leaves: list[torch.Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.keeper = Keeper()
+        self._on = True
+        for tensor in leaves:
+            if tensor.is_leaf and tensor.requires_grad:
+                self.keeper.note_leaf(tensor)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Do not look: in a capture a copy would be part of the graph."""
+        self._on = False
+        try:
+            yield
+        finally:
+            self._on = True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self._on:
+            for number, argument in enumerate(func._schema.arguments):
+                if argument.alias_info is None or not argument.alias_info.is_write:
+                    continue
+                value = args[number] if number < len(args) else kwargs.get(argument.name)
+                for tensor in value if isinstance(value, (list, tuple)) else (value,):
+                    if isinstance(tensor, torch.Tensor):
+                        self.keeper.before_write(tensor)
+        return func(*args, **kwargs)
+
+
+def differences(a: Seen, b: Seen, but: Set[str] = frozenset()) -> list[str]:
+    """What differs between two runs, each in a few words."""
+    found = []
+    for name in sorted(a.keys() & b.keys() - but):
+        one, other = a[name], b[name]
+        said = name.partition("#")[0]
+        if len(one) != len(other):
+            found.append(f"{said}: {len(one)} values, then {len(other)}")
+            continue
+        wrong = next(((x, y) for x, y in zip(one, other, strict=True) if not _close(x, y)), None)
+        if wrong is not None:
+            found.append(f"{said}: {_short(*wrong)}")
+    return found
+
+
+def is_bitwise(a: Seen, b: Seen, but: set[str]) -> bool:
+    """Whether two runs that do not differ agree to the last bit."""
+    return all(
+        torch.equal(torch.as_tensor(x), torch.as_tensor(y))
+        for name in a.keys() & b.keys() - but
+        for x, y in zip(a[name], b[name], strict=False)
+    )
+
+
+def _held(value: Any) -> Any:
+    """Memory of its own that a graph reads."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().clone().requires_grad_(value.requires_grad)
+
+
+def _copy(value: Any) -> Any:
+    return tree_map(lambda v: v.detach().cpu().clone() if isinstance(v, torch.Tensor) else v, value)
+
+
+def _flat(value: Any) -> list[Any]:
+    plain = dict(value) if isinstance(value, dict) else list(value) if isinstance(value, (deque, set)) else value
+    kept = [v for v in tree_leaves(plain) if isinstance(v, (torch.Tensor, bool, int, float)) or hasattr(v, "__array__")]
+    return [v.detach().cpu().clone() if isinstance(v, torch.Tensor) else torch.as_tensor(v) for v in kept]
+
+
+def _close(a: Any, b: Any) -> bool:
+    x, y = _real(a), _real(b)
+    return x.shape == y.shape and torch.allclose(x, y, rtol=1e-4, atol=1e-6, equal_nan=True)
+
+
+def _short(a: Any, b: Any) -> str:
+    x, y = _real(a), _real(b)
+    if x.shape != y.shape:
+        return f"shape {tuple(x.shape)}, then {tuple(y.shape)}"
+    at = int((x - y).abs().nan_to_num(math.inf).argmax())
+    return f"{x.flatten()[at]:.6g}, then {y.flatten()[at]:.6g}"
+
+
+def _real(value: Any) -> torch.Tensor:
+    tensor = torch.as_tensor(value)
+    return torch.view_as_real(tensor.resolve_conj()).double() if tensor.is_complex() else tensor.double()

@@ -1,0 +1,175 @@
+"""From what was found to a diff that was tried: which lines are rewritten, and what has to be done otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from paramgraph_kit.doctor.explain.exception import explain
+from paramgraph_kit.doctor.observe.examine import examine
+from paramgraph_kit.doctor.rewrite.planning import Attempt, Plan
+from paramgraph_kit.doctor.rewrite.proof import STEPS, Seen, differences, is_bitwise
+from paramgraph_kit.driver.select import driver
+from paramgraph_kit.trace.errors import CaptureError
+from paramgraph_kit.trace.model import Failure
+from paramgraph_kit.trace.wording import frame_text
+
+LIMIT_S = 30.0
+TRIES = 3  # how often rewrites that change the numbers are taken back
+
+
+@dataclass(slots=True)
+class Rewriting:
+    """Lines of the user's, rewritten: the diff, what was tried with it, and what is left to do by hand."""
+
+    function: str
+    diff: str = ""
+    verified: list[str] = field(default_factory=list)
+    instead: list[str] = field(default_factory=list)  # what could not be rewritten safely, and what to do
+    complete: bool = False  # everything found is rewritten, and one graph gives eager's numbers
+    usage: str = ""  # how what was moved behind the launch is called
+    _borrow: Any = None
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """While this lasts the user's own function runs the rewritten lines; nothing is written to a file."""
+        if self._borrow is None:
+            yield
+            return
+        with self._borrow():
+            yield
+
+    def __str__(self) -> str:
+        parts = [self.diff] if self.diff else []
+        parts += [f"  then   {self.usage}"] if self.usage else []
+        parts += [f"  tried  {line}" for line in self.verified]
+        parts += [f"  by hand  {line}" for line in self.instead]
+        return "\n".join(parts) if parts else "  nothing to rewrite"
+
+    def __repr__(self) -> str:
+        lines = sum(line.startswith("+") and not line.startswith("+++") for line in self.diff.splitlines())
+        state = "verified" if self.complete else f"{len(self.instead)} by hand"
+        return f"Rewriting({self.function}: {lines} new lines, {state})"
+
+
+def rewrite(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failures: Sequence[Failure]) -> Rewriting:
+    """Rewrite what is sure, try it against the function as it is, and say what has to be done otherwise."""
+    attempt = Attempt(function, args, kwargs)
+    found = Rewriting(getattr(function, "__qualname__", type(function).__name__))
+    try:
+        with attempt.watched():
+            truth = attempt.prover.eager()
+        again = attempt.prover.eager()
+    except Exception as error:
+        found.instead = [f"it cannot be run {STEPS} times with other inputs: {_brief(error)}", *_by_hand(failures)]
+        return found
+    drifting = {name for name in truth if differences({name: truth[name]}, {name: again.get(name, [])})}
+    plans: list[Plan] = []
+    for _ in range(TRIES):
+        plans = attempt.plans(failures)
+        wrong = _changed(attempt, plans, truth, drifting)
+        if not wrong:
+            break
+        for plan, why in wrong:
+            attempt.unsafe |= {id(failure): why for failure in plan.failures}
+    else:
+        plans = []
+    if plans:
+        _show(attempt, plans, found)
+    handled = {id(f) for plan in plans for f in plan.failures}
+    left = [f for f in failures if id(f) not in handled]
+    if plans:
+        found.verified.append(f"eagerly it gives the original's results and state in {STEPS} steps with moved inputs")
+        _capture(attempt, plans, truth, drifting, found, left)
+    found.instead += _by_hand(left, attempt.unsafe)
+    return found
+
+
+def _changed(attempt: Attempt, plans: Sequence[Plan], truth: Seen, drifting: set[str]) -> list[tuple[Plan, str]]:
+    """The plans that change what the function does, each tried alone where all together do."""
+    if not plans or not (why := _tried(attempt, plans, truth, drifting)):
+        return []
+    if len(plans) == 1:
+        return [(plans[0], why)]
+    alone = [(plan, _tried(attempt, [plan], truth, drifting)) for plan in plans]
+    wrong = [(plan, text) for plan, text in alone if text]
+    return wrong or [(plan, why) for plan in plans]
+
+
+def _tried(attempt: Attempt, plans: Sequence[Plan], truth: Seen, drifting: set[str]) -> str:
+    """What is wrong with the rewritten function, run eagerly; "" where nothing is."""
+    try:
+        with attempt.borrow(plans)():
+            wrong = differences(truth, attempt.prover.eager(attempt.after(plans), attempt.prepare), drifting)
+    except Exception as error:
+        return _brief(error)
+    return f"the numbers would change ({wrong[0]})" if wrong else ""
+
+
+def _show(attempt: Attempt, plans: Sequence[Plan], found: Rewriting) -> None:
+    found.diff = "\n".join(
+        source.diff(edits) for source in attempt.sources.values() if (edits := attempt.edits(plans, source))
+    )
+    lend = attempt.borrow(plans)
+
+    @contextmanager
+    def applied() -> Iterator[None]:
+        with lend():
+            attempt.prepare()
+            yield
+
+    found._borrow = applied
+    if attempt.moved is not None and attempt.after(plans) is not None:
+        found.usage = f"call {attempt.moved.name}({', '.join(attempt.moved.parameters)}) after each launch"
+
+
+def _capture(
+    attempt: Attempt, plans: Sequence[Plan], truth: Seen, drifting: set[str], found: Rewriting, left: list[Failure]
+) -> None:
+    """Capture the rewritten function and compare what its replays do."""
+    where = driver().source().label()
+    try:
+        with attempt.borrow(plans)():
+            seen = attempt.prover.captured(attempt.after(plans), attempt.prepare)
+    except CaptureError as error:
+        place = frame_text(error.failure.frame)
+        found.verified.append(f"its capture still fails: {error.failure.title} [{error.failure.code}] at {place}")
+        return
+    except Exception as error:
+        found.verified.append(f"its capture still fails: {_brief(error)}")
+        return
+    wrong = differences(truth, seen, drifting)
+    if wrong:
+        found.verified.append(f"replays of one graph differ from eager: {wrong[0]}")
+        return
+    bits = "bit for bit" if is_bitwise(truth, seen, drifting) else "within 1e-4"
+    found.verified.append(f"replays of one graph give eager's results and state {bits} ({where})")
+    with attempt.borrow(plans)():
+        attempt.prepare()
+        still = examine(attempt.function, attempt.args, attempt.kwargs, limit_s=LIMIT_S).problems if left else []
+        attempt.prover.state.put_back()
+    found.complete = not still
+    if not still:
+        left.clear()
+
+
+def _by_hand(failures: Sequence[Failure], unsafe: dict[int, str] | None = None) -> list[str]:
+    """One line for each place that is left."""
+    places: dict[str, list[Failure]] = {}
+    for failure in failures:
+        places.setdefault(frame_text(failure.frame), []).append(failure)
+    lines = []
+    for place, known in places.items():
+        why = next((text for f in known if (text := (unsafe or {}).get(id(f), ""))), "")
+        codes = ", ".join(dict.fromkeys(f.code for f in known))
+        lines.append(f"{place}  [{codes}]" + (f": a rewrite was tried and taken back, {why}" if why else ""))
+    return lines
+
+
+def _brief(error: BaseException) -> str:
+    failure = explain(error)
+    text = str(error).splitlines()
+    where = f" at {frame_text(failure.frame)}" if failure.frame else ""
+    return f"{type(error).__name__}: {text[0] if text else ''}{where}"[:200]
