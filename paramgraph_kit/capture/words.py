@@ -10,6 +10,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
@@ -115,13 +116,19 @@ def classify(
     """
     check_same_shape(first, second)
     indices = _Index(first.allocations), _Index(second.allocations)
+    plain: dict[tuple[int, int], Word] = {}  # words that are no addresses, by offset and value: most are met again
     result = []
     for a, b in zip(first.nodes, second.nodes, strict=True):
         words = []
         unused = _Unused((a, b), (first.contains, second.contains))
-        for offset in range(0, len(a.parameters) - 7, 8):
-            x, y = a.parameters[offset : offset + 8], b.parameters[offset : offset + 8]
-            value_x, value_y = int.from_bytes(x, "little"), int.from_bytes(y, "little")
+        for place, (value_x, value_y) in enumerate(zip(_values(a), _values(b), strict=True)):
+            offset = 8 * place
+            if value_x == value_y and not _FIRST_ADDRESS <= value_x < _LAST_ADDRESS:
+                word = plain.get((offset, value_x))
+                if word is None:
+                    word = plain[offset, value_x] = Word(offset, WordKind.SCALAR, value=value_x, evidence=_SAME)
+                words.append(word)
+                continue
             in_x, in_y = first.contains(value_x), second.contains(value_y)
             if in_x and in_y:
                 target = _resolve(indices, (value_x, value_y), (a.position, b.position))
@@ -134,12 +141,12 @@ def classify(
                     words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_UNUSED))
                 else:
                     _refuse(a, offset, 8, "phantom memory of two different owners")
-            elif x == y:
+            elif value_x == value_y:
                 try:
                     if (in_x and indices[0].ever(value_x)) or (in_y and indices[1].ever(value_y)):
                         _refuse_stale(a, offset)
                     owner = _owner(a, offset, value_x, static_owner) or host.owner(a, offset, value_x)
-                    evidence = f"same address in both captures: {owner}" if owner else "same bytes in both captures"
+                    evidence = f"same address in both captures: {owner}" if owner else _SAME
                 except RefusedError:  # what lay on the stack may be an old address, twice the same
                     if not unused.has(offset, 8):
                         raise
@@ -158,6 +165,13 @@ def classify(
     return result
 
 
+def _values(node: RawNode) -> tuple[int, ...]:
+    return struct.unpack_from(f"<{len(node.parameters) // 8}Q", node.parameters)
+
+
+# Numbers outside are no addresses: the first pages are never mapped, and addresses of a process have at most 57 bits.
+_FIRST_ADDRESS, _LAST_ADDRESS = 1 << 16, 1 << 57
+_SAME = "same bytes in both captures"
 _LEFTOVER = "host addresses: bytes left over on the stack, which no kernel can read through"
 
 

@@ -156,8 +156,11 @@ def other_forward(kind: type[nn.Module]) -> Undo:
     return setting(kind, "forward", lambda self, x, extra=None, *, times=1: x * 5)
 
 
-def other_code(function: Any) -> Undo:
-    return setting(function, "__code__", (lambda x: x * 11).__code__)
+HELPER = helper  # also while another function has its name
+
+
+def other_code() -> Undo:
+    return setting(HELPER, "__code__", (lambda x: x * 11).__code__)
 
 
 def other_defaults(function: Any) -> Undo:
@@ -188,13 +191,13 @@ def changes(model: Outer, pick: random.Random) -> list[Callable[[], Undo]]:
         lambda: item(TABLE, "shift", number),
         lambda: item(globals(), "GAIN", number),
         lambda: item(globals(), "helper", lambda x: x - number),
-        lambda: other_code(helper),
+        lambda: other_code(),
         lambda: setting(block, "held", torch.randn(8, device=DEVICE)),
         lambda: setting(block.linear, "weight", nn.Parameter(torch.randn(8, 8, device=DEVICE))),
         lambda: setting(block.linear, "bias", None),
         lambda: other_data(block.linear.weight),
         lambda: other_data(block.held),
-        lambda: in_place(block.linear.bias),
+        lambda: in_place(block.linear.weight),
         lambda: in_place(block.norm.weight),
         lambda: eval_of(model),
         lambda: eval_of(block),
