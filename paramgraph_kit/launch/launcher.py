@@ -117,7 +117,8 @@ class Launcher:
     calls: Calls = field(default_factory=Calls)
     paused: bool = False
     current: Callable[[list[Any]], Any] = field(init=False)
-    _scalars: dict[tuple[InputSpec | None, ...], list[list[Any]]] = field(default_factory=dict)  # captured, by layout
+    # Sets of numbers that were captured with, by layout of the tensors.
+    _scalars: dict[tuple[InputSpec | None, ...], list[tuple[Any, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.current = self._select
@@ -234,9 +235,9 @@ class Launcher:
             self._refuse(refusal.reason)
             return self._ungraphed(inputs)
         scalars = [x for x in inputs if not isinstance(x, torch.Tensor)]
-        seen = self._scalars.setdefault(tuple(specs), [])
-        if len(seen) >= MAX_SCALARS:
-            self._refuse(_changing_scalar(specs, [*seen, scalars]))
+        seen, numbers = self._scalars.setdefault(tuple(specs), []), tuple(_scalar_key(x) for x in scalars)
+        if numbers not in seen and len(seen) >= MAX_SCALARS:
+            self._refuse(_changing_scalar(specs, [*seen, numbers]))
             return self._ungraphed(inputs)
         dying = [k for k, spec in enumerate(specs) if spec is not None and _dies_here(inputs, k)]
         before = self.driver.random_position()
@@ -255,7 +256,8 @@ class Launcher:
             self.variants[key] = None
             text, frame = line_behind(error)
             self._refuse(Reason("capture-failed", text, frame))
-        seen.append(scalars)
+        if numbers not in seen:  # the switches of libraries are in the key too, and may be what differs
+            seen.append(numbers)
         return outputs
 
     def _capture(
@@ -390,10 +392,10 @@ def _scalar_key(x: Any) -> tuple[Any, ...]:
     return "scalar", type(x), x.hex() if isinstance(x, float) else x
 
 
-def _changing_scalar(specs: Sequence[InputSpec | None], sets: Sequence[Sequence[Any]]) -> Reason:
+def _changing_scalar(specs: Sequence[InputSpec | None], sets: Sequence[tuple[Any, ...]]) -> Reason:
     positions = [k for k, spec in enumerate(specs) if spec is None]
-    keys = [{_scalar_key(x) for x in column} for column in zip(*sets, strict=True)]
-    position = next((k for k, values in zip(positions, keys, strict=True) if len(values) > 1), positions[0])
+    columns = zip(positions, zip(*sets, strict=True), strict=True)
+    position = next(k for k, values in columns if len(set(values)) > 1)
     return Reason(
         "changing-scalar",
         f"input {position} is a number, which a graph has baked in, and it had more than {MAX_SCALARS} values: "

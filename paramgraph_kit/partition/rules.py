@@ -115,8 +115,8 @@ def _unsafe_reason(node: torch.fx.Node) -> tuple[str, str] | None:
         if operation_of(node).rpartition(".")[2].startswith(("index_put", "_unsafe_index_put")):
             return "unsafe-op", "a mask as index: the host must wait for the number of its true elements"
         return "unsafe-op", "torch lists it as unsafe in CUDA graphs"
-    for argument in node.args[:1] if isinstance(target, torch._ops.HigherOrderOperator) else ():
-        # auto_functionalized and with_effects run the operation that they are given
+    for argument in node.args if isinstance(target, torch._ops.HigherOrderOperator) else ():
+        # auto_functionalized runs the operation that is its first argument, with_effects that behind its token
         if isinstance(argument, torch._ops.OpOverload) and torch.Tag.cudagraph_unsafe in argument.tags:
             return "unsafe-op", f"{argument} is tagged cudagraph_unsafe"
     return None

@@ -274,6 +274,23 @@ def test_a_number_that_changes_is_graphed_for_few_values_only() -> None:
     assert launches(launcher) == 1
 
 
+def test_switches_of_libraries_are_no_changing_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a function without numbers, and one with a number that stays
+    state = [0]
+    monkeypatch.setattr(DRIVER, "library_state", lambda: tuple(state))
+    for numbers in ((), (3,)):
+        launcher = launcher_of(lambda x, *numbers: (x * 2 + sum(numbers),))
+        for call in range(MAX_SCALARS + 3):
+            # WHEN switches that libraries choose kernels by change more often than a number may
+            state[0] = call
+            for _ in range(2):
+                x = moved(4, seed=call)
+                assert_same(launcher([x, *numbers]), (x * 2 + sum(numbers),))
+        # THEN each setting has its executable, up to their own limit, and nothing is refused
+        assert launcher.reasons == []
+        assert launches(launcher) == len(variants(launcher)) == MAX_SCALARS + 3
+
+
 @pytest.mark.parametrize("values", [(0.0, -0.0), (float("nan"), float("nan"), 1.0), (1, True, 1.0), (None, 2)], ids=str)
 def test_numbers_that_compare_equal_are_told_apart_by_their_bits(values: tuple[Any, ...]) -> None:
     # GIVEN a function whose result depends on a number's sign, type or presence

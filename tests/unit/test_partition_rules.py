@@ -127,6 +127,22 @@ def test_tagged_and_listed_operations_are_unsafe_or_custom() -> None:
     ]
 
 
+@pytest.mark.parametrize("behind", [0, 1])
+def test_an_unsafe_operation_that_another_one_runs_is_found_behind_its_token(behind: int) -> None:
+    # GIVEN an operation tagged as unsafe, run by a higher-order one that takes it first or behind a token
+    with torch.library._scoped_library("pgk_effects", "DEF") as library:
+        library.define("peek(Tensor x) -> Tensor", tags=(torch.Tag.cudagraph_unsafe,))
+        library.impl("peek", torch.clone, "CompositeExplicitAutograd")
+        module = traced(lambda x: x.relu(), HOST)
+        (kernel,) = [node for node in module.graph.nodes if node.op == "call_function"]
+        kernel.target = torch._higher_order_ops.effects.with_effects
+        kernel.args = (*kernel.args[:behind], torch.ops.pgk_effects.peek.default, *kernel.args)
+        # WHEN the reason is asked for THEN it names the operation inside
+        found = reason(kernel, "cpu")
+    assert found is not None
+    assert (found.code, found.message) == ("unsafe-op", "pgk_effects.peek.default is tagged cudagraph_unsafe")
+
+
 def test_dynamic_shapes_stand_in_the_way_only_when_configured() -> None:
     # GIVEN a graph with a size that is known only while running
     module = traced(lambda x: torch.nonzero(x).relu(), HOST)
