@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch._dynamo.backends.common import aot_autograd
 
+from paramgraph_kit.backend.fx import returned_to_the_caller
 from paramgraph_kit.backend.generated_code import GeneratedCode, frames_by_name, of_nodes
+from paramgraph_kit.backend.inductor import CONFIG, check_keywords
+from paramgraph_kit.trace.errors import UnsupportedError
 
 # The shape of what Inductor 2.11 writes for a GPU, shortened.
 SOURCE = """
@@ -41,6 +47,87 @@ class Model(nn.Module):
         y = self.inner(x)
         z = torch.softmax(y, -1)
         return z * x.sin()
+
+
+class WrittenError(Exception):
+    """Stops Inductor once the source is written: neither Triton nor a compiler is needed to write it."""
+
+
+def written_by_inductor(function: Callable[..., Any], *inputs: Tensor) -> tuple[str, torch.fx.GraphModule, int]:
+    """The source that the installed torch writes for a GPU's forward, the graph behind it, how many results it has."""
+    from torch._inductor import codecache, compile_fx, config, scheduler
+    from torch.utils import _triton
+
+    sources: list[str] = []
+    graphs: list[tuple[torch.fx.GraphModule, int]] = []
+
+    def keep(source: str, *_: Any, **__: Any) -> Any:
+        sources.append(source)
+        raise WrittenError
+
+    def inner(module: torch.fx.GraphModule, examples: Sequence[Any], **how: Any) -> Any:
+        graphs.append((copy.deepcopy(module), returned_to_the_caller()))
+        return compile_fx.compile_fx_inner(module, examples, **how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(codecache.PyCodeCache, "write", keep)
+        patch.setattr(scheduler.BaseSchedulerNode, "is_gpu", lambda self: True)
+        patch.setattr(_triton, "triton_hash_with_backend", lambda *_: "none")
+        settings = {"cpu_backend": "triton", "fx_graph_cache": False, **CONFIG}
+        torch._dynamo.reset()
+        with (
+            config.patch(settings),
+            torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True),
+            pytest.raises(Exception, match="WrittenError"),
+        ):
+            torch.compile(function, backend=lambda module, examples: compile_fx.compile_fx(module, examples, inner))(
+                *inputs
+            )
+    torch._dynamo.reset()
+    return sources[-1], *graphs[-1]
+
+
+def around_an_obstacle(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    y = (x @ w).relu()
+    z = torch.nonzero(y).sum()
+    return y.sin() + z, (y @ w).cos().sum()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")  # on importing Inductor
+def test_what_is_read_is_what_the_installed_torch_writes() -> None:
+    # GIVEN a function that Inductor cuts in two around one operation, compiled for training
+    leaves = [torch.randn(8, 8, requires_grad=True) for _ in range(2)]
+    source, module, returned = written_by_inductor(around_an_obstacle, *leaves)
+    code = GeneratedCode(source)
+    first = inspect.getsourcelines(around_an_obstacle)[1]
+    # WHEN its source is read THEN one launch is outside of the partitions
+    assert code.launches_outside() == 1
+    # AND each Triton kernel of either partition has its line
+    lines = {n: [f and (f.file, f.line - first) for k in kernels.values() for f in k]
+             for n, kernels in code.by_launch(frames_by_name(module)).items()}  # fmt: skip
+    assert lines == {0: [(__file__, 1), (__file__, 3)], 1: [(__file__, 2), (__file__, 3)]}
+    # AND what is only saved for the backward is told from what the caller gets
+    assert returned == 2
+    saved = code.saved(returned)
+    assert {number: len(outputs) for number, outputs in saved.items()} == {0: 4, 1: 1}
+
+
+def test_what_nobody_wrote_is_not_read() -> None:
+    # GIVEN a source that is no Python WHEN it is read THEN there is nothing in it
+    code = GeneratedCode("def call(args:")
+    assert (code.launches_outside(), code.saved(1), code.by_launch({})) == (0, {}, {})
+
+
+def test_keywords_that_a_new_torch_drops_are_missed_at_once() -> None:
+    # GIVEN Inductor's function of the installed torch, and one without what must be known
+    from torch._inductor.compile_fx import cudagraphify
+
+    def other(model: Any, static_input_idxs: Any = (), *, constants: Any = (), placeholders: Any = ()) -> None: ...
+
+    # WHEN their keywords are checked THEN the first has all of them, the second is refused by what it lacks
+    check_keywords(cudagraphify)
+    with pytest.raises(UnsupportedError, match="cudagraphify takes no mutated_input_idxs any more"):
+        check_keywords(other)
 
 
 def test_kernels_have_the_lines_of_what_is_fused_in_them() -> None:
