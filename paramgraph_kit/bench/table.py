@@ -50,8 +50,8 @@ def markdown(result: dict[str, Any]) -> str:
     for name, modes in by_name.items():
         base = modes.get("no graphs")
         held = " / ".join(str(modes.get(m, {}).get("held_outputs", "?"))[:24] for m in ("graph trees", "paramgraph"))
-        added = [_added(modes.get(m), base) for m in ("graph trees", "paramgraph")]
-        lines.append(f"| {name} | {memory(base)} | {' | '.join(added)} | {held} |")
+        more = [added(modes.get(m), base) for m in ("graph trees", "paramgraph")]
+        lines.append(f"| {name} | {memory(base)} | {' | '.join(more)} | {held} |")
     return "\n".join(lines + markdown_frozen([row for row in rows if row["mode"] == MODE])) + "\n"
 
 
@@ -82,7 +82,8 @@ def memory(row: dict[str, Any] | None) -> str:
     return " / ".join(f"{row[k] / MIB:.0f}" for k in _KEYS) if row and _KEYS[0] in row else _missing(row)
 
 
-def _added(row: dict[str, Any] | None, base: dict[str, Any] | None) -> str:
+def added(row: dict[str, Any] | None, base: dict[str, Any] | None) -> str:
+    """Device memory in MiB that a row has more than ``base``."""
     if not row or not base or _KEYS[0] not in row or _KEYS[0] not in base:
         return _missing(row)
     return " / ".join(f"{(row[k] - base[k]) / MIB:+.0f}" for k in _KEYS)

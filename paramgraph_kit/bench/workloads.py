@@ -12,25 +12,36 @@ from torch import Tensor, nn
 
 
 class Block(nn.Module):
-    """A Llama-like block: RMSNorm, rotary attention, RMSNorm, SwiGLU."""
+    """A Llama-like block: RMSNorm, rotary attention, RMSNorm, SwiGLU; ``kv_heads`` fewer heads of keys and values."""
 
-    def __init__(self, dim: int, heads: int, hidden: int) -> None:
+    def __init__(self, dim: int, heads: int, hidden: int, kv_heads: int | None = None) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.kv_heads = heads, kv_heads or heads
         self.norm1, self.norm2 = nn.RMSNorm(dim), nn.RMSNorm(dim)
-        self.qkv, self.out = nn.Linear(dim, 3 * dim, bias=False), nn.Linear(dim, dim, bias=False)
+        width = dim // heads * (heads + 2 * self.kv_heads)
+        self.qkv, self.out = nn.Linear(dim, width, bias=False), nn.Linear(dim, dim, bias=False)
         self.gate, self.up = nn.Linear(dim, hidden, bias=False), nn.Linear(dim, hidden, bias=False)
         self.down = nn.Linear(hidden, dim, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """``x``: (batch, tokens, dim); ``cos`` and ``sin``: (tokens, head_dim / 2)."""
         b, t, d = x.shape
-        q, k, v = self.qkv(self.norm1(x)).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        q, k, v = self._heads_of(self.qkv(self.norm1(x)))
         y = F.scaled_dot_product_attention(_rotate(q, cos, sin), _rotate(k, cos, sin), v, is_causal=True)
         x = x + self.out(y.transpose(1, 2).reshape(b, t, d))
         h = self.norm2(x)
         mixed: Tensor = self.down(F.silu(self.gate(h)) * self.up(h))
         return x + mixed
+
+    def _heads_of(self, qkv: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys and values, each (batch, heads, tokens, head_dim)."""
+        b, t, _ = qkv.shape
+        if self.kv_heads == self.heads:
+            return tuple(qkv.view(b, t, 3, self.heads, -1).permute(2, 0, 3, 1, 4))
+        both = qkv.view(b, t, self.heads + 2 * self.kv_heads, -1).transpose(1, 2)
+        q, *few = both.split((self.heads, self.kv_heads, self.kv_heads), dim=1)
+        each = self.heads // self.kv_heads
+        return q, *(x[:, :, None].expand(-1, -1, each, -1, -1).flatten(1, 2) for x in few)
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -42,11 +53,17 @@ class Llama(nn.Module):
     """``layers`` blocks between an embedding and a head."""
 
     def __init__(
-        self, layers: int = 8, dim: int = 1024, heads: int = 16, hidden: int = 2816, vocab: int = 4096
+        self,
+        layers: int = 8,
+        dim: int = 1024,
+        heads: int = 16,
+        hidden: int = 2816,
+        vocab: int = 4096,
+        kv_heads: int | None = None,
     ) -> None:
         super().__init__()
         self.embed = nn.Embedding(vocab, dim)
-        self.layers = nn.ModuleList(Block(dim, heads, hidden) for _ in range(layers))
+        self.layers = nn.ModuleList(Block(dim, heads, hidden, kv_heads) for _ in range(layers))
         self.norm, self.head = nn.RMSNorm(dim), nn.Linear(dim, vocab, bias=False)
         self.half_head = dim // heads // 2
 

@@ -14,23 +14,20 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from paramgraph_kit.backend.registry import compiled_graphs
 from paramgraph_kit.bench.measure import MODES, graph_facts
-from paramgraph_kit.bench.workloads import Llama
-from paramgraph_kit.driver.tensors import same_bits
-from tests.corpus.distributed import local
+from scripts.distributed.training import STRATEGIES, VOCAB, digest, draw, parallel
 
-STRATEGIES = ("fsdp2", "ddp")
-VOCAB = 4096
-Trained = tuple[list[float], list[Tensor]]
+Trained = tuple[list[float], list[tuple[int, int]]]  # each step's loss, and the digest of each parameter after the last
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -56,16 +53,19 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 class Rank:
-    """A model of 8 Llama-like blocks that this rank trains with the others."""
+    """A model of Llama-like blocks that this rank trains with the others."""
 
     def __init__(self, options: argparse.Namespace, device: torch.device) -> None:
         self.options, self.device = options, device
-        size = {"layers": 8, "dim": 1024, "tokens": 256, "batch": 2} | options.size
-        self.shape = (size.pop("batch"), size.pop("tokens"))
-        torch.manual_seed(0)
-        self.model = parallel(options.strategy, Llama(vocab=VOCAB, **size), how(options.mode, device), device)
-        self.start = [local(p).clone() for p in self.model.parameters()]
+        free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
+        strategy = replace(STRATEGIES[options.strategy], **options.size)
+        self.strategy = strategy.fitted(self._least(free), dist.get_world_size())
+        self.model = parallel(self.strategy, how(options.mode, device), device)
         self.optimizer = self._adamw()
+
+    def _least(self, free: int) -> int:
+        """The least of all ranks: they must have as many layers as each other."""
+        return int(min(self._everywhere(free)))
 
     def _adamw(self) -> torch.optim.Optimizer:
         return torch.optim.AdamW(self.model.parameters(), lr=1e-3, fused=self.device.type == "cuda")
@@ -74,8 +74,9 @@ class Rank:
         """The loss of one step on data of this rank's own."""
         if self.options.mode == "graph trees":
             torch.compiler.cudagraph_mark_step_begin()
+        shape = (self.strategy.batch, self.strategy.tokens)
         generator = torch.Generator().manual_seed(1000 * dist.get_rank() + seed)
-        tokens = torch.randint(0, VOCAB, self.shape, generator=generator).to(self.device)
+        tokens = torch.randint(0, VOCAB, shape, generator=generator).to(self.device)
         loss = F.cross_entropy(self.model(tokens).flatten(0, 1).float(), tokens.flatten())
         loss.backward()
         self.optimizer.step()
@@ -87,6 +88,7 @@ class Rank:
         for seed in range(4):
             self.step(seed)
         row = {"strategy": self.options.strategy, "mode": self.options.mode, "ranks": dist.get_world_size()}
+        row |= {"what": self.strategy.text()}
         if self.options.mode == "paramgraph":
             row |= self.compare()
         self._wait()
@@ -124,15 +126,14 @@ class Rank:
         }
 
     def _trained(self, graphs: bool) -> Trained:
-        """From the start: each step's loss, and what this rank's parameters are after the last."""
+        """From the start: what becomes of the losses and of this rank's parameters."""
         for launcher in [launcher for graph in compiled_graphs() for launcher in graph.launchers]:
             (launcher.resume if graphs else launcher.pause)()
-        with torch.no_grad():
-            for p, start in zip(self.model.parameters(), self.start, strict=True):
-                local(p).copy_(start)
+        draw(self.model)
+        del self.optimizer  # before the next one makes its moments
         self.optimizer = self._adamw()
         losses = [self.step(seed).item() for seed in range(self.options.steps)]
-        return losses, [local(p).detach().clone() for p in self.model.parameters()]
+        return losses, [digest(p) for p in self.model.parameters()]
 
     def _everywhere(self, value: Any) -> list[Any]:
         found: list[Any] = [None] * dist.get_world_size()
@@ -169,24 +170,6 @@ def how(mode: str, device: torch.device) -> dict[str, Any]:
     return MODES[mode] if device.type == "cuda" else {"backend": "eager"}
 
 
-def parallel(strategy: str, model: Llama, compiling: dict[str, Any], device: torch.device) -> nn.Module:
-    """Each block compiled, then the model sharded or replicated."""
-    model = model.to(device=device)
-    for i, layer in enumerate(model.layers):
-        model.layers[i] = torch.compile(layer, **compiling)  # type: ignore[assignment]
-    if strategy == "ddp":
-        if device.type == "cuda":
-            model = model.to(torch.bfloat16)
-        return nn.parallel.DistributedDataParallel(model)
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-
-    halves = MixedPrecisionPolicy(param_dtype=torch.bfloat16) if device.type == "cuda" else MixedPrecisionPolicy()
-    for layer in model.layers:
-        fully_shard(layer, mp_policy=halves)
-    fully_shard(model, mp_policy=halves)
-    return model
-
-
 def meet(options: argparse.Namespace) -> IO[str] | None:
     """Be timed alone: when all modes are warm, one after the other, while the rest sleep; no rank waits on its GPU."""
     name = f"{options.strategy} {options.mode}"
@@ -211,7 +194,7 @@ def until(there: Callable[[], bool], poll_s: float = 0.02) -> None:
 def _differing(reference: Trained, other: Trained) -> int:
     """Losses and parameters that differ in any bit."""
     losses = sum(a.hex() != b.hex() for a, b in zip(reference[0], other[0], strict=True))
-    return losses + sum(not same_bits(a, b) for a, b in zip(reference[1], other[1], strict=True))
+    return losses + sum(a != b for a, b in zip(reference[1], other[1], strict=True))
 
 
 if __name__ == "__main__":

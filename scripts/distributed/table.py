@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from paramgraph_kit.bench.table import memory
+from paramgraph_kit.bench.table import added, memory
 
 Row = dict[str, Any]
 
@@ -17,21 +17,26 @@ def markdown(result: Row) -> str:
         f"{result['ranks']} x {source['device']}, {where}; `{source['command']}`.",
         "",
         (
-            "Training by block: 8 Llama-like layers, d=1024, 2 x 256 tokens a rank, AdamW. Times are medians of single "
-            "steps of the first rank in microseconds: CPU / total. Memory of its GPU in MiB: stepping / peak reserved "
-            "/ at rest, after `empty_cache()`."
+            "Training by block: Llama-like layers, AdamW. Times are medians of single steps of the first rank in "
+            "microseconds: CPU / total. Memory of its GPU in MiB: stepping / peak reserved / at rest, after "
+            "`empty_cache()`, and what graphs add to each."
         ),
         "",
-        "| | mode | CPU / total | memory | losses and parameters that differ in any bit from ungraphed | launches |",
-        "|---|---|---|---|---|---|",
+        *dict.fromkeys(f"* {row['strategy']}: {row['what']}" for row in rows if "what" in row),
+        "",
+        "| | mode | CPU / total | memory | added | losses and parameters that differ from ungraphed | launches |",
+        "|---|---|---|---|---|---|---|",
     ]
+    plain = {row["strategy"]: row for row in rows if row["mode"] == "no graphs"}
     for row in rows:
         if "error" in row:
-            lines.append(f"| {row['strategy']} | {row['mode']} | failed: {row['error'][:120]} | | | |")
+            lines.append(f"| {row['strategy']} | {row['mode']} | failed: {row['error'][:120]} | | | | |")
             continue
         times = f"{row['cpu_us']:.0f} / {row['total_us']:.0f}"
         lines.append(
-            f"| {row['strategy']} | {row['mode']} | {times} | {memory(row)} | {_bits(row)} | {_launches(row)} |"
+            f"| {row['strategy']} | {row['mode']} | {times} | {memory(row)} | "
+            f"{'-' if row['mode'] == 'no graphs' else added(row, plain.get(row['strategy']))} | {_bits(row)} | "
+            f"{_launches(row)} |"
         )
     return "\n".join(lines) + "\n"
 

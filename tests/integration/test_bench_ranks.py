@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,21 @@ import torch
 
 from scripts.distributed import child, command
 from scripts.distributed.table import markdown
+from scripts.distributed.training import digest
 
-SIZE = '{"layers": 1, "dim": 16, "heads": 2, "hidden": 24, "tokens": 4}'
+SIZE = '{"layers": 2, "dim": 16, "heads": 4, "kv_heads": 2, "hidden": 24, "tokens": 4}'
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without torch.distributed")
+@pytest.mark.parametrize("strategy", ["fsdp2-70b", "ddp"])
 def test_two_ranks_train_alike_and_hand_in_one_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # GIVEN one strategy in one mode
-    monkeypatch.setattr(command, "STRATEGIES", ("fsdp2",))
     monkeypatch.setattr(command, "MODES", ("paramgraph",))
     # WHEN run
-    status = command.main(["--device", "cpu", "--steps", "2", "--size", SIZE, "--out", str(tmp_path)])
+    arguments = ["--device", "cpu", "--steps", "2", "--size", SIZE, "--out", str(tmp_path), "--limit", "120"]
+    status = command.main([*arguments, "--only", strategy])
     # THEN losses of both ranks are compared, and the table says what ran
     (row,) = json.loads((tmp_path / "distributed.json").read_text())["rows"]
     assert status == 0, row
@@ -31,14 +34,38 @@ def test_two_ranks_train_alike_and_hand_in_one_row(
     assert [len(losses) for losses in row["losses"]] == [2, 2]
     assert row["losses"][0] != row["losses"][1]
     assert row["compared"] > 4
-    assert "cpu, nothing compiled" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "cpu, nothing compiled" in said.out
+    assert f"* {strategy}: 2 layers, d=16, 4/2 heads, ff=24" in said.out
+    assert said.err == f"{strategy}, paramgraph: done\n"
+
+
+CHILD = """
+import json, sys, time
+mode = sys.argv[sys.argv.index("--mode") + 1]
+if mode == "paramgraph":
+    time.sleep(60)
+print(json.dumps({"strategy": "fsdp2-70b", "mode": mode, "cpu_us": 1, "total_us": 2}))
+"""
+
+
+def test_rows_are_written_as_they_come_and_time_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN modes one after the other, of which the last hangs
+    (tmp_path / "hangs.py").write_text(CHILD)
+    monkeypatch.setattr(command, "TORCHRUN", (str(tmp_path / "hangs.py"),))
+    # WHEN time is up THEN what was measured is there, and the one that hung says so
+    started = time.monotonic()
+    assert command.main(["--device", "cpu", "--out", str(tmp_path), "--limit", "4"]) == 1
+    assert time.monotonic() - started < 20
+    rows = json.loads((tmp_path / "distributed.json").read_text())["rows"]
+    assert [row.get("error", row["mode"]) for row in rows] == ["no graphs", "graph trees", "not done in time"]
 
 
 def test_what_differs_is_counted_and_fails() -> None:
     # GIVEN losses and parameters of two runs WHEN one of each differs THEN both count, and the row is bad
-    a, b = torch.tensor([0.0, 1.0]), torch.tensor([-0.0, 1.0])
+    a, b, nan = (digest(torch.tensor(values)) for values in ([0.0, 1.0], [-0.0, 1.0], [float("nan"), 1.0]))
     assert child._differing(([1.0, 2.0], [a, a]), ([1.0, 2.5], [a, b])) == 2
-    assert child._differing(([float("nan")], [a]), ([float("nan")], [a.clone()])) == 0
+    assert child._differing(([float("nan")], [nan]), ([float("nan")], [nan])) == 0
     row: dict[str, Any] = {"strategy": "ddp", "mode": "paramgraph", "different": 2}
     assert command.bad(row)
     assert command.bad(row | {"different": 0, "error": "out of memory"})
@@ -59,7 +86,8 @@ def test_the_table_shows_failures_bits_and_memory() -> None:
     # WHEN drawn
     text = markdown({"source": {"device": "a GPU", "command": "run"}, "ranks": 2, "rows": rows})
     # THEN
-    assert "| ddp | no graphs | 10 / 20 | 3 / 3 / 3 | - | - |" in text
+    assert "| ddp | no graphs | 10 / 20 | 3 / 3 / 3 | - | - | - |" in text
+    assert "| ddp | paramgraph | 10 / 20 | 3 / 3 / 3 | +0 / +0 / +0 |" in text
     assert "| ddp | graph trees | failed: RuntimeError: overwritten |" in text
     assert "| 1 of 40 (ungraphed runs among themselves: 4) | 9 of 2 executables, 8 patched |" in text
 
