@@ -16,6 +16,7 @@ from paramgraph_kit.driver.api import RawNode
 KERNEL = "multi_tensor_apply_kernel"
 _KIND = re.compile(r"(FusedOptimizerTensorListMetadata|TensorListScalarListMetadata|TensorListMetadata)I(.*)")
 _DEPTH = re.compile(r"Li(\d)E(?:Lb([01])E)?")
+_ARGUMENTS = re.compile(r"EEEJ(.)")  # of the functor, the kernel's last parameters
 _TENSORS = (110, 64, 48, 36, 30)  # by the number of lists; seven times as many in the large struct
 _TENSORS_WITH_SCALARS = (96, 64, 48, 36, 30)
 _TENSORS_WITH_COMPLEX = (72, 60)  # complex numbers of double precision
@@ -58,13 +59,23 @@ def unused_entries(node: RawNode) -> set[int]:
     if not 0 < blocks <= room or node.grid[1:] != (1, 1):
         return set()
     tensors = 1 + max(struct.unpack_from(f"<{blocks}{'H' if width == 2 else 'B'}", data, places[layout.index]))
-    found = set(range(start + _aligned(end, 4) + layout.tail, start + size))  # what fills it up
+    found = _empty_functors(node)
+    found |= set(range(start + _aligned(end, 4) + layout.tail, start + size))  # what fills it up
     for at, (entry, count, by_tensor) in zip(places, layout.fields, strict=True):
         used = tensors if by_tensor else blocks
         if used > count:
             return set()
         found.update(range(start + at + used * entry, start + at + count * entry))
     return found
+
+
+def _empty_functors(node: RawNode) -> set[int]:
+    """The kernel's functor, and the operation that it is given, are of one byte where they have no members."""
+    places = [at for at, size in node.layout[1:2] if size == 1]
+    given = _ARGUMENTS.search(node.name)
+    if given is not None and given[1] in "SNZ":  # a class; numbers, bools and pointers have small letters
+        places += [at for at, size in node.layout[2:3] if size == 1]
+    return set(places)
 
 
 def _layouts(name: str) -> list[_Layout]:

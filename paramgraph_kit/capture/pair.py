@@ -310,5 +310,5 @@ def _static_owner(
     refusal = RefusedError(
         Reason("unowned-address", "a kernel reads device memory that is no input and no constant of the model")
     )
-    refusal.address = value
+    refusal.address, refusal.outside = value, value not in segments
     raise refusal

@@ -21,6 +21,8 @@ DIMENSIONS = 25  # room in OffsetCalculator and TensorInfo
 _SIZES = 4 + 12 * DIMENSIONS  # of an OffsetCalculator: int dims, IntDivider sizes_[25]
 _STRIDES = 4 * DIMENSIONS  # for each of its tensors
 _VECTOR_SIZES = [struct.pack("<i", n) for n in (1, 2, 4, 8, 16)]
+# What ATen reduces with that has no members (native/SharedReduceOps.h).
+_EMPTY_REDUCTIONS = ("NormTwoOps", "NormOneOps", "NormZeroOps", "AbsMaxOps", "AbsMinOps", "MaxOps", "MinOps")
 _TENSOR_INFO = {8 + 2 * 4 * DIMENSIONS + 8: 8, 8 + 2 * 8 * DIMENSIONS + 8: 8}  # size: bytes of its pointer
 
 
@@ -33,6 +35,9 @@ def unused_bytes(node: RawNode, is_pointer: Callable[[int], bool]) -> set[int]:
     found.update(at for at in range(len(node.parameters)) if at not in inside)
     if not node.name.startswith(ATEN):
         return found
+    if "TensorListAddresses" in node.name:  # one pointer for each block; ATen/native/cuda/ForeachReduceOp.cu
+        for start, size in node.layout:
+            found.update(range(start + 8 * node.grid[0], start + size))
     if KERNEL in node.name:
         return found | unused_entries(node)
     for number, (start, size) in enumerate(node.layout):
@@ -53,6 +58,8 @@ def unused_bytes(node: RawNode, is_pointer: Callable[[int], bool]) -> set[int]:
         for n, (first, last) in enumerate(_offset_calculators(data, is_pointer)):
             found.update(range(start + first, start + last))
             if "ReduceOp" in node.name and n == 0:
+                if any(f"{len(ops)}{ops}I" in node.name for ops in _EMPTY_REDUCTIONS):
+                    found.update(range(start, start + 4))  # a class without members, then an int
                 found.update(_end_of_reduce_config(node.parameters, start + first - 4))
                 if last - first == _SIZES + _STRIDES - 4:
                     found.update(_calculator_of_a_number(node.parameters, start + last, is_pointer))
@@ -63,7 +70,9 @@ def _is_empty_functor(name: str, byte: int) -> bool:
     """Whether a parameter of one byte is a function object without members and not a number of that size."""
     if "UnaryFunctor" in name or "Fill" in name:  # these hold one
         return False
-    return "BinaryFunctor" in name or byte > 1  # a bool that was captured would be 0 or 1
+    return (
+        "BinaryFunctor" in name or "direct_copy_kernel" in name or byte > 1
+    )  # a bool that was captured would be 0 or 1
 
 
 def _end_of_reduce_config(data: bytes, calculator: int) -> range:

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from paramgraph_kit.capture.unused import unused_bytes
 from paramgraph_kit.driver.api import RawAllocation, RawNode
-from paramgraph_kit.driver.kernel_names import takes_device_memory_only
+from paramgraph_kit.driver.kernel_names import CUDNN, takes_device_memory_only
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason, Word, WordKind
 
@@ -154,7 +154,9 @@ def classify(
                 words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=evidence))
             elif not (in_x or in_y) and host.left_over(a, value_x) and host.left_over(b, value_y):
                 words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_LEFTOVER))
-            elif unused.differs_only_there(offset, 8):
+            elif unused.differs_only_there(offset, 8) or a.name.startswith(CUDNN):
+                # cuDNN's descriptors have room for more dimensions than are filled in, and an address would be
+                # phantom in both.
                 words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_UNUSED))
             else:
                 _refuse(a, offset, 8, "no rule explains it")
@@ -205,6 +207,8 @@ def _owner(node: RawNode, offset: int, value: int, static_owner: Callable[[int],
     try:
         return static_owner(value)
     except RefusedError as refusal:  # it knows the address only: say which kernel holds it
+        if refusal.outside and node.name.startswith(CUDNN):
+            return "cuDNN's own memory"
         reason = refusal.reason
         message = f"{reason.message} (bytes {offset}..{offset + 8} of its parameters)"
         named = RefusedError(replace(reason, message=message, operation=node.name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 ATEN = "_ZN2at6native"  # how the names of ATen's own kernels begin
+CUDNN = "_ZN5cudnn"  # and cuDNN's
 _PLAIN = ("triton_", "pgk_", ATEN)  # Inductor's, ours, ATen's
 _RANGE = "arange"
 

@@ -44,7 +44,8 @@ class DeviceMismatchError(ParamgraphError):
 class RefusedError(ParamgraphError):
     """The launcher refuses a graph; carries the reason that the report shows."""
 
-    address: int | None = None  # that nobody owns, where that is the reason
+    address: int | None = None  # that nobody owns, where that is the reason,
+    outside: bool = False  # and whether it is none of the caching allocator's
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason.label())

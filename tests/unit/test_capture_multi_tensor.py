@@ -118,6 +118,33 @@ def test_stale_addresses_behind_the_lists_are_no_addresses() -> None:
     assert sum(word.kind is WordKind.POINTER for word in classify(first, second, nobody)[0]) == 4
 
 
+def test_functors_without_members_are_no_numbers_but_flags_are() -> None:
+    # GIVEN a kernel's functor, an operation and a flag, of one byte each, with another byte in each capture
+    size = KERNELS["one list, 4 KB"][1]
+    plain = "18TensorListMetadataILi1EEENS1_21BinaryOpScalarFunctorIfLi1ELi1ELi0EEEJSt4plusIfEfEEE"
+    flags = "18TensorListMetadataILi1EEENS1_19FusedSgdMathFunctorIfLi1EEEJbbEEE"
+    layout = ((0, size), (size, 1), (size + 1, 1), (size + 2, 1))
+    found = {}
+    for name in (plain, flags):
+        data = packed("one list, 4 KB", 1 << 44, [0], 0).parameters + bytes([1, 0, 1]) + bytes(5)
+        node = RawNode(NodeKind.KERNEL, PREFIX + name, data, (), (1, 1, 1), layout=layout)
+        unused = unused_bytes(node, lambda _: False)
+        found[name] = [at in unused for at, _ in layout[1:]]
+
+    # THEN of the first kernel both functors mean nothing, of the second only its own
+    assert found == {plain: [True, True, False], flags: [True, False, False]}
+
+
+def test_the_addresses_of_results_count_as_far_as_there_are_blocks() -> None:
+    # GIVEN what ends a norm of three tensors: a list with room for 32 addresses
+    data = struct.pack("<32Q", *range(1, 33))
+    name = "_ZN2at6native14lpnorm_cleanupIfLNS0_8NormTypeE1EfLb1EfEEvPKT3_NS0_19TensorListAddressesEi"
+    node = RawNode(NodeKind.KERNEL, name, data, (), (3, 1, 1), layout=((0, 8), (8, 240), (248, 4)))
+
+    # WHEN / THEN
+    assert unused_bytes(node, lambda _: False) == {*range(8 + 24, 248), *range(252, 256)}
+
+
 def test_a_struct_of_unknown_size_is_read_whole() -> None:
     # GIVEN a struct that is larger than any that is known
     node = packed("one list, 4 KB", 0, [0], 7)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import random
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -375,3 +375,38 @@ def _laid_out(lives: Sequence[tuple[int, int, int | None]], which: int, rng: ran
                 address = a.address + -(-a.size // 512) * 512
         placed.append(RawAllocation(address, size, born, died))
     return placed
+
+
+def test_cudnn_descriptors_may_hold_what_was_left_over() -> None:
+    # GIVEN a kernel of cuDNN's and one of another library, in whose parameters one word differs and is no address
+    def sides(name: str) -> list[Side]:
+        return [
+            Side([RawNode(NodeKind.KERNEL, name, struct.pack("<2Q", base, left), ())], [RawAllocation(base, 512, 0)],
+                 lambda value, base=base: base <= value < base + (1 << 32))
+            for base, left in ((1 << 44, 7), (1 << 45, 1 << 60))
+        ]  # fmt: skip
+
+    # WHEN / THEN
+    words = classify(*sides("_ZN5cudnn24bn_fw_tr_1C11_singlereadIfLi512EEEvv"))[0]
+    assert [word.kind for word in words] == [WordKind.POINTER, WordKind.SCALAR]
+    with pytest.raises(RefusedError, match="differ between two captures"):
+        classify(*sides("sm90_xmma_gemm"))
+
+
+def test_memory_of_cudnn_is_its_own_but_not_the_allocators() -> None:
+    # GIVEN an address that nobody is known to own
+    def owner(outside: bool) -> Callable[[int], str | None]:
+        def ask(value: int) -> str | None:
+            refusal = RefusedError(Reason("unowned-address", "nobody's"))
+            refusal.address, refusal.outside = value, outside
+            raise refusal
+
+        return ask
+
+    node = RawNode(NodeKind.KERNEL, "_ZN5cudnn21bn_bw_1C11_singlereadEv", struct.pack("<Q", 1 << 46), ())
+    side = Side([node], [], lambda _: False)
+
+    # WHEN / THEN outside of the allocator's segments it is cuDNN's
+    assert "cuDNN" in classify(side, side, owner(True))[0][0].evidence
+    with pytest.raises(RefusedError, match="nobody's"):
+        classify(side, side, owner(False))
