@@ -52,8 +52,12 @@ def opentelemetry(provider: Any = None) -> Instruments:
     Examples:
         >>> from opentelemetry.sdk.metrics import MeterProvider
         >>> from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+        >>> import torch
+        >>> import paramgraph_kit as pgk
         >>> reader = InMemoryMetricReader()
         >>> instruments = opentelemetry(MeterProvider([reader]))
+        >>> double = pgk.compile(lambda x: x * 2)
+        >>> y = double(torch.ones(2, device=pgk.device()))
         >>> reader.get_metrics_data().resource_metrics[0].scope_metrics[0].scope.name
         'paramgraph_kit'
         >>> instruments.close()
