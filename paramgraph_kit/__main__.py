@@ -23,6 +23,10 @@ def parser() -> argparse.ArgumentParser:
     show = commands.add_parser("explore", help="print a trace file, or write it as an HTML page")
     show.add_argument("trace", type=Path, metavar="FILE", help="what paramgraph_kit.save wrote (.pgtrace)")
     show.add_argument("--html", type=Path, help="write this page instead of printing")
+    viewer = commands.add_parser("viewer", help="write one HTML page that shows any trace file, with a gallery")
+    viewer.add_argument(
+        "--html", type=Path, default=Path("paramgraph_viewer.html"), help="the page (default %(default)s)"
+    )
     diagnose = commands.add_parser(
         "diagnose", help="run a program or a function and say why its capture fails; or look at the catalogue"
     )
@@ -59,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _tour(options.html, options.quiet)
         elif options.command == "diagnose":
             return _diagnose(None if options.list else options.id, fix=options.fix)
+        elif options.command == "viewer":
+            _viewer(options.html)
         elif options.command == "metrics":
             _metrics(options.dashboard)
         else:
@@ -82,6 +88,13 @@ def _tour(page: Path, quiet: bool) -> None:
 def _explore(trace: Path, page: Path | None) -> None:
     explorer = explore(load(trace))
     print(explorer.text() if page is None else f"page: {explorer.to_html(page)}")
+
+
+def _viewer(page: Path) -> None:
+    from paramgraph_kit.explore.viewer import write_viewer
+    from paramgraph_kit.recordings import recorded
+
+    print(f"page: {write_viewer(page, recorded.packed())}")
 
 
 def _metrics(board: Path | None) -> None:

@@ -3,7 +3,7 @@
 
 import { createHash } from "node:crypto";
 import { mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build, transform } from "esbuild";
 
@@ -32,7 +32,8 @@ const css = {
 };
 
 const result = await build({
-  entryPoints: [join(here, "src", "index.js")],
+  entryPoints: { paramgraph: join(here, "src", "index.js"), viewer: join(here, "src", "viewer.js") },
+  outdir: out,
   bundle: true,
   minify: true,
   format: "esm",
@@ -43,8 +44,9 @@ const result = await build({
   plugins: [css],
 });
 mkdirSync(out, { recursive: true });
-const text = result.outputFiles[0].text;
-if (text.includes("</script")) throw new Error("the bundle would end the script element of a page");
-writeFileSync(join(out, "paramgraph.js"), text);
+for (const { path, text } of result.outputFiles) {
+  if (text.includes("</script")) throw new Error(`${path} would end the script element of a page`);
+  writeFileSync(path, text);
+  console.log(`${basename(path)}: ${Buffer.byteLength(text)} bytes`);
+}
 writeFileSync(join(out, "paramgraph.sources"), `${sources()}\n`);
-console.log(`paramgraph.js: ${Buffer.byteLength(text)} bytes`);

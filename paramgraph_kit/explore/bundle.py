@@ -17,23 +17,23 @@ PAGE_DATA = "paramgraph-data"  # the id of the element that holds a page's journ
 
 
 @cache
-def front_end() -> str:
-    """The text of the bundle, an ES module.
+def front_end(name: str = "paramgraph.js") -> str:
+    """The text of the bundle, an ES module; ``viewer.js`` is what the viewer's page has beside it.
 
     Raises:
         UnsupportedError: the installation lacks the file.
     """
     try:
-        return (files("paramgraph_kit.explore") / "static" / "paramgraph.js").read_text(encoding="utf-8")
+        return (files("paramgraph_kit.explore") / "static" / name).read_text(encoding="utf-8")
     except OSError:
         raise UnsupportedError(
-            "the explorer's front end is missing (explore/static/paramgraph.js); install paramgraph_kit again"
+            f"the explorer's front end is missing (explore/static/{name}); install paramgraph_kit again"
         ) from None
 
 
-def script_hash() -> str:
+def script_hash(name: str = "paramgraph.js") -> str:
     """The bundle's hash as a Content-Security-Policy names it, so that a page may run this script and no other."""
-    digest = hashlib.sha256(front_end().encode()).digest()
+    digest = hashlib.sha256(front_end(name).encode()).digest()
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 

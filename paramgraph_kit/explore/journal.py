@@ -32,7 +32,7 @@ class Journal:
         self._readers = [_Reader(trace, self._tables) for trace in steps.values()]
         self._compared: Json | None = None
         self._steps = dict(steps)
-        self.lines: list[bytes] = [_line({"families": [_family(f) for f in ALL_FAMILIES], "steps": self._heads()})]
+        self.lines: list[bytes] = [_line({"families": told_families(), "steps": self._heads()})]
 
     def advance(self, *, compare: bool = True) -> bytes:
         """Read what is new in the traces, and return it as lines; nothing new gives nothing.
@@ -132,8 +132,11 @@ def _captures(captures: list[Capture], tables: Tables) -> Json:
     return columns
 
 
-def _family(family: Any) -> Json:
-    return {"key": family.key, "word": family.word, "fill": family.fill, "line": family.line, "names": family.names}
+def told_families() -> list[Json]:
+    """The kinds of kernels, with the patterns of their names and their colours."""
+    return [
+        {name: getattr(family, name) for name in ("key", "word", "fill", "line", "names")} for family in ALL_FAMILIES
+    ]
 
 
 def _line(content: Json) -> bytes:

@@ -38,6 +38,10 @@ class Recordings(Mapping[str, Trace]):
             raise TraceError(f"there is no recording {name!r}; there are: {known}")
         return loads(self._files[name].read_bytes(), name=name)
 
+    def packed(self) -> dict[str, bytes]:
+        """Every file as it is, by its name."""
+        return {name: file.read_bytes() for name, file in self._files.items()}
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._files)
 

@@ -78,6 +78,7 @@ def boxes(view: Locator) -> str:
     """The graph as a table: what every visible box says."""
     if not view.locator(".graph .astable[open]").count():
         view.locator(".graph .astable summary").click()
+        view.locator(".graph .astable table").wait_for()
     return str(view.locator(".graph .astable").inner_text())
 
 

@@ -8,14 +8,15 @@ const MOST_READERS = 64; // of one tensor, that edges are drawn to
 
 /** One captured graph. Nodes are known by position, 0 to n - 1, in the order of recording. */
 export class Capture {
-  constructor(store, columns, families, row, nodeBase, wordBase, allocations) {
+  constructor(tables, kinds, columns, families, row, nodeBase, wordBase, allocations) {
     const nodes = columns.nodes.rows;
-    this.store = store;
+    this.tables = tables;
+    this.kinds = kinds; // of kernels
     this.id = columns.id[row];
     this.partition = columns.partition[row];
     this.workspaceBytes = columns.workspace_bytes[row];
     this.graphBytes = columns.graph_bytes[row];
-    this.patching = store.strings[columns.patching[row]];
+    this.patching = tables.strings[columns.patching[row]];
     this.n = columns.nodes.counts[row];
     this.columns = nodes;
     this.base = nodeBase;
@@ -52,7 +53,7 @@ export class Capture {
   }
 
   name(i) {
-    return this.store.strings[this.columns.name[this.base + i]];
+    return this.tables.strings[this.columns.name[this.base + i]];
   }
   /** The index that the recording gave it. */
   recorded(i) {
@@ -66,7 +67,7 @@ export class Capture {
   }
   /** The path of the user's module; "" where nobody knows. */
   module(i) {
-    return this.store.strings[this.columns.module[this.base + i]];
+    return this.tables.strings[this.columns.module[this.base + i]];
   }
   /** What repeats, and what stands alone. */
   get items() {
@@ -89,7 +90,7 @@ export class Capture {
   }
   frame(i) {
     const at = this.columns.frame[this.base + i];
-    return at === null ? null : this.store.frames[at];
+    return at === null ? null : this.tables.frames[at];
   }
   /** Everything about one node, for the panel beside the graph. */
   node(i) {
@@ -106,7 +107,7 @@ export class Capture {
         allocation: this.words.allocation[w],
         delta: this.words.delta[w],
         value: this.words.value[w],
-        evidence: this.store.strings[this.words.evidence[w]],
+        evidence: this.tables.strings[this.words.evidence[w]],
       });
     }
     return {
@@ -114,7 +115,7 @@ export class Capture {
       name: this.name(i),
       kind: c.kind[at],
       lowered: c.lowered_from[at],
-      family: this.store.families[this.family(i)],
+      family: this.kinds[this.family(i)],
       grid: c.grid[at],
       block: c.block[at],
       shared: c.shared_bytes[at],
@@ -122,7 +123,7 @@ export class Capture {
       bytes: c.parameter_bytes[at],
       frame: this.frame(i),
       module: this.module(i),
-      source: this.store.strings[c.source[at]],
+      source: this.tables.strings[c.source[at]],
       words,
       pointers,
     };
@@ -150,7 +151,7 @@ export class Capture {
   get data() {
     if (!this.flows) {
       const edges = [];
-      const carried = [];
+      const carried = []; // the tensor of each edge; -1 for none
       this.allocations.forEach(({ role }, at) => {
         if (role !== "workspace" && role !== "output") return;
         const [first, ...later] = this.usersOf(at);
@@ -159,6 +160,16 @@ export class Capture {
           carried.push(at);
         }
       });
+      // What shares memory with nobody here keeps its place in the order of launching.
+      const linked = new Uint8Array(this.n);
+      for (const i of edges) linked[i] = 1;
+      if (carried.length) {
+        for (let k = 0; k < this.edges.length; k += 2) {
+          if (linked[this.edges[k]] && linked[this.edges[k + 1]]) continue;
+          edges.push(this.edges[k], this.edges[k + 1]);
+          carried.push(-1);
+        }
+      }
       this.flows = { edges: Int32Array.from(edges), carried: Int32Array.from(carried) };
     }
     return this.flows;

@@ -117,6 +117,7 @@ function drawCarried(context, scene, sight, colours, step, marks) {
   let shown = 0;
   for (const [k, tensors] of scene.carried) {
     if (shown > MOST_LABELS) return;
+    if (!tensors.length) continue;
     const [a, b] = [scene.boxes[scene.links[k]], scene.boxes[scene.links[k + 1]]];
     const near = marks.selected === a.index || marks.selected === b.index;
     if (!near && scene.carried.size > FEW_LINKS) continue;

@@ -27,7 +27,7 @@ export class Finder {
   find() {
     const { app } = this;
     const asked = this.input.value.trim();
-    const { found, total } = search(app.store, app.step, asked);
+    const { found, total } = search(app.step, asked);
     this.found = found;
     this.chosen = -1;
     this.results.hidden = !asked;

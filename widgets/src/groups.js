@@ -4,15 +4,15 @@ const LONGEST_LAYER = 512; // nodes of one repeated pattern
 const MOST_PERIODS = 32; // that are tried at one position, shortest first
 
 /** The position of each node's family, by the patterns that came with the families. */
-export function familiesOf(store, columns) {
-  const at = new Map(store.families.map((family, n) => [family.key, n]));
-  const patterns = store.families.filter((family) => family.names).map((family) => [at.get(family.key), new RegExp(family.names, "i")]);
+export function familiesOf(families, strings, columns) {
+  const at = new Map(families.map((family, n) => [family.key, n]));
+  const patterns = families.filter((family) => family.names).map((family) => [at.get(family.key), new RegExp(family.names, "i")]);
   const byKind = { memcpy: at.get("copy"), memset: at.get("fill"), kernel: at.get("kernel") };
   const seen = new Map(); // few names, many nodes
   return columns.name.map((name, i) => {
     const kind = columns.lowered_from[i] || columns.kind[i];
     if (kind !== "kernel") return byKind[kind] ?? at.get("other");
-    if (!seen.has(name)) seen.set(name, patterns.find(([, pattern]) => pattern.test(store.strings[name]))?.[0] ?? byKind.kernel);
+    if (!seen.has(name)) seen.set(name, patterns.find(([, pattern]) => pattern.test(strings[name]))?.[0] ?? byKind.kernel);
     return seen.get(name);
   });
 }

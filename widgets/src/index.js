@@ -60,5 +60,7 @@ async function page(data) {
 
 const data = typeof document === "undefined" ? null : document.getElementById("paramgraph-data");
 if (data) page(data);
+// The viewer's own script, which ran before, shows other traces.
+if (typeof document !== "undefined") document.getElementById("paramgraph-viewer")?.dispatchEvent(new CustomEvent("paramgraph", { detail: { mount, Store } }));
 
 export default { render };

@@ -270,7 +270,7 @@ function link(step, scene) {
         if (carried) scene.carried.set(scene.links.length, []);
         scene.links.push(a, b);
       }
-      const tensors = carried && scene.carried.get(seen.get(key));
+      const tensors = carried && carried[k / 2] >= 0 && scene.carried.get(seen.get(key));
       if (tensors && !tensors.includes(carried[k / 2])) tensors.push(carried[k / 2]);
     }
   });

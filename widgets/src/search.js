@@ -1,7 +1,7 @@
 // Where a text occurs in a trace. No DOM.
 
 /** Where `text` occurs in a step: nodes, tensors, partitions and failures; at most `most` of them, and how many in all. */
-export function search(store, step, text, most = 200) {
+export function search(step, text, most = 200) {
   const wanted = text.trim().toLowerCase();
   const found = [];
   let total = 0;
@@ -11,9 +11,10 @@ export function search(store, step, text, most = 200) {
     total++;
     if (found.length < most) found.push(item);
   };
-  const strings = store.strings.map(has); // few strings, many nodes
+  const { tables } = step;
+  const strings = tables.strings.map(has); // few strings, many nodes
   const on = (f) => f && has(`${f.file}:${f.line} ${f.function} ${f.text}`);
-  const frames = store.frames.map(on);
+  const frames = tables.frames.map(on);
   step.partitions.forEach((part, at) => {
     const reasons = part.reasons.some((r) => has(r.message) || has(r.operation) || on(r.frame));
     if (part.operations.some(has) || reasons || has(`partition ${part.id}`)) add({ is: "partition", at });

@@ -5,13 +5,14 @@ import { familiesOf } from "./groups.js";
 
 /** One trace. */
 class Step {
-  constructor(head) {
+  constructor(head, tables) {
     Object.assign(this, head);
+    this.tables = tables;
     this.partitions = [];
     this.captures = [];
     this.failures = [];
     this.launches = { count: 0, moved: 0, still: 0, words: 0, bytes: 0, times: [], perCapture: new Map() };
-    this.events = { time: [], pool: [], action: [], address: [], size: [], call: [] };
+    this.events = { time: [], pool: [], action: [], address: [], size: [], call: [], frame: [] };
     this.version = 0;
   }
   /** The view that has something to say: what failed, what is in no graph, what was captured. */
@@ -28,8 +29,8 @@ class Step {
 
 export class Store {
   constructor() {
-    this.strings = [];
-    this.frames = [];
+    /** @type {{strings: string[], frames: any[]}} */
+    this.tables = { strings: [], frames: [] }; // what lines refer to by position, unless their step has tables of its own
     this.families = [];
     this.steps = [];
     this.comparison = null;
@@ -59,21 +60,18 @@ export class Store {
   take(line) {
     if (line.families) {
       this.families = line.families;
-      this.steps = line.steps.map((head) => new Step(head));
+      this.steps = line.steps.map((head) => new Step(head, this.tables));
     }
     if (line.comparison) this.comparison = line.comparison;
     if (line.step === undefined) return;
     const step = this.steps[line.step];
     step.version++;
-    for (const text of line.strings) this.strings.push(text);
-    const frames = line.frames;
-    for (let i = 0; i < frames.file.length; i++) {
-      this.frames.push({
-        file: this.strings[frames.file[i]],
-        line: frames.line[i],
-        function: this.strings[frames.function[i]],
-        text: this.strings[frames.text[i]],
-      });
+    if (line.own) step.tables = { strings: [], frames: [] };
+    const { strings, frames } = step.tables;
+    for (const text of line.strings) strings.push(text);
+    const fresh = line.frames;
+    for (let i = 0; i < fresh.file.length; i++) {
+      frames.push({ file: strings[fresh.file[i]], line: fresh.line[i], function: strings[fresh.function[i]], text: strings[fresh.text[i]] });
     }
     if (line.captures) this.takeCaptures(step, line.captures);
     if (line.partitions) this.takePartitions(step, line.partitions);
@@ -85,21 +83,19 @@ export class Store {
       const from = line.pool_events;
       for (let i = 0; i < from.time.length; i++) {
         to.time.push(from.time[i]);
-        to.pool.push(this.strings[from.pool[i]]);
+        to.pool.push(strings[from.pool[i]]);
         to.action.push(from.action[i]);
         to.address.push(from.address[i]);
         to.size.push(from.size[i]);
         to.call.push(from.call[i]);
+        to.frame.push(from.frame[i] === null ? null : frames[from.frame[i]]);
       }
     }
   }
 
-  frameAt(index) {
-    return index === null ? null : this.frames[index];
-  }
-
   takeCaptures(step, columns) {
-    const families = familiesOf(this, columns.nodes.rows);
+    const { strings } = step.tables;
+    const families = familiesOf(this.families, strings, columns.nodes.rows);
     let node = 0;
     let word = 0;
     let allocation = 0;
@@ -116,13 +112,13 @@ export class Store {
           offset: from.offset[i],
           born: from.born[i],
           died: from.died[i],
-          name: this.strings[from.name[i]],
+          name: strings[from.name[i]],
           shape: from.shape[i],
-          dtype: this.strings[from.dtype[i]],
-          frame: this.frameAt(from.frame[i]),
+          dtype: strings[from.dtype[i]],
+          frame: frameAt(step, from.frame[i]),
         });
       }
-      const capture = new Capture(this, columns, families, row, node, word, allocations);
+      const capture = new Capture(step.tables, this.families, columns, families, row, node, word, allocations);
       step.captures.push(capture);
       node += capture.n;
       word = capture.wordAt[capture.n];
@@ -131,6 +127,7 @@ export class Store {
   }
 
   takePartitions(step, { at, rows }) {
+    const { strings } = step.tables;
     let reason = 0;
     at.forEach((place, i) => {
       const count = rows.reasons.counts[i];
@@ -138,36 +135,41 @@ export class Store {
       const reasons = [];
       for (let k = reason; k < reason + count; k++) {
         reasons.push({
-          code: this.strings[from.code[k]],
-          message: this.strings[from.message[k]],
-          operation: this.strings[from.operation[k]],
-          frame: this.frameAt(from.frame[k]),
+          code: strings[from.code[k]],
+          message: strings[from.message[k]],
+          operation: strings[from.operation[k]],
+          frame: frameAt(step, from.frame[k]),
         });
       }
       reason += count;
       step.partitions[place] = {
         id: rows.id[i],
-        graph: this.strings[rows.graph[i]],
+        graph: strings[rows.graph[i]],
         graphed: rows.graphed[i],
         kernels: rows.kernels[i],
-        operations: rows.operations[i].map((s) => this.strings[s]),
+        operations: rows.operations[i].map((s) => strings[s]),
         reasons,
       };
     });
   }
 
   takeFailures(step, rows) {
+    const { strings } = step.tables;
     for (let i = 0; i < rows.code.length; i++) {
       step.failures.push({
-        code: this.strings[rows.code[i]],
-        title: this.strings[rows.title[i]],
-        message: this.strings[rows.message[i]],
-        cause: this.strings[rows.cause[i]],
-        fix: this.strings[rows.fix[i]],
-        frame: this.frameAt(rows.frame[i]),
+        code: strings[rows.code[i]],
+        title: strings[rows.title[i]],
+        message: strings[rows.message[i]],
+        cause: strings[rows.cause[i]],
+        fix: strings[rows.fix[i]],
+        frame: frameAt(step, rows.frame[i]),
       });
     }
   }
+}
+
+function frameAt(step, index) {
+  return index === null ? null : step.tables.frames[index];
 }
 
 function takeLaunches(to, rows) {

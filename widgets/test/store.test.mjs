@@ -51,7 +51,7 @@ test("a missed update is made up for by the next one", () => {
 
 test("a search finds nodes by name and by line, tensors, partitions, and counts what it does not list", () => {
   const store = filled();
-  const find = (text, most) => search(store, store.steps[0], text, most);
+  const find = (text, most) => search(store.steps[0], text, most);
   assert.equal(find("GEMM").total, 2);
   assert.equal(find("model.py:20").total, 7 + 1); // and the partition that is refused because of it
   assert.equal(find("aten.item").found[0].is, "partition");

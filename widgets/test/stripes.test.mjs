@@ -6,7 +6,7 @@ import { bytes, listing, plural, short } from "../src/words.js";
 import { fastest, join, journal } from "./helpers.mjs";
 
 function events(rows) {
-  const columns = { time: [], pool: [], action: [], address: [], size: [], call: [] };
+  const columns = { time: [], pool: [], action: [], address: [], size: [], call: [], frame: [] };
   rows.forEach(([pool, action, address, size], i) => {
     columns.time.push(i);
     columns.pool.push(pool);

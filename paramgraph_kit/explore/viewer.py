@@ -1,0 +1,122 @@
+"""One page that shows any trace file: dropped on it or chosen, and a gallery; no kernel, no server, no network."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+
+from paramgraph_kit.explore.bundle import PAGE_PLACE, front_end, script_hash
+from paramgraph_kit.explore.journal import told_families
+from paramgraph_kit.explore.names import plural
+from paramgraph_kit.explore.style import style_sheet
+from paramgraph_kit.trace import Trace, TraceError, loads
+from paramgraph_kit.trace.wording import one_line
+
+_STYLE = """
+#paramgraph-viewer { border: 1.5px dashed var(--line); border-radius: 12px; padding: 18px 20px; margin: 18px 0; }
+#paramgraph-viewer.over { border-color: var(--accent); background: var(--card); }
+#paramgraph-viewer label { color: var(--accent); cursor: pointer; text-decoration: underline; }
+#paramgraph-viewer label:focus-within { outline: 2px solid var(--accent); outline-offset: 2px; }
+#files { position: absolute; opacity: 0; width: 1px; }
+#said { color: var(--bad); margin: 8px 0 0; } #said:empty { display: none; }
+.gallery { display: grid; grid-template-columns: repeat(auto-fill, minmax(250px, 1fr)); gap: 10px; margin: 10px 0 0;
+  padding: 0; list-style: none; }
+.gallery button { width: 100%; height: 100%; text-align: left; font: inherit; color: inherit; background: var(--card);
+  border: 1px solid var(--line); border-radius: 10px; padding: 10px 12px; cursor: pointer; }
+.gallery button:hover, .gallery button:focus-visible { border-color: var(--accent); outline: 0; }
+.gallery b, .gallery small { display: block; } .gallery small { color: var(--soft); margin-top: 3px; font-size: 12px; }
+main { max-width: 1500px; }
+"""
+
+
+def write_viewer(path: str | os.PathLike[str], recordings: Mapping[str, bytes]) -> Path:
+    """Write the page and return its path.
+
+    Args:
+        path: where to write; the file can be opened from a disk, or put on any server of static pages.
+        recordings: trace files by name, for the gallery.
+
+    Raises:
+        TraceError: the file cannot be written, or a recording cannot be read.
+
+    Examples:
+        >>> write_viewer("viewer.html", recorded.packed())  # doctest: +SKIP
+        PosixPath('viewer.html')
+    """
+    target = Path(path)
+    text = viewer_page(recordings)
+    try:
+        target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise TraceError(f"{target}: cannot be written ({error.strerror}); choose a folder that exists") from None
+    return target
+
+
+def viewer_page(recordings: Mapping[str, bytes]) -> str:
+    """The page as text; the same recordings give the same text."""
+    traces = {name: loads(packed, name=name) for name, packed in recordings.items()}
+    scripts = " ".join(f"'{script_hash(name)}'" for name in ("paramgraph.js", "viewer.js"))
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {scripts}"
+    data = {
+        "families": told_families(),
+        "gallery": [{"name": name, "data": base64.b64encode(packed).decode()} for name, packed in recordings.items()],
+    }
+    gallery = "".join(_card(name, trace) for name, trace in traces.items()) + "".join(
+        _story(names, traces) for names in _stories(traces)
+    )
+    listed = f'<h2>Recordings</h2><ul class="gallery">{gallery}</ul>' if gallery else ""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        f"<title>paramgraph trace viewer</title>\n<style>\n{style_sheet()}{_STYLE}</style></head>\n<body><main>\n"
+        '<header><h1>Trace viewer</h1><p class="lead">Traces of CUDA graphs, as paramgraph_kit.save writes them. '
+        "Files stay on this machine: the page has no network.</p></header>\n"
+        '<div id="paramgraph-viewer">Drop <code>.pgtrace</code> files here, or '
+        '<label>choose them<input id="files" type="file" accept=".pgtrace" multiple></label>. '
+        'Several become the steps of one view.<p id="said" role="alert"></p></div>\n'
+        f'<div id="{PAGE_PLACE}" class="live" hidden></div>\n{listed}\n'
+        "<footer>Made by paramgraph_kit.</footer></main>\n"
+        f'<script type="application/json" id="paramgraph-gallery">{_embedded(data)}</script>\n'
+        f'<script type="module">{front_end("viewer.js")}</script>\n'
+        f'<script type="module">{front_end()}</script></body></html>\n'
+    )
+
+
+def _embedded(data: object) -> str:
+    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _card(name: str, trace: Trace) -> str:
+    counts = {
+        "node": sum(len(capture.nodes) for capture in trace.captures),
+        "launch": len(trace.launches),
+        "failure": len(trace.failures),
+        "pool event": len(trace.pool_events),
+    }
+    says = ", ".join(plural(count, noun) for noun, count in counts.items() if count)
+    return _button(name, name, one_line(trace.title), f"{says}. {trace.source.label()}")
+
+
+def _stories(traces: Mapping[str, Trace]) -> list[list[str]]:
+    """Recordings of one workload without graphs, under graph trees and under ours, as steps."""
+    ends = ("-no-graphs", "-graph-trees", "-paramgraph")
+    bases = dict.fromkeys(name.removesuffix(ends[0]) for name in traces if name.endswith(ends[0]))
+    stories = [[base + end for end in ends] for base in bases]
+    return [names for names in stories if all(name in traces for name in names)]
+
+
+def _story(names: list[str], traces: Mapping[str, Trace]) -> str:
+    base = names[0].removesuffix("-no-graphs")
+    return _button("+".join(names), f"{base}, in three steps", one_line(traces[names[-1]].title), ", ".join(names))
+
+
+def _button(opens: str, name: str, title: str, says: str) -> str:
+    return (
+        f'<li><button type="button" data-open="{escape(opens)}"><b>{escape(name)}</b>'
+        f"<small>{escape(title)}</small><small>{escape(says)}</small></button></li>"
+    )
