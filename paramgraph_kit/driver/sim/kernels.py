@@ -19,6 +19,7 @@ from paramgraph_kit.driver.tensors import bits_of
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import NodeKind
 
+from .arena import Bits, extent, lazy
 from .errors import PAGEABLE_COPY
 from .graph import Layout, SimNode, Work, pack_scalar
 from .machine import CPU_KEY, DEVICE_NAME, SET_STORAGE, machine
@@ -27,6 +28,16 @@ from .stream import Capture, Stream, current_stream, note_leaf
 
 CPU = torch.device("cpu")
 META = torch.device("meta")
+
+# Operations whose results have other strides, types or sizes on the CPU than on the meta device even for contiguous
+# operands; torch's operator database finds them.
+UNLIKE_META = frozenset(
+    (
+        *("_batch_norm_with_update", "_native_batch_norm_legit", "native_batch_norm", "native_layer_norm"),
+        *("_embedding_bag", "_embedding_bag_forward_only", "_fft_c2r", "_fft_r2c", "convolution", "max_unpool2d"),
+        *("linalg_lstsq", "linalg_solve_triangular"),
+    )
+)
 
 
 def record(
@@ -200,7 +211,8 @@ class Kernel:
             twins[id(twin)] = tensor
         results = self.invoke(cpu_flat, spec, state)
         for i in outs:
-            self._fill_out(flat[i], cpu_flat[i])
+            fit_out(flat[i], cpu_flat[i])
+            m.twin(flat[i]).copy_(cpu_flat[i])
         wrapped: list[Any] = []
         for value in results:
             if not isinstance(value, torch.Tensor):
@@ -212,11 +224,6 @@ class Kernel:
                 m.twin(known).copy_(value)
             wrapped.append(known)
         return self._returned(wrapped)
-
-    def _fill_out(self, out: torch.Tensor, value: torch.Tensor) -> None:
-        if out.shape != value.shape:
-            resize(out, value.shape)
-        machine().twin(out).copy_(value)
 
     def _out_positions(self, flat: list[Any], spec: Spec) -> tuple[int, ...]:
         marks = unflatten(range(len(flat)), spec)[1]
@@ -240,12 +247,12 @@ class Kernel:
         metas: dict[int, torch.Tensor] = {}
         for i, tensor in zip(slots, operands, strict=True):
             meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=META)
+            meta = lazy(meta, bits_of(tensor))
             meta_flat[i] = meta
             metas[id(meta)] = tensor
         shapes = self._infer(meta_flat, spec, slots)
         for i in self._out_positions(flat, spec) if self.out_names else ():
-            if flat[i].shape != meta_flat[i].shape:
-                resize(flat[i], meta_flat[i].shape)
+            fit_out(flat[i], meta_flat[i])
         results: list[Any] = []
         fresh: list[torch.Tensor] = []
         copies: list[tuple[int, int]] = []  # (which result, which operand receives it)
@@ -266,8 +273,7 @@ class Kernel:
                 cpu_flat[i] = view
             values = self.invoke(cpu_flat, spec, state)
             for k, operand in copies:
-                if values[k].numel():  # batch norm in inference: CPU's statistics are empty, the meta device's are not
-                    views[operand].copy_(values[k])
+                views[operand].copy_(values[k])
 
         flat_constants = [None if i in set(slots) else v for i, v in enumerate(flat)]
         scalars = b"".join(pack_scalar(v) for v in flat_constants)
@@ -278,35 +284,68 @@ class Kernel:
         """The results' sizes, strides and types, without running anything on data."""
         flat = [META if isinstance(v, torch.device) else v for v in meta_flat]
         args, kwargs = unflatten(flat, spec)
+        # Meta kernels lose the order of strides here and there.
+        if self.op._opname not in UNLIKE_META and all(meta_flat[i].is_contiguous() for i in slots):
+            try:
+                return leaves(self._run(args, kwargs))
+            except NotImplementedError:
+                return self._infer_on_cpu(meta_flat, spec, slots)
         try:
+            return self._infer_on_cpu(meta_flat, spec, slots)
+        except RuntimeError:  # it looks at values
             return leaves(self._run(args, kwargs))
-        except NotImplementedError:
-            # No meta kernel: run the CPU one on zeros, which no reader ever sees.
-            flat = list(meta_flat)
-            for i in slots:
-                t = meta_flat[i]
-                flat[i] = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=CPU).zero_()
-            results = self.invoke(flat, spec, (0, 0) if self.random else None)
-            back = {id(flat[i]): meta_flat[i] for i in slots}
-            return [back.get(id(r), r) for r in results]
+
+    def _infer_on_cpu(self, meta_flat: list[Any], spec: Spec, slots: list[int]) -> list[Any]:
+        """The same by the CPU's kernel on stand-ins, which no reader ever sees."""
+        flat = list(meta_flat)
+        for i in slots:
+            flat[i] = _stand_in(meta_flat[i])
+        results = self.invoke(flat, spec, (0, 0) if self.random else None)
+        back = {id(flat[i]): meta_flat[i] for i in slots}
+        for i in self._out_positions(flat, spec) if self.out_names else ():
+            fit_out(meta_flat[i], flat[i])
+        return [back.get(id(r), r) for r in results]
+
+
+def _stand_in(meta: torch.Tensor) -> torch.Tensor:
+    """A CPU tensor of the same layout: zeros, which every index may be, and ones where they give a matrix full rank."""
+    size, stride = meta.shape, meta.stride()
+    found = torch.zeros(extent(size, stride), dtype=meta.dtype, device=CPU).as_strided(size, stride)
+    if meta.dim() >= 2 and (meta.is_floating_point() or meta.is_complex()) and 0 not in stride:
+        found.diagonal(dim1=-2, dim2=-1).fill_(1)
+    return lazy(found, bits_of(meta))
+
+
+def bits_of(tensor: torch.Tensor) -> Bits:
+    """Whether a tensor is lazily conjugated, and whether lazily negated."""
+    return tensor.is_conj(), tensor.is_neg()
+
+
+def fit_out(out: torch.Tensor, value: torch.Tensor) -> None:
+    """Give an ``out=`` tensor the layout to which its operation has resized a stand-in."""
+    if out.shape != value.shape:
+        out.resize_(extent(value.shape, value.stride()))
+        out.as_strided_(value.shape, value.stride())
 
 
 def new_like(value: torch.Tensor) -> torch.Tensor:
-    """A device tensor with the layout of a CPU or meta result."""
+    """A device tensor with the layout and the lazy bits of a CPU or meta result."""
     if value.layout is not torch.strided or value.is_quantized:
         raise NotImplementedError(f"the simulated device has dense tensors only, not {value.layout}")
     stride = value.stride()
     if 0 in stride and value.numel() > 1:  # a result may not overlap itself
         stride = torch.empty(value.shape, device=META).stride()
-    return machine().empty_strided(tuple(value.shape), stride, value.dtype)
+    return lazy(machine().empty_strided(tuple(value.shape), stride, value.dtype), bits_of(value))
 
 
-def resize(tensor: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
+def resize(tensor: torch.Tensor, size: Sequence[int], memory_format: torch.memory_format | None = None) -> torch.Tensor:
     """``resize_``: within the storage where it fits, otherwise onto a new one with the old bytes."""
+    if tuple(size) == tuple(tensor.shape) and memory_format is None:
+        return tensor
     numel = math.prod(size)
     nbytes = (tensor.storage_offset() + numel) * tensor.dtype.itemsize
     old = tensor.untyped_storage()
-    stride = torch.empty(tuple(size), device=META).stride()
+    stride = torch.empty(tuple(size), device=META, memory_format=memory_format or torch.contiguous_format).stride()
     if nbytes <= old.nbytes():
         SET_STORAGE.redispatch(CPU_KEY, tensor, old, tensor.storage_offset(), size, stride)
         return tensor

@@ -145,8 +145,8 @@ def empty_strided(
 def resize_(
     tensor: torch.Tensor, size: Sequence[int], memory_format: torch.memory_format | None = None
 ) -> torch.Tensor:
-    """``aten::resize_``, contiguous."""
-    return resize(tensor, size)
+    """``aten::resize_``."""
+    return resize(tensor, size, memory_format)
 
 
 def _dense(tensor: torch.Tensor) -> bool:

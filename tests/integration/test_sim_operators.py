@@ -1,0 +1,143 @@
+"""A part of the sweep over torch's operator database; `python scripts/sweep_operators.py` runs all of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from scripts.sweep_operators import decode, encode, load, main, summary
+from tests.sweep.checks import DIFFERS, EQUAL, Verdict
+from tests.sweep.operators import LISTED, SIMULATED, Finding, Subject, examine, listed, subjects
+from tests.sweep.samples import Mover, difference, operators, restrided, samples
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
+
+# One of many operators in the order of the database, and those that were wrong once.
+EVERY = 24
+ONCE_WRONG = (
+    *("fft_ifft", "fft_ihfft", "fft_hfft2", "conj", "imag", "linalg_tensorsolve", "native_batch_norm", "index_put"),
+    *("as_strided_partial_views", "tensor_split", "vdot", "resize_as_", "nn_functional_embedding_bag"),
+)
+
+
+@pytest.mark.parametrize("mode", SIMULATED)
+def test_every_operator_is_right_on_the_simulated_device(mode: str) -> None:
+    # GIVEN all operators, for real numbers, complex ones and one more type
+    chosen = [s for s in subjects([mode]) if s.dtype in ("float32", "complex64")]
+    assert len({s.operator for s in chosen}) > 600
+
+    # WHEN one sample of each runs, with its own strides and with others
+    findings = [examine(subject, 1) for subject in chosen]
+
+    # THEN nothing differs that is not listed
+    assert [str(f) for f in findings if f.unexplained] == []
+    assert sum(v.word == EQUAL for f in findings for v in f.verdicts) > 1500
+
+
+@pytest.mark.parametrize("mode", ["forward", "backward"])
+def test_compiled_operators_compute_what_the_same_code_computes_ungraphed(mode: str) -> None:
+    # GIVEN some operators
+    everyone = list(subjects([mode]))
+    chosen = [s for n, s in enumerate(everyone) if n % EVERY == 0 or s.operator in ONCE_WRONG]
+
+    # WHEN each is compiled and called four times at other addresses
+    findings = [examine(subject, 1) for subject in chosen]
+
+    # THEN nothing differs, and graphs were launched
+    assert [str(f) for f in findings if f.unexplained] == []
+    assert sum(v.graphed > 0 for f in findings for v in f.verdicts) > len(chosen) / 3
+
+
+def test_what_is_listed_is_an_operator() -> None:
+    for names, modes, why in LISTED:
+        assert any(listed(name, mode) == why for name in operators() for mode in ("eager", "captured")), (names, modes)
+
+
+@pytest.mark.parametrize("name", ["fft_ihfft", "as_strided_partial_views", "expand", "mT", "linalg_lu_solve"])
+def test_a_moved_sample_is_the_same_sample(name: str) -> None:
+    # GIVEN samples with lazy bits, partial and overlapping storages
+    for sample in samples(operators()[name], torch.float32, 4):
+        # WHEN they are moved within the host
+        moved = sample.on(torch.device("cpu"))
+
+        # THEN numbers and layouts are the same, at other addresses
+        assert difference(moved.tensors(), sample.tensors()) == ""
+        assert all(
+            a.data_ptr() != b.data_ptr() for a, b in zip(moved.tensors(), sample.tensors(), strict=True) if a.numel()
+        )
+        assert difference(restrided(sample).tensors(), sample.tensors(), layouts=False) == ""
+
+
+def test_tensors_that_share_memory_share_it_where_they_are_moved() -> None:
+    x = torch.zeros(4)
+    mover = Mover(torch.device("cpu"))
+
+    whole, part = mover(x), mover(x[1:])
+    part.fill_(1)
+
+    assert whole.tolist() == [0, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "told"),
+    [
+        (torch.zeros(2), torch.zeros(3), "shape torch.Size([2]) instead of torch.Size([3])"),
+        (torch.zeros(2), torch.zeros(2, dtype=torch.int32), "dtype torch.float32 instead of torch.int32"),
+        (torch.tensor([0.0, 1.5]), torch.tensor([0.0, 1.0]), "1 of 2 numbers differ, by up to 0.5"),
+        (torch.tensor([-0.0]), torch.tensor([0.0]), "1 of 1 numbers differ, by up to 0"),
+        (torch.zeros(2, 3), torch.zeros(3, 2).T, "strides (3, 1) instead of (1, 2) of shape (2, 3)"),
+        (torch.zeros(1, dtype=torch.complex64).conj(), torch.zeros(1, dtype=torch.complex64), "conjugate and negative"),
+        ([torch.zeros(1)], [], "1 results instead of 0"),
+        (3, 3.0, "3 instead of 3.0"),
+        (torch.tensor([float("nan")]), torch.tensor([float("nan")]), ""),
+    ],
+)
+def test_a_difference_is_told(got: object, expected: object, told: str) -> None:
+    found = difference(got, expected)
+
+    assert found.startswith(told) if told else found == ""
+
+
+def test_a_sweep_writes_each_result_goes_on_and_ends_by_itself(tmp_path: Path) -> None:
+    # GIVEN a file with the result of one operator and a line that was cut off
+    out = tmp_path / "sweep.jsonl"
+    known = Finding(Subject("eager", "add", "float32"), (Verdict(EQUAL),), 0.1)
+    out.write_text(f"{{}}\n{encode(known)}\n" + encode(known)[:20] + "\n")
+
+    # WHEN a sweep over two operators goes on with it, in a process of its own
+    command = [sys.executable, "scripts/sweep_operators.py", "--out", str(out), "--modes", "eager", "--samples", "1"]
+    done = subprocess.run(
+        [*command, "--only", "add", "empty"], capture_output=True, text=True, check=False, timeout=300
+    )
+
+    # THEN only the other types and the other operator are new, and what is listed does not count
+    assert done.stdout.splitlines()[-2:] == ["0 unexplained", "0 of 10 not run: call again to go on"]
+    assert done.returncode == 0
+    assert load(out)[0] == known
+    assert sorted({f.subject.operator for f in load(out)[1:]}) == ["add", "empty"]
+    assert [json.loads(line)["mode"] for line in out.read_text().splitlines()[3:]] == ["eager"] * 9
+
+    # WHEN it has no time left THEN it ends, and says what is not run
+    again = main(["--out", str(out), "--modes", "captured", "--minutes", "0", "--only", "add"])
+    assert again == 0
+    assert len(load(out)) == 10
+
+
+def test_an_unexplained_finding_is_counted_and_shown() -> None:
+    bad = Finding(Subject("forward", "add", "float32"), (Verdict(DIFFERS, "call 2: 1 of 1 numbers differ"),), 0.1)
+    known = Finding(Subject("eager", "empty", "float32"), (Verdict(DIFFERS, "1 of 1 numbers differ"),), 0.1)
+
+    text = summary([bad, known])
+
+    assert text.splitlines() == [
+        "eager: 1 operators; samples: 1 listed",
+        "forward: 1 operators; samples: 1 differs",
+        "forward add float32: differs: call 2: 1 of 1 numbers differ",
+        "1 unexplained",
+    ]
+    assert decode(encode(bad)) == bad

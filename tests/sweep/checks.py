@@ -1,0 +1,201 @@
+"""What is asked of one operator: its numbers on the device, in a capture, and from this backend's graphs."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from paramgraph_kit.backend import paramgraph
+from paramgraph_kit.backend.registry import compiled_graphs
+from paramgraph_kit.driver.select import device, twin
+from tests.sweep.samples import Sample, Tensor, difference
+
+CALLS = 4
+
+EQUAL = "equal"
+REFUSED = "refused"  # with the reasons why
+NOTHING = "nothing to graph"
+FAILS = "fails alone"  # without any graph too
+UNLIKE_EAGER = "unlike eager"  # graphs equal the compiled code without them, which is not what eager computes
+DIFFERS = "differs"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of one check: a word, and why."""
+
+    word: str
+    why: str = ""
+    graphed: int = 0  # launches from graphs
+
+    @property
+    def bad(self) -> bool:
+        """Whether somebody has to look at it."""
+        return self.word in (DIFFERS, UNLIKE_EAGER)
+
+
+Program = Callable[[Sample], Any]  # what is run: an operator on a sample, with gradients or without
+
+
+def program_of(op: Any) -> Program:
+    """The operator alone; results first, then the arguments, which it may have written to."""
+    function = op.get_op()
+
+    def run(sample: Sample) -> Any:
+        return function(sample.input, *sample.args, **sample.kwargs), sample.tensors()
+
+    return run
+
+
+def gradients_of(op: Any) -> Program:
+    """Its results and the gradients of every argument that wants one, for fixed gradients of the results."""
+    function = op.get_op()
+
+    def run(sample: Sample) -> Any:
+        results = function(sample.input, *sample.args, **sample.kwargs)
+        return results, _gradients(results, sample)
+
+    return run
+
+
+def _gradients(results: Any, sample: Sample) -> Any:
+    roots = [y for y in tree_leaves(results) if isinstance(y, Tensor) and y.requires_grad]
+    wanted = [x for x in sample.tensors() if x.requires_grad]
+    if not roots or not wanted:
+        return None
+    seeds = [torch.linspace(0.5, 1.5, y.numel(), device="cpu").to(y.dtype).reshape(y.shape).to(y.device) for y in roots]
+    return torch.autograd.grad(roots, wanted, seeds, allow_unused=True)
+
+
+def check_eager(op: Any, sample: Sample) -> Verdict:
+    """On the simulated device as on the CPU: numbers, layouts and lazy bits."""
+    run = program_of(op)
+    expected, refusal = _attempt(run, sample.on(torch.device("cpu")))
+    got, error = _attempt(run, sample.on(device()))
+    if refusal or error:
+        return Verdict(EQUAL if bool(refusal) == bool(error) else DIFFERS, f"device: {error}; host: {refusal}")
+    unlike = difference(got, expected)
+    if unlike and difference(_attempt(run, sample.on(torch.device("cpu")))[0], expected):
+        unlike = difference(got, expected, exact=False)  # the host's own numbers depend on where its memory lies
+    return _verdict(unlike)
+
+
+def check_captured(op: Any, pair: tuple[Sample, Sample]) -> Verdict:
+    """Captured by hand on the simulated device, replayed on other values, as eager there."""
+    run, cuda = program_of(op), twin()
+    static, fresh = pair[0].on(device()), pair[1].on(device())
+    expected, error = _attempt(run, pair[1].on(device()))
+    if error:
+        return Verdict(FAILS, error)
+    graph = cuda.CUDAGraph()
+    got, error = _attempt(_captured, run, static, graph)
+    if error:
+        cuda.recover()
+        return Verdict(REFUSED, error)
+    for old, new in zip(static.tensors(), fresh.tensors(), strict=True):
+        old.detach().copy_(new)
+    torch.manual_seed(7)
+    graph.replay()
+    return _verdict(difference(got, expected))
+
+
+def _captured(run: Program, static: Sample, graph: Any) -> Any:
+    with twin().graph(graph):
+        # The graph needs a node even where the operator has none.
+        return torch.zeros(1, device=device()) is not None and run(static)
+
+
+def check_compiled(op: Any, pair: tuple[Sample, Sample], *, backward: bool) -> Verdict:
+    """Compiled by this backend: four calls at other addresses against the same code ungraphed, and against eager.
+
+    The same code has to give the same bits, wherever it does so ungraphed; eager may round otherwise.
+    """
+    torch._dynamo.reset()
+    gc.collect()
+    function = op.get_op()
+    plain = gradients_of(op) if backward else program_of(op)
+    compiled = torch.compile(
+        lambda value, args, kwargs: function(value, *args, **kwargs), backend=paramgraph, dynamic=False
+    )
+
+    def run(sample: Sample) -> Any:
+        results = compiled(sample.input, sample.args, sample.kwargs)
+        return results, _gradients(results, sample) if backward else sample.tensors()
+
+    before = set(compiled_graphs())
+    kept: list[Tensor] = []
+    values = [pair[k % 2] for k in range(CALLS)]
+    found = []
+    for call, sample in enumerate(values):
+        moved = sample.on(device())
+        kept += _poison(call)
+        found.append(_attempt(run, moved))
+    graphs = [graph for graph in compiled_graphs() if graph not in before]
+    launchers = [launcher for graph in graphs for launcher in graph.launchers]
+    with _paused(launchers):
+        ungraphed = [_attempt(run, sample.on(device())) for sample in values]
+    eager = [_attempt(plain, sample.on(device())) for sample in pair]
+    launches = sum(v.state.launches for x in launchers for v in x.variants.values() if v is not None)
+    reasons = sorted({reason.code for graph in graphs for reason in graph.reasons}
+                     | {reason.code for launcher in launchers for reason in launcher.reasons})  # fmt: skip
+    for number, ((got, error), (expected, refusal)) in enumerate(zip(found, ungraphed, strict=True), 1):
+        if error or refusal:
+            if bool(error) == bool(refusal):
+                return Verdict(FAILS, refusal, launches)
+            return Verdict(
+                DIFFERS, f"call {number}: {error or 'no error'}; ungraphed: {refusal or 'no error'}", launches
+            )
+        unlike = difference(got, expected)
+        if unlike and not _stable(ungraphed):
+            unlike = difference(got, expected, exact=False)
+        if unlike:
+            return Verdict(DIFFERS, f"call {number}: {unlike}", launches)
+    for (got, _), (expected, error) in zip(ungraphed, eager, strict=False):
+        if not error and (unlike := difference(got, expected, layouts=False, exact=False)):
+            return Verdict(UNLIKE_EAGER, unlike, launches)
+    if launches:
+        return Verdict(EQUAL, ", ".join(reasons), launches)
+    if not graphs:
+        return Verdict(REFUSED, "Dynamo compiles nothing of it")
+    return Verdict(REFUSED if reasons else NOTHING, ", ".join(reasons))
+
+
+def _verdict(unlike: str) -> Verdict:
+    return Verdict(DIFFERS if unlike else EQUAL, unlike)
+
+
+def _attempt(run: Callable[..., Any], *args: Any) -> tuple[Any, str]:
+    """(result, "") or (None, the error in one line)."""
+    torch.manual_seed(7)
+    try:
+        return run(*args), ""
+    except Exception as error:
+        return None, f"{type(error).__name__}: {error}".splitlines()[0][:300]
+
+
+def _stable(results: Sequence[tuple[Any, str]]) -> bool:
+    """Whether the same code gives the same bits for the same values."""
+    return all(not difference(results[k][0], results[k - 2][0]) for k in range(2, len(results)))
+
+
+@contextmanager
+def _paused(launchers: Sequence[Any]) -> Iterator[None]:
+    for launcher in launchers:
+        launcher.pause()
+    try:
+        yield
+    finally:
+        for launcher in launchers:
+            launcher.resume()
+
+
+def _poison(call: int) -> list[Tensor]:
+    """Fill free memory of every size with NaN; some of it stays taken, so that the next addresses are others."""
+    blocks = [torch.empty(512 << k, dtype=torch.uint8, device=device()).fill_(255) for k in range(12) for _ in range(3)]
+    return blocks[call % 3 :: 7]

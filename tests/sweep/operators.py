@@ -1,0 +1,121 @@
+"""The sweep over torch's operator database: what is run, and which findings are known to prove nothing."""
+
+from __future__ import annotations
+
+import re
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from paramgraph_kit.driver.select import device
+from tests.sweep.checks import FAILS, Verdict, check_captured, check_compiled, check_eager
+from tests.sweep.samples import DTYPES, operators, pairs, restrided
+
+MODES = ("eager", "captured", "forward", "backward")
+SIMULATED = MODES[:2]  # the modes that ask whether the simulator is right
+
+# What no comparison can hold for: (operators, modes, why).
+_RANDOM = (
+    "bernoulli|cauchy|exponential|geometric|log_normal|multinomial|normal.*|(new_)?rand(n|int)?(_like)?|uniform|"
+    "nn_functional_(alpha_|feature_alpha_)?dropout.*|nn_functional_(fractional_max_pool|rrelu).*|svd_lowrank|pca_lowrank|"
+    "nn_functional_(scaled_dot_product|multi_head)_attention.*"
+)
+LISTED = (
+    (_RANDOM, "eager", "it draws random numbers, and the device has a generator of its own"),
+    ("(new_)?empty(_like|_permuted|_strided)?|new_empty.*", ".*", "its results are not initialised"),
+    (".*sparse.*", ".*", "the simulated device has dense tensors only"),
+    (
+        "nn_functional_linear_cross_entropy_chunked.*",
+        "eager",
+        "torch accumulates otherwise on the CPU than on a device",
+    ),
+    ("linalg_lstsq.*", "eager|captured", "LAPACK rounds otherwise where its memory lies otherwise"),
+    ("jiterator.*", ".*", "it is for CUDA only"),
+)
+
+
+def listed(operator: str, mode: str) -> str:
+    """Why a finding about an operator proves nothing, or ""."""
+    for names, modes, why in LISTED:
+        if re.fullmatch(names, operator) and re.fullmatch(modes, mode):
+            return why
+    return ""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Subject:
+    """One operator in one mode, for one type."""
+
+    mode: str
+    operator: str
+    dtype: str  # "float32"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What came of a subject: one verdict for each sample."""
+
+    subject: Subject
+    verdicts: tuple[Verdict, ...]
+    seconds: float
+
+    @property
+    def unexplained(self) -> list[Verdict]:
+        """Verdicts that somebody has to look at."""
+        if listed(self.subject.operator, self.subject.mode):
+            return []
+        return [verdict for verdict in self.verdicts if verdict.bad]
+
+    def __str__(self) -> str:
+        words = ", ".join(f"{v.word}: {v.why}" if v.why else v.word for v in self.verdicts)
+        return f"{self.subject.mode} {self.subject.operator} {self.subject.dtype}: {words or 'no samples'}"
+
+
+def subjects(modes: Sequence[str]) -> Iterator[Subject]:
+    """What there is to ask: on the simulated device for every type, compiled for the first one that an operator has."""
+    for name, op in operators().items():
+        for mode in modes:
+            if mode in SIMULATED:
+                wanted = [dtype for dtype in DTYPES if dtype in op.dtypes]
+            elif mode == "forward" or op.supports_autograd:
+                preferred = (torch.float32, torch.complex64, *DTYPES, *sorted(op.dtypes, key=str))
+                allowed = [d for d in preferred if d in op.dtypes]
+                wanted = allowed[:1]
+                # Lazy conjugation exists for complex numbers alone.
+                wanted += [torch.complex64] if torch.complex64 in op.dtypes and wanted != [torch.complex64] else []
+            else:
+                wanted = []
+            yield from (Subject(mode, name, str(dtype).removeprefix("torch.")) for dtype in wanted)
+
+
+def examine(subject: Subject, count: int) -> Finding:
+    """Run up to ``count`` samples of a subject."""
+    started = time.perf_counter()
+    op: Any = operators()[subject.operator]
+    dtype: torch.dtype = getattr(torch, subject.dtype)
+    verdicts = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            found = list(pairs(op, dtype, count, gradients=subject.mode == "backward"))
+        except Exception as error:  # the database's own samples are not for every type
+            found = []
+            verdicts.append(Verdict(FAILS, f"no samples: {type(error).__name__}"))
+        for pair in found:
+            if subject.mode == "eager":
+                verdicts += [check_eager(op, sample) for sample in (pair[0], restrided(pair[0]))]
+            elif subject.mode == "captured":
+                turned = (restrided(pair[0]), restrided(pair[1]))
+                verdicts += [check_captured(op, each) for each in (pair, turned)]
+            else:
+                verdicts.append(check_compiled(op, pair, backward=subject.mode == "backward"))
+    return Finding(subject, tuple(verdicts), round(time.perf_counter() - started, 3))
+
+
+def ready() -> torch.device:
+    """Make the device; autograd has a queue only for devices that exist at a process's first backward."""
+    return device()
