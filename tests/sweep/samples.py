@@ -108,7 +108,8 @@ class Mover:
 def samples(op: Any, dtype: torch.dtype, count: int, *, gradients: bool = False, seed: int = 0) -> list[Sample]:
     """The first ``count`` samples of an operator on the host, the same for the same seed."""
     _seed_everything(seed)
-    found = islice(op.sample_inputs("cpu", dtype, requires_grad=gradients), count)
+    # Not ``op.sample_inputs``, which walks the stack for the test that called it.
+    found = islice(op.sample_inputs_func(op, "cpu", dtype, gradients), count)
     host = op.name in HOST_ARGUMENTS
     return [Sample(s.input, tuple(s.args), dict(s.kwargs), host) for s in found]
 
