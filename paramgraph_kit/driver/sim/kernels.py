@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.driver.tensors import bits_of
+from paramgraph_kit.driver.tensors import bits_of, lazily
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import NodeKind
 
-from .arena import Bits, extent, lazy
+from .arena import extent
 from .errors import PAGEABLE_COPY
 from .graph import Layout, SimNode, Work, pack_scalar
 from .machine import CPU_KEY, DEVICE_NAME, SET_STORAGE, machine
@@ -247,7 +247,7 @@ class Kernel:
         metas: dict[int, torch.Tensor] = {}
         for i, tensor in zip(slots, operands, strict=True):
             meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=META)
-            meta = lazy(meta, bits_of(tensor))
+            meta = lazily(meta, bits_of(tensor))
             meta_flat[i] = meta
             metas[id(meta)] = tensor
         shapes = self._infer(meta_flat, spec, slots)
@@ -313,12 +313,7 @@ def _stand_in(meta: torch.Tensor) -> torch.Tensor:
     found = torch.zeros(extent(size, stride), dtype=meta.dtype, device=CPU).as_strided(size, stride)
     if meta.dim() >= 2 and (meta.is_floating_point() or meta.is_complex()) and 0 not in stride:
         found.diagonal(dim1=-2, dim2=-1).fill_(1)
-    return lazy(found, bits_of(meta))
-
-
-def bits_of(tensor: torch.Tensor) -> Bits:
-    """Whether a tensor is lazily conjugated, and whether lazily negated."""
-    return tensor.is_conj(), tensor.is_neg()
+    return lazily(found, bits_of(meta))
 
 
 def fit_out(out: torch.Tensor, value: torch.Tensor) -> None:
@@ -335,7 +330,7 @@ def new_like(value: torch.Tensor) -> torch.Tensor:
     stride = value.stride()
     if 0 in stride and value.numel() > 1:  # a result may not overlap itself
         stride = torch.empty(value.shape, device=META).stride()
-    return lazy(machine().empty_strided(tuple(value.shape), stride, value.dtype), bits_of(value))
+    return lazily(machine().empty_strided(tuple(value.shape), stride, value.dtype), bits_of(value))
 
 
 def resize(tensor: torch.Tensor, size: Sequence[int], memory_format: torch.memory_format | None = None) -> torch.Tensor:
