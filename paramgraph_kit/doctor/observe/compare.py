@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.observer import Step
-from paramgraph_kit.doctor.observe.places import Place, frame_of, line_of
+from paramgraph_kit.doctor.observe.places import Place, Position, frame_of, position_of
 from paramgraph_kit.doctor.observe.refusals import FACTORIES_AND_VIEWS
 from paramgraph_kit.doctor.observe.source_lines import branch_between
 from paramgraph_kit.trace.model import Failure, Frame
@@ -23,6 +23,7 @@ def differences(
 
     ``random_drawn``: random numbers were drawn on the host; ``only_random``: and nothing else there differs.
     """
+    first, second = ([step for step in steps if step.on_device] for steps in (first, second))
     found: dict[tuple[str, Frame | None], Failure] = {}
     sized = False
     for a, b in _aligned(first, second):
@@ -68,7 +69,8 @@ def _aligned(first: list[Step], second: list[Step]) -> Iterator[tuple[Step | Non
 def _of_one(a: Step, b: Step, random_drawn: bool, only_random: bool) -> Iterator[Failure]:
     """How the same operation differs between the calls."""
     frame = a.place.frame()
-    if a.values != b.values:
+    # Of other shapes, other numbers are only what follows; so are those of a backward pass.
+    if a.values != b.values and a.shapes == b.shapes and not a.place.in_backward:
         then, now = _differing(a.values, b.values)
         text = frame.text if frame else ""
         if a.name in FACTORIES_AND_VIEWS:
@@ -132,12 +134,13 @@ def _branches(first: list[Step], second: list[Step]) -> Iterator[Failure]:
             said = f"one call ran {first[a].name} here and the next {second[c].name}"
         elif more > 3:
             said = f"one call ran {more} operations more than the next: {', '.join(names)} ..."
-        frame = _deciding([p for p in (one, other) if p], [p for p in (one, other, after, before) if p])
+        ran = [p for p in (one, other) if p]
+        frame = _deciding(ran, [p for p in (one, other, after, before) if p], second if one else first)
         yield BY_ID["branch-frozen"].failure(said, frame)
 
 
-def _deciding(ran: list[Place], near: list[Place]) -> Frame | None:
-    """The branch or loop, in the innermost function that all these places share."""
+def _deciding(ran: list[Place], near: list[Place], others: list[Step]) -> Frame | None:
+    """The branch or loop, in the innermost function that all these places share; ``others`` ran in the other call."""
     code = None
     for spots in zip(*(place.stack for place in near), strict=False):
         codes = [spot[0] for spot in spots]
@@ -148,5 +151,9 @@ def _deciding(ran: list[Place], near: list[Place]) -> Frame | None:
             break
     if code is None:
         return ran[0].frame()
-    lines = [next((line_of(c, at) for c, at in place.stack if c is code), None) for place in near]
-    return branch_between(code, lines) or frame_of(ran[0].user)
+
+    def positions(places: Iterable[Place]) -> list[Position]:
+        return [position_of(c, at) for place in places for c, at in place.stack if c is code]
+
+    elsewhere = positions({step.place.ids: step.place for step in others}.values())
+    return branch_between(code, positions(near), positions(ran[:1]), elsewhere) or frame_of(ran[0].user)

@@ -17,11 +17,12 @@ def effect(change: Change, frame: Frame | None) -> Failure | None:
     if frame is None:
         return None
     what = f"{change.owner}.{change.name}" if change.owner else change.name
-    if change.kind == "container" and _replaces_tensors(change):
+    what += "" if change.key is None else f"[{change.key!r}]"
+    if change.kind == "container" and change.key is None and _replaces_tensors(change):
         return None  # only the latest is kept; where it is read again, it shows as a stale input
-    if change.kind == "container" and _keeps_tensor(change):
+    if change.kind == "container" and change.key is None and _keeps_tensor(change):
         rule, text = BY_ID["output-alias"], f"{what} keeps a new tensor at each call"
-    elif isinstance(change.after, torch.Tensor):
+    elif _is_of_tensors(change.after):
         return None  # a tensor that is read again shows as a stale input
     else:
         rule = BY_ID["host-counter"]
@@ -35,6 +36,13 @@ def _replaces_tensors(change: Change) -> bool:
     if not isinstance(now, dict) or then.keys() != now.keys():
         return False
     return all(value is then[name] or isinstance(value, torch.Tensor) for name, value in now.items())
+
+
+def _is_of_tensors(value: Any) -> bool:
+    """Whether it is a tensor, or a tuple of nothing else."""
+    return isinstance(value, torch.Tensor) or (
+        isinstance(value, tuple) and bool(value) and all(map(_is_of_tensors, value))
+    )
 
 
 def _keeps_tensor(change: Change) -> bool:

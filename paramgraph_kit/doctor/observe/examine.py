@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import io
 import threading
 import time
@@ -10,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
-from types import CodeType, FrameType
+from types import CodeType, CoroutineType, FrameType, GeneratorType
 from typing import Any
 
 import torch
@@ -28,9 +27,9 @@ from paramgraph_kit.doctor.observe.kept import kept
 from paramgraph_kit.doctor.observe.limit import TimeUp, at_most
 from paramgraph_kit.doctor.observe.observer import Observer, Step
 from paramgraph_kit.doctor.observe.places import Places, codes_in
-from paramgraph_kit.doctor.observe.source_lines import frame_at, written_at
+from paramgraph_kit.doctor.observe.source_lines import entered_after, frame_at, tests_of, written_at
 from paramgraph_kit.doctor.restore.host_state import DEEP, Change, Holder, HostState
-from paramgraph_kit.doctor.restore.keeper import Keeper, RandomState
+from paramgraph_kit.doctor.restore.keeper import Keeper, RandomState, storage_key
 from paramgraph_kit.doctor.restore.surroundings import Surroundings
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.files import is_library
@@ -54,7 +53,7 @@ class Examination:
     lost: bool = False  # the device answers no more, so not all could be put back
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Call:
     steps: list[Step]
     found: list[Failure]
@@ -65,6 +64,7 @@ class _Call:
     ended: Failure | None = None  # why it did not return
     threads: int = 0
     left: Left = NOTHING_LEFT
+    rebound: list[Change] = field(default_factory=list)  # buffers of modules
 
 
 def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -117,6 +117,7 @@ class _Watch:
         self.stream = twin().Stream(priority=-1)
         self.number = 0
         self.lost = False  # the device
+        self.first: _Call | None = None
 
     def put_back(self) -> None:
         self.state.put_back()
@@ -126,7 +127,7 @@ class _Watch:
         self.surroundings.put_back()
 
     def examine(self) -> Examination:
-        first = self.call(self.args, self.kwargs)
+        first = self.first = self.call(self.args, self.kwargs)
         found = Examination(operations=first.on_device, result=first.result)
         if first.ended is not None:
             return self.finish(found, [first], [first.ended])
@@ -166,6 +167,12 @@ class _Watch:
 
     def finish(self, found: Examination, calls: list[_Call], more: list[Failure]) -> Examination:
         problems = {(f.code, f.frame): f for call in calls for f in call.found}
+        if self.first is not None and all(self.first is not call for call in calls):
+            # It made what is made once; but not all is that.
+            asked = {(f.frame.file, f.frame.line) for f in [*problems.values(), *more] if f.frame}
+            for f in self.first.found:
+                if f.frame and self.depends(f.frame, asked):
+                    problems.setdefault((f.code, f.frame), f)
         problems |= {(f.code, f.frame): f for f in more if (f.code, f.frame) not in problems}
         found.calls, found.lost = self.number, self.lost
         found.problems = _without_echoes(list(problems.values()))
@@ -175,22 +182,46 @@ class _Watch:
         found.problems.sort(key=lambda f: (f.code in ("raises", "exits", "time-limit"), *_position(f.frame)))
         if any(call.threads for call in calls):
             found.notes.append("it starts threads, and what they do was not looked at")
-        if inspect.isgenerator(found.result) or inspect.iscoroutine(found.result):
+        if self.state.lazy:
+            text = "it makes the parameters of a lazy module at its first call, and they stay"
+            found.notes.append(f"{text}: call it before a capture")
+        if issubclass(type(found.result), (GeneratorType, CoroutineType)):
             found.notes.append(f"it returns a {type(found.result).__name__}, which nothing has run: give what runs it")
         elif found.result is not None and not _has_tensor(found.result) and found.operations:
             kind = type(found.result).__name__
             found.notes.append(f"it returns a {kind} and no tensor: after a replay, only tensors have new values")
         return found
 
+    def depends(self, frame: Frame, asked: set[tuple[str, int]]) -> bool:
+        """Whether a line runs or not for a reason that is a problem itself."""
+        own = [c for c in self.codes(self.first) if c.co_name == frame.function] if self.first is not None else []
+        return any((frame.file, line) in asked for code in own for line in entered_after(code, frame.line))
+
     def compare(self, a: _Call, b: _Call) -> list[Failure]:
         """What differs between two calls, and what both left behind in Python."""
         drawn = a.random_drawn or b.random_drawn
         found = differences(a.steps, b.steps, random_drawn=drawn, only_random=drawn and not b.changes)
         codes = self.codes(b)
-        for change in b.changes:
+        for change in (entry for each in b.changes for entry in each.entries()):
             if failure := effect(change, written_at(change, codes)):
                 found.append(failure)
-        return found
+                found += self.tests(change, codes, found) if failure.code == "host-counter" else []
+        return [*found, *self.rebound(b, codes)]
+
+    def rebound(self, call: _Call, codes: list[CodeType]) -> Iterator[Failure]:
+        """Buffers that are exchanged for others although the next call reads them."""
+        read = {key for step in call.steps for key in step.outside}
+        for change in call.rebound:
+            frame = written_at(change, codes)
+            if frame is not None and storage_key(change.before) in read:
+                yield BY_ID["stale-input"].failure(f"{change.name} is another tensor after each call", frame)
+
+    def tests(self, change: Change, codes: list[CodeType], known: list[Failure]) -> list[Failure]:
+        """Branches on a number that moves from call to call, also where no two of these calls took other ways."""
+        if not isinstance(change.after, (int, float)) or any(f.code == "branch-frozen" for f in known):
+            return []
+        said = f"it asks for {change.name}, which went from {change.before} to {change.after} in one call"
+        return [BY_ID["branch-frozen"].failure(said, frame) for code in codes for frame in tests_of(code, change)]
 
     def codes(self, call: _Call) -> list[CodeType]:
         """The user's functions that ran, and those that could have."""
@@ -245,7 +276,7 @@ class _Watch:
                     self.until = time.monotonic() + self.limit_s
                 with eagerly, at_most(self.until - time.monotonic(), may_raise), observer:
                     result = run(self.function, args, kwargs)
-                    if inspect.iscoroutine(result):
+                    if issubclass(type(result), CoroutineType):
                         result.close()  # nobody will wait for it
         except TimeUp:
             text = f"interrupted after {self.limit_s:g} s in all, in call {self.number}"
@@ -274,7 +305,7 @@ class _Watch:
                 observer.refused("CUDA error: capturing stream has unjoined work", 904, "wait_stream", place)
         self.note_rates(observer)
         drawn = drawn_from.host_moved()
-        changes = self.state.changes(before)
+        changes, rebound = self.state.changes(before), self.state.rebound_buffers()
         self.state.put_back(torchs_only=True)
         if not self.lost:
             self.random.put_back_device()
@@ -288,6 +319,7 @@ class _Watch:
             ended or lost,
             observer.threads,
             remaining,
+            rebound,
         )
 
     def note_rates(self, observer: Observer) -> None:
@@ -346,19 +378,18 @@ class _Watch:
 
 def _other(value: Any) -> Any:
     """Another number of the same kind, close by; anything else as it is."""
-    if isinstance(value, bool):
+    kind = type(value)
+    if kind is bool:
         return not value
-    if isinstance(value, int):
+    if kind is int:
         return value + 1
-    if isinstance(value, float):
-        return value * 1.25 + 0.0625
-    return value
+    return value * 1.25 + 0.0625 if kind is float else value
 
 
 def _without_echoes(problems: list[Failure]) -> list[Failure]:
     """One line need not be told twice: what waits there, and what it freezes because of that."""
     waits = {f.frame for f in problems if f.code not in BY_ID or not BY_ID[f.code].silent}
-    echoes = ("scalar-frozen", "cpu-scalar-frozen", "host-random")
+    echoes = ("scalar-frozen", "cpu-scalar-frozen", "host-random", "branch-frozen", "size-frozen")
     rng = {f.frame for f in problems if f.code == "host-random"}
     return [
         f
@@ -372,13 +403,13 @@ def _position(frame: Frame | None) -> tuple[str, int]:
 
 
 def _has_tensor(value: Any, depth: int = 0) -> bool:
-    if isinstance(value, torch.Tensor) or depth > DEEP:
-        return True
-    if isinstance(value, dict):
-        return any(_has_tensor(part, depth + 1) for part in value.values())
-    if isinstance(value, (list, tuple)):
-        return any(_has_tensor(part, depth + 1) for part in value)
     try:
+        if isinstance(value, torch.Tensor) or depth > DEEP:
+            return True
+        if isinstance(value, dict):
+            return any(_has_tensor(part, depth + 1) for part in value.values())
+        if isinstance(value, (list, tuple)):
+            return any(_has_tensor(part, depth + 1) for part in value)
         return any(isinstance(part, torch.Tensor) for part in vars(value).values())
     except Exception:  # an object without attributes, or one that answers as it likes
         return False

@@ -32,7 +32,7 @@ class Lines(_Mode):  # type: ignore[misc]  # torch leaves it untyped
         count = self._count()
         if count > self._seen:
             self._seen = count
-            self._marks.append((count, self._places.here(2)))
+            self._marks.append((count, self._places.here()))
         return result
 
     def marks(self) -> Marks:

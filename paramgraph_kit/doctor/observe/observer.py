@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
@@ -18,9 +19,11 @@ from paramgraph_kit.doctor.observe.refusals import UNCAPTURED, Operation, operat
 from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import Failure
 
 Value = int | float | bool | complex
+_sequence_number, _current_node = torch_name("_get_sequence_nr"), torch_name("_current_autograd_node")
 
 
 @dataclass(slots=True)
@@ -32,6 +35,8 @@ class Step:
     values: tuple[Value, ...]  # numbers among its arguments
     from_cpu: tuple[Value, ...]  # values of CPU tensors of one element among its arguments
     outside: tuple[int, ...]  # memory from outside the call that it reads
+    shapes: tuple[torch.Size, ...] = ()
+    on_device: bool = False
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -63,6 +68,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self._stream = target.current_stream
         self._is_capturing = target.is_capturing
         self._hooked: dict[int, tuple[torch.Tensor, Any]] = {}
+        self._forward: dict[int, tuple[str, Place]] = {}  # by autograd's number: what is now differentiated
+        self._made_in_backward: set[int] = set()  # numbers of nodes for gradients of gradients
         self._filled: set[int] = set()  # tensors that hold a number of the host's, by id: the latest only
 
     def __torch_dispatch__(
@@ -74,19 +81,41 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if self.stopped and threading.get_ident() == self.places.thread:
             raise TimeUp
         kwargs = kwargs or {}
+        if torch.is_inference_mode_enabled() and hasattr(func, "decompose"):
+            with self:  # without autograd nothing has taken apart what is made of other operations
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
         op = operation(func)
         tensors: list[torch.Tensor] = []
         values: list[Value] = []
         _sort(args, tensors, values)
         if kwargs:
             _sort(tuple(kwargs.values()), tensors, values)
-        place = self.places.here(2)
+        if any(map(is_lazy, tensors)):
+            return func(*args, **kwargs)  # of a lazy module, which has no shape yet
+        place = self._caused_by(self.places.here(), op, tensors)
         if op.name == "lift_fresh":  # torch.tensor() has just made it, out of sight
             self.keeper.note_made(tensors[0])
         self._before(op, args, kwargs, tensors, values, place)
         result = func(*args, **kwargs)
         self._after(op, args, result, tensors, place)
         return result
+
+    def _caused_by(self, place: Place, op: Operation, tensors: list[torch.Tensor]) -> Place:
+        """The place of an operation; of one of a backward pass, that of the operation in the forward pass."""
+        if not place.in_backward:
+            if any(t.requires_grad for t in tensors) and torch.is_grad_enabled():
+                self._forward[_sequence_number() - 1] = (op.name.replace("_", ""), place)
+            return place
+        if torch.is_grad_enabled():
+            self._made_in_backward.add(_sequence_number() - 1)
+        node = _current_node()
+        name, forward = self._forward.get(node._sequence_nr(), ("", place)) if node is not None else ("", place)
+        made = node.name().lower() if name else ""  # AddmmBackward0; another thread's nodes have other numbers
+        if name and (made.startswith(name[:5]) or name.startswith(made.partition("backward")[0])):
+            return replace(forward, in_backward=True)
+        return place
 
     def _before(
         self,
@@ -138,11 +167,14 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if refused is not None:
             shapes = ", ".join(f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in tensors[:2])
             self.refused(refused.message, refused.code, refused.operation, place, f"{op.name} of {shapes}")
-        self.steps.append(Step(op.name, place, tuple(values), tuple(from_cpu), tuple(outside)))
+        sizes = tuple(tensor.shape for tensor in tensors)
+        self.steps.append(Step(op.name, place, tuple(values), tuple(from_cpu), tuple(outside), sizes))
 
     def _host_write(self, op: Operation, tensor: torch.Tensor, tensors: list[torch.Tensor], place: Place) -> None:
-        if tensor.device.type != "cpu" or not self.keeper.is_outside(tensor) or "torch/optim/" in "".join(place.files):
+        if tensor.device.type != "cpu" or not self.keeper.is_outside(tensor):
             return
+        if any("torch/optim/" in file and "swa_utils" not in file for file in place.files):
+            return  # counters of optimizers, which torch refuses itself
         if any(other.device.type == self._device for other in tensors):
             return  # a copy to the host, which the graph holds or torch refuses
         self.silent("host-counter", f"{op.name} changes a tensor on the CPU", place)
@@ -160,14 +192,16 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                         self.keeper.note_made(tensor)
             if op.name in ("scalar_tensor", "full", "fill_", "zeros", "ones"):
                 self._filled = {id(result)}
+        if on_device:
+            self.steps[-1].on_device = True
         if on_device and op.name not in ("detach", "alias", "lift_fresh"):
             self.on_device += 1
             stream = self._stream()
             if threading.get_ident() != self.places.thread:  # autograd, on the stream of the forward pass
                 if stream:
                     self.forks.work_of_autograd(stream)
-                else:
-                    self.stale("a backward operation", place)
+                elif (node := _current_node()) is None or node._sequence_nr() not in self._made_in_backward:
+                    self.stale("a backward operation")
             else:
                 self._work(op.name, stream, place)
 
@@ -203,16 +237,22 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     def stale(self, what: str, place: Place | None = None) -> None:
         """A backward pass runs something on the default stream, because it was made there."""
-        place = place or self.places.here(3)
+        place = place or self.places.here()
         self.refused("stale reference to the default stream", None, "backward", place, f"{what} was made there")
 
     def refused(
-        self, message: str, code: int | None, operation: str, place: Place | None = None, what: str = ""
+        self,
+        message: str,
+        code: int | None,
+        operation: str,
+        place: Place | None = None,
+        what: str = "",
+        file: str = "",
     ) -> None:
         """A capture would raise ``message`` here."""
-        place = place or self.places.here(3)
+        place = place or self.places.here()
         kind = "AcceleratorError" if code is not None else "RuntimeError"
-        evidence = place.evidence(kind, message, code, operation, self.places.names(place))
+        evidence = place.evidence(kind, message, code, operation, self.places.names(place), file)
         each = recognise(evidence) or recognise(evidence, vague=True)
         if each is None:
             return
@@ -225,7 +265,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     def silent_if_own(self, code: str, said: str) -> None:
         """The same, unless a library does it."""
-        place = self.places.here(3)
+        place = self.places.here()
         if place.stack and not is_library(place.stack[-1][0].co_filename) and not _through_torch(place):
             self.silent(code, said, place)
 
@@ -246,9 +286,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     def nested(self) -> None:
         """The function captures on its own."""
         self.captures = True
-        place = self.places.here(3)
-        place = Place(place.stack, (*place.files, "cuda/graphs.py"))
-        self.refused(UNCAPTURED, 900, "capture_begin", place, "a capture in the function")
+        place = self.places.here()
+        self.refused(UNCAPTURED, 900, "capture_begin", place, "a capture in the function", "cuda/graphs.py")
 
     def shown(self, tensor: torch.Tensor) -> None:
         """A tensor is turned into text, which torch does out of sight of modes."""
@@ -264,7 +303,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     def step_of(self, optimizer: torch.optim.Optimizer) -> None:
         """step() is about to run."""
         self.note_optimizer(optimizer)
-        place = self.places.here(3)
+        place = self.places.here()
         self.optimizers.append((optimizer, place))
         if not all(group.get("capturable", True) for group in optimizer.param_groups):
             name = type(optimizer).__name__
@@ -278,7 +317,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                 continue
             self.steps_taken += 1
             before = self.keeper.gradient_of(parameter)
-            if before is not None and before is gradient:
+            if before is not None and before is gradient and self.keeper.is_outside(before):
                 outside.append(before)
         if outside and not any(self.keeper.is_written(gradient) for gradient in outside):
             self.silent("gradients-rebound", f"step() reads {len(outside)} gradients made before the call", place)

@@ -5,26 +5,34 @@ from __future__ import annotations
 import linecache
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import islice
 from types import CodeType, FrameType
 from typing import Any
 
 from paramgraph_kit.doctor.explain.operations import NO_NAMES, Names, names_at, operations_at, told_apart
 from paramgraph_kit.doctor.known.evidence import PAGEABLE, Evidence
-from paramgraph_kit.driver.files import display_name, is_library
+from paramgraph_kit.driver.files import OURS, display_name, is_library
 from paramgraph_kit.trace.model import Frame
 
 Spot = tuple[CodeType, int]  # a function and the instruction that it is at
+Position = tuple[int, int]  # a line and a column
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Functions that were running, outermost first, without torch's and Python's own; ``files`` are theirs below."""
+    """Functions that were running, outermost first, without torch's and Python's own; those below them are apart."""
 
     stack: tuple[Spot, ...]
-    files: tuple[str, ...] = ()
+    below: tuple[Spot, ...] = ()  # torch's and Python's own that the innermost of the stack has called, innermost first
     ids: tuple[int, ...] = ()  # the same as the stack, quick to compare
+    in_backward: bool = False  # autograd's engine has called what runs, and nothing of the user's is in between
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files of what is below."""
+        return tuple(code.co_filename.replace("\\", "/") for code, _ in self.below)
 
     @property
     def user(self) -> Spot | None:
@@ -43,16 +51,29 @@ class Place:
         code, at = self.stack[-1]
         return f"{'/'.join(code.co_filename.replace(chr(92), '/').split('/')[-3:])}:{line_of(code, at)}"
 
-    def evidence(self, kind: str, message: str, code: int | None, fallback: str, names: Names = NO_NAMES) -> Evidence:
-        """What rules look at, as if CUDA had raised ``message`` here; ``fallback`` is the operation itself."""
+    def evidence(
+        self, kind: str, message: str, code: int | None, fallback: str, names: Names = NO_NAMES, file: str = ""
+    ) -> Evidence:
+        """What is looked at, as if CUDA had raised ``message`` here; ``fallback`` is the operation itself."""
         operations: tuple[str, ...] = ()
         exact = False
         if self.stack:
             inner, at = self.stack[-1]
-            text = linecache.getline(inner.co_filename, line_of(inner, at)).strip()
-            operations, exact = operations_at(inner, at, names, text)
+            operations, exact = operations_at(inner, at, names, _text(inner, at))
+        if fallback == "item" and operations[:1] == ("x[mask]",):
+            operations = ()  # x[i], where i is a number on the GPU
         operations = told_apart((*operations, fallback), PAGEABLE in message)
-        return Evidence(kind, message, code, self.frame(), operations, exact, self.files, (fallback,))
+        through: list[str] = []
+        for spot in self.below:
+            if not spot[0].co_filename.startswith(OURS):
+                found, known = operations_at(*spot, NO_NAMES, _text(*spot))
+                through += [*(found[:1] if known else ()), spot[0].co_name]
+        files = (*self.files, file) if file else self.files
+        return Evidence(kind, message, code, self.frame(), operations, exact, files, (*through, fallback))
+
+
+def _text(code: CodeType, at: int) -> str:
+    return linecache.getline(code.co_filename, line_of(code, at)).strip()
 
 
 @cache
@@ -63,6 +84,13 @@ def line_of(code: CodeType, at: int) -> int:
         if start <= at < end and line is not None:
             found = line
     return found
+
+
+@cache
+def position_of(code: CodeType, at: int) -> Position:
+    """The line and the column of an instruction."""
+    line, _, column, _ = next(islice(code.co_positions(), at // 2, None), (None,) * 4)
+    return (line_of(code, at) if line is None else line, column or 0)
 
 
 def frame_of(spot: Spot | None) -> Frame | None:
@@ -95,18 +123,23 @@ class Places:
         self.bottom = bottom
         self.thread = threading.get_ident()
 
-    def here(self, skip: int = 1) -> Place:
+    def here(self) -> Place:
         """What runs now: in this thread, or, asked from autograd's, in the thread that waits for it."""
-        mine = threading.get_ident() == self.thread
-        return self.of(sys._getframe(skip) if mine else sys._current_frames().get(self.thread))
+        if threading.get_ident() == self.thread:
+            return self.of(sys._getframe(1))
+        waiting, own = self.of(sys._current_frames().get(self.thread)), self.of(sys._getframe(1))
+        if not any(not is_library(code.co_filename) for code, _ in own.stack):
+            return replace(waiting, in_backward=True)
+        return Place(waiting.stack + own.stack, own.below, waiting.ids + own.ids)
 
     def names(self, place: Place) -> Names:
         """What names mean in the innermost function of a place that is running now."""
-        frame = sys._current_frames().get(self.thread)
-        while frame is not None and place.stack:
-            if frame.f_code is place.stack[-1][0]:
-                return names_at(frame)
-            frame = frame.f_back
+        for thread in (threading.get_ident(), self.thread):
+            frame = sys._current_frames().get(thread)
+            while frame is not None and place.stack:
+                if frame.f_code is place.stack[-1][0]:
+                    return names_at(frame)
+                frame = frame.f_back
         return NO_NAMES
 
     def is_inside(self, frame: FrameType | None) -> bool:
@@ -117,21 +150,22 @@ class Places:
         """What runs at a frame of the thread."""
         stack: list[Spot] = []
         ids: list[int] = []
-        files: list[str] = []
+        below: list[Spot] = []
         own = False
         while frame is not None and frame.f_code is not self.bottom:
             code = frame.f_code
             kind = _kind(code.co_filename)
             if kind == "library":
                 if not own:
-                    files.append(code.co_filename.replace("\\", "/"))
+                    below.append((code, frame.f_lasti))
             else:
                 stack.append((code, frame.f_lasti))
                 ids += (id(code), frame.f_lasti)
                 own = own or kind == "own"
             frame = frame.f_back
         stack.reverse()
-        return Place(tuple(stack), tuple(files), tuple(ids))
+        engine = any(code.co_name == "_engine_run_backward" for code, _ in below)
+        return Place(tuple(stack), tuple(below), tuple(ids), engine)
 
 
 def outside() -> Frame | None:

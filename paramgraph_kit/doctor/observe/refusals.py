@@ -31,6 +31,8 @@ WAITING = {
     "_linalg_eigh": "eigh",
     "linalg_eig": "eig",
 }
+# Those that copy numbers from or to the CPU.
+_COPYING = {"bincount": "bincount", "_ctc_loss": "ctc_loss", "_cudnn_ctc_loss": "ctc_loss"}
 FACTORIES_AND_VIEWS = frozenset(
     """slice narrow view _unsafe_view expand arange empty zeros ones full rand randn as_strided select split
     split_with_sizes repeat unfold pad constant_pad_nd new_empty new_zeros new_ones new_full randint randperm reshape
@@ -105,8 +107,8 @@ def refusal(
         return None
     if name in WAITING:
         return _waits(WAITING[name])
-    if name in ("bincount",):
-        return _pageable("bincount")
+    if name in _COPYING:
+        return _pageable(_COPYING[name])
     if name == "histc":
         low, high = (kwargs.get(key, args[i] if len(args) > i else 0) for key, i in (("min", 2), ("max", 3)))
         return _pageable("histc") if low == high else None
@@ -160,5 +162,8 @@ def _index(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], device: str
     if masks:
         from_host = values.device.type == "cpu" or id(values) in known
         return None if values.numel() == 1 and from_host and len(masks) == 1 else _waits("x[mask]=")
-    elsewhere = any(i.device.type == "cpu" and i.dim() for i in indices) or values.device.type == "cpu"
-    return _pageable("index_put_") if elsewhere else None
+    if any(i.device.type == "cpu" and i.dim() for i in indices):
+        return _pageable("x[list]=")
+    if values.device.type != "cpu":
+        return None
+    return _pageable("copy_" if values.dim() else "x[i]=number")

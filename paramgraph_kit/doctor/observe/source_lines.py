@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import CodeType
 
 from paramgraph_kit.doctor.explain.syntax import nodes_of
+from paramgraph_kit.doctor.observe.places import Position
 from paramgraph_kit.doctor.restore.host_state import Change
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.trace.model import Frame
@@ -15,6 +16,9 @@ from paramgraph_kit.trace.model import Frame
 MUTATORS = frozenset(
     """append appendleft extend insert add update setdefault pop popitem popleft remove discard clear sort
     reverse""".split()  # noqa: SIM905 - shorter so
+)
+HOST_ONLY = MUTATORS | frozenset(
+    "print item float int str len format info debug warning log write save add_scalar round tolist min max".split()  # noqa: SIM905
 )
 Branching = ast.If | ast.IfExp | ast.While | ast.For | ast.Match
 
@@ -50,8 +54,11 @@ def _writes(node: ast.AST, change: Change) -> bool:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MUTATORS:
         return _called(node.func.value) == change.name
     if isinstance(node, ast.AugAssign) and _called(node.target) == change.name:
-        return True
-    return any(isinstance(target, ast.Subscript) and _called(target) == change.name for target in flat)
+        return _has_key(node.target, change)
+    return any(
+        isinstance(target, ast.Subscript) and _called(target) == change.name and _has_key(target, change)
+        for target in flat
+    )
 
 
 def _called(node: ast.expr) -> str:
@@ -63,19 +70,29 @@ def _called(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def branch_between(code: CodeType, lines: Iterable[int | None]) -> Frame | None:
-    """The branch or loop of a function that decides between lines: it holds one of them and not all."""
-    wanted = [line for line in lines if line is not None]
-    best: Branching | None = None
+def branch_between(
+    code: CodeType, near: Iterable[Position], ran: Iterable[Position], elsewhere: Iterable[Position]
+) -> Frame | None:
+    """The branch or loop of a function that decides between positions: it holds one of them and not all.
+
+    ``ran`` is where one call was, ``elsewhere`` all places of the other. Of an if and what is in it, the if has
+    decided where the other call did nothing at all in there; otherwise it is the innermost.
+    """
+    near, ran, elsewhere = list(near), list(ran), list(elsewhere)
+    found: list[Branching] = []
     for node in nodes_of(code):
-        if not isinstance(node, Branching):
+        if isinstance(node, Branching):
+            inside = [_span(part, near) for part in _parts(node)]
+            if len(set(inside)) >= 2 and any(any(row) for row in inside):
+                found.append(node)
+    found.sort(key=lambda node: (node.lineno, node.col_offset))
+    for node in found:
+        if isinstance(node, (ast.For, ast.While)):
             continue
-        inside = [_span(part, wanted) for part in _parts(node)]
-        if len(set(inside)) < 2 or not any(any(row) for row in inside):
-            continue
-        if best is None or node.lineno >= best.lineno:
-            best = node
-    return frame_at(code, best.lineno) if best is not None else None
+        for part in _parts(node):
+            if any(_span(part, ran)) and not any(_span(part, elsewhere)):
+                return frame_at(code, node.lineno)
+    return frame_at(code, found[-1].lineno) if found else None
 
 
 def _parts(node: Branching) -> list[list[ast.AST]]:
@@ -86,7 +103,44 @@ def _parts(node: Branching) -> list[list[ast.AST]]:
     return [list(node.body), list(node.orelse)]
 
 
-def _span(part: list[ast.AST], lines: list[int]) -> tuple[bool, ...]:
-    """For each line, whether a part of a branch holds it."""
-    spans = [(getattr(n, "lineno", 0), getattr(n, "end_lineno", 0) or 0) for n in part]
-    return tuple(any(start <= line <= end for start, end in spans) for line in lines)
+def _span(part: list[ast.AST], positions: list[Position]) -> tuple[bool, ...]:
+    """For each position, whether a part of a branch holds it."""
+    spans = [((n.lineno, n.col_offset), (n.end_lineno, n.end_col_offset)) for n in part]  # type: ignore[attr-defined]
+    return tuple(any(start <= at <= end for start, end in spans) for at in positions)
+
+
+def tests_of(code: CodeType, change: Change) -> Iterator[Frame]:
+    """Branches of a function that ask for a number which a call has changed."""
+    for node in nodes_of(code):
+        if not isinstance(node, (ast.If, ast.IfExp, ast.While)) or not any(map(_works, _parts(node))):
+            continue
+        if any(_reads(n, change) for n in ast.walk(node.test)):
+            yield frame_at(code, node.lineno)
+
+
+def _works(part: list[ast.AST]) -> bool:
+    """Whether a part of a branch does more than keep numbers and write them somewhere."""
+    calls = {_called(n.func) for node in part for n in ast.walk(node) if isinstance(n, ast.Call)}
+    return bool(calls - HOST_ONLY)
+
+
+def _reads(node: ast.AST, change: Change) -> bool:
+    if change.kind in ("cell", "global"):
+        return isinstance(node, ast.Name) and node.id == change.name
+    if change.kind == "attribute":
+        return isinstance(node, ast.Attribute) and node.attr == change.name
+    return isinstance(node, ast.Subscript) and _called(node) == change.name and _has_key(node, change)
+
+
+def _has_key(node: ast.expr, change: Change) -> bool:
+    """Whether ``a[key]`` may be the entry that has changed."""
+    if change.key is None or not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Constant):
+        return True
+    return bool(node.slice.value == change.key)
+
+
+def entered_after(code: CodeType, line: int) -> Iterator[int]:
+    """The lines of the tests that decide whether a line of a function runs."""
+    for node in nodes_of(code):
+        if isinstance(node, (ast.If, ast.While)) and node.body[0].lineno <= line <= (node.end_lineno or 0):
+            yield from range(node.lineno, (node.test.end_lineno or node.lineno) + 1)

@@ -7,11 +7,13 @@ import inspect
 import sys
 import types
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import is_
 from typing import Any
 
 import torch
+from torch.nn.modules.lazy import LazyModuleMixin
 
 from paramgraph_kit.driver.files import is_library
 
@@ -25,7 +27,7 @@ Container = list[Any] | dict[Any, Any] | set[Any] | deque[Any]
 class Holder:
     """Something that holds values and can be written: a cell, a global name, or a container."""
 
-    kind: str  # "cell", "global", "container", "attributes", "class"
+    kind: str  # "cell", "global", "container", "attributes", "slots", "class"
     name: str  # of the variable, or under which the container was found
     target: Any
     of_torch: bool = False  # torch's own bookkeeping, not the user's
@@ -41,11 +43,17 @@ class Holder:
             return self.target.get(self.name)
         if self.kind == "class":
             return _values_of(self.target)
-        return self.target.copy()
+        if self.kind == "slots":
+            return {
+                name: slot.__get__(self.target) for name, slot in _slots_of(self.target) if _is_set(slot, self.target)
+            }
+        # Of a subclass only what it holds counts, and not what it answers.
+        return next(kind.copy(self.target) for kind in _CONTAINERS if issubclass(type(self.target), kind))
 
     def is_same(self, value: Any) -> bool:
         """Whether it still holds ``value``, which ``read`` gave."""
-        return _same(self.target if self.kind in ("container", "attributes") else self.read(), value)
+        plain = self.kind in ("container", "attributes") and type(self.target) in _CONTAINERS
+        return _same(self.target if plain else self.read(), value)
 
     def write(self, value: Any) -> None:
         """Hold ``value`` again."""
@@ -58,11 +66,18 @@ class Holder:
                 delattr(self.target, name)
             for name, one in value.items():
                 setattr(self.target, name, one)
+        elif self.kind == "slots":
+            for name, slot in _slots_of(self.target):
+                if name in value:
+                    slot.__set__(self.target, value[name])
+                elif _is_set(slot, self.target):
+                    slot.__delete__(self.target)
         elif isinstance(self.target, list):
             self.target[:] = value
         else:
-            self.target.clear()
-            (self.target.extend if isinstance(self.target, deque) else self.target.update)(value)
+            kind: Any = next(kind for kind in _CONTAINERS if issubclass(type(self.target), kind))
+            kind.clear(self.target)
+            (kind.extend if kind is deque else kind.update)(self.target, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +89,16 @@ class Change:
     before: Any
     after: Any
     owner: str = ""  # what holds it is called so
+    key: Any = None  # of a dictionary, the entry
+
+    def entries(self) -> list[Change]:
+        """The same for each entry, where a dictionary has other numbers under the same names."""
+        if self.kind != "container" or not isinstance(self.after, dict) or self.before.keys() != self.after.keys():
+            return [self]
+        pairs = [(key, then, self.after[key]) for key, then in self.before.items() if not _same(then, self.after[key])]
+        if not all(isinstance(value, (int, float)) for _, then, now in pairs for value in (then, now)):
+            return [self]
+        return [Change(self.kind, self.name, then, now, self.owner, key) for key, then, now in pairs]
 
 
 class HostState:
@@ -83,6 +108,7 @@ class HostState:
         self.holders: list[Holder] = []
         self.functions: list[types.FunctionType] = []  # of the user's own
         self.tensors: list[torch.Tensor] = []
+        self.lazy: list[object] = []  # modules whose parameters come with the first call, and stay
         self._seen: set[int] = set()
         self._visit(function, "", 0)
         for name, value in _named(function, args, kwargs):
@@ -111,30 +137,41 @@ class HostState:
             if holder.of_torch or holder.is_same(then):
                 continue
             now = holder.read()
-            if holder.kind in ("attributes", "class"):
+            if holder.kind in ("attributes", "slots", "class"):
                 names = [key for key in {**then, **now} if not _same(then.get(key), now.get(key))]
                 found += [Change("attribute", str(n), then.get(n), now.get(n), holder.name) for n in names]
             else:
                 found.append(Change(holder.kind, holder.name, then, now))
         return found
 
+    def rebound_buffers(self) -> list[Change]:
+        """Buffers of modules that are other tensors now; ``put_back`` undoes that."""
+        return [
+            Change("attribute", name, then[name], now)
+            for holder, then in zip(self.holders, self.kept, strict=True)
+            if holder.name == "_buffers"
+            for name, now in holder.target.items()
+            if isinstance(now, torch.Tensor) and isinstance(then.get(name), torch.Tensor) and then[name] is not now
+        ]
+
     def numbers(self) -> list[tuple[Holder, int | float]]:
         """Variables that hold a number and are not written in capitals, as constants are."""
         return [
             (holder, value)
             for holder, value in zip(self.holders, self.kept, strict=True)
-            if holder.kind in ("cell", "global")
-            and isinstance(value, (int, float))
-            and not isinstance(value, bool)
-            and not holder.name.isupper()
+            if holder.kind in ("cell", "global") and type(value) in (int, float) and not holder.name.isupper()
         ]
 
     def _visit(self, value: Any, name: str, depth: int) -> None:
         if depth > DEEP or id(value) in self._seen or len(self.holders) > MOST:
             return
-        if value is None or isinstance(value, (int, float, complex, str, bytes, types.ModuleType)):
+        if value is None or issubclass(type(value), (int, float, complex, str, bytes, types.ModuleType)):
             return
         self._seen.add(id(value))
+        with suppress(Exception):  # an object that answers as it likes is left alone
+            self._look_into(value, name, depth)
+
+    def _look_into(self, value: Any, name: str, depth: int) -> None:
         if isinstance(value, torch.Tensor):
             self.tensors.append(value)
             return
@@ -159,8 +196,11 @@ class HostState:
             self._object(value, name, depth)
 
     def _function(self, function: types.FunctionType, depth: int) -> None:
-        function = getattr(function, "__wrapped__", function)
-        if not isinstance(function, types.FunctionType) or is_library(function.__code__.co_filename):
+        wrapped = function.__dict__.get("__wrapped__")
+        if isinstance(wrapped, types.FunctionType) and id(wrapped) not in self._seen:
+            self._seen.add(id(wrapped))
+            self._function(wrapped, depth)
+        if is_library(function.__code__.co_filename):
             return
         self.functions.append(function)
         if function.__dict__:
@@ -184,8 +224,15 @@ class HostState:
                 self._visit(part, name, depth + 1)
 
     def _object(self, value: Any, name: str, depth: int) -> None:
+        if _slots_of(value) and not _of_library(type(value)):
+            self.holders.append(Holder("slots", name, value))
+            for key, part in self.holders[-1].read().items():
+                self._visit(part, key, depth + 1)
         attributes = getattr(value, "__dict__", None)
         if not isinstance(attributes, dict):
+            return
+        if isinstance(value, LazyModuleMixin) and value.has_uninitialized_params():  # type: ignore[misc]
+            self.lazy.append(value)
             return
         module = type(value).__module__ or ""
         is_module = isinstance(value, torch.nn.Module)
@@ -208,6 +255,27 @@ class HostState:
         for method in vars(type(value)).values() if own else ():
             if isinstance(method, types.FunctionType):
                 self._function(method, depth + 1)
+
+
+_CONTAINERS = (list, dict, set, deque)
+
+
+def _slots_of(value: Any) -> list[tuple[str, Any]]:
+    """What a class has in place of a dictionary: names and descriptors."""
+    return [
+        (name, slot)
+        for kind in type(value).__mro__
+        for name, slot in vars(kind).items()
+        if isinstance(slot, types.MemberDescriptorType) and not _of_library(kind)
+    ]
+
+
+def _is_set(slot: Any, owner: Any) -> bool:
+    try:
+        slot.__get__(owner)
+    except AttributeError:
+        return False
+    return True
 
 
 def _values_of(kind: type) -> dict[str, Any]:

@@ -23,7 +23,7 @@ class Surroundings:
         self._cache = torch.is_autocast_cache_enabled()
         self._folder = os.getcwd()
         self._environment = dict(os.environ)
-        self._tensors = [(tensor, tensor.detach(), tensor.requires_grad) for tensor in tensors]
+        self._tensors = [entry for tensor in tensors for entry in _as_it_is(tensor)]
 
     def put_back(self) -> None:
         """All as it was."""
@@ -48,6 +48,14 @@ class Surroundings:
                 tensor.data = then
             if tensor.requires_grad != requires_grad and tensor.is_leaf:
                 tensor.requires_grad_(requires_grad)
+
+
+def _as_it_is(tensor: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor, bool]]:
+    try:
+        _made_of(tensor)
+        return [(tensor, tensor.detach(), tensor.requires_grad)]
+    except (RuntimeError, ValueError):  # nested, or of a lazy module: it has no shape to go back to
+        return []
 
 
 def _made_of(tensor: torch.Tensor) -> tuple[object, ...]:

@@ -168,5 +168,5 @@ def ctc_step(x, targets):
     logp = enc(x).log_softmax(-1)
     input_lengths = torch.full((2,), 6, dtype=torch.long, device=x.device)  #-
     target_lengths = torch.full((2,), 3, dtype=torch.long, device=x.device)  #-
-    return ctc(logp, targets, input_lengths, target_lengths).detach()  #- expect: hidden-size|copy-to-cpu
+    return ctc(logp, targets, input_lengths, target_lengths).detach()  #- expect: hidden-size|copy-to-cpu|ctc-loss
     #+ return nll(logp, targets).detach()

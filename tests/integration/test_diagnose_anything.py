@@ -1,0 +1,197 @@
+"""Whatever is given to ``diagnose``, a diagnosis comes out: objects that answer badly, results of every kind."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import paramgraph_kit as pgk
+
+pytestmark = pytest.mark.skipif(
+    torch.cuda.is_available() and "DOCTOR_ON_GPU" not in os.environ,
+    reason="on a GPU in a process of its own: tests/gpu runs this file there",
+)
+DEVICE = pgk.device()
+
+
+@pytest.fixture(autouse=True)
+def recovered() -> Iterator[None]:
+    yield
+    pgk.diagnose.repair()
+
+
+class Slotted:
+    """An object without a dictionary."""
+
+    __slots__ = ("count", "scale", "unset")
+
+    def __init__(self) -> None:
+        self.count, self.scale = 0, 1.0
+
+
+class SlottedChild(Slotted):
+    """One with a dictionary besides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.more = 0
+
+
+def refuses(self: Any, *args: Any) -> Any:
+    raise ValueError("do not ask")
+
+
+class AnswersNothing:
+    def __getattr__(self, name: str) -> Any:
+        raise ValueError(name)
+
+
+class HidesItsDictionary:
+    __dict__ = property(refuses)
+
+
+class HidesItsClass:
+    __class__ = property(refuses)
+
+
+class ComparesNever:
+    __eq__ = __bool__ = __len__ = __hash__ = __repr__ = __iter__ = refuses
+
+
+class HasProperties:
+    level = property(refuses)
+
+    @property
+    def other(self) -> int:
+        raise RuntimeError("not yet")
+
+
+class Meta(type):
+    def __getattr__(cls, name: str) -> Any:
+        raise ValueError(name)
+
+
+class OfMeta(metaclass=Meta):
+    value = 0
+
+
+class DictionaryThatRefuses(dict[str, int]):
+    copy = keys = values = items = refuses
+
+
+@dataclass(frozen=True)
+class Frozen:
+    number: int = 0
+
+
+def numbers() -> Iterator[int]:
+    yield from range(99)
+
+
+ODD: dict[str, Callable[[], Any]] = {
+    "a property that raises": HasProperties,
+    "no attributes": AnswersNothing,
+    "no dictionary": HidesItsDictionary,
+    "no class": HidesItsClass,
+    "no comparison": ComparesNever,
+    "a class that refuses": lambda: OfMeta,
+    "a dictionary that refuses": lambda: DictionaryThatRefuses(a=1),
+    "slots": Slotted,
+    "slots and more": SlottedChild,
+    "frozen": Frozen,
+    "a generator": numbers,
+    "a weak reference": lambda: weakref.ref(DEVICE.__class__),
+    "a weak dictionary": lambda: weakref.WeakValueDictionary(),
+    "a file": lambda: open(os.devnull, "rb"),  # noqa: SIM115 - the function's to close
+    "a memory view": lambda: memoryview(b"abc"),
+    "a lazy module": lambda: nn.LazyLinear(3),
+    "a sparse tensor": lambda: torch.eye(3).to_sparse(),
+    "a compressed tensor": lambda: torch.eye(3).to_sparse_csr(),
+    "a quantized tensor": lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.quint8),
+    "a nested tensor": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+    "a meta tensor": lambda: torch.ones(2, device="meta"),
+    "a bound method": lambda: HasProperties().__init__,  # type: ignore[misc]
+    "a module": lambda: os,
+    "a class": lambda: HasProperties,
+    "a jit function": lambda: len,
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("way", ["argument", "closure", "result", "inside"])
+def test_a_diagnosis_comes_out_with_anything_in_reach(name: str, way: str) -> None:
+    # GIVEN a function with a problem and an odd thing: given to it, around it, returned by it, or in a container
+    odd = ODD[name]()
+    x = torch.ones(3, device=DEVICE)
+
+    def argument(x: torch.Tensor, thing: Any) -> Any:
+        return x * x.sum().item()
+
+    def closure(x: torch.Tensor) -> Any:
+        return (x * x.sum().item(), type(odd) is int)[0]
+
+    def result(x: torch.Tensor) -> Any:
+        x * x.sum().item()
+        return ODD[name]()
+
+    holder = {"odd": odd, "more": [odd, (odd,)]}
+
+    def inside(x: torch.Tensor) -> Any:
+        return x * x.sum().item() * len(holder)
+
+    function: Any = {"argument": argument, "closure": closure, "result": result, "inside": inside}[way]
+    # WHEN diagnosed THEN that is a diagnosis, which knows the problem and can be shown
+    found = pgk.diagnose(function, x, *((odd,) if way == "argument" else ()))
+    assert found.codes == ("sync-item",), str(found)
+    assert repr(found)
+    assert str(found)
+
+
+def test_what_changes_in_slots_is_told_and_put_back() -> None:
+    # GIVEN an object without a dictionary that counts
+    state = Slotted()
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        state.count += 1
+        return x * state.scale
+
+    # WHEN diagnosed THEN the counter is told at its line, and stands where it stood
+    found = pgk.diagnose(step, torch.ones(3, device=DEVICE))
+    assert found.codes == ("host-counter",), str(found)
+    assert found.failure.frame is not None
+    assert found.failure.frame.text == "state.count += 1"
+    assert state.count == 0
+    assert not hasattr(state, "unset")
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+def test_a_lazy_module_is_told_that_it_must_be_called_first() -> None:
+    # GIVEN a module whose parameters come with its first call, around a function
+    model, size = nn.Sequential(nn.LazyLinear(3), nn.ReLU()), torch.ones(2, 4)
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = model(size)
+        return x * len(y)
+
+    # WHEN diagnosed THEN that is a note, and no problem
+    found = pgk.diagnose(forward, torch.ones(2, 4, device=DEVICE))
+    assert not found, str(found)
+    assert any("lazy" in note for note in found.notes), found.notes
+
+
+def test_a_generator_function_is_told_as_one() -> None:
+    # GIVEN a function that only makes a generator WHEN diagnosed THEN nothing is said to be in order
+    def stream(x: torch.Tensor) -> Iterator[torch.Tensor]:
+        yield x * 2
+
+    found = pgk.diagnose(stream, torch.ones(3, device=DEVICE))
+    assert found.codes == ("empty-graph",)
+    assert any("generator" in note for note in found.notes)
