@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from paramgraph_kit._story import story as story
 from paramgraph_kit._verbs import compile as compile
 from paramgraph_kit._verbs import device as device
 from paramgraph_kit._verbs import diagnose as diagnose
@@ -50,6 +51,7 @@ __all__ = [
     "recorded",
     "report",
     "save",
+    "story",
     "watch",
 ]
 

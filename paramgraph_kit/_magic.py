@@ -21,16 +21,19 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_exp
 from IPython.display import display
 
 from paramgraph_kit import _verbs as verbs
+from paramgraph_kit._story import story
 from paramgraph_kit.trace import ParamgraphError, Trace
 
 NAME = "paramgraph"
+CAPTURES = ("CUDAGraph", "graph(", "capture_begin", "make_graphed_callables", "diagnose.capture", ".replay(")
 WIDTH = 88  # of the help, wherever it is read
 INTRODUCTION = """Watch a cell, find out why a capture failed, look at graphs and memory.
 
     %%paramgraph watch -o trace       run this cell and keep what the launcher did
     %paramgraph graph                 the picture of its first graph
     %paramgraph memory model          the same verbs for a trace, a report or a compiled model
-    %%paramgraph diagnose             run this cell and explain the capture that fails in it
+    %%paramgraph diagnose --fix       run this cell, find all that a capture of it would refuse or freeze, and mend it
+    %paramgraph story step, x, y      from a broken capture to a parameterized one, compared at every step
 
 Names that -o binds are variables like any other: unloading the extension keeps them.
 """
@@ -91,12 +94,23 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser
     watch.add_argument(
         "--title", type=_unquoted, default="watch", help="what the trace is called (default %(default)s)"
     )
-    verb(
+    diagnose = verb(
         "diagnose",
-        "explain why a capture failed: run the cell and explain what it raises, or explain the last exception",
+        "explain why a capture failed, or would: run the cell and explain what it raises, or else look at all that it "
+        "does as at a function; or explain the last exception",
         "the diagnosis",
         expression="an exception, a compiled model, or a function and its arguments with commas between them; "
         "the last exception that was shown if left out",
+        page=False,
+    )
+    diagnose.add_argument(
+        "--fix", action="store_true", help="also rewrite the lines where that is sure, try them, and show the diff"
+    )
+    verb(
+        "story",
+        "tell a function or the cell from a broken capture to a parameterized one, live, compared at every step",
+        "the story",
+        expression="a function and its arguments with commas between them",
         page=False,
     )
     verb("partitions", "show what is graphed, what is not, and why", "the view", expression=last)
@@ -194,12 +208,14 @@ class ParamgraphMagics(Magics):  # type: ignore[misc]
             self._watch(options, cell)
         elif options.verb == "diagnose":
             self._diagnose_cell(options, cell)
+        elif options.verb == "story":
+            self._story_cell(options, cell)
         else:
             self._wrong(options, f"takes no cell: write %{NAME} {options.verb}, after %%{NAME} watch")
 
     def _watch(self, options: argparse.Namespace, cell: str) -> None:
         __tracebackhide__ = True
-        code, explorer, live = self._compiled(cell), None, None
+        code, explorer, live = self._compiled(*self._source(cell)), None, None
         try:
             with ExitStack() as stack:
                 with _one_line("watch"):
@@ -229,22 +245,45 @@ class ParamgraphMagics(Magics):  # type: ignore[misc]
         __tracebackhide__ = True
         if options.expression:
             self._wrong(options, "takes a cell or an expression, not both")
-        code, found = self._compiled(cell), None
+        source, name = self._source(cell)
+        code, found = self._compiled(source, name), None
         try:
             self._execute(code)
         except Exception as error:
             found = verbs.diagnose(error)
+            if found.failure.code == "unknown":  # no failure of a capture: nobody must miss it
+                self._bind(options, None)
+                raise
             self._bind(options, found)
             display(found)
-            if found.failure.code == "unknown":  # perhaps nothing but a typing error: nobody must miss it
-                raise
             # As if it had been shown, so that %debug and a later diagnose find it.
             sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
             if sys.version_info >= (3, 12):
                 sys.last_exc = error
         else:
-            self._bind(options, None)
-            print("the cell raised nothing")
+            if any(word in cell for word in CAPTURES):
+                self._bind(options, None)
+                print(
+                    "the cell raised nothing; it captures by itself, so it was not looked at as what a graph would hold"
+                )
+                return
+            with _one_line("diagnose"):
+                self._show(options, verbs.diagnose(self._function(options, source, name), fix=options.fix))
+
+    def _story_cell(self, options: argparse.Namespace, cell: str) -> None:
+        if options.expression:
+            self._wrong(options, "takes a cell or an expression, not both")
+        with _one_line("story"):
+            self._show(options, story(self._function(options, *self._source(cell))))
+
+    def _function(self, options: argparse.Namespace, source: str, name: str) -> Any:
+        """The cell as a function without arguments."""
+        from paramgraph_kit.doctor.cell import as_function
+
+        try:
+            return as_function(source, name, self.shell.user_ns)
+        except SyntaxError as error:
+            self._wrong(options, f"the cell cannot be looked at as a function: {error.msg}")
 
     def _diagnose(self, options: argparse.Namespace) -> None:
         if options.expression:
@@ -256,7 +295,15 @@ class ParamgraphMagics(Magics):  # type: ignore[misc]
                 self._wrong(options, f"nothing has failed yet; %{NAME} diagnose EXPR explains an exception of yours")
         what, *arguments = error if isinstance(error, tuple) and error else (error,)
         with _one_line("diagnose"):
-            self._show(options, verbs.diagnose(what, *arguments))
+            self._show(options, verbs.diagnose(what, *arguments, fix=options.fix))
+
+    def _story(self, options: argparse.Namespace) -> None:
+        if not options.expression:
+            self._wrong(options, f"takes a function and its arguments: %{NAME} story step, x, y; or a cell")
+        value = self._value(options)
+        what, *arguments = value if isinstance(value, tuple) and value else (value,)
+        with _one_line("story"):
+            self._show(options, story(what, *arguments))
 
     def _partitions(self, options: argparse.Namespace) -> None:
         self._view(options, lambda explorer: explorer.partitions())
@@ -336,13 +383,17 @@ class ParamgraphMagics(Magics):  # type: ignore[misc]
             with _one_line(options.verb):
                 print(f"page: {verbs.explore(trace).to_html(options.html)}")
 
-    def _compiled(self, cell: str) -> list[CodeType]:
-        """The cell's statements and, to be displayed, its last expression."""
+    def _source(self, cell: str) -> tuple[str, str]:
+        """The cell as Python, and the name under which its lines are found."""
         shell = self.shell
         # Line numbers are those that people see: the magic's own line counts, and the blank ones that IPython drops.
         dropped = 1 + len([*takewhile(str.isspace, cell.splitlines(keepends=True))])
         source = "\n" * dropped + shell.transform_cell(cell)
-        name = shell.compile.cache(source, shell.displayhook.prompt_count, raw_code=cell)
+        return source, shell.compile.cache(source, shell.displayhook.prompt_count, raw_code=cell)
+
+    def _compiled(self, source: str, name: str) -> list[CodeType]:
+        """The cell's statements and, to be displayed, its last expression."""
+        shell = self.shell
         body = shell.transform_ast(shell.compile.ast_parse(source, filename=name)).body
         last = [body.pop()] if body and isinstance(body[-1], ast.Expr) else []
         codes = [shell.compile(ast.Module(body, []), name, "exec")]

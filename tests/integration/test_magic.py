@@ -189,16 +189,77 @@ def test_diagnose_explains_instead_of_a_traceback(session: Session) -> None:
     assert session.good("%paramgraph diagnose").shown == result.shown
 
 
-def test_diagnose_does_not_hide_what_it_does_not_know(session: Session) -> None:
+def test_an_error_that_is_no_failed_capture_is_raised_as_ever(session: Session) -> None:
     result = session.run("%%paramgraph diagnose -o why\nundefined_name")
     assert isinstance(result.error_in_exec, NameError)
-    assert session["why"].failure.code == "unknown"
+    assert session["why"] is None
+    assert result.shown == []
+
+
+def test_a_cell_is_looked_at_as_a_function(session: Session) -> None:
+    # GIVEN a cell that runs, and that no graph could hold
+    session.good(
+        "import torch\nw = torch.nn.Parameter(torch.ones(3, device=x.device))\n"
+        "opt = torch.optim.AdamW([w], lr=0.1)\nlosses, steps = [], 0"
+    )
+    cell = """opt.zero_grad()
+loss = (w * 2).sum()
+loss.backward()
+opt.step()
+losses.append(loss.item())
+steps += 1
+host = w.detach().cpu().numpy()
+print(loss)
+"""
+    # WHEN
+    result = session.good(f"%%paramgraph diagnose -o why\n{cell}")
+    # THEN it has run once, and all is found that a function of these lines would show
+    assert len(session["losses"]) == session["steps"] == 1
+    found = {(f.code, f.frame.line) for f in session["why"].failures if f.frame is not None}
+    wanted = {("optimizer-not-capturable", 5), ("sync-item", 6), ("host-counter", 7), ("copy-to-cpu", 8), ("print", 9)}
+    assert found >= wanted
+    assert result.shown[0]["text/plain"] == str(session["why"])
+
+
+def test_a_cell_is_mended_with_its_own_words(session: Session) -> None:
+    # GIVEN a cell with two problems WHEN it is to be fixed
+    result = session.good(
+        "%%paramgraph diagnose --fix -o why\n"
+        "import torch\nscale = 1 / x.abs().max().item()\nx[[1]] * scale * torch.tensor(2.0, device=x.device)"
+    )
+    # THEN the diff is in its lines, and one graph of it gives its numbers
+    fix = session["why"].fix
+    assert fix is not None
+    assert "+scale = 1 / x.abs().max().detach()" in fix.diff
+    assert "+x[1:2] * scale * torch.full((), 2.0, device=x.device)" in fix.diff
+    assert fix.complete, str(fix)
+    assert fix.diff in result.shown[0]["text/plain"]
 
 
 def test_diagnose_of_a_cell_that_is_right(session: Session) -> None:
     result = session.good("%%paramgraph diagnose -o why\nx.sum()")
-    assert result.out.endswith("the cell raised nothing\n")
+    assert not session["why"]
+    assert result.shown[-1]["text/plain"].startswith("cell: no problems (")
+    # and one that captures by itself is not what a graph would hold
+    again = session.good(
+        "%%paramgraph diagnose -o why\nimport paramgraph_kit as pgk\ng = pgk.cuda.CUDAGraph()\n"
+        "with pgk.cuda.graph(g):\n    y = x * 2"
+    )
     assert session["why"] is None
+    assert "the cell raised nothing; it captures by itself" in again.out
+
+
+def test_the_story_of_a_cell_and_of_a_function(session: Session) -> None:
+    # GIVEN WHEN a cell's story is told
+    result = session.good("%%paramgraph story -o told\ny = x * 2\nif y.sum() > 100:\n    y = y / 2\ny + 1")
+    # THEN it comes to its end, with the cell's own lines
+    assert session["told"].complete, result.out
+    assert "+y = torch.where(y.sum() > 100, y / 2, y)" in result.out
+    # and a function's too
+    session.good("def double(x):\n    return x * 2")
+    session.good("%paramgraph story double, x -o told")
+    assert session["told"].complete
+    session.refused("%paramgraph story")
 
 
 # A line
@@ -271,7 +332,7 @@ def test_help_is_the_docstring_and_names_every_verb(session: Session) -> None:
     asked = session.good("%paramgraph -h")
     # THEN all verbs and options are in it, from the parser that reads them
     assert asked.out in doc
-    for verb in ("watch", "diagnose", "partitions", "graph", "memory", "report", "save"):
+    for verb in ("watch", "diagnose", "story", "partitions", "graph", "memory", "report", "save"):
         said = session.good(f"%paramgraph {verb} --help").out
         assert said.startswith(f"usage: %paramgraph {verb} [-h]")
         assert said in doc

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import linecache
 import types
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from paramgraph_kit.doctor import cell
 
 MARK = " (rewritten)"
 
@@ -21,7 +24,8 @@ def compiled(file: str, lines: list[str]) -> types.CodeType:
     text = "".join(lines)
     linecache.cache[name] = (len(text), None, lines, name)
     try:
-        return compile(text, name, "exec", dont_inherit=True)
+        tree = ast.parse(text, name)
+        return compile(cell.wrapped(tree) if file in cell.FILES else tree, name, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         raise BorrowError(f"the rewritten {file} is no Python: {error}") from error
 

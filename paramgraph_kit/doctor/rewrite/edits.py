@@ -8,6 +8,7 @@ import linecache
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from paramgraph_kit.doctor import cell
 from paramgraph_kit.doctor.explain.syntax import tree_of
 from paramgraph_kit.driver.files import display_name
 
@@ -41,6 +42,8 @@ class Source:
     def of(cls, file: str) -> Source | None:
         """The source of a file, or None where it cannot be read."""
         tree = tree_of(file)
+        if tree is not None and file in cell.FILES:
+            tree = cell.wrapped(ast.parse("".join(linecache.getlines(file)), file))
         return cls(file, tree) if tree is not None else None
 
     def text(self, node: ast.AST) -> str:

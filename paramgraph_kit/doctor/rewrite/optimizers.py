@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.doctor.rewrite.edits import Edit, Source, heads, path_of
 from paramgraph_kit.doctor.rewrite.rules import called
 
+_OPTIONS = ("capturable", "fused", "foreach", "lr")
 _RATES = {"SGD": "1e-3", "Adam": "1e-3", "AdamW": "1e-3", "NAdam": "2e-3", "RAdam": "1e-3", "RMSprop": "1e-2"}
 
 
@@ -75,17 +77,25 @@ def found_in(state: HostState) -> list[dict[str, Any]]:
     return [t for t in targets if isinstance(t, dict) and "param_groups" in t and "state" in t and "defaults" in t]
 
 
-def prepare(optimizers: Iterable[dict[str, Any]], device: torch.device, *, rate: bool) -> None:
-    """Do to living optimizers what their constructors would have done with these options."""
+@contextmanager
+def prepared(optimizers: Iterable[dict[str, Any]], device: torch.device, *, rate: bool) -> Iterator[None]:
+    """Living optimizers as their constructors would have made them with these options, for a while."""
+    groups = [group for attributes in optimizers for group in attributes["param_groups"]]
+    kept = [(group, {name: group[name] for name in _OPTIONS if name in group}) for group in groups]
+    for group in groups:
+        if "capturable" in group:
+            group["capturable"] = True
+        elif rate and "fused" in group:
+            group["fused"], group["foreach"] = True, False
+        if rate and not isinstance(group["lr"], torch.Tensor):
+            group["lr"] = torch.tensor(float(group["lr"]), device=device)
     for attributes in optimizers:
-        for group in attributes["param_groups"]:
-            if "capturable" in group:
-                group["capturable"] = True
-            elif rate and "fused" in group:
-                group["fused"], group["foreach"] = True, False
-            if rate and not isinstance(group["lr"], torch.Tensor):
-                group["lr"] = torch.tensor(float(group["lr"]), device=device)
         for values in attributes["state"].values():
             step = values.get("step") if isinstance(values, dict) else None
             if isinstance(step, torch.Tensor) and step.device != device:
                 values["step"] = step.to(device)
+    try:
+        yield
+    finally:
+        for group, options in kept:
+            group.update(options)

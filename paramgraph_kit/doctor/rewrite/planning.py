@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.doctor import cell
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.doctor.rewrite import moving, optimizers
 from paramgraph_kit.doctor.rewrite.borrow import BorrowError, borrowed, companion, compiled
@@ -55,7 +56,7 @@ class Attempt:
             for file in {f.__code__.co_filename for f in self.functions}
             if (source := Source.of(file)) is not None
         }
-        self.space = _names_of(self.entry)
+        self.space = names_of(function)
         self.device = self._device_text()
         self.rate = False
         self.steps = False
@@ -176,7 +177,7 @@ class Attempt:
         """The syntax of the function itself."""
         code = self.entry.__code__ if self.entry is not None else None
         source = self.sources.get(code.co_filename) if code is not None else None
-        if code is None or source is None:
+        if code is None or source is None or source.file in cell.FILES:  # a cell has nothing to return
             return None
         for node in ast.walk(source.tree):
             if isinstance(node, Function) and node.name == code.co_name:
@@ -202,17 +203,12 @@ class Attempt:
         finally:
             sys.setprofile(before)
 
-    def prepare(self) -> None:
-        """Give living optimizers what the rewritten text gives them."""
-        if self.steps:
-            optimizers.prepare(optimizers.found_in(self.prover.state), device(), rate=self.rate)
-
     def texts(self, plans: Sequence[Plan]) -> dict[str, list[str]]:
         """The rewritten lines of each file."""
         edits: dict[str, list[Edit]] = {}
         for plan in plans:
             edits.setdefault(plan.source.file, []).extend(plan.edits)
-            if plan.hoisted:
+            if plan.hoisted and plan.source.file not in cell.FILES:  # there they would be part of the function
                 edits[plan.source.file].append(plan.source.before(self._before(plan), plan.hoisted))
         return {file: self.sources[file].apply(each) for file, each in edits.items()}
 
@@ -237,9 +233,14 @@ class Attempt:
         for plan in plans:
             before.setdefault(plan.source.file, []).extend(plan.hoisted)
 
+        optimizing = optimizers.found_in(self.prover.state) if self.steps else []
+
         @contextmanager
         def lent() -> Iterator[None]:
-            with borrowed(self.functions, codes, before):
+            with (
+                borrowed(self.functions, codes, before),
+                optimizers.prepared(optimizing, device(), rate=self.rate),
+            ):
                 yield
 
         return lent
@@ -282,12 +283,14 @@ def entry_of(function: Any) -> types.FunctionType | None:
     return found if isinstance(found, types.FunctionType) else None
 
 
-def _names_of(function: types.FunctionType | None) -> dict[str, Any]:
-    """Global names of a function, and those of the function around it."""
-    if function is None:
+def names_of(function: Any) -> dict[str, Any]:
+    """Global names that a function of the user's can read, and those of the function around it."""
+    entry = entry_of(function)
+    if entry is None:
         return {}
-    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-    return function.__globals__ | {name: cell.cell_contents for name, cell in cells.items() if _is_filled(cell)}
+    cells = dict(zip(entry.__code__.co_freevars, entry.__closure__ or (), strict=True))
+    around: dict[str, Any] = {name: cell.cell_contents for name, cell in cells.items() if _is_filled(cell)}
+    return entry.__globals__ | around
 
 
 def _is_filled(cell: types.CellType) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import math
 import warnings
@@ -18,12 +19,14 @@ from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.doctor.restore.keeper import Keeper, RandomState
 from paramgraph_kit.doctor.restore.repair import capture
 from paramgraph_kit.doctor.restore.surroundings import Surroundings
-from paramgraph_kit.driver.select import twin
+from paramgraph_kit.driver.select import driver, twin
 
 STEPS = 6
 WARM_UP = 2
+RETURNS = "what it returns"
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 Seen = dict[str, list[Any]]
+Look = Callable[[Any], None]
 After = Callable[[Arguments, Any], Any]  # what runs after a step, and returns what the step returned before
 
 
@@ -55,34 +58,47 @@ class Prover:
         self._random = RandomState()
         self._surroundings = Surroundings(self.state.tensors)
         self._inputs: list[Arguments] = [(args, kwargs)] + [moved((args, kwargs), i) for i in range(1, STEPS)]
-        self._written: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # all that any run has written, as it was
 
-    def eager(self, after: After | None = None, prepare: Callable[[], None] = lambda: None) -> Seen:
-        """What is seen of some steps as they are."""
-        with self._run(prepare) as keeper:
-            results = [self._step(inputs, after) for inputs in self._inputs]
+    def from_now(self) -> Prover:
+        """The same, but back to what everything holds now, also what rewritten lines no longer name."""
+        other = copy.copy(self)
+        other.state = copy.copy(self.state)
+        other.state.kept = [holder.read() for holder in self.state.holders]
+        return other
+
+    def eager(self, after: After | None = None, function: Any = None) -> Seen:
+        """What is seen of some steps as they are, or of another function in the place of this one."""
+        with self._run() as keeper:
+            results = [self._step(inputs, after, function) for inputs in self._inputs]
             return self._seen(results, keeper)
 
-    def captured(self, after: After | None = None, prepare: Callable[[], None] = lambda: None) -> Seen:
+    def captured(self, after: After | None = None, *, look: Look | None = None, told: bool = True) -> Seen:
         """The same from replays of one graph after a warm-up.
+
+        Args:
+            after: what runs after each step.
+            look: is shown the graph, which is kept for that, with the lines that recorded its nodes.
+            told: whether the graph's inputs are written before each replay.
 
         Raises:
             CaptureError: the capture fails.
         """
         cuda = twin()
-        with self._run(prepare) as keeper:
-            side, graph = cuda.Stream(), cuda.CUDAGraph()
+        with self._run() as keeper:
+            side, graph = cuda.Stream(), cuda.CUDAGraph(keep_graph=True) if look is not None else cuda.CUDAGraph()
             side.wait_stream(cuda.current_stream())
             with cuda.stream(side):
-                results = [self._step(inputs, after) for inputs in self._inputs[:WARM_UP]]
+                results = [self._step(inputs, after, None) for inputs in self._inputs[:WARM_UP]]
             cuda.current_stream().wait_stream(side)
             static = tree_map(_held, self._inputs[WARM_UP])
-            with keeper.paused(), capture(graph):
+            with keeper.paused(), capture(graph, lines=look is not None):
                 out = self.function(*static[0], **static[1])
+            if look is not None:
+                look(graph)
             for inputs in self._inputs[WARM_UP:]:
                 with torch.no_grad():
                     for held, value in zip(tree_leaves(static), tree_leaves(inputs), strict=True):
-                        if isinstance(held, torch.Tensor):
+                        if told and isinstance(held, torch.Tensor):
                             held.copy_(value)
                 graph.replay()
                 results.append(_copy(after(static, out) if after is not None else out))
@@ -90,17 +106,16 @@ class Prover:
         graph.reset()
         return seen
 
-    def _step(self, inputs: Arguments, after: After | None) -> Any:
-        out = self.function(*inputs[0], **inputs[1])
+    def _step(self, inputs: Arguments, after: After | None, function: Any) -> Any:
+        out = (function or self.function)(*inputs[0], **inputs[1])
         return _copy(after(inputs, out) if after is not None else out)
 
     @contextmanager
-    def _run(self, prepare: Callable[[], None]) -> Iterator[Writes]:
+    def _run(self) -> Iterator[Writes]:
         gradients = torch.is_grad_enabled()
         keeper = Writes(self.state.tensors)
         current = twin().current_stream()
         try:
-            prepare()
             self._random.put_back()
             with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), keeper:
                 warnings.simplefilter("ignore")
@@ -116,7 +131,7 @@ class Prover:
 
     def _seen(self, results: list[Any], keeper: Writes) -> Seen:
         twin().synchronize()
-        found: Seen = {"what it returns": _flat(results)}
+        found: Seen = {RETURNS: _flat(results)}
         for number, tensor in enumerate(self.state.tensors):
             if keeper.keeper.is_written(tensor):
                 found[f"a tensor that it writes#{number}"] = _flat(tensor)
@@ -136,13 +151,14 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
         super().__init__()  # type: ignore[no-untyped-call]
         self.keeper = Keeper()
         self._on = True
+        self._is_capturing = driver().is_capturing  # whoever captures in a call: a copy would be part of the graph
         for tensor in leaves:
             if tensor.is_leaf and tensor.requires_grad:
                 self.keeper.note_leaf(tensor)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Do not look: in a capture a copy would be part of the graph."""
+        """Do not look for a while."""
         self._on = False
         try:
             yield
@@ -151,7 +167,7 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self._on:
+        if self._on and not self._is_capturing():
             for number, argument in enumerate(func._schema.arguments):
                 if argument.alias_info is None or not argument.alias_info.is_write:
                     continue

@@ -10,7 +10,7 @@ from typing import Any
 from paramgraph_kit.doctor.explain.exception import explain
 from paramgraph_kit.doctor.observe.examine import examine
 from paramgraph_kit.doctor.rewrite.planning import Attempt, Plan
-from paramgraph_kit.doctor.rewrite.proof import STEPS, Seen, differences, is_bitwise
+from paramgraph_kit.doctor.rewrite.proof import STEPS, After, Seen, differences, is_bitwise
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace.errors import CaptureError
 from paramgraph_kit.trace.model import Failure
@@ -30,6 +30,7 @@ class Rewriting:
     instead: list[str] = field(default_factory=list)  # what could not be rewritten safely, and what to do
     complete: bool = False  # everything found is rewritten, and one graph gives eager's numbers
     usage: str = ""  # how what was moved behind the launch is called
+    after: After | None = None  # the moved lines, as a function of a step's inputs and result
     _borrow: Any = None
 
     @contextmanager
@@ -102,7 +103,7 @@ def _tried(attempt: Attempt, plans: Sequence[Plan], truth: Seen, drifting: set[s
     """What is wrong with the rewritten function, run eagerly; "" where nothing is."""
     try:
         with attempt.borrow(plans)():
-            wrong = differences(truth, attempt.prover.eager(attempt.after(plans), attempt.prepare), drifting)
+            wrong = differences(truth, attempt.prover.from_now().eager(attempt.after(plans)), drifting)
     except Exception as error:
         return _brief(error)
     return f"the numbers would change ({wrong[0]})" if wrong else ""
@@ -112,16 +113,8 @@ def _show(attempt: Attempt, plans: Sequence[Plan], found: Rewriting) -> None:
     found.diff = "\n".join(
         source.diff(edits) for source in attempt.sources.values() if (edits := attempt.edits(plans, source))
     )
-    lend = attempt.borrow(plans)
-
-    @contextmanager
-    def applied() -> Iterator[None]:
-        with lend():
-            attempt.prepare()
-            yield
-
-    found._borrow = applied
-    if attempt.moved is not None and attempt.after(plans) is not None:
+    found._borrow, found.after = attempt.borrow(plans), attempt.after(plans)
+    if attempt.moved is not None and found.after is not None:
         found.usage = f"call {attempt.moved.name}({', '.join(attempt.moved.parameters)}) after each launch"
 
 
@@ -132,7 +125,7 @@ def _capture(
     where = driver().source().label()
     try:
         with attempt.borrow(plans)():
-            seen = attempt.prover.captured(attempt.after(plans), attempt.prepare)
+            seen = attempt.prover.from_now().captured(attempt.after(plans))
     except CaptureError as error:
         place = frame_text(error.failure.frame)
         found.verified.append(f"its capture still fails: {error.failure.title} [{error.failure.code}] at {place}")
@@ -147,9 +140,7 @@ def _capture(
     bits = "bit for bit" if is_bitwise(truth, seen, drifting) else "within 1e-4"
     found.verified.append(f"replays of one graph give eager's results and state {bits} ({where})")
     with attempt.borrow(plans)():
-        attempt.prepare()
         still = examine(attempt.function, attempt.args, attempt.kwargs, limit_s=LIMIT_S).problems if left else []
-        attempt.prover.state.put_back()
     found.complete = not still
     if not still:
         left.clear()

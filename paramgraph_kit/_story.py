@@ -1,0 +1,372 @@
+"""The verb ``story``: one function of the user's from a broken capture to a parameterized one, live and proved."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from paramgraph_kit.trace.errors import CaptureError, ParamgraphError
+from paramgraph_kit.trace.model import Proof, Trace
+from paramgraph_kit.trace.wording import frame_text, one_line
+
+if TYPE_CHECKING:
+    from paramgraph_kit.doctor.diagnosis import Diagnosis
+    from paramgraph_kit.doctor.rewrite.proof import Prover, Seen
+    from paramgraph_kit.doctor.rewrite.rewriting import Rewriting
+    from paramgraph_kit.explore import Explorer
+
+Say = Callable[[str], None]
+NEW_INPUT = "a call on new inputs, against eager"
+COPIED = "a replay after copies into its inputs, against eager"
+MOST_NODES = 8
+STALE_FROM = 3  # the replays before it have the inputs that the graph was captured with
+
+
+@dataclass(slots=True)
+class Story:
+    """What happened to a function, step by step; in a notebook the explorer walks through it.
+
+    ``traces`` has a step each, ``diagnosis`` what was found, ``complete`` says that it ended parameterized and equal.
+    """
+
+    function: str
+    traces: dict[str, Trace] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    diagnosis: Diagnosis | None = None
+    complete: bool = False
+    stopped: str = ""  # why it did not go on, and what to do
+
+    @property
+    def fix(self) -> Rewriting | None:
+        """The rewritten lines, where there are any."""
+        return self.diagnosis.fix if self.diagnosis is not None else None
+
+    def explore(self) -> Explorer:
+        """The steps side by side."""
+        from paramgraph_kit._verbs import explore
+
+        return explore(self.traces)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    def __repr__(self) -> str:
+        end = "parameterized, equal to eager" if self.complete else f"stopped: {self.stopped}"
+        return one_line(f"Story({self.function}: {', '.join(self.traces)}; {end})")
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        if not self.traces:
+            return {"text/plain": repr(self)}
+        return self.explore()._repr_mimebundle_(include, exclude)
+
+
+class _Stopped(Exception):  # noqa: N818 - no error: the story ends here, and says why
+    """The story cannot go on."""
+
+
+class _Teller:
+    """Tells the story of one function; everything that a step changes is put back after it."""
+
+    def __init__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], say: Say) -> None:
+        from paramgraph_kit.doctor.rewrite.proof import Prover
+
+        self.function, self.args, self.kwargs = function, args, kwargs
+        self.out = Story(getattr(function, "__qualname__", type(function).__name__))
+        self.print = say
+        self.number = 0
+        self.prover: Prover = Prover(function, args, kwargs)
+        self.truth: Seen = {}
+
+    # saying
+
+    def chapter(self, title: str) -> None:
+        self.number += 1
+        self.say(("\n" if self.number > 1 else "") + f"{self.number}. {title}")
+
+    def say(self, text: str, by: int = 0) -> None:
+        text = textwrap.indent(text, " " * by)
+        self.out.lines.append(text)
+        self.print(text)
+
+    def stop(self, why: str) -> _Stopped:
+        self.out.stopped = why
+        self.say(f"\nThe story stops here: {why}")
+        return _Stopped(why)
+
+    # telling
+
+    def tell(self) -> Story:
+        try:
+            self.eager()
+            if not self.broken():
+                self.found()
+            fix = self.out.fix
+            with fix.applied() if fix is not None else nullcontext():
+                self.prover = self.prover.from_now()
+                self.captured()
+                self.frozen()
+                self.parameterized()
+        except _Stopped:
+            pass
+        return self.out
+
+    def step(self, name: str, title: str) -> AbstractContextManager[Trace]:
+        from paramgraph_kit._verbs import watch
+
+        return _kept(watch(title), self.out.traces, name)
+
+    def eager(self) -> None:
+        """The original, which everything after is compared with."""
+        from paramgraph_kit.doctor.rewrite.proof import RETURNS, STEPS, differences
+        from paramgraph_kit.driver.select import driver
+
+        self.chapter(f"{self.out.function} as it is, on {driver().source().label()}")
+        try:
+            with self.step("eager", "eager"):
+                truth = self.prover.eager()
+                again = self.prover.eager()
+        except Exception as error:
+            text = str(error).strip().partition("\n")[0]
+            raise self.stop(f"it does not run eagerly: {type(error).__name__}: {text}. Make it run first") from error
+        # What differs from run to run, as times do, is no measure.
+        self.truth = {name: v for name, v in truth.items() if not differences({name: v}, {name: again.get(name, [])})}
+        sizes = {name: sum(value.numel() for value in each) for name, each in self.truth.items()}
+        results = sizes.pop(RETURNS, 0)
+        self.say(f"{STEPS} calls with inputs of their own, to compare with: {results:,} values of results", 3)
+        self.say(f"and {sum(sizes.values()):,} of what it changes; all of that is put back after each step", 3)
+
+    def broken(self) -> bool:
+        """Its capture as it is; whether it works and replays what eager computes."""
+        from paramgraph_kit.doctor.rewrite.proof import differences
+
+        self.chapter("A capture of it")
+        try:
+            with self.step("captured as it is", "captured as it is") as trace:
+                seen = self.prover.captured()
+                wrong = differences(self.truth, seen)
+                self.compare(trace, COPIED, seen)
+        except CaptureError as error:
+            self.say(f"CUDA says      {one_line(error.failure.message)}", 3)
+            self.say(f"which means    {error.failure.title} [{error.failure.code}]", 3)
+            self.say(f"at             {frame_text(error.failure.frame)}", 3)
+            return False
+        except Exception as error:
+            self.say(f"it raises      {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}", 3)
+            return False
+        self.say(
+            "it captures" + (f", but replays go wrong: {wrong[0]}" if wrong else ", and replays give eager's numbers"),
+            3,
+        )
+        if wrong:
+            return False
+        return not self.look()
+
+    def look(self) -> bool:
+        """Look for what a capture does not tell, too."""
+        from paramgraph_kit._verbs import diagnose
+
+        found = self.out.diagnosis = diagnose(self.function, *self.args, fix=True, **self.kwargs)
+        return bool(found)
+
+    def found(self) -> None:
+        """Every problem at its line, and the fix."""
+        found = self.out.diagnosis
+        if found is None:
+            self.look()
+            found = self.out.diagnosis
+        assert found is not None
+        self.chapter(f"What is wrong: {len(found)} problem{'' if len(found) == 1 else 's'}")
+        if "captured as it is" in self.out.traces:
+            known = {(f.code, f.frame) for f in self.out.traces["captured as it is"].failures}
+            new = [f for f in found.failures if (f.code, f.frame) not in known]
+            self.out.traces["captured as it is"].failures.extend(new)
+        for failure in found.failures:
+            self.say(f"{frame_text(failure.frame)}\n   {failure.title} [{failure.code}]", 3)
+        fix = found.fix
+        if not found.failures:
+            raise self.stop("its replays are wrong, and the doctor does not know why: compare the traces step by step")
+        self.chapter("The fix, in your own words")
+        self.say(str(fix), 3)
+        if fix is None or not fix.complete:
+            left = fix.instead if fix is not None else []
+            where = f" ({len(left)} places)" if left else ""
+            for failure in found.failures:
+                if any(frame_text(failure.frame) in line for line in left) and failure.fix:
+                    self.say(f"{frame_text(failure.frame)}\n{textwrap.indent(failure.fix, '   ')}", 3)
+            raise self.stop(
+                f"no safe rewrite is known for all of it{where}: change these lines as said, and call story again"
+            )
+
+    def captured(self) -> None:
+        """The graph, and replays that are told of their inputs."""
+        from paramgraph_kit.backend.tracing import trace_of_graph
+
+        self.chapter("The captured graph")
+        graphs: list[Trace] = []
+        fix = self.out.fix
+        with self.step("captured", "captured by hand, with static inputs") as trace:
+            seen = self.prover.captured(
+                fix.after if fix is not None else None,
+                look=lambda graph: graphs.append(trace_of_graph(graph, "captured by hand, with static inputs")),
+            )
+            if graphs and not trace.captures:
+                trace.partitions += graphs[0].partitions
+                trace.captures += graphs[0].captures
+            proof = self.compare(trace, COPIED, seen)
+        for line in _nodes(graphs[0]) if graphs else ():
+            self.say(line, 3)
+        self.say(f"replays after a copy into its inputs: {proof.text()}", 3)
+        if not proof.equal and not self.close(seen):
+            raise self.stop("the replays of the captured graph are not eager's numbers")
+
+    def frozen(self) -> None:
+        """The same graph, which nobody tells of a new input."""
+        import torch
+        from torch.utils._pytree import tree_leaves
+
+        if not any(isinstance(value, torch.Tensor) for value in tree_leaves((self.args, self.kwargs))):
+            return
+        self.chapter("The same graph with an input that moved")
+        fix = self.out.fix
+        with self.step("frozen", "a replay that nobody told of the new input") as trace:
+            seen = self.prover.captured(fix.after if fix is not None else None, told=False)
+            proof = self.compare(trace, NEW_INPUT, seen)
+        if proof.equal:
+            self.say(f"the result does not depend on its inputs: {proof.text()}", 3)
+        else:
+            self.say(f"it reads the memory that it was captured with, so it is wrong: {proof.text()}", 3)
+
+    def parameterized(self) -> None:
+        """Launched at the addresses that come."""
+        import torch
+
+        from paramgraph_kit._verbs import parameterize, report
+
+        self.chapter("Parameterized: launched where the inputs are")
+        after = self.out.fix.after if self.out.fix is not None else None
+        trains, state = _state(self.function)
+        # A function is traced, a training step runs under capture itself; so does what reaches tensors of its own,
+        # and that without gradients, for no backward goes through such a launch.
+        ways = [(True, False)] if trains else [(False, False), (True, False), (True, True)]
+        for whole, plain in ways if state else ways[:1]:
+            step = parameterize(self.function, state=state) if whole else parameterize(self.function)
+            mode = torch.no_grad() if plain else nullcontext()
+            with mode, self.step("parameterized", "parameterized: any address, no copies") as trace:
+                seen = self.prover.eager(after, function=step)
+                proof = self.compare(trace, NEW_INPUT, seen)
+            if trace.launches:
+                break
+        if plain and trace.launches:
+            self.say("under torch.no_grad(): it reaches tensors of its own, and is launched as a step", 3)
+        moved = sum(launch.moved > 0 for launch in trace.launches)
+        words = max((launch.words_patched for launch in trace.launches), default=0)
+        copied = sum(launch.bytes_copied for launch in trace.launches)
+        self.say(
+            f"{len(trace.launches)} launches, {moved} at new addresses, {words} words patched in each, "
+            f"{copied} bytes copied",
+            3,
+        )
+        self.say(f"results against eager: {proof.text()}", 3)
+        if not trace.launches:
+            self.say(str(report(step)), 3)
+            raise self.stop("it runs ungraphed; the report above says why")
+        if not proof.equal and not self.close(seen):
+            raise self.stop("the parameterized results are not eager's: report this, and use the captured graph")
+        self.out.complete = True
+        self.say(f"\n{self.out.function} is parameterized, and gives eager's results at every step.")
+
+    # comparing
+
+    def close(self, seen: Seen) -> bool:
+        """Whether what a rounding leaves is all that differs."""
+        from paramgraph_kit.doctor.rewrite.proof import differences
+
+        wrong = differences(self.truth, seen)
+        self.say(wrong[0] if wrong else "all within 1e-4 of eager: the lines round otherwise", 3)
+        return not wrong
+
+    def compare(self, trace: Trace, label: str, seen: Seen) -> Proof:
+        """Compare bits and shapes with the original's."""
+        pairs: list[tuple[Any, Any]] = []
+        for name in sorted(self.truth.keys() & seen.keys()):
+            got, expected = seen[name], self.truth[name]
+            if [tuple(t.shape) for t in got] != [tuple(t.shape) for t in expected]:
+                what, shapes = name.partition("#")[0], [str([tuple(t.shape) for t in e[:3]]) for e in (got, expected)]
+                raise self.stop(f"{what}: other shapes than eager's, {shapes[0]} instead of {shapes[1]}")
+            pairs += zip(got, expected, strict=True)
+        same = [(a, b) if a.dtype == b.dtype else (a.double(), b.double()) for a, b in pairs]
+        return trace.compare(label, [a for a, _ in same], [b for _, b in same])
+
+
+class _kept:  # noqa: N801 - used like a function
+    """A watch whose trace becomes a step of the story, also where something is raised."""
+
+    def __init__(self, watch: AbstractContextManager[Trace], steps: dict[str, Trace], name: str) -> None:
+        self.watch, self.steps, self.name = watch, steps, name
+
+    def __enter__(self) -> Trace:
+        trace = self.steps[self.name] = self.watch.__enter__()
+        return trace
+
+    def __exit__(self, *error: Any) -> Any:
+        return self.watch.__exit__(*error)
+
+
+def _nodes(trace: Trace) -> list[str]:
+    nodes = [node for capture in trace.captures for node in capture.nodes]
+    kinds = Counter(str(node.kind) for node in nodes)
+    edges = sum(len(capture.edges) for capture in trace.captures)
+    lines = [f"{len(nodes)} nodes ({', '.join(f'{n} {kind}' for kind, n in kinds.items())}), {edges} edges"]
+    for node in nodes[:MOST_NODES]:
+        where = f"  <- {one_line(node.frame.text)}" if node.frame is not None and node.frame.text else ""
+        lines.append(f"  {node.name}{where}")
+    return [*lines, *([f"  ... {len(nodes) - MOST_NODES} more"] if len(nodes) > MOST_NODES else [])]
+
+
+def _state(function: Any) -> tuple[bool, tuple[Any, ...]]:
+    """Whether a function takes optimizer steps, and the modules, optimizers and tensors that it names."""
+    import torch
+
+    from paramgraph_kit.doctor.rewrite.planning import names_of, owner_of
+
+    owner = owner_of(function)
+    spaces = [names_of(function), getattr(owner, "__dict__", {}), {"self": owner}]
+    values = [value for space in spaces for value in space.values()]
+    kinds = (torch.nn.Module, torch.optim.Optimizer, torch.Tensor)
+    found = tuple({id(value): value for value in values if isinstance(value, kinds)}.values())
+    return any(isinstance(value, torch.optim.Optimizer) for value in found), found
+
+
+def story(fn: Any, *args: Any, say: Say | None = print, **kwargs: Any) -> Story:
+    """One function from a broken capture to a fixed, parameterized one: live, each step compared with the original.
+
+    Eager, the capture that fails and what CUDA says, every problem at its line, the fix as a diff in your own words,
+    the captured graph, the same graph with an input that moved, and the parameterized launch. Where no rewrite is
+    safe it stops, and says what to do: change the function, and call it again. What the steps change is put back.
+
+    Args:
+        fn: a function, a method or a module on ``device()``.
+        args: what it is called with; further inputs are drawn from their values.
+        say: gets each line as it happens; None says nothing, and ``str(story)`` has all lines.
+
+    Raises:
+        ParamgraphError: ``fn`` cannot be called.
+
+    Examples:
+        >>> import torch
+        >>> import paramgraph_kit as pgk
+        >>> def f(x):
+        ...     return x * 2 + 1
+        >>> pgk.story(f, torch.ones(4, device=pgk.device()), say=None)
+        Story(f: eager, captured as it is, captured, frozen, parameterized; parameterized, equal to eager)
+    """
+    from paramgraph_kit._device import device
+
+    if not callable(fn):
+        raise ParamgraphError(f"story takes a function and its arguments, not a {type(fn).__name__}")
+    device()
+    return _Teller(fn, args, kwargs, say or (lambda text: None)).tell()

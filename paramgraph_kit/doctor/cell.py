@@ -1,0 +1,85 @@
+"""A notebook's cell as a function: what it assigns is local, what it changes from call to call is not."""
+
+from __future__ import annotations
+
+import ast
+import types
+from typing import Any
+
+NAME = "cell"
+FILES: set[str] = set()  # of cells that have been made functions
+
+
+def wrapped(tree: ast.Module) -> ast.Module:
+    """The statements of a cell in a function, at the lines and columns where they stand."""
+    body = [node for node in tree.body if not _is_future(node)] or [ast.Pass(lineno=1, col_offset=0)]
+    outer = sorted(_read_first(body) | _named_by_functions(body))
+    if isinstance(body[-1], ast.Expr):  # what a notebook shows is what a function returns
+        body[-1] = ast.copy_location(ast.Return(body[-1].value), body[-1])
+    first, last = body[0], body[-1]
+    where = {
+        "lineno": first.lineno,
+        "col_offset": 0,
+        "end_lineno": last.end_lineno,
+        "end_col_offset": last.end_col_offset,
+    }
+    head: list[ast.stmt] = [ast.Global(outer, **where)] if outer else []
+    nothing = ast.arguments([], [], None, [], [], None, [])
+    function = ast.FunctionDef(NAME, nothing, [*head, *body], [], None, None, **where)
+    module = ast.Module([*(node for node in tree.body if _is_future(node)), function], [])
+    return ast.fix_missing_locations(module)
+
+
+def as_function(source: str, file: str, space: dict[str, Any]) -> types.FunctionType:
+    """A cell that is called like a function without arguments; its names are those of ``space``.
+
+    Raises:
+        SyntaxError: the cell is no Python.
+    """
+    FILES.add(file)
+    code = compile(wrapped(ast.parse(source, file)), file, "exec", dont_inherit=True)
+    made = next(each for each in code.co_consts if isinstance(each, types.CodeType) and each.co_name == NAME)
+    return types.FunctionType(made, space, NAME)
+
+
+def _is_future(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
+
+
+def _read_first(body: list[ast.stmt]) -> set[str]:
+    """Names that are assigned, and read before that: they live on from one run of the cell to the next."""
+    stored, outer = set[str](), set[str]()
+    for node in body:
+        loads = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        loads |= {
+            n.target.id for n in ast.walk(node) if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)
+        }
+        # What a loop or a branch stores may be read by its own next round.
+        outer |= loads - stored
+        stored |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        stored |= {n.name for n in ast.walk(node) if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+        stored |= {
+            (alias.asname or alias.name).partition(".")[0]
+            for n in ast.walk(node)
+            if isinstance(n, (ast.Import, ast.ImportFrom))
+            for alias in n.names
+        }
+    return outer & stored - _own_of_comprehensions(body)
+
+
+def _own_of_comprehensions(body: list[ast.stmt]) -> set[str]:
+    inside, outside = set[str](), set[str]()
+    for node in (part for one in body for part in ast.walk(one)):
+        if isinstance(node, ast.comprehension):
+            inside |= {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
+    for one in body:
+        for node in ast.walk(one):
+            if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For)):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                outside |= {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+    return inside - outside
+
+
+def _named_by_functions(body: list[ast.stmt]) -> set[str]:
+    """Names that functions of the cell declare ``global``."""
+    return {name for one in body for node in ast.walk(one) if isinstance(node, ast.Global) for name in node.names}
