@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from tests.corpus.timing import MODES, ratio, summary
+from tests.corpus.timing import MODES, SELECTED, ratio, summary
 
 Row = dict[str, Any]
 ORDER = ("wrong", "missed", "failed", "unable", "ungraphed", "refused", "equal", "skipped", "eager")
@@ -58,16 +58,20 @@ def _times(rows: list[Row]) -> list[str]:
             f"Total time of a step in microseconds, medians, all modes in turns in one process; "
             f"{found['workloads']} workloads. Geometric mean of paramgraph over graph trees: "
             f"{found['geometric_mean_over_trees']} ({found['compared_with_trees']} workloads that trees can run). "
-            f"Worst over the better of the others: {worst and worst['ratio']} ({worst and worst['workload']})."
+            f"Worst over the better of the others: {worst and worst['ratio']} ({worst and worst['workload']}). "
+            f"With select=measure, {found['graphs_not_kept']} of {found['graphs_measured']} graphs were slower than "
+            "the same code without, and were not kept."
         ),
         "",
-        f"| workload | {' | '.join(MODES)} | over trees | over the better |",
-        "|---|---|---|---|---|---|",
+        f"| workload | {' | '.join(MODES)} | over trees | over the better | select=measure | graphs kept |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for row in sorted(rows, key=lambda row: -(ratio(row, *MODES[:2]) or 0)):
         cells = [_time(row, mode) for mode in MODES]
         ratios = [ratio(row, "graph trees"), ratio(row, "no graphs", "graph trees")]
         cells += ["-" if r is None else f"{r:.2f}" for r in ratios]
+        chosen = row.get("selection", ())
+        cells += [_time(row, SELECTED), f"{sum(g['kept'] for g in chosen)} of {len(chosen)}" if chosen else "-"]
         lines.append(f"| {row['workload']} | {' | '.join(cells)} |")
     return lines
 

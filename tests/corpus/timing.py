@@ -20,6 +20,7 @@ from paramgraph_kit.bench.turns import Child, turns
 
 MODES = ("no graphs", "graph trees", "paramgraph")
 WARMUP = 8  # graph trees record in the second call of each size and replay from the third on
+SELECTED = "paramgraph, select=measure"  # beside the three: what it finds is in the row, its time in the table
 Row = dict[str, Any]
 
 
@@ -50,22 +51,30 @@ def measure(case: Any, device: Any, turns: Iterator[int]) -> Row:
     """Medians of single steps in microseconds for each mode, or the mode's error."""
     import torch
 
+    from paramgraph_kit.backend.registry import compiled_graphs
     from paramgraph_kit.bench import measure as bench
     from paramgraph_kit.driver.torch_names import torch_name
-    from tests.corpus.check import CaseRun
+    from paramgraph_kit.launch.probation import SAMPLES
+    from tests.corpus.check import SEEDS, CaseRun
 
     wait: Callable[[], None] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     torch.backends.cudnn.deterministic = True
     torch.compiler.config.recompile_limit = 64  # three modes of one function, several sizes each
     runs: dict[str, CaseRun] = {}
     row: Row = {"workload": case.name, "family": case.family, "errors": {}, "us": {}, "turns": {}}
-    for mode in MODES:
+    selecting = bench.MODES["paramgraph"] | {"options": {"select": "measure"}}
+    before: set[int] = set()
+    for mode, how in ({mode: bench.MODES[mode] for mode in MODES} | {SELECTED: selecting}).items():
+        before |= {graph.order for graph in compiled_graphs()}
         with _noted(row, mode):
-            run = CaseRun(case, mode, device, bench.MODES[mode])
-            for seed in range(WARMUP):
+            run = CaseRun(case, mode, device, how)
+            for seed in range(2 * SEEDS * SAMPLES if mode == SELECTED else WARMUP):  # each size, each way
                 run.step(seed)
             wait()
             runs[mode] = run
+    row["selection"] = [
+        found for graph in compiled_graphs() if graph.order not in before for found in selection(graph.launchers)
+    ]
     torch_name("shutdown_compile_workers")()
     gc.collect()
     times: dict[str, list[list[float]]] = {mode: [] for mode in runs}
@@ -81,6 +90,20 @@ def measure(case: Any, device: Any, turns: Iterator[int]) -> Row:
         row["us"][mode] = bench._median([t for turn in times[mode] for t in turn])
         row["turns"][mode] = [bench._median(turn) for turn in times[mode]]
     return row
+
+
+def selection(launchers: Sequence[Any]) -> list[Row]:
+    """What ``select="measure"`` has found of each partition: a graph's time and that of the same code without."""
+    found = []
+    for launcher in launchers:
+        kept = [v.probation.measured for v in launcher.variants.values() if v is not None and v.probation.measured]
+        found += [
+            {"partition": launcher.name, "graph_us": m.graph_us, "ungraphed_us": m.ungraphed_us, "kept": True}
+            for m in kept
+        ]
+        slower = [reason for reason in launcher.reasons if reason.code == "slower-as-graph"]
+        found += [{"partition": launcher.name, "why": reason.message, "kept": False} for reason in slower]
+    return found
 
 
 def _timed(run: Any, seed: int, wait: Callable[[], None]) -> float:
@@ -106,7 +129,11 @@ def summary(rows: Sequence[Row]) -> Row:
     over_better = {row["workload"]: ratio(row, "no graphs", "graph trees") for row in rows}
     both = [r for r in over_trees.values() if r is not None]
     worst = max(((r, name) for name, r in over_better.items() if r is not None), default=None)
+    chosen = [graph for row in rows for graph in row.get("selection", ())]
     return {
+        "graphs_measured": len(chosen),
+        "graphs_not_kept": sum(not graph["kept"] for graph in chosen),
+        "kept_and_slower": sum(graph["kept"] and graph["ungraphed_us"] < graph["graph_us"] for graph in chosen),
         "workloads": len(rows),
         "geometric_mean_over_trees": round(math.exp(math.fsum(map(math.log, both)) / len(both)), 3) if both else None,
         "compared_with_trees": len(both),

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import chain, repeat
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,12 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from paramgraph_kit.bench.measure import compare
+from paramgraph_kit.launch.probation import Measured
+from paramgraph_kit.trace.reason import Reason
 from tests.corpus import FAMILIES, Case, corpus
 from tests.corpus.case import missing, normal, tensors
 from tests.corpus.check import _verdict, eager
 from tests.corpus.refusal import EXPECTED
 from tests.corpus.table import markdown
-from tests.corpus.timing import ratio, summary
+from tests.corpus.timing import SELECTED, ratio, selection, summary
 
 CPU = torch.device("cpu")
 OWN = [case for case in corpus() if not case.needs and case.family != "distributed"]
@@ -195,3 +198,35 @@ def test_times_are_summed_up_over_what_could_run() -> None:
     text = markdown({"source": SOURCE, "rows": [], "times": rows})
     assert "| c | 90 | no \\| way | 100 | - | 1.11 |" in text
     assert text.index("| b | 100 |") < text.index("| c | 90 |") < text.index("| a | 400 | 100 | 50 | 0.50 | 0.50 |")
+
+
+def test_what_selection_found_is_counted_and_shown() -> None:
+    # GIVEN a workload of three graphs that were timed, of which one was slower than its code without
+    graphs = [
+        {"partition": "forward 0 partition 0", "graph_us": 10.0, "ungraphed_us": 20.0, "kept": True},
+        {"partition": "backward 0 partition 0", "graph_us": 30.0, "ungraphed_us": 40.0, "kept": True},
+        {"partition": "forward 1 partition 0", "why": "one call took longer", "kept": False},
+    ]
+    rows: list[dict[str, Any]] = [{"workload": "a", "us": {"paramgraph": 50.0, SELECTED: 45.0}, "selection": graphs}]
+    # WHEN summed up and drawn
+    found = summary(rows)
+    text = markdown({"source": SOURCE, "rows": [], "times": rows})
+    # THEN what lost is out, and nothing that was kept had lost
+    assert (found["graphs_measured"], found["graphs_not_kept"], found["kept_and_slower"]) == (3, 1, 0)
+    assert "1 of 3 graphs were slower than the same code without, and were not kept" in text
+    assert "| a | - | - | 50 | - | - | 45 | 2 of 3 |" in text
+
+
+@pytest.mark.parametrize("graph_us", [10.0, 30.0])
+def test_selection_is_read_from_launchers(graph_us: float) -> None:
+    # GIVEN a launcher whose graph took less than its code without, or more
+    measured = Measured(graph_us, 20.0, 3)
+    kept = graph_us < 20
+    variants = {0: SimpleNamespace(probation=SimpleNamespace(measured=measured))} if kept else {0: None}
+    reasons = [] if kept else [Reason("slower-as-graph", f"one call took {measured.label}")]
+    launcher = SimpleNamespace(name="forward 0 partition 0", variants=variants, reasons=reasons)
+    # WHEN read THEN there is one row, and it says which
+    (row,) = selection([launcher])
+    assert row["kept"] == kept
+    assert row.get("graph_us", graph_us) == graph_us
+    assert kept or "30 us from a graph, 20 us without" in row["why"]
