@@ -6,6 +6,7 @@ Regions are cut in the FX graph by Inductor's rules and launched by the same cod
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch.fx
@@ -44,6 +45,7 @@ def compile_with_eager_kernels(
 
     def observe(name: str, cut: Split) -> None:
         graph = graph_of(name)
+        graph.kept += cut.kept
         for region in cut.regions:
             if not region.graphed:
                 graph.outside += region.kernels
@@ -52,7 +54,14 @@ def compile_with_eager_kernels(
 
     def wrap(graph_name: str, region: Region, code: PartitionCode) -> Run:
         graph = graph_of(graph_name)
-        launcher = Launcher(driver, code, options)
+
+        def recut(error: BaseException) -> Run | None:
+            run = code.recut(error)
+            if run is not None:  # its launchers have joined the others
+                graph.launchers.remove(launcher)
+            return run
+
+        launcher = Launcher(driver, replace(code, recut=recut), options)
         graph.launchers.append(launcher)
         graph.operations[launcher.name] = region.operations
         graph.kernels[launcher.name] = region.kernels

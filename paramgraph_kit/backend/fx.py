@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ import torch.fx
 from paramgraph_kit.backend.attention import host_seeds, shares_storage
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.code import PartitionCode
+from paramgraph_kit.partition.host_reads import learn
 from paramgraph_kit.partition.names import input_names, value_names
 from paramgraph_kit.partition.program import Run as Run
 from paramgraph_kit.partition.program import program
@@ -63,12 +65,9 @@ def compile_fx_graph(
         def compile_graph(graph: torch.fx.GraphModule, _: Sequence[Any]) -> Run:
             name = f"{phase} {index}"
             cut = split(graph, kind)
-            if observe is not None:
-                observe(name, cut)
             values = value_names(graph, called, before)
             before.update(values)
-            runs = [_wrapped(region, wrap, name, cut, values) for region in cut.regions]
-            return finish(program(cut, runs), name)
+            return finish(_Wrapping(kind, wrap, observe, name, values).program(cut), name)
 
         return compile_graph
 
@@ -82,22 +81,44 @@ def compile_fx_graph(
     return compiled
 
 
-def _wrapped(region: Region, wrap: Wrap, graph: str, cut: Split, names: Mapping[str, str]) -> Run:
-    if not region.graphed:
-        return region.run
-    seeds = host_seeds(region.module)
-    saves = graph.startswith("forward") and not shares_storage(region.module)
-    code = PartitionCode(
-        f"{graph} partition {region.index}",
-        region.run,
-        layouts=True,  # a region takes no sizes along: where shapes are dynamic, only the tensors tell
-        host_seeds=tuple(k for k, name in enumerate(region.inputs) if name in seeds),
-        unguarded=tangents_of(region.inputs),
-        together=saved_only(cut.outputs, returned_to_the_caller(), region.outputs) if saves else frozenset(),
-        names=tuple(names.get(name, "") for name in region.inputs),
-        results=tuple(names.get(name, "") for name in region.outputs),
-    )
-    return wrap(graph, region, code)
+@dataclass(frozen=True, slots=True)
+class _Wrapping:
+    """How the regions of one compiled graph become code, cut once or again."""
+
+    device_type: str
+    wrap: Wrap
+    observe: Observe | None
+    graph: str
+    names: Mapping[str, str]
+
+    def program(self, cut: Split, prefix: str = "") -> Run:
+        """The code of a whole split, its regions named ``prefix`` and their number."""
+        if self.observe is not None:
+            self.observe(self.graph, cut)
+        return program(cut, [self._wrapped(region, cut, prefix) for region in cut.regions])
+
+    def _wrapped(self, region: Region, cut: Split, prefix: str) -> Run:
+        if not region.graphed:
+            return region.run
+        seeds, names = host_seeds(region.module), self.names
+        saves = self.graph.startswith("forward") and not shares_storage(region.module)
+        number = f"{prefix}{region.index}"
+
+        def recut(error: BaseException) -> Run | None:
+            return self.program(split(region.module, self.device_type), f"{number}.") if learn(error) else None
+
+        code = PartitionCode(
+            f"{self.graph} partition {number}",
+            region.run,
+            recut=recut,
+            layouts=True,  # a region takes no sizes along: where shapes are dynamic, only the tensors tell
+            host_seeds=tuple(k for k, name in enumerate(region.inputs) if name in seeds),
+            unguarded=tangents_of(region.inputs),
+            together=saved_only(cut.outputs, returned_to_the_caller(), region.outputs) if saves else frozenset(),
+            names=tuple(names.get(name, "") for name in region.inputs),
+            results=tuple(names.get(name, "") for name in region.outputs),
+        )
+        return self.wrap(self.graph, region, code)
 
 
 def tangents_of(names: Sequence[str]) -> tuple[int, ...]:

@@ -20,11 +20,14 @@ from paramgraph_kit.backend.direct.calls import Codes, DirectCall
 from paramgraph_kit.backend.direct.recipe import GraphCode
 from paramgraph_kit.backend.fx import returned_to_the_caller, tangents_of
 from paramgraph_kit.backend.generated_code import GeneratedCode, frames_by_name
+from paramgraph_kit.backend.outside import keep_outside
 from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.launch.launcher import Launcher, Options
+from paramgraph_kit.partition.fixed import keep_fixed
+from paramgraph_kit.partition.host_reads import learn
 from paramgraph_kit.partition.names import input_names, modules_by_name, value_names
 from paramgraph_kit.partition.rules import reasons_for
 from paramgraph_kit.trace.errors import UnsupportedError
@@ -135,6 +138,7 @@ def compile_with_inductor(
     def inner(graph_module: torch.fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
         phase = "backward" if kwargs.get("is_backward") else "inference" if kwargs.get("is_inference") else "forward"
         graph = new_graph(phase)
+        graph.kept += keep_fixed(graph_module, driver.device.type)
         for reason in reasons_for(graph_module, driver.device.type):
             graph.refuse(reason)
         # Asked before Inductor, which may change the graph.
@@ -142,6 +146,7 @@ def compile_with_inductor(
         modules, values = modules_by_name(graph_module), value_names(graph_module, called, before)
         before.update(values)
         names = [node.name for node in graph_module.graph.find_nodes(op="placeholder")]
+        keep_outside(graph_module)
         compilation = _Compilation()
         token = _active.set(compilation)
         try:
@@ -158,6 +163,7 @@ def compile_with_inductor(
                 f"{graph.name} partition {number}",
                 partition.aligned,
                 partition.constants,
+                recut=_only_learn,
                 host_seeds=tuple(k for k, name in enumerate(partition.placeholders) if name in seeds),
                 unguarded=tangents_of(partition.placeholders),
                 together=saved.get(number, frozenset()),
@@ -181,6 +187,11 @@ def compile_with_inductor(
             gm, list(example_inputs), inner_compile=inner, config_patches=dict(CONFIG)
         )
     return DirectCall(compiled, codes, driver.device.index)
+
+
+def _only_learn(error: BaseException) -> None:
+    """What is compiled stays; the next compilation leaves out what failed."""
+    learn(error)
 
 
 def _give_seeds_on_the_host(output: Any, names: list[str], seeds: frozenset[str]) -> None:

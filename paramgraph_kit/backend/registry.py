@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.launch.launcher import Launcher
+from paramgraph_kit.partition.fixed import Kept
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
 
@@ -38,6 +39,7 @@ class CompiledGraph:
     operations: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by launcher name
     kernels: dict[str, int] = field(default_factory=dict)  # by launcher name, where known without a capture
     reasons: list[Reason] = field(default_factory=list)
+    kept: list[Kept] = field(default_factory=list)  # made once instead of on the host at each call
     outside: int = 0  # launches of one call that belong to no partition
     strict: bool = False  # whether a reason is an error
     order: int = field(default_factory=lambda: next(_order))

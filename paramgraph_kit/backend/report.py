@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from paramgraph_kit.backend.graphs_of_model import Model, graph_breaks
@@ -17,8 +18,9 @@ from paramgraph_kit.backend.tracing import (
     partitions_of,
 )
 from paramgraph_kit.driver.select import driver
+from paramgraph_kit.partition.fixed import Kept
 from paramgraph_kit.trace.model import Reason, Trace
-from paramgraph_kit.trace.wording import one_line
+from paramgraph_kit.trace.wording import bytes_text, one_line
 
 NOTHING = 'nothing is compiled yet: call the model once, compiled with backend="paramgraph"'
 HEADS = ("partition", "state", "kernels", "nodes", "graphs", "words", "launches", "patched", "workspace", "graph bytes")
@@ -56,6 +58,7 @@ class Report:
     rows: tuple[Row, ...]
     reasons: tuple[Reason, ...]
     trace: Trace
+    kept: tuple[Kept, ...] = ()  # tensors that would be made on the host and copied at each call, but are made once
 
     @property
     def kernels(self) -> tuple[int, int | None]:
@@ -108,6 +111,12 @@ class Report:
         verified = sum(row.verified for row in self.rows)
         shown = [("compared and equal", f"{verified:,} launches")] if verified else []
         shown += [(f"{row.graph}, {row.partition} took", row.measured) for row in self.rows if row.measured]
+        if self.kept:
+            frames = dict.fromkeys(each.frame for each in self.kept if each.frame is not None)
+            lines = ", ".join(f"{Path(frame.file).name}:{frame.line}" for frame in frames)
+            where = f" ({lines})" if lines else ""
+            size = bytes_text(sum(each.nbytes for each in self.kept))
+            shown.append(("made once, on the device", f"{len(self.kept):,} tensors of the host, {size}{where}"))
         return [
             ("kernels in graphs", self._share().removesuffix(" of") + percent),
             ("inputs copied", f"{copied:,} bytes in {launches:,} launches" if copied else "0 bytes a call"),
@@ -175,7 +184,7 @@ def make_report(model: Any = None) -> Report:
             )
         )
     reasons.update(dict.fromkeys(graph_breaks(mine)))
-    return Report(tuple(rows), tuple(reasons), trace)
+    return Report(tuple(rows), tuple(reasons), trace, tuple(each for graph in graphs for each in graph.kept))
 
 
 def _cells(row: Row) -> tuple[str, ...]:

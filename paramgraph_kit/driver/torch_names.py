@@ -142,6 +142,7 @@ NAMES: dict[str, TorchName] = {
         TorchName("torch._dynamo.guards:GuardManagerType", ("2.11", "2.13"), "an argument of a guard"),
         TorchName("torch._inductor.runtime.runtime_utils:cache_dir", ("2.11", "2.13"), "where generated code lies"),
         TorchName("torch._inductor:config", ("2.11", "2.13"), "the user's settings for partitions"),
+        TorchName("torch._library.custom_ops:OPDEFS", ("2.11", "2.13"), "the Python of custom operations"),
         TorchName("torch._C:_dispatch_keys", ("2.11", "2.13"), "what a tensor is beyond its memory"),
         TorchName("torch._subclasses.fake_tensor:unset_fake_temporarily", ("2.11", "2.13"), "real work while tracing"),
         TorchName("torch._guards:TracingContext", ("2.11", "2.13"), "which inputs of a compiled graph are parameters"),

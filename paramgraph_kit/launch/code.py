@@ -36,3 +36,5 @@ class PartitionCode:
     names: tuple[str, ...] = ()  # what the user calls each input, "" where nobody knows
     results: tuple[str, ...] = ()  # and each result
     sources: Callable[[], Mapping[str, str]] = dict  # the text of each kernel, once it is compiled
+    # Asked after a failed capture: code with launchers of its own that leaves out what failed; None if there is none.
+    recut: Callable[[BaseException], Run | None] = lambda error: None

@@ -254,11 +254,22 @@ class Launcher:
             self._refuse(refusal.reason)
         except Exception as error:  # whatever capture ran into, this call has its result: say why and go on
             self.variants[key] = None
+            if self._recut(error):
+                return outputs
             text, frame = line_behind(error)
             self._refuse(Reason("capture-failed", text, frame))
         if numbers not in seen:  # the switches of libraries are in the key too, and may be what differs
             seen.append(numbers)
         return outputs
+
+    def _recut(self, error: BaseException) -> bool:
+        """Whether there is code that leaves out what a capture failed in: then that runs from now on."""
+        if any(variant is not None for variant in self.variants.values()):
+            return False
+        run = self.code.recut(error)
+        if run is not None:
+            self.current = run
+        return run is not None
 
     def _capture(
         self,

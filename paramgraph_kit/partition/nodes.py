@@ -11,8 +11,8 @@ import torch
 import torch.fx
 
 _SIZES = frozenset({"aten::sym_size", "aten::sym_stride", "aten::sym_numel", "aten::sym_storage_offset"})
-_ALLOCATIONS = frozenset({"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty",
-                          "aten::new_empty_strided", "aten::empty_permuted"})  # fmt: skip
+ALLOCATIONS = frozenset({"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty",
+                         "aten::new_empty_strided", "aten::empty_permuted"})  # fmt: skip
 _SYMBOLS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -128,7 +128,7 @@ def launches(node: torch.fx.Node, device_type: str) -> bool:
     if kind_of(node) is not Kind.KERNEL:
         return False
     target = node.target
-    if isinstance(target, torch._ops.OpOverload) and target._schema.name in _ALLOCATIONS:
+    if isinstance(target, torch._ops.OpOverload) and target._schema.name in ALLOCATIONS:
         return False
     tensors = [*tensors_in(value_of(node)), *operands(node)]
     return any(t.device.type == device_type for t in tensors)

@@ -1,7 +1,8 @@
 """A copy of a graph in which what Inductor's lowering would resolve is resolved, so that the same cuts remain.
 
-Three things: small constants live on the device, CPU scalars are copied there once in an operation of their own, and
-filling under one mask is a ``where`` and not an indexing that needs the number of true elements.
+Four things: what is fixed on the host is worked out once, small constants live on the device, CPU scalars are copied
+there once in an operation of their own, and filling under one mask is a ``where`` and not an indexing that needs the
+number of true elements.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor
 
 from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.partition.fixed import Kept, keep_fixed
 from paramgraph_kit.partition.nodes import Kind, attribute, kind_of, tensors_in, value_of
 
 aten = torch.ops.aten
@@ -23,8 +25,10 @@ _COPIES = frozenset({"aten::_to_copy", "aten::copy_", "aten::copy", "aten::to", 
 _MASKED = (aten.index_put.default, aten._unsafe_index_put.default)
 
 
-def normalized(module: torch.fx.GraphModule, device_type: str, *, constants: bool = True) -> torch.fx.GraphModule:
-    """Copy ``module`` for cutting: only single values pass between kernels, small operands are on the device.
+def normalized(
+    module: torch.fx.GraphModule, device_type: str, *, constants: bool = True
+) -> tuple[torch.fx.GraphModule, list[Kept]]:
+    """Copy ``module`` for cutting, and what it keeps: single values pass between kernels, small operands are moved.
 
     Without ``constants`` the copy is only for looking at: constants that should move to the device stay behind.
     """
@@ -32,6 +36,7 @@ def normalized(module: torch.fx.GraphModule, device_type: str, *, constants: boo
     results = graph.graph_copy(module.graph, {})
     graph.output(results)
     copied = torch.fx.GraphModule(module, graph)
+    kept = keep_fixed(copied, device_type, compute=constants)
     for node in list(graph.nodes):
         _unpack(node)
         _fill_instead_of_index(node)
@@ -44,7 +49,7 @@ def normalized(module: torch.fx.GraphModule, device_type: str, *, constants: boo
     for scalar in moved:
         if not scalar.users and scalar.op == "call_function" and not scalar.is_impure():
             graph.erase_node(scalar)
-    return copied
+    return copied, kept
 
 
 def scalars_to_move(node: torch.fx.Node, device_type: str) -> list[torch.fx.Node]:

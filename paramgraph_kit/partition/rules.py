@@ -14,6 +14,7 @@ import torch.fx
 
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.partition.frames import frame_of
+from paramgraph_kit.partition.host_reads import host_read
 from paramgraph_kit.partition.nodes import Kind, attribute, kind_of, operation_of, tensors_in, value_of
 from paramgraph_kit.partition.normalize import is_copy, normalized, scalars_to_move
 from paramgraph_kit.trace.model import Reason
@@ -40,7 +41,7 @@ def reason(node: torch.fx.Node, device_type: str) -> Reason | None:
 def reasons_for(module: torch.fx.GraphModule, device_type: str) -> list[Reason]:
     """The reasons of all nodes of ``module``, in order, one per operation and user line; ``module`` stays as it is."""
     seen: dict[tuple[object, ...], Reason] = {}
-    for node in normalized(module, device_type, constants=False).graph.nodes:
+    for node in normalized(module, device_type, constants=False)[0].graph.nodes:
         found = reason(node, device_type)
         if found is not None:
             key = (found.code, found.operation, found.frame and (found.frame.file, found.frame.line))
@@ -115,6 +116,8 @@ def _unsafe_reason(node: torch.fx.Node) -> tuple[str, str] | None:
         if operation_of(node).rpartition(".")[2].startswith(("index_put", "_unsafe_index_put")):
             return "unsafe-op", "a mask as index: the host must wait for the number of its true elements"
         return "unsafe-op", "torch lists it as unsafe in CUDA graphs"
+    if (why := host_read(node)) is not None:
+        return "unsafe-op", why
     for argument in node.args if isinstance(target, torch._ops.HigherOrderOperator) else ():
         # auto_functionalized runs the operation that is its first argument, with_effects that behind its token
         if isinstance(argument, torch._ops.OpOverload) and torch.Tag.cudagraph_unsafe in argument.tags:

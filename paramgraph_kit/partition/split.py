@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from paramgraph_kit.partition.fixed import Kept
 from paramgraph_kit.partition.nodes import Kind, attribute, kind_of, launches
 from paramgraph_kit.partition.normalize import normalized
 from paramgraph_kit.partition.order import dependencies, schedule
@@ -33,6 +34,7 @@ class Split:
     regions: tuple[Region, ...]
     epilogue: Region | None
     outputs: tuple[str, ...]
+    kept: tuple[Kept, ...] = ()  # tensors on the device that would have been made on the host at each call
 
     def partitions(self, graph: str, first: int = 0) -> tuple[Partition, ...]:
         """What a trace records of the regions, numbered from ``first``."""
@@ -54,7 +56,7 @@ def split(module: torch.fx.GraphModule, device_type: str) -> Split:
     Operations keep their order within graphed and within ungraphed ones; reads, writes, random numbers and
     assertions keep theirs everywhere. Views and sizes are made again in each region that wants them.
     """
-    module = normalized(module, device_type)
+    module, kept = normalized(module, device_type)
     nodes = list(module.graph.nodes)
     kinds = {node: kind_of(node) for node in nodes}
     kernels = [node for node in nodes if kinds[node] in (Kind.KERNEL, Kind.CHECK)]
@@ -95,7 +97,7 @@ def split(module: torch.fx.GraphModule, device_type: str) -> Split:
     if epilogue is not None and not regions:
         regions, epilogue = [epilogue], None
     inputs_of_graph = tuple(node.name for node in nodes if kinds[node] is Kind.INPUT)
-    return Split(inputs_of_graph, constants, tuple(regions), epilogue, tuple(names))
+    return Split(inputs_of_graph, constants, tuple(regions), epilogue, tuple(names), tuple(kept))
 
 
 class _Leaves:

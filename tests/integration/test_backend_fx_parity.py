@@ -11,6 +11,7 @@ from torch import Tensor
 from torch._dynamo import config
 
 from paramgraph_kit.backend.fx import compile_fx_graph
+from paramgraph_kit.backend.outside import keep_outside
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")  # on importing Inductor
 
@@ -74,8 +75,26 @@ def branch(x: Tensor) -> Any:
     return torch.cond((x @ x).sum() > 0, lambda x: (x @ x).sin(), lambda x: (x @ x).cos(), (x,)) @ x
 
 
+def ranges(x: Tensor) -> Any:
+    return torch.histc(x @ x, 8) @ torch.ones(8), torch.histc(x @ x, 4, 0, 1).relu()
+
+
+@torch.library.custom_op("pgk_parity::experts", mutates_args=())
+def groups(x: Tensor, ends: Tensor) -> Tensor:
+    return x.clone() if ends.tolist() else x + 1
+
+
+@groups.register_fake
+def _(x: Tensor, ends: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+def experts(x: Tensor) -> Any:
+    return torch.ops.pgk_parity.experts((x @ x).relu(), x.argmax(0)).relu() @ x
+
+
 @pytest.mark.parametrize(
-    "function", [plain, masked_select, masked_fill, masked_rows, two_obstacles, obstacle_first, branch]
+    "function", [plain, masked_select, masked_fill, masked_rows, two_obstacles, obstacle_first, branch, ranges, experts]
 )
 def test_regions_are_cut_where_inductor_cuts(
     function: Callable[[Tensor], Any], inductor_partitions: list[list[bool]]
@@ -93,10 +112,20 @@ def test_regions_are_cut_where_inductor_cuts(
             observe=lambda name, cut: ours.append([region.graphed for region in cut.regions]),
         )
 
+    def inductor(gm: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        def inner(module: torch.fx.GraphModule, examples: Any, **how: Any) -> Any:
+            keep_outside(module)  # what torch does not know to be unsafe
+            return compile_fx.compile_fx_inner(module, examples, **how)
+
+        from torch._inductor import compile_fx
+
+        made: Any = compile_fx.compile_fx(gm, inputs, inner)
+        return made  # type: ignore[no-any-return]
+
     # WHEN Inductor and this backend partition it
     with config.patch(capture_dynamic_output_shape_ops=True), torch._inductor.config.patch(fx_graph_cache=False):
         with pytest.raises(Exception, match="DecidedError"):
-            torch.compile(function, backend="inductor")(x)
+            torch.compile(function, backend=inductor)(x)
         torch._dynamo.reset()
         torch.compile(function, backend=backend)(x)
     # THEN graphed and ungraphed regions alternate in the same way

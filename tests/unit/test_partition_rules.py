@@ -127,6 +127,48 @@ def test_tagged_and_listed_operations_are_unsafe_or_custom() -> None:
     ]
 
 
+OFFSETS = ((2,), "cuda", torch.int32)
+EXPERTS = ((2, 4, 4), "cuda", torch.float32)
+RANGE = "reads the least and the largest value on the host: give min and max"
+GROUPS = "reads the groups' offsets on the host: only bfloat16 has one kernel"
+SOLVER = "MAGMA's batched solver copies from the host"
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "why"),
+    [
+        (lambda x: torch.histc(x, 8), [GPU], RANGE),
+        (lambda x: torch.histc(x, 8, min=2, max=2), [GPU], RANGE),
+        (lambda x: torch.histc(x, 8, 0, 1), [GPU], None),
+        (lambda x: torch.normal(x, x), [GPU], "reads on the host whether any deviation is negative"),
+        (lambda x: torch.normal(x, 2.0), [GPU], None),
+        (lambda x: aten._linalg_eigh.default(x)[0], [GPU], "cuSOLVER's eigensolver cannot be captured"),
+        (lambda x: aten._cholesky_solve_helper.default(x, x, False), [EXPERTS], SOLVER),
+        (lambda x: aten._cholesky_solve_helper.default(x, x, False), [GPU], None),
+    ],
+)
+def test_operations_that_wait_inside_of_themselves_are_left_out(
+    function: Callable[..., Any], inputs: list[Any], why: str | None
+) -> None:
+    # GIVEN an operation that torch does not list, called so that it waits for the device or so that it does not
+    module = traced(function, *inputs)
+    # WHEN the rules are asked THEN the first is left out with what it waits for
+    assert [(code, text) for code, _, text in codes(module)] == ([("unsafe-op", why)] if why else [])
+
+
+@pytest.mark.parametrize(("capability", "why"), [((9, 0), None), ((10, 0), None), ((8, 9), GROUPS), ((12, 0), GROUPS)])
+def test_experts_are_one_kernel_where_the_device_has_it(
+    capability: tuple[int, int], why: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a grouped product in the one type that has a kernel of its own, on devices with and without it
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: capability)
+    kinds = [((16, 16), "cuda", torch.bfloat16), ((2, 16, 16), "cuda", torch.bfloat16)]
+    module = traced(lambda x, w, ends: torch._grouped_mm(x, w, offs=ends), *kinds, OFFSETS)
+    # WHEN the rules are asked THEN it is left out where it reads its groups on the host
+    assert [text for _, _, text in codes(module)] == ([why] if why else [])
+
+
 @pytest.mark.parametrize("behind", [0, 1])
 def test_an_unsafe_operation_that_another_one_runs_is_found_behind_its_token(behind: int) -> None:
     # GIVEN an operation tagged as unsafe, run by a higher-order one that takes it first or behind a token
