@@ -130,7 +130,7 @@ class Driver(Protocol):
         """Run ``run`` under stream capture, its allocations served from ``phantom``; execute nothing.
 
         Without ``survey`` a driver whose two sides lay memory out alike may leave the allocations out. ``eager`` is
-        for code that torch has not generated: the survey looks at each of its operations.
+        for code that torch has not generated: the survey looks into its backward passes.
 
         Raises RefusedError where a node's kind or a pending state rules parameterized launch out, and lets
         the exception of a failed capture through after restoring stream, generator and pools.

@@ -60,20 +60,21 @@ class Variant:
 
 capturing = threading.Lock()  # one capture at a time: all of a process's captures use the same phantom memory
 
-_paused = threading.local()
+_pausing: list[object] = []  # who is: also for autograd's threads, which run backward passes
 
 
 @contextmanager
 def pausing(launchers: Sequence[Launcher]) -> Iterator[None]:
-    """These, and those that are made meanwhile on this thread, run ungraphed: what calls them is captured whole."""
+    """These, and those that are made meanwhile, run ungraphed: what calls them is captured whole."""
     before = [(launcher, launcher.current) for launcher in launchers]
-    was, _paused.now = getattr(_paused, "now", False), True
+    me = object()
+    _pausing.append(me)
     for launcher in launchers:
         launcher.pause()
     try:
         yield
     finally:
-        _paused.now = was
+        _pausing.remove(me)
         for launcher, current in before:
             launcher.current = current
 
@@ -192,7 +193,7 @@ class Launcher:
     def _select(self, inputs: list[Any]) -> Any:
         """Find the executable for these inputs, or make it after running this call ungraphed."""
         # In somebody else's capture: be part of it, and map no memory meanwhile.
-        if self.driver.is_capturing() or getattr(_paused, "now", False):
+        if self.driver.is_capturing() or _pausing:
             return self._ungraphed(inputs)
         if any(inputs[k].device != self.driver.device for k in self.code.host_seeds):  # what gave them was ungraphed
             return self._ungraphed(inputs)

@@ -33,7 +33,7 @@ class Arguments:
         """
         leaves, number = self._leaves(args, kwargs)
         tensors: list[torch.Tensor] = []
-        layouts: list[Any] = [number, _global_state()]
+        layouts: list[Any] = [number, _global_state(), torch.is_autocast_cache_enabled()]
         values: list[Any] = []
         for leaf in leaves:
             if isinstance(leaf, torch.Tensor):

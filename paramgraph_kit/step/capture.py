@@ -93,7 +93,7 @@ def record_step(
             eager=True,
         )
     except RefusedError as refusal:
-        raise RefusedError(_named(refusal)) from refusal
+        raise RefusedError(_named(refusal, driver.device)) from refusal
     tensors, order = numbered(seen.result, [change.after for change, _, _ in found])
     if not all(order.same(other) for other in taker.orders):
         raise RefusedError(Reason("unstable-capture", "a capture made other results than the call before"))
@@ -111,7 +111,7 @@ def record_step(
         cell.reads = [n for n, k in enumerate(mirrors) if k in needed]
         at = mirrors.stop
         cells.append(cell)
-    keep = _keepable(captured, cells, order.results)
+    keep = _keepable(captured, cells, order.results, driver.device)
     arranged = _arrange(captured, len(arguments), keep)
     used = _used(arranged.words, driver, state)
     bases = [state[o.value.base][1] for o in captured.outputs if isinstance(o.value, Alias)]
@@ -124,16 +124,22 @@ def _needed(captured: Captured) -> set[int]:
     return addressed | {o.source for o in captured.outputs if o.kind in (Kind.INPUT, Kind.ARGUMENT)}
 
 
-def _keepable(captured: Captured, cells: Sequence[Cell], results: Sequence[int | None]) -> list[int]:
-    """Gradients, by number, on whole allocations of their own that are the call's result nowhere else."""
+def _keepable(
+    captured: Captured, cells: Sequence[Cell], results: Sequence[int | None], device: torch.device
+) -> list[int]:
+    """Gradients, by number, that are like those at entry, on whole allocations of their own, and nowhere else a result.
+
+    Where there were none at entry, somebody gives them back between steps: those are made anew.
+    """
     outputs = captured.outputs
     taken = Counter(o.source for o in outputs if o.kind is Kind.FRESH)
     named = Counter(n for n in results if n is not None)
     named.update(n for cell in cells for n in cell.exits if n is not None)
     return [
         n
-        for n in (cell.exits[0] for cell in cells if cell.holder.kind == "gradient" and not cell.reads)
+        for n, cell in ((cell.exits[0], cell) for cell in cells if cell.holder.kind == "gradient" and not cell.reads)
         if n is not None
+        and cell.layouts[0] == (outputs[n].size, outputs[n].stride, outputs[n].dtype, device, False)
         and named[n] == 1
         and outputs[n].kind is Kind.FRESH
         and taken[outputs[n].source] == 1
@@ -317,21 +323,16 @@ def _used(words: Sequence[Sequence[Word]], driver: Driver, state: State) -> list
     return [tensor for key, (_, tensor) in state.items() if key in hit]
 
 
-def _named(refusal: RefusedError) -> Reason:
+def _named(refusal: RefusedError, device: torch.device) -> Reason:
     """A tensor that no root of the step leads to, with what is known of it."""
     reason, address = refusal.reason, refusal.address
     if reason.code != "unowned-address" or address is None:
         return reason
-    found = next((t for t in _tensors_alive() if _covers(t, address)), None)
+    alive = (t for t in gc.get_objects() if issubclass(type(t), torch.Tensor) and t.device == device)
+    found = min((t for t in alive if _covers(t, address)), key=torch.Tensor.numel, default=None)
     what = f"a tensor of {list(found.shape)} ({found.dtype})" if found is not None else "memory of the device"
     text = f"a kernel reads {what} that neither the arguments nor state= lead to: give state= what holds it"
     return replace(reason, code="hidden-tensor", message=text)
-
-
-def _tensors_alive() -> Iterator[torch.Tensor]:
-    for each in gc.get_objects():
-        if issubclass(type(each), torch.Tensor):
-            yield each
 
 
 def _covers(tensor: torch.Tensor, address: int) -> bool:

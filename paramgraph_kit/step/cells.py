@@ -14,8 +14,6 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from paramgraph_kit.capture.pair import InputSpec
-from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.step.observe import Change
 from paramgraph_kit.step.reach import EMPTY, Holder
 from paramgraph_kit.step.values import PLAIN, same, shown
@@ -35,11 +33,6 @@ def layout(tensor: torch.Tensor) -> Layout:
         tensor.device,
         tensor.requires_grad or tensor.is_conj() or tensor.is_neg(),
     )
-
-
-def layout_of(spec: InputSpec, driver: Driver) -> Layout:
-    """That of a plain tensor which is made so."""
-    return spec.size, spec.stride, spec.dtype, driver.device, False
 
 
 @dataclass(slots=True)

@@ -21,7 +21,6 @@ from paramgraph_kit.launch.generate import State, launch_function
 from paramgraph_kit.launch.launcher import Options, Variant
 from paramgraph_kit.launch.plan import make_plan
 from paramgraph_kit.step.capture import Alias, Recorded
-from paramgraph_kit.step.cells import Cell, layout_of
 from paramgraph_kit.step.guard import Guard
 from paramgraph_kit.step.kept import Kept
 from paramgraph_kit.step.observe import Deferred
@@ -40,6 +39,7 @@ class Graphed:
         guard: Guard,
         written: Sequence[torch.Tensor],
         written_arguments: Sequence[int],
+        kept: Kept,
         code: PartitionCode,
         options: Options,
     ) -> None:
@@ -65,9 +65,7 @@ class Graphed:
             captured, plan, tuple(executables), state, launch, probation, time.perf_counter() - started
         )
         self._launch = launch
-        self._kept = Kept(
-            driver, [spec for spec in captured.specs[-len(recorded.kept) :] if spec] if recorded.kept else []
-        )
+        self._kept = kept
         self._aliases = {
             n: output.value
             for n, output in enumerate(captured.outputs)
@@ -75,26 +73,15 @@ class Graphed:
         }
         self._written, self._written_arguments = list(written), list(written_arguments)
         self._bases = {id(t): t for t in recorded.state}
-        # Gradients on memory that is used again: nearly always they are there already.
-        self._again: list[tuple[Cell, int]] = []
-        self._others: list[Cell] = []
+        # Gradients on memory that is used again, in the order of that: nearly always they are there already.
         place = {number: n for n, number in enumerate(recorded.kept)}
-        for cell in recorded.cells:
-            number = cell.exits[0] if cell.exits else None
-            if number in place:
-                self._again.append((cell, place[number]))
-            else:
-                self._others.append(cell)
-        self._parameters = [cell.holder.target for cell, _ in self._again]
-        self._order = [n for _, n in self._again]
-        # What they hold at entry where nobody has touched them since: None, or what the last launch left.
-        self._steady = [
-            bool(cell.leaves) and cell.layouts[0] == layout_of(self._kept.specs[n], driver) for cell, n in self._again
-        ]
-        self._expected: list[Any] = [c.leaves[0] if c.leaves[0] is None else MISFIT for c, _ in self._again]
+        again = {place[c.exits[0]]: c for c in recorded.cells if c.exits and c.exits[0] in place}
+        self._again = [again[n] for n in range(len(place))]
+        self._others = [cell for cell in recorded.cells if not cell.exits or cell.exits[0] not in place]
+        self._parameters = [cell.holder.target for cell in self._again]
+        self._there = False
         self._increment = torch_name("_increment_version")
         self._entering: list[torch.Tensor] = []
-        self._now: list[torch.Tensor | None] = []
 
     def __repr__(self) -> str:
         return f"Graphed({len(self.variant.captured.recording.nodes)} nodes, {self.variant.state.launches} launches)"
@@ -114,7 +101,10 @@ class Graphed:
     def launch(self, arguments: list[torch.Tensor]) -> Any:
         """The step, from its graph; ``MISFIT`` if there was no launch."""
         recorded = self._recorded
-        inputs = [*arguments, *self._entering, *self._kept.free()]
+        kept, renewed = self._kept.free()
+        self._there = self._there and not renewed
+        inputs = [*arguments, *self._entering, *kept]
+        del kept
         written = [arguments[n] for n in self._written_arguments]
         for scheduler, args, kwargs in recorded.first:
             scheduler.step(*args, **kwargs)
@@ -138,7 +128,7 @@ class Graphed:
         quiet: Callable[[], AbstractContextManager[Any]],
     ) -> Any:
         """The same, beside the ungraphed call: what is returned is right in any case."""
-        cells = [cell for cell, _ in self._again] + self._others
+        cells = self._again + self._others
         comparison = Comparison(self._driver, cells, self._guard.tensors, arguments, quiet)
 
         def launched() -> Any:
@@ -161,17 +151,14 @@ class Graphed:
         for executable in self.variant.executables:
             executable.destroy()
         self._driver.discard(self.variant.captured.recording)
-        self._kept.drop()
 
     def _cells_fit(self) -> bool:
         """Whether cells hold what they held at the captured entry, or its like; notes what a launch reads of them."""
-        self._now = now = [p.grad for p in self._parameters]
-        if now != [] and not all(map(is_, now, self._expected)):
-            for (cell, _), gradient, known in zip(self._again, now, self._expected, strict=True):
-                if gradient is known or (gradient is None and cell.leaves[0] is None):
-                    continue
-                if cell.entering() is None:
-                    return False
+        now = [p.grad for p in self._parameters]
+        self._there = bool(self._kept.tensors) and all(map(is_, now, self._kept.tensors))
+        del now
+        if not self._there and any(cell.entering() is None for cell in self._again):
+            return False
         entering: list[torch.Tensor] = []
         for cell in self._others:
             if (found := cell.entering()) is None:
@@ -182,12 +169,10 @@ class Graphed:
 
     def _write(self, tensors: Sequence[torch.Tensor]) -> None:
         kept = self._kept.tensors
-        expected = [kept[n] for n in self._order]
-        if expected and not all(map(is_, self._now, expected)):
-            for parameter, gradient in zip(self._parameters, expected, strict=True):
+        if not self._there:
+            for parameter, gradient in zip(self._parameters, kept, strict=True):
                 parameter.grad = gradient
-        self._expected = [g if steady else None for g, steady in zip(expected, self._steady, strict=True)]
-        self._increment(expected)
+        self._increment(kept)
         for cell in self._others:
             cell.put(tensors)
 

@@ -22,7 +22,7 @@ _tensor_uses: Callable[[torch.Tensor], int] = torch.Tensor._use_count  # type: i
 
 
 class Kept:
-    """Tensors of given sizes, to be written by every launch."""
+    """The gradients of some parameters, written by every launch; all graphs of a step that leave such share them."""
 
     def __init__(self, driver: Driver, specs: Sequence[InputSpec]) -> None:
         self._driver, self.specs = driver, list(specs)
@@ -34,12 +34,12 @@ class Kept:
         most = _references()
         self._most = [[n] * len(self.specs) for n in most]
 
-    def free(self) -> list[torch.Tensor]:
-        """The tensors, those that somebody holds or has let lie elsewhere replaced by new ones."""
+    def free(self) -> tuple[list[torch.Tensor], bool]:
+        """The tensors, those that somebody holds or has let lie elsewhere replaced by new ones; whether any was."""
         if not self.tensors:
             for spec in self.specs:
                 self._put(len(self.tensors), self._make(spec))
-            return self.tensors
+            return self.tensors, True
         bad: set[int] = set()
         counts: tuple[list[int], ...] = (
             list(map(sys.getrefcount, self.tensors)),
@@ -53,11 +53,7 @@ class Kept:
             bad |= {n for n, (a, b) in enumerate(zip(found, self._addresses, strict=True)) if a != b}
         for n in bad:
             self._put(n, self._make(self.specs[n]))
-        return self.tensors
-
-    def drop(self) -> None:
-        """Hold none of them any more."""
-        self.tensors, self._storages, self._handles, self._addresses = [], [], [], []
+        return self.tensors, bool(bad)
 
     def _put(self, number: int, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()

@@ -23,6 +23,7 @@ MOST = 100_000  # holders
 LONG = 4096  # a longer list or dict is data, not state: what is in it is not looked at
 _MODULE_DICTS = ("_parameters", "_buffers", "_modules")
 _SKIPPED = ("threading", "logging", "_thread", "queue", "concurrent", "multiprocessing", "weakref", "_io", "io")
+_OURS = "paramgraph_kit."
 EMPTY = object()  # in a closure's variable that holds nothing yet
 
 
@@ -236,6 +237,8 @@ class Reach:
                 self.holders.append(Holder("class", value.__name__, value))
         elif isinstance(value, np.ndarray):
             self.arrays.append((name, value))
+        elif (type(value).__module__ or "").startswith(_OURS):  # what parameterize returned, in a larger step
+            self._visit(getattr(value, "__wrapped__", None), name)
         elif not (type(value).__module__ or "").startswith(_SKIPPED):
             self._object(value, name)
 

@@ -19,18 +19,21 @@ import torch
 from paramgraph_kit.backend import new_number
 from paramgraph_kit.backend.registry import CompiledGraph, compiled_graphs
 from paramgraph_kit.driver.select import driver
+from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.launch.launcher import MAX_SCALARS, Launcher, Options, capturing, observers, pausing
 from paramgraph_kit.step.arguments import Arguments
-from paramgraph_kit.step.capture import record_step
+from paramgraph_kit.step.capture import Recorded, record_step
 from paramgraph_kit.step.graphed import MISFIT, Graphed
 from paramgraph_kit.step.guard import Guard
+from paramgraph_kit.step.kept import Kept
 from paramgraph_kit.step.observe import Observation, busy, deferring, is_busy, observe
 from paramgraph_kit.step.reach import Names
 from paramgraph_kit.step.refusals import changing, check_observation, check_surroundings, failed
 from paramgraph_kit.trace.errors import ParamgraphError, RefusedError, UnsupportedError
 from paramgraph_kit.trace.model import Reason
 
+_modes = torch_name("_len_torch_dispatch_stack")  # they have to see every operation
 MAX_GRAPHS = 64  # of one step: batches come in so many shapes
 UNDER_WAY = "capture-under-way"
 
@@ -48,6 +51,7 @@ class Step:
         self._graphs: dict[Any, list[Graphed]] = {}
         self._calls: dict[Any, int] = {}  # ungraphed ones, by key
         self._refused: dict[Any, Reason] = {}
+        self._kept: dict[Any, Kept] = {}
         self._warm = False
         name = getattr(fn, "__name__", type(fn).__name__)
         launcher = Launcher(self._driver, PartitionCode(name, self._not_here), options)
@@ -63,7 +67,7 @@ class Step:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """One step, from a graph where there is one."""
-        if is_busy() or self._driver.is_capturing() or self._options.select == "never":
+        if is_busy() or self._driver.is_capturing() or self._options.select == "never" or _modes():
             return self._fn(*args, **kwargs)
         try:
             key, tensors = self._arguments.of(args, kwargs)
@@ -157,6 +161,7 @@ class Step:
             guard,
             [t for t in seen.written if id(t) not in place],
             [place[id(t)] for t in seen.written if id(t) in place],
+            self._kept_for(recorded),
             self._launcher.code,
             self._options,
         )
@@ -164,6 +169,13 @@ class Step:
         self._launcher.variants[id(graphed),] = graphed.variant
         for tell in observers:
             tell(self._launcher, graphed.variant)
+
+    def _kept_for(self, recorded: Recorded) -> Kept:
+        """The gradients that this graph leaves on memory that is used again, with all others that leave the same."""
+        captured, numbers = recorded.captured, set(recorded.kept)
+        parameters = [id(c.holder.target) for c in recorded.cells if c.exits and c.exits[0] in numbers]
+        specs = [spec for spec in captured.specs[len(captured.specs) - len(numbers) :] if spec is not None]
+        return self._kept.setdefault((*parameters, *specs), Kept(self._driver, specs))
 
     def _roots(self) -> list[tuple[str, Any]]:
         return [("", self._fn), *((f"state[{n}]", x) for n, x in enumerate(self._state))]

@@ -381,16 +381,17 @@ def test_cudnn_descriptors_may_hold_what_was_left_over() -> None:
     # GIVEN a kernel of cuDNN's and one of another library, in whose parameters one word differs and is no address
     def sides(name: str) -> list[Side]:
         return [
-            Side([RawNode(NodeKind.KERNEL, name, struct.pack("<2Q", base, left), ())], [RawAllocation(base, 512, 0)],
-                 lambda value, base=base: base <= value < base + (1 << 32))
-            for base, left in ((1 << 44, 7), (1 << 45, 1 << 60))
-        ]  # fmt: skip
+            side(which, [node(BASE[which], left, name=name)], [RawAllocation(BASE[which], 512, 0)])
+            for which, left in ((0, 7), (1, 1 << 60))
+        ]
 
     # WHEN / THEN
-    words = classify(*sides("_ZN5cudnn24bn_fw_tr_1C11_singlereadIfLi512EEEvv"))[0]
+    first, second = sides("_ZN5cudnn24bn_fw_tr_1C11_singlereadIfLi512EEEvv")
+    words = classify(first, second)[0]
     assert [word.kind for word in words] == [WordKind.POINTER, WordKind.SCALAR]
+    first, second = sides("sm90_xmma_gemm")
     with pytest.raises(RefusedError, match="differ between two captures"):
-        classify(*sides("sm90_xmma_gemm"))
+        classify(first, second)
 
 
 def test_memory_of_cudnn_is_its_own_but_not_the_allocators() -> None:
@@ -403,10 +404,9 @@ def test_memory_of_cudnn_is_its_own_but_not_the_allocators() -> None:
 
         return ask
 
-    node = RawNode(NodeKind.KERNEL, "_ZN5cudnn21bn_bw_1C11_singlereadEv", struct.pack("<Q", 1 << 46), ())
-    side = Side([node], [], lambda _: False)
+    one = side(0, [node(1 << 46, name="_ZN5cudnn21bn_bw_1C11_singlereadEv")], [])
 
     # WHEN / THEN outside of the allocator's segments it is cuDNN's
-    assert "cuDNN" in classify(side, side, owner(True))[0][0].evidence
+    assert "cuDNN" in classify(one, one, owner(True))[0][0].evidence
     with pytest.raises(RefusedError, match="nobody's"):
-        classify(side, side, owner(False))
+        classify(one, one, owner(False))

@@ -20,6 +20,7 @@ import torch
 from cuda.bindings import driver as cu
 
 from paramgraph_kit.driver.api import RawAllocation, Recording
+from paramgraph_kit.driver.backward import at_each_node
 from paramgraph_kit.driver.cuda import nodes as graph_nodes
 from paramgraph_kit.driver.cuda.calls import Owned, call, library
 from paramgraph_kit.driver.cuda.phantom import PhantomRange, phantom_range
@@ -80,20 +81,32 @@ def record(
     """
     allocations: list[RawAllocation] = []
     if survey:
-        mark = phantom.range.mark()
-        with _History(eager) as history:
-            graph, result = _capture(run, phantom, stream, device, history.labels)
-            allocations = history.allocations(phantom, device)  # while the results live: they never died
-            graph.reset()
-            del result
-        torch_name("_cuda_clearCublasWorkspaces")()
-        phantom.pool = None
-        phantom.range.rewind(mark)
+        allocations = _survey(run, phantom, stream, device, _History())
+        if eager:  # hooks show more, but might change what they look at
+            finer = _survey(run, phantom, stream, device, _History(each_node=True))
+            if [(a.address, a.size) for a in finer] == [(a.address, a.size) for a in allocations]:
+                allocations = finer
     graph, result = _capture(run, phantom, stream, device, lambda _: nullcontext())
     graph_nodes.check_kinds(cu.CUgraph(graph.raw_cuda_graph()))  # some kinds cannot even be cloned
     owned = Owned(call(cu.cuGraphClone, cu.CUgraph(graph.raw_cuda_graph())), cu.cuGraphDestroy)
     graph.reset()  # its hold on the pool ends here: the clone is ours
     return Recording(graph_nodes.read(owned.raw), allocations, result, owned)
+
+
+def _survey(
+    run: Callable[[], Any], phantom: CudaPhantom, stream: torch.cuda.Stream, device: int, history: _History
+) -> list[RawAllocation]:
+    """Capture and forget: what was allocated, and when."""
+    mark = phantom.range.mark()
+    with history:
+        graph, result = _capture(run, phantom, stream, device, history.labels)
+        found = history.allocations(phantom, device)  # while the results live: they never died
+        graph.reset()
+        del result
+    torch_name("_cuda_clearCublasWorkspaces")()
+    phantom.pool = None
+    phantom.range.rewind(mark)
+    return found
 
 
 def _capture(
@@ -155,23 +168,11 @@ def _ignored() -> AbstractContextManager[None]:
     return suppress(RuntimeError)
 
 
-class _EachOperation(torch_name("TorchDispatchMode")):  # type: ignore[misc]  # torch leaves it untyped
-    """Lets every operation pass through Python, where labels are set: a backward pass is one call of C++."""
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        """Compiled code stays compiled."""
-        return True
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return func(*args, **(kwargs or {}))
-
-
 class _History:
     """The allocator's event history over one capture, every event labelled with the node count."""
 
-    def __init__(self, eager: bool) -> None:
-        self._eager = eager
+    def __init__(self, each_node: bool = False) -> None:
+        self._each_node = each_node  # of backward passes
         self._tag = f"pgk{next(_tags)}:"
         self._labels = [0]
         self._was_on = False
@@ -221,7 +222,7 @@ class _History:
         set_label(seen)
         before = sys.getprofile()
         try:
-            with _EachOperation() if self._eager else nullcontext():
+            with at_each_node(lambda: None) if self._each_node else nullcontext():
                 sys.setprofile(hook)
                 yield
         finally:

@@ -1,0 +1,372 @@
+"""What ``pgk.parameterize(step, state=...)`` refuses: by name, with right results, as an error where it is strict."""
+
+# mypy: disable-error-code="no-untyped-call, index, union-attr, arg-type"
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import paramgraph_kit as pgk
+from paramgraph_kit.backend.report import Report
+from tests.integration import steps
+
+Step = Callable[..., Any]
+
+
+class Plain:
+    """A model, an optimizer and what a step needs besides."""
+
+    def __init__(self, optimizer: str = "sgd") -> None:
+        self.model = steps.mlp()
+        self.optimizer = steps.OPTIMIZERS[optimizer](self.model.parameters())
+        self.count = 0
+        self.log: list[Any] = []
+        self.ticks = torch.zeros(1, device="cpu")
+        self.array = np.zeros(2)
+        self.hidden: Any = None
+
+    def train(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        self.optimizer.zero_grad()
+        loss = nn.functional.mse_loss(self.model(x), y)
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+
+def counter(self: Plain, x: Any, y: Any) -> Any:
+    self.count += 1
+    return self.train(x, y).detach()
+
+
+def grows(self: Plain, x: Any, y: Any) -> Any:
+    loss = self.train(x, y).detach()
+    self.log.append(loss)
+    return loss
+
+
+def counts_on_the_host(self: Plain, x: Any, y: Any) -> Any:
+    self.ticks += 1
+    return self.train(x, y).detach()
+
+
+def counts_in_an_array(self: Plain, x: Any, y: Any) -> Any:
+    self.array += 1
+    return self.train(x, y).detach()
+
+
+def python_random(self: Plain, x: Any, y: Any) -> Any:
+    return self.train(x * random.random(), y).detach()
+
+
+def torch_random(self: Plain, x: Any, y: Any) -> Any:
+    return self.train(x * torch.rand(1, device="cpu").item(), y).detach()
+
+
+def numpy_random(self: Plain, x: Any, y: Any) -> Any:
+    return self.train(x * float(np.random.rand()), y).detach()
+
+
+def attached_result(self: Plain, x: Any, y: Any) -> Any:
+    return self.train(x, y)
+
+
+def attached_state(self: Plain, x: Any, y: Any) -> Any:
+    self.hidden = self.model(x)
+    return self.train(x, y).detach()
+
+
+def item(self: Plain, x: Any, y: Any) -> Any:
+    return self.train(x, y).item()
+
+
+def branch(self: Plain, x: Any, y: Any) -> Any:
+    loss = self.train(x, y).detach()
+    return loss if loss > 1e9 else loss * 2
+
+
+def on_the_cpu(self: Plain, x: Any, y: Any) -> Any:
+    self.train(x, y)
+    return torch.ones(2, device="cpu")
+
+
+def an_object(self: Plain, x: Any, y: Any) -> Any:
+    return [object(), self.train(x, y).detach()]
+
+
+def moves(self: Plain, x: Any, y: Any) -> Any:
+    loss = self.train(x, y).detach()
+    for p in self.model.parameters():
+        p.data = p.data * 0.5
+    return loss
+
+
+def own_graph(self: Plain, x: Any, y: Any) -> Any:
+    graph = pgk.cuda.CUDAGraph()
+    with pgk.cuda.graph(graph):
+        doubled = x * 2
+    graph.replay()
+    return self.train(doubled, y).detach()
+
+
+def replays(self: Plain, x: Any, y: Any) -> Any:
+    if not self.log:
+        graph = pgk.cuda.CUDAGraph()
+        with pgk.cuda.graph(graph):
+            self.hidden = torch.ones(5, 8, device=x.device) * 2
+        self.log.append(graph)
+    self.log[0].replay()
+    return self.train(x + self.hidden, y).detach()
+
+
+def waits(self: Plain, x: Any, y: Any) -> Any:
+    loss = self.train(x, y).detach()
+    pgk.cuda.synchronize()
+    return loss
+
+
+def copies_to_the_host(self: Plain, x: Any, y: Any) -> Any:
+    loss = self.train(x, y).detach()
+    self.model[0].bias.detach().cpu()
+    return loss
+
+
+def copies_from_pinned(self: Plain, x: Any, y: Any) -> Any:
+    if not self.log:
+        self.log.append(torch.ones(5, 8, device="cpu").pin_memory())
+    return self.train(x + self.log[0].to(x.device, non_blocking=True), y).detach()
+
+
+REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
+    f.__name__: (f, code)
+    for f, code in (
+        (counter, "side-effect"),
+        (grows, "side-effect"),
+        (moves, "side-effect"),
+        (counts_on_the_host, "host-counter"),
+        (counts_in_an_array, "host-counter"),
+        (python_random, "host-random"),
+        (torch_random, "host-random"),
+        (numpy_random, "host-random"),
+        (attached_result, "requires-grad"),
+        (attached_state, "requires-grad"),
+        (item, "sync-item"),
+        (branch, "data-dependent-branch"),
+        (on_the_cpu, "host-output"),
+        (an_object, "unknown-output"),
+        (own_graph, "nested-capture"),
+        (replays, "replay-in-capture"),
+        (waits, "synchronize"),
+        (copies_to_the_host, "copy-to-cpu"),
+        (copies_from_pinned, "host-memcpy"),
+    )
+}
+
+
+def seeded() -> None:
+    random.seed(3)
+    np.random.seed(3)
+    torch.manual_seed(3)
+
+
+def equal(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor):
+        return torch.equal(a.detach().cpu(), b.detach().cpu())
+    if isinstance(a, list):
+        return all(map(equal, a, b))
+    return type(a) is type(b) and (type(a) is object or a == b)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_is_refused_by_name_and_runs_as_it_is(name: str) -> None:
+    # GIVEN a step that a graph would get wrong, and its twin
+    body, code = REFUSED[name]
+    ours, theirs = Plain(), Plain()
+    step = pgk.parameterize(lambda x, y: body(ours, x, y), state=ours)
+    seeded()
+    random_state = [random.getstate(), np.random.get_state(), torch.get_rng_state()]
+
+    # WHEN both run, each with the same random numbers of the host
+    wanted = [body(theirs, *steps.batch(n)) for n in range(5)]
+    random.setstate(random_state[0])
+    np.random.set_state(random_state[1])
+    torch.set_rng_state(random_state[2])
+    found = [step(*steps.batch(n)) for n in range(5)]
+
+    # THEN the results are the step's own, once, and the report has the reason
+    assert all(map(equal, found, wanted))
+    assert equal([*ours.model.parameters()], [*theirs.model.parameters()])
+    assert (ours.count, len(ours.log), ours.ticks.item()) == (theirs.count, len(theirs.log), theirs.ticks.item())
+    report: Report = pgk.report(step)
+    assert [reason.code for reason in report.reasons] == [code]
+    assert report.rows[0].executables == 0
+    assert repr(step).endswith("0 graphs)")
+
+
+@pytest.mark.parametrize("name", ["counter", "python_random", "attached_result", "item"])
+def test_strict_raises(name: str) -> None:
+    body, code = REFUSED[name]
+    plain = Plain()
+    step = pgk.parameterize(lambda x, y: body(plain, x, y), state=plain, strict=True)
+    seeded()
+    step(*steps.batch(0))
+    for _ in range(2):  # and again
+        with pytest.raises(pgk.RefusedError) as caught:
+            step(*steps.batch(1))
+        assert caught.value.reason.code == code
+
+
+def refusals_of(step: Step, *args: Any) -> list[str]:
+    for _ in range(3):
+        step(*args)
+    return [reason.code for reason in pgk.report(step).reasons]
+
+
+def test_arguments_that_need_gradients_are_refused() -> None:
+    plain = Plain()
+    step = pgk.parameterize(lambda x, y: plain.train(x, y).detach(), state=plain)
+    x, y = steps.batch(0)
+
+    assert refusals_of(step, x.requires_grad_(), y) == ["requires-grad"]
+    assert x.grad is not None
+
+
+def test_arguments_elsewhere_are_refused() -> None:
+    plain = Plain()
+    step = pgk.parameterize(lambda x, y, k: plain.train(x * k, y).detach(), state=plain)
+
+    assert refusals_of(step, *steps.batch(0), torch.tensor(2.0, device="cpu")) == ["foreign-input"]
+
+
+def test_objects_as_arguments_are_refused() -> None:
+    plain = Plain()
+    step = pgk.parameterize(lambda x, y, k: plain.train(x, y).detach(), state=plain)
+
+    assert refusals_of(step, *steps.batch(0), object()) == ["unknown-argument"]
+
+
+def test_autocast_around_the_step_is_refused_while_it_keeps_casts() -> None:
+    # GIVEN a step in an autocast that keeps casts of weights from call to call
+    plain = Plain()
+    step = pgk.parameterize(lambda x, y: plain.train(x, y).detach(), state=plain)
+    kind = pgk.device().type
+
+    # WHEN / THEN it is refused, and without the cache it is not
+    with torch.autocast(kind, torch.bfloat16):
+        assert refusals_of(step, *steps.batch(0)) == ["autocast-cache"]
+    with torch.autocast(kind, torch.bfloat16, cache_enabled=False):
+        refusals_of(step, *steps.batch(0))
+    assert pgk.report(step).rows[0].executables == 1
+
+
+def test_a_tensor_that_no_root_leads_to_is_refused() -> None:
+    # GIVEN a step that reads a tensor which only a closed-over generator holds
+    plain = Plain()
+    hidden = torch.ones(5, 8, device=pgk.device())
+
+    def source() -> Any:
+        kept = hidden.clone()
+        while True:
+            yield kept
+
+    tensors = source()
+    step = pgk.parameterize(lambda x, y: plain.train(x + next(tensors), y).detach(), state=plain)
+
+    # WHEN / THEN the refusal says what it knows of it
+    assert refusals_of(step, *steps.batch(0)) == ["hidden-tensor"]
+    assert "a tensor of [5, 8] (torch.float32)" in pgk.report(step).reasons[0].message
+
+
+def test_a_learning_rate_as_a_number_is_refused_after_a_few_values() -> None:
+    # GIVEN a step whose rate is a Python number
+    plain = Plain("sgd momentum")
+    twin = Plain("sgd momentum")
+    step = pgk.parameterize(lambda x, y: plain.train(x, y).detach(), state=plain)
+
+    # WHEN it changes at every call
+    for n in range(12):
+        for each in (plain, twin):
+            each.optimizer.param_groups[0]["lr"] = 0.1 / (n + 1)
+        a, b = step(*steps.batch(n)), twin.train(*steps.batch(n))
+        assert equal(a, b)
+
+    # THEN it is refused, with the remedy
+    (reason,) = pgk.report(step).reasons
+    assert reason.code == "changing-scalar"
+    assert "keep it in a tensor on the device" in reason.message
+    assert pgk.report(step).rows[0].executables <= 4
+    assert equal([*plain.model.parameters()], [*twin.model.parameters()])
+
+
+def test_a_scheduler_that_writes_numbers_is_refused_with_the_remedy() -> None:
+    # GIVEN a scheduler inside the step, over a rate that is a Python number
+    plain = Plain()
+    scheduler = torch.optim.lr_scheduler.StepLR(plain.optimizer, 1)
+
+    def body(x: Any, y: Any) -> Any:
+        loss = plain.train(x, y).detach()
+        scheduler.step()
+        return loss
+
+    step = pgk.parameterize(body, state=(plain, scheduler))
+
+    # WHEN / THEN
+    assert refusals_of(step, *steps.batch(0)) == ["changing-scalar"]
+    assert "make it a tensor on the device" in pgk.report(step).reasons[0].message
+    assert plain.optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * 0.1**3)
+
+
+def test_a_number_among_the_arguments_is_refused_after_a_few_values() -> None:
+    plain, twin = Plain(), Plain()
+    step = pgk.parameterize(lambda x, y, k: plain.train(x * k, y).detach(), state=plain)
+    for n in range(14):
+        assert equal(step(*steps.batch(n), n / 2), twin.train(steps.batch(n)[0] * (n / 2), steps.batch(n)[1]))
+    assert [reason.code for reason in pgk.report(step).reasons] == ["changing-scalar"]
+
+
+def test_an_optimizer_that_counts_on_the_host_is_refused_by_name() -> None:
+    plain = Plain()
+    plain.optimizer = torch.optim.Adam(plain.model.parameters())
+    step = pgk.parameterize(lambda x, y: plain.train(x, y).detach(), state=plain)
+
+    assert refusals_of(step, *steps.batch(0)) == ["optimizer-not-capturable"]
+
+
+def test_inside_a_capture_or_a_mode_a_step_runs_as_it_is() -> None:
+    # GIVEN a step that has a graph
+    program = steps.lion()
+    step = pgk.parameterize(program.step, state=program.state)
+    for n in range(3):
+        step(*program.batch(n))
+    launches = pgk.report(step).rows[0].launches
+    seen: list[str] = []
+
+    class See(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    # WHEN somebody looks at all operations  THEN they see them
+    with See():
+        step(*program.batch(3))
+    assert any("addmm" in name for name in seen)
+    assert pgk.report(step).rows[0].launches == launches
+
+
+def test_mistakes_are_errors() -> None:
+    program = steps.lion()
+    with pytest.raises(pgk.ParamgraphError, match="takes a function or a module"):
+        pgk.parameterize(3, state=program.state)
+    with pytest.raises(pgk.ParamgraphError, match="takes no example inputs"):
+        pgk.parameterize(program.step, 1, state=program.state)
+    step = pgk.parameterize(program.step, state=program.state)
+    with pytest.raises(pgk.ParamgraphError, match="pass the step itself"):
+        pgk.parameterize(step, state=program.state)
+    with pytest.raises(TypeError, match="missing"):  # the step's own mistakes stay its own
+        step()

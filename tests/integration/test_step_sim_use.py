@@ -1,0 +1,304 @@
+"""Whole steps as people use them: compiled models, many shapes, gradients that are looked at, comparison, memory."""
+
+# mypy: disable-error-code="no-untyped-call, index, union-attr, no-any-return, unused-ignore"
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import paramgraph_kit as pgk
+from paramgraph_kit.driver.sim.driver import SimExecutable
+from tests.integration import steps
+from tests.integration.fx_models import LlamaBlock
+from tests.integration.test_step_sim import equal, run
+
+MIB = 1 << 20
+
+
+def made(name: str = "sgd momentum", **options: Any) -> tuple[Any, steps.Program, steps.Program]:
+    ours, theirs = steps.PROGRAMS[name](), steps.PROGRAMS[name]()
+    return pgk.parameterize(ours.step, state=ours.state, **options), ours, theirs
+
+
+def alike(step: Any, ours: steps.Program, theirs: steps.Program, number: int) -> None:
+    assert equal(step(*ours.batch(number)), theirs.step(*theirs.batch(number)))
+    assert equal(steps.values_of(ours), steps.values_of(theirs))
+
+
+@pytest.mark.parametrize("backend", ["paramgraph", "eager", "aot_eager"])
+def test_compiled_models_are_part_of_the_step(backend: str) -> None:
+    # GIVEN a step around a compiled model, and its twin whose partitions run ungraphed
+    def build(**options: Any) -> steps.Program:
+        torch.manual_seed(0)
+        model = LlamaBlock().to(pgk.device())
+        optimizer = torch.optim.AdamW(model.parameters(), lr=steps.rate(), capturable=True)
+        compiled = torch.compile(model, backend=backend, **options)
+
+        def step(x: torch.Tensor) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = compiled(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        def batch(number: int) -> tuple[torch.Tensor]:
+            generator = torch.Generator().manual_seed(number)
+            return (torch.randn(1, 8, 32, generator=generator).to(pgk.device()),)
+
+        return steps.Program(step, (model, optimizer), model, batch)
+
+    ours, theirs = build(), build(**({"options": {"select": "never"}} if backend == "paramgraph" else {}))
+    step = pgk.parameterize(ours.step, state=ours.state)
+
+    # WHEN / THEN each step is equal, and one graph holds all of it: the model's own partitions made none
+    for number in range(6):
+        alike(step, ours, theirs, number)
+    report = pgk.report(step)
+    assert report.reasons == ()
+    assert report.rows[0].launches >= 3
+    assert all(row.executables == 0 for row in pgk.report(ours.model).rows)
+    torch._dynamo.reset()
+
+
+def test_many_shapes_share_one_workspace() -> None:
+    # GIVEN images of eleven sizes in turn
+    def build() -> steps.Program:
+        torch.manual_seed(0)
+        model = nn.Sequential(
+            nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+        ).to(pgk.device())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x: torch.Tensor) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        def batch(number: int) -> tuple[torch.Tensor]:
+            side = 32 + 8 * (number % 11)
+            return (torch.randn(2, 3, side, side, generator=torch.Generator().manual_seed(number)).to(pgk.device()),)
+
+        return steps.Program(step, (model, optimizer), model, batch)
+
+    theirs = build()
+    reserved: list[int] = []
+    for count, program in ((44, theirs), (44, build())):
+        pgk.cuda.empty_cache()
+        before = pgk.cuda.memory_reserved()
+        call = program.step if program is theirs else pgk.parameterize(program.step, state=program.state, verify="off")
+        for number in range(count):
+            call(*program.batch(number))
+        pgk.cuda.empty_cache()
+        pgk.cuda.reset_peak_memory_stats()
+        for number in range(11):
+            call(*program.batch(number))
+        reserved.append(pgk.cuda.max_memory_reserved() - before)
+        ours = call
+
+    # THEN all run from graphs, and no more memory is held than without, but for a few MiB
+    row = pgk.report(ours).rows[0]
+    assert row.executables == 11
+    assert row.launches == 33 + 11 - 1
+    assert reserved[1] <= reserved[0] + 8 * MIB
+
+
+def test_a_gradient_that_somebody_holds_is_not_written_over() -> None:
+    # GIVEN a step that runs from a graph
+    step, ours, theirs = made()
+    for number in range(4):
+        alike(step, ours, theirs, number)
+    held: list[Any] = []
+
+    # WHEN gradients are kept in many ways between steps
+    for number in range(4, 12):
+        weight, twin = ours.model[0].weight, theirs.model[0].weight
+        kinds = (lambda g: g, lambda g: g.view(-1), lambda g: g.detach(), lambda g: g[2:], lambda g: [g])
+        keep = kinds[number % len(kinds)]
+        held.append((keep(weight.grad), equal_copy(keep(twin.grad))))
+        alike(step, ours, theirs, number)
+
+    # THEN none of them has changed since
+    for kept, then in held:
+        assert equal(kept, then)
+    assert pgk.report(step).rows[0].launches == 10
+
+
+def equal_copy(value: Any) -> Any:
+    return [v.clone() for v in value] if isinstance(value, list) else value.clone()
+
+
+def test_gradients_are_written_over_while_nobody_holds_them() -> None:
+    step, ours, theirs = made()
+    for number in range(4):
+        alike(step, ours, theirs, number)
+    before = [p.grad.data_ptr() for p in ours.model.parameters()]
+    alike(step, ours, theirs, 4)
+    assert [p.grad.data_ptr() for p in ours.model.parameters()] == before
+
+
+def test_gradients_may_be_moved_or_replaced_between_steps() -> None:
+    step, ours, theirs = made("zeros kept")
+    for number in range(16):
+        for program in (ours, theirs):
+            weight, bias = program.model[0].weight, program.model[0].bias
+            if number % 4 == 3:
+                weight.grad.data = weight.grad.data.clone() * 2
+                bias.grad = bias.grad.clone() + 1
+        alike(step, ours, theirs, number)
+    assert pgk.report(step).reasons == ()
+
+
+def test_launches_are_seen_by_autograd_as_writes() -> None:
+    # GIVEN a graph of autograd's that has saved a parameter which the step will write
+    step, ours, _ = made()
+    for number in range(3):
+        step(*ours.batch(number))
+    out = ours.model(ours.batch(0)[0]).sum()
+
+    # WHEN the step is launched  THEN a backward through the old value is an error, as it is ungraphed
+    step(*ours.batch(3))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.backward()
+
+
+def test_results_are_ordinary_tensors() -> None:
+    step, ours, theirs = made()
+    for number in range(3):
+        alike(step, ours, theirs, number)
+    losses = [step(*ours.batch(number)) for number in range(3, 8)]
+    assert equal(losses, [theirs.step(*theirs.batch(number)) for number in range(3, 8)])
+    assert len({loss.data_ptr() for loss in losses}) == 5
+
+
+@pytest.mark.parametrize("how", ["first", "always"])
+def test_a_wrong_launch_is_noticed(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN an executable that forgets one of its bindings
+    def wrong(self: Any, nodes: Any, bindings: Any, slots: int, increment: int) -> None:
+        real(self, nodes, [*bindings[:-1], bindings[-1].__class__(bindings[-1].node, bindings[-1].offset, 0, 0)], slots,
+             increment)  # fmt: skip
+
+    real = SimExecutable.__init__
+    monkeypatch.setattr(SimExecutable, "__init__", wrong)
+    step, ours, theirs = made("adamw fused", verify=how)
+
+    # WHEN / THEN every call has the ungraphed step's result, and the graph is given up
+    for number in range(6):
+        alike(step, ours, theirs, number)
+    (reason,) = pgk.report(step).reasons
+    assert reason.code == "wrong-result"
+    assert "which this call returned" in reason.message
+    assert pgk.report(step).rows[0].executables == 0
+
+
+def test_every_launch_can_be_compared() -> None:
+    step, _ = run("dropout", 8, verify="always")
+    assert pgk.report(step).rows[0].verified == 6
+
+
+def test_a_dropped_step_gives_everything_back() -> None:
+    # GIVEN a step with a graph
+    step, ours, _ = made()
+    for number in range(4):
+        step(*ours.batch(number))
+    gone = weakref.ref(step)
+
+    # WHEN it is dropped
+    del step
+    gc.collect()
+
+    # THEN nothing keeps it, and its twin can be made and run
+    assert gone() is None
+    again = pgk.parameterize(ours.step, state=ours.state)
+    for number in range(4):
+        again(*ours.batch(number))
+    assert pgk.report(again).rows[0].launches == 2
+
+
+def test_threads_may_call_steps_of_their_own() -> None:
+    programs = [made(name) for name in ("sgd", "adamw fused")]
+    errors: list[BaseException] = []
+    for step, ours, _ in programs:  # captures are one thread's at a time
+        for number in range(2):
+            step(*ours.batch(number))
+
+    def work(step: Any, ours: steps.Program, theirs: steps.Program) -> None:
+        try:
+            for number in range(2, 10):
+                step(*ours.batch(number))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=p) for p in programs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    for _, ours, theirs in programs:
+        for number in range(10):
+            theirs.step(*theirs.batch(number))
+        assert equal(steps.values_of(ours), steps.values_of(theirs))
+
+
+def test_a_step_in_a_step_is_part_of_it() -> None:
+    inner, ours, theirs = made("lion by hand")
+
+    def outer(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = inner(x, y) * 2
+        return loss
+
+    step = pgk.parameterize(outer, state=ours.state)
+    for number in range(5):
+        assert equal(step(*ours.batch(number)), theirs.step(*theirs.batch(number)) * 2)
+    assert pgk.report(step).rows[0].launches == 3
+    assert pgk.report(inner).rows[0].executables == 0
+
+
+def test_watching_sees_the_launches() -> None:
+    step, ours, _ = made()
+    for number in range(3):
+        step(*ours.batch(number))
+    with pgk.watch() as trace:
+        step(*ours.batch(3))
+    assert len(trace.launches) == 1
+
+
+def test_a_state_that_is_not_named_is_found_by_the_closure() -> None:
+    ours, theirs = steps.PROGRAMS["sgd"](), steps.PROGRAMS["sgd"]()
+    step = pgk.parameterize(ours.step, state=())
+    for number in range(5):
+        alike(step, ours, theirs, number)
+    assert pgk.report(step).rows[0].launches == 3
+
+
+def test_never_runs_without_graphs() -> None:
+    step, ours, theirs = made(select="never")
+    for number in range(4):
+        alike(step, ours, theirs, number)
+    assert pgk.report(step).rows[0].executables == 0
+
+
+def test_memory_at_rest_is_that_of_no_graphs() -> None:
+    # GIVEN a step whose gradients are gone at its end
+    held = []
+    for graphed in (False, True):
+        program = steps.PROGRAMS["zero_grad last"]()
+        call = pgk.parameterize(program.step, state=program.state) if graphed else program.step
+        for number in range(5):
+            call(*program.batch(number))
+        gc.collect()
+        before = pgk.cuda.memory_allocated()
+        del call, program
+        gc.collect()
+        held.append(before - pgk.cuda.memory_allocated())
+
+    # THEN a graph holds nothing more between steps
+    assert held[1] <= held[0]
