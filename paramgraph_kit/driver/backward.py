@@ -15,7 +15,8 @@ def at_each_node(tell: Callable[[], None]) -> Iterator[None]:
 
     Nodes that accumulate gradients are left alone: a hook would have them copy what they may take.
     """
-    real: Any = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
+    autograd: Any = torch.autograd
+    real = autograd._engine_run_backward
 
     def hook(_: Any) -> None:
         tell()
@@ -28,11 +29,11 @@ def at_each_node(tell: Callable[[], None]) -> Iterator[None]:
             for handle in handles:
                 handle.remove()
 
-    torch.autograd._engine_run_backward = run  # type: ignore[attr-defined]
+    autograd._engine_run_backward = run
     try:
         yield
     finally:
-        torch.autograd._engine_run_backward = real  # type: ignore[attr-defined]
+        autograd._engine_run_backward = real
 
 
 def _behind(outputs: Any) -> list[Any]:

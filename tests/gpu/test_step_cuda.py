@@ -1,0 +1,200 @@
+"""``pgk.parameterize(step, state=...)`` on a GPU: the bits of the ungraphed step, from one launch at any addresses."""
+
+# mypy: disable-error-code="no-untyped-call, index, no-any-return"
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import paramgraph_kit as pgk
+from tests.integration import steps
+from tests.integration.test_step_sim import equal
+
+Maker = Callable[[], steps.Program]
+MIB = 1 << 20
+
+
+def rate() -> torch.Tensor:
+    return torch.tensor(1e-3, device="cuda")
+
+
+def fused(parameters: Any) -> Any:
+    return torch.optim.AdamW(parameters, lr=rate(), fused=True, capturable=True)
+
+
+class Block(nn.Module):
+    """Attention and a gated MLP, as in Llama."""
+
+    def __init__(self, width: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(nn.RMSNorm(width) for _ in range(2))
+        self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.gate, self.up = nn.Linear(width, 4 * width, bias=False), nn.Linear(width, 4 * width, bias=False)
+        self.down, self.dropout = nn.Linear(4 * width, width, bias=False), nn.Dropout(dropout)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length, width = x.shape
+        q, k, v = self.qkv(self.norms[0](x)).view(batch, length, 3, 8, -1).permute(2, 0, 3, 1, 4)
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+        x = x + self.dropout(self.out(attended.reshape(batch, length, width)))
+        y = self.norms[1](x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+
+def language(
+    make: Callable[[Any], Any] = fused, *, dropout: float = 0.0, how: str = "", compiled: bool = False
+) -> Maker:
+    def build() -> steps.Program:
+        torch.manual_seed(0)
+        blocks = nn.ModuleList(Block(256, dropout) for _ in range(2))
+        model = nn.ModuleDict({"in": nn.Embedding(500, 256), "blocks": blocks, "out": nn.Linear(256, 500)}).cuda()
+        optimizer = make(model.parameters())
+        scaler = torch.amp.GradScaler("cuda", init_scale=2.0**10)
+
+        def forward(x: torch.Tensor) -> torch.Tensor:
+            x = model["in"](x)
+            for block in blocks:
+                x = checkpoint(block, x, use_reentrant=False) if how == "checkpoint" else block(x)
+            return model["out"](x)
+
+        run = torch.compile(forward) if compiled else forward
+
+        def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            optimizer.zero_grad()
+            with torch.autocast("cuda", torch.float16, enabled=how == "scaled"):
+                loss = F.cross_entropy(run(x).flatten(0, 1), y.flatten())
+            if how == "scaled":
+                scaler.scale(loss).backward()
+                scaler.step(optimizer)
+                scaler.update()
+            else:
+                loss.backward()
+                if how == "clipped":
+                    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+            return loss.detach()
+
+        def batch(number: int) -> tuple[torch.Tensor, ...]:
+            generator = torch.Generator().manual_seed(number)
+            return tuple(torch.randint(500, (2, 32), generator=generator).cuda() for _ in range(2))
+
+        return steps.Program(step, (model, optimizer, scaler), model, batch)
+
+    return build
+
+
+def images() -> steps.Program:
+    torch.manual_seed(0)
+
+    def unit(inside: int, outside: int) -> list[nn.Module]:
+        return [nn.Conv2d(inside, outside, 3, padding=1, bias=False), nn.BatchNorm2d(outside), nn.ReLU()]
+
+    model = nn.Sequential(
+        *unit(3, 32), nn.MaxPool2d(2), *unit(32, 64), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)
+    ).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    def batch(number: int) -> tuple[torch.Tensor, ...]:
+        generator = torch.Generator().manual_seed(number)
+        size = 32 + 8 * (number % 3)
+        images = torch.randn(4, 3, size, size, generator=generator).cuda()
+        return images, torch.randint(10, (4,), generator=generator).cuda()
+
+    return steps.Program(step, (model, optimizer), model, batch)
+
+
+KINDS: dict[str, Maker] = {
+    "fused": language(),
+    "foreach, clipped": language(
+        lambda p: torch.optim.AdamW(p, lr=rate(), foreach=True, capturable=True), how="clipped"
+    ),
+    "one by one": language(lambda p: torch.optim.Adam(p, lr=rate(), foreach=False, capturable=True)),
+    "momentum": language(lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)),
+    "fused momentum": language(lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, fused=True)),
+    "dropout": language(dropout=0.2),
+    "scaled": language(how="scaled"),
+    "checkpointed": language(how="checkpoint"),
+    "compiled": language(compiled=True),
+    "images of three sizes": images,
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_twenty_steps_are_equal_bit_for_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a step and its twin; sums in a fixed order, so that ungraphed code equals itself
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    ours, theirs = KINDS[name](), KINDS[name]()
+    step = pgk.parameterize(ours.step, state=ours.state)
+
+    # WHEN both run 20 steps, the arguments at other addresses each time (the captured ranges are unmapped)
+    random = [torch.cuda.get_rng_state()] * 2
+    kept = []
+    for number in range(20):
+        results = []
+        for n, (call, program) in enumerate(((step, ours), (theirs.step, theirs))):
+            torch.cuda.set_rng_state(random[n])
+            arguments = program.batch(number)
+            kept.append(arguments)
+            results.append(call(*arguments))
+            random[n] = torch.cuda.get_rng_state()
+
+        # THEN each has the same bits: the result, all of the state and the gradients, the random position
+        assert equal(*results), f"results of step {number} differ"
+        assert torch.equal(*random), f"random positions after step {number} differ"
+        assert equal(steps.values_of(ours), steps.values_of(theirs)), f"state after step {number} differs"
+    report = pgk.report(step)
+    assert report.reasons == ()
+    graphs = 3 if name == "images of three sizes" else 1
+    assert (report.rows[0].executables, report.rows[0].verified) == (graphs, graphs)
+    assert report.rows[0].launches >= 20 - 1 - 2 * graphs
+
+
+def test_it_holds_little_more_than_no_graphs() -> None:
+    # GIVEN the same steps with and without graphs
+    peaks, rest = [], []
+    for graphed in (False, True):
+        program = language()()
+        call = pgk.parameterize(program.step, state=program.state, verify="off") if graphed else program.step
+        for number in range(4):
+            call(*program.batch(number))
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        rest.append(torch.cuda.memory_allocated())
+        for number in range(3):
+            call(*program.batch(number))
+        torch.cuda.synchronize()
+        peaks.append(torch.cuda.max_memory_allocated())
+        del call, program
+        gc.collect()
+
+    # THEN at rest there is hardly more, and while stepping not much more
+    assert rest[1] <= rest[0] + 64 * MIB
+    assert peaks[1] <= 1.15 * peaks[0] + 64 * MIB
+
+
+def test_state_that_moves_is_captured_again() -> None:
+    ours, theirs = language()(), language()()
+    step = pgk.parameterize(ours.step, state=ours.state)
+    for number in range(8):
+        if number == 4:
+            for program in (ours, theirs):
+                for p in program.model.parameters():
+                    p.data = p.data.clone()
+        assert equal(step(*ours.batch(number)), theirs.step(*theirs.batch(number)))
+    assert equal(steps.values_of(ours), steps.values_of(theirs))
+    assert pgk.report(step).rows[0].launches >= 3
