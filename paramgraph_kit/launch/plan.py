@@ -19,6 +19,7 @@ from paramgraph_kit.trace.model import Role, WordKind
 
 GRAIN = 512  # the caching allocator's rounding: what kernels were captured on is aligned no less
 SMALL = 1 << 20  # what the allocator serves from its small pool: several of these may share one allocation
+MOST_BLOCK = 512 << 20  # of workspace in one piece, which a full or divided device still has
 FEW = 3  # so many tensors on one allocation save more than making it costs
 
 
@@ -144,9 +145,12 @@ def make_plan(
         groups.setdefault((stage_of(uses[i][0]), stage_of(uses[i][-1])), []).append(i)
     blocks: list[Workspace] = []
     for (first, last), group in sorted(groups.items()):
-        offsets, total = pack([size[i] for i in group], conflicts(order, group))
-        places |= {i: (Block(len(blocks)), offset) for i, offset in zip(group, offsets, strict=True)}
-        blocks.append(Workspace(total, first, last))
+        sizes = [size[i] for i in group]
+        offsets, _ = pack(sizes, conflicts(order, group))
+        for span in spans(sizes, offsets):
+            mine = [(i, at - span.start) for i, at in zip(group, offsets, strict=True) if at in span]
+            places |= {i: (Block(len(blocks)), offset) for i, offset in mine}
+            blocks.append(Workspace(len(span), first, last))
     slots = tuple(dict.fromkeys(slot for slot, _ in places.values()))
     placements = [_placement(*places.get(i, (None, 0))) for i in range(len(size))]
     born = {i: stage_of(uses[i][0]) if i in uses else 0 for i in fresh}
@@ -300,24 +304,57 @@ def conflicts(order: Order, allocations: Sequence[int]) -> list[list[int]]:
     return result
 
 
-def pack(sizes: Sequence[int], conflict: Sequence[Sequence[int]]) -> tuple[list[int], int]:
+def pack(sizes: Sequence[int], conflict: Sequence[Sequence[int]], most: int = MOST_BLOCK) -> tuple[list[int], int]:
     """Offsets for buffers and the total: largest first, each into the tightest gap that its conflicts leave.
+
+    No buffer lies across a multiple of ``most``, so that ``spans`` can cut there; a larger one begins at one.
 
     >>> pack([1024, 512, 512], [[1], [0, 2], [1]])
     ([0, 1024, 0], 1536)
+    >>> pack([1024, 1024, 512], [[1, 2], [0, 2], [0, 1]], most=1536)
+    ([0, 1536, 1024], 2560)
     """
-    rounded = [-(-max(size, 1) // GRAIN) * GRAIN for size in sizes]
+    rounded = [_rounded(size) for size in sizes]
     offsets: list[int | None] = [None] * len(sizes)
     total = 0
     for b in sorted(range(len(sizes)), key=lambda b: (-rounded[b], b)):
         taken = sorted((o, o + rounded[c]) for c in conflict[b] if (o := offsets[c]) is not None)
-        best, best_gap, end = None, 0, 0
+        best, best_gap, end, size = None, 0, 0, rounded[b]
         for start, stop in taken:
-            gap = start - end
-            if gap >= rounded[b] and (best is None or gap < best_gap):
-                best, best_gap = end, gap
+            if start - end >= size:
+                at = _within_one(end, size, most)
+                gap = start - at
+                if gap >= size and (best is None or gap < best_gap):
+                    best, best_gap = at, gap
             end = max(end, stop)
-        place = end if best is None else best
+        place = _within_one(end, size, most) if best is None else best
         offsets[b] = place
-        total = max(total, place + rounded[b])
+        total = max(total, place + size)
     return [o or 0 for o in offsets], total
+
+
+def spans(sizes: Sequence[int], offsets: Sequence[int], most: int = MOST_BLOCK) -> list[range]:
+    """Blocks of at most ``most`` bytes, but for buffers that are larger, that together hold what was packed.
+
+    An allocator that has given memory out in pieces can rarely serve one request of many GiB.
+
+    >>> spans([1024, 1024, 512], [0, 1536, 1024], most=1536)
+    [range(0, 1536), range(1536, 2560)]
+    """
+    ends = sorted((at, at + _rounded(size)) for at, size in zip(offsets, sizes, strict=True))
+    found: list[range] = []
+    for at, end in ends:
+        if found and (at < found[-1].stop or at // most == found[-1].start // most):
+            found[-1] = range(found[-1].start, max(end, found[-1].stop))
+        else:
+            found.append(range(at, end))
+    return found
+
+
+def _rounded(size: int) -> int:
+    return -(-max(size, 1) // GRAIN) * GRAIN
+
+
+def _within_one(at: int, size: int, most: int) -> int:
+    """The first place from ``at`` on where a buffer does not lie across a multiple of ``most``."""
+    return at if not at % most or at // most == (at + size - 1) // most else (at // most + 1) * most

@@ -25,6 +25,7 @@ from paramgraph_kit.launch.plan import (
     make_plan,
     needs_of,
     pack,
+    spans,
     uses_of,
 )
 from paramgraph_kit.launch.stages import Lives, cut
@@ -129,6 +130,31 @@ def test_a_workspace_never_shares_bytes_between_buffers_in_conflict(seed: int, b
     if branches == 1:
         live = [sum(s for s, u in zip(sizes, uses, strict=True) if u[0] <= n <= u[-1]) for n in range(count)]
         assert total >= max(live)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_workspace_comes_in_blocks_that_an_allocator_has(seed: int) -> None:
+    # GIVEN random buffers, a few of them larger than a block may be
+    rng = random.Random(seed)
+    most = 8 * GRAIN
+    count = rng.randrange(5, 60)
+    uses = random_uses(rng, count, rng.randrange(1, 40))
+    sizes = [GRAIN * rng.choice([1, 1, 2, 3, 5, 8, 20]) for _ in uses]
+    found = conflicts_of(chain(count), uses)
+    # WHEN they are packed for blocks of at most so much
+    offsets, total = pack(sizes, found, most)
+    blocks = spans(sizes, offsets, most)
+    # THEN none in conflict overlap, and each lies in one block
+    ends = [offset + size for offset, size in zip(offsets, sizes, strict=True)]
+    for a, row in enumerate(found):
+        assert all(ends[a] <= offsets[b] or ends[b] <= offsets[a] for b in row)
+    inside = [[n for n, block in enumerate(blocks) if block.start <= at and end <= block.stop]
+              for at, end in zip(offsets, ends, strict=True)]  # fmt: skip
+    assert all(len(row) == 1 for row in inside)
+    # AND a block is larger only where it has a buffer that is larger
+    large = {row[0] for row, size in zip(inside, sizes, strict=True) if size > most}
+    assert all(len(block) <= most for n, block in enumerate(blocks) if n not in large)
+    assert sum(map(len, blocks)) <= total
 
 
 @pytest.mark.parametrize("seed", range(10))
