@@ -9,6 +9,7 @@ from paramgraph_kit.backend.allocations import allocations_of, module_by_paramet
 from paramgraph_kit.backend.generated_code import of_nodes
 from paramgraph_kit.backend.lanes import lanes_of
 from paramgraph_kit.backend.registry import CompiledGraph
+from paramgraph_kit.capture.words import complete
 from paramgraph_kit.driver.lines import frame_at
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.launch.launcher import Launcher, Variant
@@ -110,7 +111,7 @@ def capture_of(launcher: Launcher, variant: Variant, number: int, partition: int
                 modules[index] or module_by_parameters(words, allocations),
                 place.source if (place := places[index]) is not None else sources.get(raw.name, "")[:MOST_SOURCE],
             )
-            for index, (raw, words) in enumerate(zip(nodes, variant.captured.words, strict=True))
+            for index, (raw, words) in enumerate(zip(nodes, map(complete, nodes, variant.captured.words), strict=True))
         ),
         tuple((before, index) for index, raw in enumerate(nodes) for before in raw.deps),
         allocations,

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.capture.words import Host, Side, classify, merge_ambiguous
+from paramgraph_kit.capture.words import Host, Side, merge_ambiguous, notable_words
 from paramgraph_kit.driver.api import Driver, RawAllocation, Recording
 from paramgraph_kit.driver.tensors import PLAIN, Bits, bits_of, lazily, not_carried
 from paramgraph_kit.trace.errors import RefusedError
@@ -61,7 +61,7 @@ class Captured:
     """A partition ready to be planned: nodes, their words, the memory they address and what is returned."""
 
     recording: Recording
-    words: list[tuple[Word, ...]]
+    words: list[tuple[Word, ...]]  # of each node the notable ones
     allocations: list[RawAllocation]  # tensor inputs first, in order
     input_positions: list[int]  # position in the inputs of the first len(input_positions) allocations
     outputs: list[Output]
@@ -151,7 +151,7 @@ def capture_pair(
         # Few numbers stand in many nodes, and asking CUDA about each takes microseconds.
         owner = cache(partial(_static_owner, owned=owned, segments=segments, known=driver.knows_address))
         host = Host(driver.host_addresses(), driver.reads_host, _owned_on_host(driver, constants))
-        words = classify(sides[0], sides[1], owner, host)
+        words = notable_words(sides[0], sides[1], owner, host)
     except BaseException:
         for recording in recordings:
             driver.discard(recording)

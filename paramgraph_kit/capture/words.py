@@ -8,8 +8,8 @@ that is the same at every launch. Any other difference is unexplained, and the g
 from __future__ import annotations
 
 import bisect
+import heapq
 import itertools
-import math
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -63,16 +63,43 @@ class Host:
 
 
 class _Index:
-    """Allocations by address; answers which were live at a position and cover (or neighbour) an address."""
+    """Allocations by address; answers which were live at a position and cover (or neighbour) an address.
+
+    Those that are live at one position lie apart (``merge_ambiguous`` has joined the others), and positions are asked
+    about in rising order: what is live is kept sorted while they rise.
+    """
 
     def __init__(self, allocations: Sequence[RawAllocation]) -> None:
         self.allocations = allocations
-        self._order = sorted(range(len(allocations)), key=lambda i: allocations[i].address)
-        ordered = [allocations[i] for i in self._order]
-        self._starts = [a.address for a in ordered]
-        self._ends = [a.address + max(a.size, 1) for a in ordered]
-        self._furthest = list(itertools.accumulate(self._ends, max))  # end of all up to here
-        self._lives = [(a.born, math.inf if a.died is None else a.died) for a in ordered]
+        self._ends = [a.address + max(a.size, 1) for a in allocations]
+        self._births = sorted(range(len(allocations)), key=lambda i: allocations[i].born)
+        ordered = sorted(range(len(allocations)), key=lambda i: allocations[i].address)
+        self._starts = [allocations[i].address for i in ordered]
+        self._furthest = list(itertools.accumulate((self._ends[i] for i in ordered), max))  # end of all up to here
+        self._rewind()
+
+    def _rewind(self) -> None:
+        self._position, self._born = -1, 0
+        self._live_starts: list[tuple[int, int]] = []  # (address, allocation), sorted
+        self._deaths: list[tuple[int, int]] = []  # a heap of (position, allocation)
+
+    def _move(self, position: int) -> None:
+        """Bring what is live up to ``position``."""
+        if position < self._position:
+            self._rewind()
+        self._position = position
+        while self._born < len(self._births):
+            a = self.allocations[i := self._births[self._born]]
+            if a.born > position:
+                break
+            self._born += 1
+            if a.died is None or a.died > position:
+                bisect.insort(self._live_starts, (a.address, i))
+                if a.died is not None:
+                    heapq.heappush(self._deaths, (a.died, i))
+        while self._deaths and self._deaths[0][0] <= position:
+            _, i = heapq.heappop(self._deaths)
+            del self._live_starts[bisect.bisect_left(self._live_starts, (self.allocations[i].address, i))]
 
     def covering(self, address: int, position: int) -> list[int]:
         """Allocations live at ``position`` whose bytes include ``address``."""
@@ -88,14 +115,13 @@ class _Index:
         return k >= 0 and address < self._furthest[k]
 
     def _live(self, address: int, position: int, reach: int) -> list[int]:
-        # One loop over plain lists: a block that is used again and again has many allocations at one address.
-        found, lives, ends, furthest = [], self._lives, self._ends, self._furthest
-        k = bisect.bisect_right(self._starts, address + reach) - 1
+        if position != self._position:
+            self._move(position)
+        found, live, ends = [], self._live_starts, self._ends
+        k = bisect.bisect_right(live, (address + reach, len(ends))) - 1
         address -= reach
-        while k >= 0 and address < furthest[k]:
-            born, died = lives[k]
-            if born <= position < died and address < ends[k]:
-                found.append(self._order[k])
+        while k >= 0 and address < ends[live[k][1]]:
+            found.append(live[k][1])
             k -= 1
         return found
 
@@ -106,7 +132,29 @@ def classify(
     static_owner: Callable[[int], str | None] = lambda _: None,
     host: Host = Host(lambda _: False),
 ) -> list[tuple[Word, ...]]:
-    """The words of every node of ``first``, by comparison with ``second``.
+    """All words of every node of ``first``, by comparison with ``second``; see ``notable_words``."""
+    found = notable_words(first, second, static_owner, host)
+    return [complete(node, words) for node, words in zip(first.nodes, found, strict=True)]
+
+
+def complete(node: RawNode, notable: Sequence[Word]) -> tuple[Word, ...]:
+    """All words of a node, from its notable ones: the others are the same in both captures and no addresses."""
+    words = {word.offset: word for word in notable}
+    return tuple(
+        words.get(8 * place) or Word(8 * place, WordKind.SCALAR, value=value, evidence=_SAME)
+        for place, value in enumerate(_values(node))
+    )
+
+
+def notable_words(
+    first: Side,
+    second: Side,
+    static_owner: Callable[[int], str | None] = lambda _: None,
+    host: Host = Host(lambda _: False),
+) -> list[tuple[Word, ...]]:
+    """The words of every node of ``first`` that are more than a number, by comparison with ``second``.
+
+    A node of a library has hundreds of words, of which a few are addresses or differ.
 
     ``static_owner(value)`` names live device memory that an equal word points into and that stays where it is, None
     if the value is no such address; it raises RefusedError for device memory that nobody owns up to.
@@ -116,19 +164,13 @@ def classify(
     """
     check_same_shape(first, second)
     indices = _Index(first.allocations), _Index(second.allocations)
-    plain: dict[tuple[int, int], Word] = {}  # words that are no addresses, by offset and value: most are met again
     result = []
     for a, b in zip(first.nodes, second.nodes, strict=True):
         words = []
         unused = _Unused((a, b), (first.contains, second.contains))
-        for place, (value_x, value_y) in enumerate(zip(_values(a), _values(b), strict=True)):
+        pairs = enumerate(zip(_values(a), _values(b), strict=True))
+        for place, value_x, value_y in [(n, x, y) for n, (x, y) in pairs if x != y or _FIRST_ADDRESS <= x < _END]:
             offset = 8 * place
-            if value_x == value_y and not _FIRST_ADDRESS <= value_x < _LAST_ADDRESS:
-                word = plain.get((offset, value_x))
-                if word is None:
-                    word = plain[offset, value_x] = Word(offset, WordKind.SCALAR, value=value_x, evidence=_SAME)
-                words.append(word)
-                continue
             in_x, in_y = first.contains(value_x), second.contains(value_y)
             if in_x and in_y:
                 target = _resolve(indices, (value_x, value_y), (a.position, b.position))
@@ -172,7 +214,7 @@ def _values(node: RawNode) -> tuple[int, ...]:
 
 
 # Numbers outside are no addresses: the first pages are never mapped, and addresses of a process have at most 57 bits.
-_FIRST_ADDRESS, _LAST_ADDRESS = 1 << 16, 1 << 57
+_FIRST_ADDRESS, _END = 1 << 16, 1 << 57
 _SAME = "same bytes in both captures"
 _LEFTOVER = "host addresses: bytes left over on the stack, which no kernel can read through"
 
