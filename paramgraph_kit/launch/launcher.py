@@ -265,7 +265,7 @@ class Launcher:
 
     def _recut(self, error: BaseException) -> bool:
         """Whether there is code that leaves out what a capture failed in: then that runs from now on."""
-        if any(variant is not None for variant in self.variants.values()):
+        if self.options.strict or any(variant is not None for variant in self.variants.values()):
             return False
         run = self.code.recut(error)
         if run is not None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch._subclasses.fake_tensor import FakeTensor
 
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.partition.frames import frame_of
@@ -158,7 +159,9 @@ def _fixed(module: torch.fx.GraphModule) -> set[torch.fx.Node]:
         values = list(tensors_in(value_of(node)))
         if not values or not all(map(_is_small_on_the_host, values)) or storage_keys(node) & changed:
             continue
-        if node.op == "get_attr" or (_repeats(node) and found.issuperset(node.all_input_nodes)):
+        if (node.op == "get_attr" and not isinstance(attribute(node), FakeTensor)) or (
+            _repeats(node) and found.issuperset(node.all_input_nodes)
+        ):
             found.add(node)
     return found if any(node.op == "call_function" for node in found) else set()
 

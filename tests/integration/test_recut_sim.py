@@ -136,6 +136,15 @@ def test_gradients_are_eager_s_where_a_partition_was_cut_again() -> None:
         assert same_bits(a.grad, b.grad)
 
 
+def test_where_options_are_strict_it_is_an_error_at_every_call() -> None:
+    # GIVEN such a function under strict WHEN called THEN nothing is cut again: each call says why
+    fast = pgk.compile(secretive, strict=True)
+    for _ in range(2):
+        with pytest.raises(pgk.RefusedError) as found:
+            fast(moved(6, 4))
+        assert found.value.reason.code == "capture-failed"
+
+
 def test_running_out_of_memory_is_no_property_of_an_operation() -> None:
     # GIVEN an error that does not speak of captures WHEN learned from THEN nothing is
     with pytest.raises(RuntimeError) as raised:

@@ -93,3 +93,21 @@ def test_another_value_is_refused_in_one_line() -> None:
     # GIVEN a value that is no bool WHEN compile is called THEN it says what to give
     with pytest.raises(UnsupportedError, match=r"^strict='yes': give True or False$"):
         pgk.compile(detour, strict="yes")
+
+
+def test_random_numbers_that_stay_on_the_host_are_no_reason_to_refuse() -> None:
+    # GIVEN a partition one of whose inputs ungraphed code reads on the host and a graph on the device
+    def run(inputs: list[Any]) -> tuple[Tensor]:
+        x, seed = inputs
+        return (x + seed.to(x.device),)
+
+    launcher = Launcher(driver(), PartitionCode("test", run, host_seeds=(1,)), Options(strict=True))
+    x = torch.ones(4).to(DEVICE)
+    # WHEN what made it was ungraphed, so that it comes on the host THEN the call runs ungraphed too, without an error
+    for n in range(3):
+        assert launcher([x, torch.tensor(float(n))])[0].tolist() == [1.0 + n] * 4
+    assert (launcher.ungraphed_calls, launcher.reasons, launcher.variants) == (3, [], {})
+    # AND on the device it is captured and launched
+    for n in range(3):
+        assert launcher([x, torch.tensor(float(n)).to(DEVICE)])[0].tolist() == [1.0 + n] * 4
+    assert launcher.ungraphed_calls == 4

@@ -93,6 +93,17 @@ def test_an_end_pointer_belongs_to_what_it_ends_though_something_else_begins_the
     assert found(words) == [(0, WordKind.POINTER, 0, 512)]
 
 
+@pytest.mark.parametrize(("offset", "owner"), [(1020, 0), (700, 0), (2600, 1), (3996, 1), (6000, 2)])
+def test_between_allocations_an_address_is_the_end_of_the_nearest_one_before(offset: int, owner: int) -> None:
+    # GIVEN three allocations at the same distances on both sides, with gaps between
+    memory = [twins(at, at, 512) for at in (0, 2048, 4096)]
+    nodes = [(node(BASE[0] + offset), node(BASE[1] + offset))]
+    # WHEN a kernel takes an address in a gap, be it just before the next allocation
+    (words,) = classify(*pair(nodes, memory))
+    # THEN it is past the end of the last one before it: ends are taken more often than what comes before a beginning
+    assert found(words) == [(0, WordKind.POINTER, owner, offset - (0, 2048, 4096)[owner])]
+
+
 def test_a_pre_decremented_pointer_has_a_negative_offset() -> None:
     # GIVEN a kernel that takes the address of element -1
     memory = [twins(4096, 8192, 256)]
