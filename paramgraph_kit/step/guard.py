@@ -25,7 +25,7 @@ class Versions:
         kind = torch_name("GuardManagerType").GUARD_MANAGER
         for n, each in enumerate(self._dicts):
             item = root.list_getitem_manager(key=n, source=f"dicts[{n}]", example_value=each, guard_manager_enum=kind)
-            item.add_dict_version_guard(each, ["a place of the step's state"], *_MORE)
+            _watch(item, each)
         self._check: Callable[[Any], bool] = root.check
 
     def unchanged(self) -> bool:
@@ -33,8 +33,12 @@ class Versions:
         return self._check(self._dicts)
 
 
-# Since torch 2.12 guards take the user's stack as well.
-_MORE: tuple[Any, ...] = (None,) if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 12) else ()
+def _watch(item: Any, each: dict[Any, Any]) -> None:
+    words = ["a place of the step's state"]
+    try:
+        item.add_dict_version_guard(each, words, None)
+    except TypeError:  # some versions of torch do not take the user's stack
+        item.add_dict_version_guard(each, words)
 
 
 class Guard:
