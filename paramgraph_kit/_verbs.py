@@ -74,7 +74,9 @@ def parameterize(fn: Any, *examples: Any, state: Any = None, **options: Any) -> 
 
     Args:
         fn: a function or a module on ``device()``. Its parameters and buffers, and those of modules that it names,
-            are inputs: they may move. It takes and returns tensors and plain values, in lists, tuples and dicts.
+            are inputs: they may move. What it and its helpers read elsewhere (globals, attributes, items, closures,
+            defaults, the environment) may change: it is looked at in each call. It takes and returns tensors and plain
+            values, in lists, tuples and dicts.
         examples: positional arguments to trace with now, without running anything; left out, the first call traces.
         state: what a training step changes: the model, the optimizer, an average of weights, a scaler. With it ``fn``
             is a whole step (forward, loss, ``backward()``, optimizer, ``zero_grad``) that becomes one graph: its own

@@ -145,6 +145,8 @@ NAMES: dict[str, TorchName] = {
         TorchName("torch._inductor:config", ("2.11", "2.13"), "the user's settings for partitions"),
         TorchName("torch._library.custom_ops:OPDEFS", ("2.11", "2.13"), "the Python of custom operations"),
         TorchName("torch._C:_dispatch_keys", ("2.11", "2.13"), "what a tensor is beyond its memory"),
+        TorchName("torch._C:_dynamo.guards.GlobalStateGuard", ("2.11", "2.13"), "torch's switches in one call"),
+        TorchName("torch._C:_len_torch_function_stack", ("2.11", "2.13"), "whether a default device is active"),
         TorchName("torch._subclasses.fake_tensor:unset_fake_temporarily", ("2.11", "2.13"), "real work while tracing"),
         TorchName("torch._guards:TracingContext", ("2.11", "2.13"), "which inputs of a compiled graph are parameters"),
         TorchName(

@@ -6,6 +6,7 @@ import copy
 import gc
 import threading
 import weakref
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -125,3 +126,45 @@ def test_an_error_that_is_its_own_cause_is_raised_and_nothing_hangs(circle: str)
             step(randn(2))
     assert pgk.parameterize(lambda x: x * 2)(torch.ones(2, device=DEVICE)).tolist() == [2.0, 2.0]
     assert [reason.code for reason in pgk.report(step).reasons] == ["not-traceable"]
+
+
+def test_a_launch_waits_for_no_trace_but_one_of_its_own_modules() -> None:
+    # GIVEN a function that has been called with two shapes, a module that has been, and a trace of it under way
+    other = pgk.parameterize(lambda x: x * 2)
+    model = nn.Linear(3, 3).to(DEVICE)
+    own = pgk.parameterize(model)
+    x = randn(2, 3)
+    with torch.no_grad():
+        expected = model(x)
+        for _ in range(2):
+            other(randn(2)), other(randn(3)), own(x)
+    started, go = threading.Event(), threading.Event()
+
+    def slow(x: torch.Tensor) -> torch.Tensor:
+        started.set()
+        assert go.wait(30)
+        result: torch.Tensor = model(x) + 1
+        return result
+
+    results: dict[str, torch.Tensor] = {}
+
+    def call(name: str, step: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        with torch.no_grad():
+            results[name] = step(x)
+
+    tracing = threading.Thread(target=call, args=("traced", pgk.parameterize(slow)))
+    tracing.start()
+    assert started.wait(30)
+    # WHEN others are launched meanwhile THEN what has nothing to do with it does not wait
+    with torch.no_grad():
+        assert [other(torch.ones(n, device=DEVICE)).tolist() for n in (2, 3)] == [[2.0] * 2, [2.0] * 3]
+    # AND what shares its module waits, and sees its own parameters
+    waiting = threading.Thread(target=call, args=("own", own))
+    waiting.start()
+    waiting.join(0.2)
+    assert waiting.is_alive()
+    go.set()
+    for thread in (waiting, tracing):
+        thread.join(60)
+    assert torch.equal(results["own"].cpu(), expected.cpu())
+    assert torch.equal(results["traced"].cpu(), (expected + 1).cpu())

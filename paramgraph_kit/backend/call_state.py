@@ -1,0 +1,96 @@
+"""What a trace depends on besides the function's own state: torch's switches, and what its inputs look like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import nn
+
+from paramgraph_kit.driver.select import driver
+from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.trace.errors import RefusedError
+from paramgraph_kit.trace.model import Reason
+
+
+def tensor_key(x: torch.Tensor) -> Any:
+    """What tells an input's kind; raises RefusedError for one that is not traced."""
+    if type(x) not in (torch.Tensor, nn.Parameter, nn.Buffer) or x.layout != torch.strided:
+        what = type(x).__name__ if x.layout == torch.strided else f"tensor of layout {x.layout}"
+        raise RefusedError(Reason("unknown-argument", f"an argument or member is a {what}: only plain ones are traced"))
+    return type(x), x.shape, x.stride(), x.dtype, x.device, x.requires_grad, x.is_conj(), x.is_neg(), x.is_inference()
+
+
+def hidden_key(x: torch.Tensor) -> Any:
+    """What code may read of a tensor that is no input without using it: its kind, and on the host its values."""
+    strides = x.stride() if x.layout == torch.strided else None
+    version = x._version if x.device.type == "cpu" and not x.is_inference() else None
+    return id(x), x.shape, strides, x.dtype, x.device, x.requires_grad, x.grad is None if x.is_leaf else None, version
+
+
+def sharing(tensors: Sequence[torch.Tensor]) -> Any:
+    """Which inputs share a storage and where they lie in it: writes to one are seen in another."""
+    storages = [x.untyped_storage()._cdata for x in tensors]
+    if len(set(storages)) == len(storages):
+        return ()
+    first: dict[int, int] = {}
+    groups = [first.setdefault(storage, n) for n, storage in enumerate(storages)]
+    objects: dict[int, int] = {}
+    same = [objects.setdefault(id(x), n) for n, x in enumerate(tensors)]
+    return tuple(zip(groups, same, [x.storage_offset() for x in tensors], strict=True))
+
+
+def switches() -> Any:
+    """The switches of torch that a trace, or the kernels in it, depend on."""
+    kinds = (driver().device.type, "cpu")
+    cuda: Any = torch.backends.cuda  # in part untyped
+    return (
+        torch.is_grad_enabled(),
+        tuple([torch.is_autocast_enabled(k) and torch.get_autocast_dtype(k) for k in kinds]),
+        torch.get_default_dtype(),
+        torch.get_default_device(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        cuda.matmul.fp32_precision,
+        cuda.matmul.allow_fp16_reduced_precision_reduction,
+        cuda.matmul.allow_bf16_reduced_precision_reduction,
+        unguarded_switches(),
+    )
+
+
+def unguarded_switches() -> Any:
+    """Those that Dynamo's guard of torch's global state leaves out."""
+    inference, modes, precision, flash, efficient, math, cudnn, libraries = _readers()
+    return inference(), modes(), precision("cuda", "matmul"), flash(), efficient(), math(), cudnn(), libraries()
+
+
+@cache
+def _readers() -> tuple[Callable[..., Any], ...]:
+    cuda: Any = torch.backends.cuda
+    return (
+        torch.is_inference_mode_enabled,
+        torch_name("_len_torch_function_stack"),  # a default device is a mode
+        torch_name("_get_fp32_precision_getter"),
+        cuda.flash_sdp_enabled,
+        cuda.mem_efficient_sdp_enabled,
+        cuda.math_sdp_enabled,
+        cuda.cudnn_sdp_enabled,
+        driver().library_state,
+    )
+
+
+def global_state_guard() -> Callable[[], bool]:
+    """Whether torch's global state, as far as Dynamo guards it, is still what it is now."""
+    check: Callable[[], bool] = torch_name("GlobalStateGuard")().check
+    return check
+
+
+def tensor_guard(tensors: Sequence[torch.Tensor]) -> Callable[..., bool]:
+    """Whether tensors are of the kinds, shapes, strides and devices that these are."""
+    if not tensors:
+        return lambda: True
+    guards = torch_name("TensorGuards")(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
+    check: Callable[..., bool] = guards.check
+    return check

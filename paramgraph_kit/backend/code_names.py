@@ -1,0 +1,104 @@
+"""What code names: the globals, attributes and modules that a function may read when it runs, from its code alone."""
+
+from __future__ import annotations
+
+import dis
+import os
+import re
+import sys
+import sysconfig
+import types
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+
+import torch
+
+# Code that names one of these may look up names that are not in it.
+DYNAMIC = frozenset(
+    (
+        *("getattr", "vars", "__dict__", "__getattribute__", "eval", "exec", "globals", "locals", "dir", "attrgetter"),
+        *("asdict", "astuple", "fields", "replace", "copy", "deepcopy"),
+    )
+)
+ENVIRONMENT = frozenset(("environ", "getenv", "environb", "expandvars"))
+_OURS = str(Path(__file__).resolve().parents[1]) + os.sep
+# What torch calls while it traces, and what runs notebooks and tests.
+_OF_TORCH = frozenset(
+    (
+        *("torch", "torchgen", "functorch", "numpy", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "fsspec"),
+        *("filelock", "triton", "typing_extensions.py", "setuptools", "_distutils_hack", "cuda", "nvidia"),
+        *("pytest", "_pytest", "pluggy", "IPython", "ipykernel", "traitlets", "coverage"),
+    )
+)
+_TORCH = str(Path(torch.__file__).parent) + os.sep
+_PACKAGE = re.compile(r"[/\\](?:site|dist)-packages[/\\]([^/\\]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What one piece of code names, with all that is defined in it."""
+
+    globals: frozenset[str]
+    attributes: frozenset[str]  # short texts too, which ``getattr`` may be given
+    modules: frozenset[str]  # that it imports when it runs
+
+
+@lru_cache(maxsize=4096)
+def names_of(code: types.CodeType) -> Names:
+    """Read from the instructions of the code, nested functions included."""
+    kinds: dict[str, set[str]] = {"GLOBAL": set(), "NAME": set(), "OTHER": set()}
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "IMPORT_NAME":
+            kinds["NAME"].add(instruction.argval)
+        elif instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"):
+            kinds["GLOBAL"].add(instruction.argval)
+    kinds["OTHER"] |= {name for name in code.co_names if name not in kinds["GLOBAL"]} | _repeated(code)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            inner = names_of(constant)
+            kinds["GLOBAL"] |= inner.globals
+            kinds["OTHER"] |= inner.attributes
+            kinds["NAME"] |= inner.modules
+        elif isinstance(constant, str) and constant.isidentifier():
+            kinds["OTHER"].add(constant)
+    return Names(frozenset(kinds["GLOBAL"]), frozenset(kinds["OTHER"]), frozenset(kinds["NAME"]))
+
+
+def _repeated(code: types.CodeType) -> set[str]:
+    """Names of globals that are names of attributes as well."""
+    return {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR")}
+
+
+def inner_code(code: types.CodeType) -> list[types.CodeType]:
+    """Code and all code that is defined in it."""
+    inner = [
+        each for constant in code.co_consts if isinstance(constant, types.CodeType) for each in inner_code(constant)
+    ]
+    return [code, *inner]
+
+
+@cache
+def is_foreign(file: str) -> bool:
+    """Whether a file is torch's, Python's own or ours: what it reads is known, and no state of the user's.
+
+    Other installed packages are the user's in this: a model of a library reads its configuration like one of theirs.
+    """
+    if file.startswith(("<frozen", "<eval_with_key>", _OURS, _TORCH)):
+        return True
+    package = _PACKAGE.search(file)
+    return package[1] in _OF_TORCH if package else file.startswith(_standard_library())
+
+
+@cache
+def _standard_library() -> tuple[str, ...]:
+    paths = (sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
+    return tuple(path.rstrip(os.sep) + os.sep for path in paths)
+
+
+def is_foreign_module(name: str) -> bool:
+    """The same of a module by its name."""
+    file = getattr(sys.modules.get(name), "__file__", None)
+    if file is not None:
+        return is_foreign(file)
+    return name in sys.builtin_module_names or name.partition(".")[0] in ("torch", "numpy")

@@ -1,0 +1,135 @@
+"""Tracing a function of anything as one of flat tensors, by AOTAutograd, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from paramgraph_kit.backend.eager_kernels import compile_with_eager_kernels
+from paramgraph_kit.backend.reach import PLAIN
+from paramgraph_kit.backend.registry import CompiledGraph
+from paramgraph_kit.backend.state import State
+from paramgraph_kit.driver.select import driver
+from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.launch.launcher import Options
+from paramgraph_kit.partition.nodes import is_random
+from paramgraph_kit.trace.errors import RefusedError, cause_chain
+from paramgraph_kit.trace.model import Reason
+from paramgraph_kit.trace.wording import one_line
+
+_TENSOR = object()  # where a tensor stands among the results
+
+
+class Flat(nn.Module):
+    """A function of flat tensors, members first, that returns the flat tensors among the results."""
+
+    def __init__(self, fn: Callable[..., Any], state: State, leaves: Sequence[Any], spec: pytree.TreeSpec) -> None:
+        super().__init__()
+        # Hidden from torch: what it finds in this module it would take for constants.
+        self.__dict__["_call"] = fn
+        self.__dict__["_state"] = state
+        self._spec, self._own = spec, len(state.tensors)
+        self._values = [None if isinstance(x, torch.Tensor) else x for x in leaves]
+        self._holes = [n for n, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
+        self._template: list[Any] = []
+        self._out_spec: pytree.TreeSpec | None = None
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Runs while it is traced only."""
+        leaves = list(self._values)
+        for n, tensor in zip(self._holes, tensors[self._own :], strict=True):
+            leaves[n] = tensor
+        args, kwargs = pytree.tree_unflatten(leaves, self._spec)
+        with self.__dict__["_state"].traced(tensors[: self._own]):
+            results = self.__dict__["_call"](*args, **kwargs)
+        flat, self._out_spec = pytree.tree_flatten(results)
+        self._template = [_TENSOR if isinstance(x, torch.Tensor) else x for x in flat]
+        strange = next((x for x in flat if not isinstance(x, (torch.Tensor, *PLAIN))), None)
+        if strange is not None:
+            text = f"it returns a {type(strange).__name__}, and a graph returns tensors and plain values only"
+            raise RefusedError(Reason("unknown-output", text))
+        return tuple(x for x in flat if isinstance(x, torch.Tensor))
+
+    def forget(self) -> None:
+        """Let go of what only tracing needs: the function must not live as long as its graphs."""
+        del self.__dict__["_call"], self.__dict__["_state"]
+
+    def results(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """What the function returns, from the tensors in it."""
+        assert self._out_spec is not None
+        if self._out_spec.is_leaf() and tensors:
+            return tensors[0]
+        rest = iter(tensors)
+        return pytree.tree_unflatten([next(rest) if x is _TENSOR else x for x in self._template], self._out_spec)
+
+
+def trace_flat(
+    root: Flat,
+    tensors: Sequence[torch.Tensor],
+    new_graph: Callable[[str], CompiledGraph],
+    graphs: Sequence[CompiledGraph],
+    options: Options,
+    number: int,
+    names: Sequence[str],
+) -> tuple[Callable[..., Any], bool]:
+    """What runs in the function's place, and whether it writes into an input."""
+    # The backward is compiled with the forward, and gives back nothing that a second backward would want.
+    config = {
+        "enable_autograd_cache": False,
+        "force_non_lazy_backward_lowering": True,
+        "donated_buffer": False,
+        "view_replay_for_aliased_outputs": False,  # wrong where inputs that are written share a storage
+    }
+    context = torch_name("TracingContext")(torch_name("FakeTensorMode")())
+    try:
+        with torch_name("functorch_config").patch(config), torch_name("tracing")(context):
+            run = compile_with_eager_kernels(
+                root,  # type: ignore[arg-type]  # AOTAutograd wants a module of flat tensors, no more
+                tensors,
+                new_graph,
+                driver(),
+                options,
+                number,
+                partition_fn=_partition,
+                names=names,
+            )
+    except BaseException:
+        for graph in graphs:  # which the error's traceback may keep alive
+            graph.launchers.clear()
+            graph.reasons.clear()
+            graph.outside = 0
+        raise
+    metadata = context.fw_metadata
+    if metadata is None:
+        return run, True
+    metadata.bw_donated_idxs = []  # "none" for the check at each backward, where None is "not known"
+    return run, any(info.mutates_data or info.mutates_metadata for info in metadata.input_info)
+
+
+def _partition(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+    """Save what eager saves: without Inductor nothing is fused, and computing an activation again costs a kernel.
+
+    Checkpointing puts the generator back before it computes again, which leaves no trace in a graph.
+    """
+    if any(is_random(node) and node.meta.get("partitioner_tag") == "is_backward" for node in joint.graph.nodes):
+        text = "its backward draws random numbers (dropout under checkpointing?), which a graph would not repeat"
+        raise RefusedError(Reason("random-backward", text))
+    return torch_name("default_partition")(joint, *args, **kwargs)
+
+
+def why_not(error: BaseException) -> Reason:
+    """Why a function could not be traced."""
+    for each in cause_chain(error):  # AOTAutograd may have wrapped it
+        if isinstance(each, RefusedError):
+            return each.reason
+    text = one_line(str(error)) or type(error).__name__
+    if "convert all Tensors to FakeTensors" in text:
+        return Reason("hidden-tensor", "it uses a tensor that is no argument and no member of a module: pass it as one")
+    if type(error).__name__ in ("DataDependentOutputException", "DynamicOutputShapeException"):
+        return Reason("data-dependent", f"the host needs a value that is on the device: {text}")
+    return Reason("not-traceable", f"tracing stopped: {type(error).__name__}: {text}")

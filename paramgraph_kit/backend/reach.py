@@ -1,0 +1,363 @@
+"""What a traced function may read beside its arguments, found by name from the code that runs.
+
+From the function to its globals, closures and defaults, from there to the functions, classes, modules and objects that
+it names, and on to what these name. That is more than is read, so a change may cost a trace; what cannot be told is
+refused by name. A function that did not run while tracing is not looked into.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import datetime
+import decimal
+import enum
+import fractions
+import functools
+import io
+import operator
+import os
+import pathlib
+import re
+import sys
+import threading
+import types
+import uuid
+import weakref
+from collections import deque
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from paramgraph_kit.backend.code_names import (
+    DYNAMIC,
+    ENVIRONMENT,
+    inner_code,
+    is_foreign,
+    is_foreign_module,
+    names_of,
+)
+from paramgraph_kit.backend.watched import MISSING, ClassEntries, Watched
+from paramgraph_kit.trace.errors import RefusedError
+from paramgraph_kit.trace.model import Reason
+
+# Values that a trace takes as they are: part of its key, and constants in its graphs.
+PLAIN = (int, float, bool, complex, str, bytes, type(None), torch.dtype, torch.device, torch.memory_format, torch.Size,
+         enum.Enum)  # fmt: skip
+# Objects that never change, told by what they print.
+_FIXED = (range, slice, decimal.Decimal, fractions.Fraction, datetime.date, datetime.time, datetime.timedelta,
+          pathlib.PurePath, uuid.UUID, re.Pattern, np.generic, np.dtype)  # fmt: skip
+# Of these modules: what other threads and processes write, or what goes out; a call must not put it back.
+_SHARED = ("threading", "_thread", "queue", "concurrent", "multiprocessing", "asyncio", "logging")
+_OPAQUE = (types.CodeType, types.FrameType, types.GenericAlias, types.UnionType, types.BuiltinFunctionType,
+           types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType, types.GetSetDescriptorType,
+           types.MemberDescriptorType, types.ClassMethodDescriptorType, torch._ops.OperatorBase,
+           torch._ops.OpOverloadPacket)  # fmt: skip
+_CONTAINERS = (dict, list, set, deque, tuple, frozenset)
+_STRUCTURE = frozenset(vars(nn.Module())) - {"training"}  # of every module, looked at by itself
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_PARTS = ("__code__", "__defaults__", "__kwdefaults__")  # of a function
+_PLUMBING = ("__class__", "__init__", "__new__", "__repr__", "__str__", "__reduce__", "__reduce_ex__")
+_GLOBAL_HOOKS = ("_global_forward_pre_hooks", "_global_forward_hooks", "_global_backward_pre_hooks",
+                 "_global_backward_hooks")  # fmt: skip
+MOST = 20_000  # values: more than these would take longer to look at in each call than a graph saves
+LARGE = 1 << 16  # bytes of an array
+
+
+class Walk:
+    """One walk from a function; ``key`` tells what was found, ``watched`` where."""
+
+    def __init__(
+        self, roots: Sequence[Any], ran: Set[types.CodeType] | None, known: frozenset[str], every: bool
+    ) -> None:
+        self.names, self.every, self._ran = set(known), every, ran
+        self.watched: list[Watched] = []
+        self.key: list[Any] = []
+        self.modules: list[tuple[str, nn.Module]] = []
+        self.tensors: list[tuple[str, torch.Tensor]] = []  # of no module
+        self.caches: list[tuple[str, Any]] = []  # functions that remember their results
+        self.codes: set[types.CodeType] = set()
+        self._numbers: dict[int, int] = {}
+        self._kept: list[Any] = []  # ids stay their own while these live
+        self._queue: deque[tuple[Any, str]] = deque()
+        for root in roots:
+            self.key.append(self.look(root, ""))
+        for kind in _GLOBAL_HOOKS:
+            hooks = getattr(nn.modules.module, kind)
+            self.key.append(self.look(hooks, f"torch.nn.modules.module.{kind}"))
+        while self._queue:
+            value, path = self._queue.popleft()
+            self._visit(value, path)
+            if len(self.key) > MOST and self._ran is None:  # the nearest are the likeliest to be written
+                break
+            if len(self.key) > MOST:
+                text = f"it may read more than {MOST:,} values that are no arguments (the last: {path})"
+                raise RefusedError(Reason("too-much-state", f"{text}: give it what it needs as arguments"))
+
+    def look(self, value: Any, path: str) -> Any:
+        """What stands for a value in the key; what is in it will be visited."""
+        if isinstance(value, PLAIN):
+            return plain_key(value)
+        if value is MISSING:
+            return MISSING
+        if isinstance(value, _FIXED):
+            return type(value), repr(value)
+        number = self._numbers.get(id(value))
+        if number is not None:
+            return "again", number
+        self._numbers[id(value)] = len(self._numbers)
+        self._kept.append(value)
+        self._queue.append((value, path))
+        if isinstance(value, _CONTAINERS):
+            return type(value), len(value)
+        if isinstance(value, torch.Tensor):
+            return "tensor"
+        return id(value)
+
+    def watch(self, watched: Watched, names: Iterable[str] | None = None) -> None:
+        """Keep what a holder holds now, and look at it."""
+        watched.values = watched.read()
+        self.watched.append(watched)
+        paths = names or [watched.name] * len(watched.values)
+        self.key += [watched.kind, len(watched.values), *map(self.look, watched.values, paths)]
+
+    def _entries(self, holder: Any, keys: Iterable[str], path: str, *, versioned: bool = False) -> None:
+        chosen = tuple(sorted(keys))
+        paths = [f"{path}.{key}" if path else key for key in chosen]
+        self.watch(Watched(path, "entries", holder, chosen, versioned=versioned), paths)
+
+    def _visit(self, value: Any, path: str) -> None:
+        if isinstance(value, torch.Tensor):
+            self.tensors.append((path, value))
+        elif isinstance(value, _CONTAINERS):
+            self._container(value, path)
+        elif isinstance(value, nn.Module):
+            self._module(value, path)
+        elif isinstance(value, types.FunctionType):
+            self._function(value, path)
+        elif isinstance(value, Ran):
+            self._code(value.code, value.globals)
+        elif isinstance(value, types.MethodType):
+            self.key += [self.look(value.__func__, path), self.look(value.__self__, path.rpartition(".")[0] or "self")]
+        elif isinstance(value, types.BuiltinMethodType):
+            if not isinstance(value.__self__, types.ModuleType | type | None):
+                self.key.append(self.look(value.__self__, path))
+        elif isinstance(value, functools.partial):
+            self.key += [self.look(part, path) for part in (value.func, value.args, value.keywords)]
+        elif isinstance(value, staticmethod | classmethod):
+            self.key.append(self.look(value.__func__, path))
+        elif isinstance(value, property):
+            self.key += [self.look(part, path) for part in (value.fget, value.fset)]
+        elif isinstance(value, functools.cached_property):
+            self.key.append(self.look(value.func, path))
+        elif isinstance(value, operator.attrgetter | operator.methodcaller):
+            texts = [each for each in value.__reduce__()[1] if isinstance(each, str)]
+            self.names.update(part for text in texts for part in text.split("."))
+        elif isinstance(value, types.MappingProxyType):
+            self.watch(Watched(path, "dict", value))
+        elif isinstance(value, weakref.ReferenceType):
+            self.watch(Watched(path, "computed", value))
+        elif isinstance(value, contextvars.ContextVar):
+            self.watch(Watched(path, "computed", functools.partial(value.get, MISSING)))
+        elif isinstance(value, types.ModuleType):
+            self._python_module(value, path)
+        elif isinstance(value, type):
+            self._class(value)
+        elif isinstance(value, threading.local):  # each thread has its own
+            names = tuple(sorted(key for key in self.names if not key.startswith("__")))
+            self.watch(Watched(path, "attributes", value, names), [f"{path}.{key}" for key in names])
+        elif not isinstance(value, _OPAQUE) and type(value).__module__.partition(".")[0] not in _SHARED:
+            self._object(value, path)
+
+    def _container(self, value: Any, path: str) -> None:
+        if isinstance(value, tuple | frozenset):
+            self.key += [self.look(part, f"{path}[{n}]") for n, part in enumerate(value)]
+        elif isinstance(value, dict):
+            keys = [f"{path}[{key!r}]" if isinstance(key, str | int) else f"{path}[...]" for key in value]
+            # An ordered one can be put in another order, of which its version does not tell.
+            versioned = type(value) is dict or not value
+            self.watch(Watched(path, "dict", value, versioned=versioned), [path] * len(keys) + keys)
+        else:
+            self.watch(Watched(path, "items", value), [f"{path}[{n}]" for n in range(len(value))])
+        if type(value) not in _CONTAINERS and not is_foreign_module(type(value).__module__):
+            self._attributes(value, path)
+
+    def _function(self, function: types.FunctionType, path: str) -> None:
+        code = function.__code__
+        wrapped = function.__dict__.get("__wrapped__")
+        if is_foreign(code.co_filename):
+            if wrapped is None:
+                return
+        elif self._ran is not None and code not in self._ran:
+            return
+        else:
+            self._code(code, function.__globals__)
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            self.watch(Watched(name, "cell", cell))
+        self.watch(Watched(path or function.__name__, "attributes", function, _PARTS))
+        if function.__dict__:
+            chosen = [key for key in function.__dict__ if self.every or key in self.names or key == "__wrapped__"]
+            self._entries(function.__dict__, chosen, path or function.__name__)
+
+    def _code(self, code: types.CodeType, space: dict[str, Any]) -> None:
+        self.codes.update(inner_code(code))
+        names = names_of(code)
+        self.names |= names.attributes
+        self.every = self.every or bool((names.attributes | names.globals) & DYNAMIC)
+        known = names.globals & space.keys()
+        if names.globals & {"globals", "eval", "exec"}:
+            known |= {key for key, value in space.items() if isinstance(value, (*PLAIN, *_CONTAINERS))}
+        self._entries(space, known - {"__builtins__"}, "")
+        if (names.attributes | names.globals) & ENVIRONMENT:
+            self.key.append(self.look(os.environ, "os.environ"))
+        for name in sorted(names.modules & sys.modules.keys()):
+            self.key.append(self.look(sys.modules[name], name))
+
+    def _module(self, module: nn.Module, path: str) -> None:
+        if isinstance(module, torch.jit.ScriptModule):
+            return
+        self.modules.append((path, module))
+        own, foreign = vars(module), is_foreign_module(type(module).__module__)
+        chosen = {"forward"}
+        for key, value in own.items():
+            counts = not key.startswith("_") if foreign else self.every or key in self.names
+            if key not in _STRUCTURE and (isinstance(value, PLAIN) or counts):
+                chosen.add(key)
+        self._entries(own, chosen, path or type(module).__name__, versioned=True)
+        self.watch(Watched(path, "names", own, versioned=True))  # one may come that was looked for in vain
+        for kind in _HOOKS:
+            self.key.append(self.look(own[kind], f"{path}.{kind}"))
+        for name, child in module._modules.items():  # before the dictionary that holds them: so they get their names
+            self.key.append(self.look(child, f"{path}.{name}" if path else name))
+        self.key.append(self.look(module._modules, path))
+        self.key.append(self.look(type(module), type(module).__name__))
+
+    def _class(self, kind: type) -> None:
+        if is_foreign_module(kind.__module__):
+            return
+        chosen = {key for each in kind.__mro__ for key in vars(each) if key in self.names}
+        # Methods that operators and torch call, by names that are not in the user's code.
+        called = {key for each in kind.__mro__[1:] if is_foreign_module(each.__module__) for key in vars(each)}
+        chosen |= {
+            key
+            for key, value in vars(kind).items()
+            if callable(value) and ((key.startswith("__") and key not in _PLUMBING) or key in called)
+        }
+        if self.every:
+            chosen |= {key for key in vars(kind) if not key.startswith("__")}
+        self._entries(ClassEntries(kind), chosen, kind.__name__)
+        for base in kind.__mro__[1:]:
+            self.key.append(self.look(base, base.__name__))
+
+    def _python_module(self, module: types.ModuleType, path: str) -> None:
+        found = {key for key in self.names if key in vars(module)}
+        if is_foreign_module(module.__name__):
+            kinds = (*PLAIN, list, set, types.ModuleType)
+            found = {k for k in found if isinstance(vars(module)[k], kinds) and not k.startswith("_")}
+        elif self.every:
+            found |= {k for k, v in vars(module).items() if isinstance(v, PLAIN) and not k.startswith("__")}
+        self._entries(vars(module), found, path)
+
+    def _object(self, value: Any, path: str) -> None:
+        kind = type(value)
+        if isinstance(value, np.ndarray):
+            if value.nbytes > LARGE or value.dtype.hasobject:
+                self._refuse(path, f"is an array of {value.nbytes:,} bytes, too many to compare in each call")
+                return
+            self.watch(Watched(path, "computed", _Contents(value)))
+        elif isinstance(value, functools._lru_cache_wrapper):
+            self.watch(Watched(path, "computed", lambda: value.cache_info().currsize))
+            self.caches.append((path, value))
+            self.key.append(self.look(value.__wrapped__, path))
+        elif hasattr(kind, "__next__") and not isinstance(value, io.IOBase):
+            self._refuse(path, f"is a {kind.__name__}, which would advance while tracing only")
+        else:
+            self._attributes(value, path)
+
+    def _refuse(self, path: str, what: str) -> None:
+        if self._ran is not None:
+            raise RefusedError(Reason("unknown-state", f"{path} {what}: give what it holds as an argument"))
+
+    def _attributes(self, value: Any, path: str) -> None:
+        kind = type(value)
+        if isinstance(attributes := getattr(value, "__dict__", None), dict):
+            foreign = is_foreign_module(kind.__module__)
+            chosen = [
+                key
+                for key, part in attributes.items()
+                if self.every or key in self.names or (foreign and isinstance(part, (*PLAIN, *_CONTAINERS)))
+            ]
+            self._entries(attributes, chosen, path)
+            self.watch(Watched(path, "computed", functools.partial(len, attributes)))
+        slots: list[str] = []
+        for each in kind.__mro__:
+            for key, part in vars(each).items():
+                if key.startswith("__") or not (key in self.names or self.every):
+                    continue
+                if isinstance(part, types.MemberDescriptorType):
+                    slots.append(key)
+                elif isinstance(part, types.GetSetDescriptorType):
+                    self.watch(Watched(f"{path}.{key}", "computed", _Attribute(value, key)))
+        slots.append("__class__")
+        self.watch(Watched(path, "attributes", value, tuple(slots)), [f"{path}.{key}" for key in slots])
+
+
+class _Contents:
+    """The bytes of an array; the same object while they are the same."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self._array, self._last = array, b""
+
+    def __call__(self) -> bytes:
+        now = repr((self._array.shape, self._array.dtype)).encode() + self._array.tobytes()
+        if now != self._last:
+            self._last = now
+        return self._last
+
+
+class _Attribute:
+    """A plain attribute that C code computes; the same object while it is equal."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self._owner, self._name, self._last = owner, name, MISSING
+
+    def __call__(self) -> Any:
+        now = getattr(self._owner, self._name, MISSING)
+        if not isinstance(now, PLAIN):
+            return MISSING
+        if self._last is MISSING or plain_key(now) != plain_key(self._last):
+            self._last = now
+        return self._last
+
+
+def plain_key(value: Any) -> Any:
+    """A plain value in a key: 0.0 is not -0.0, 1 is not True, and a NaN is found again."""
+    if isinstance(value, float):
+        return type(value), value.hex()
+    return type(value), repr(value) if isinstance(value, complex) else value
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """Code that ran, where no function that has it can be found."""
+
+    code: types.CodeType
+    globals: dict[str, Any]
+
+
+def walk(roots: Sequence[Any], ran: Set[types.CodeType] | None) -> Walk:
+    """Walk until no further name comes up; into functions whose code ``ran``, or into all where that isn't known yet.
+
+    Raises:
+        RefusedError: there is too much, or something that a trace can't be kept from missing.
+    """
+    names: frozenset[str] = frozenset()
+    every = False
+    while True:
+        found = Walk(roots, ran, names, every)
+        if found.names == names and found.every == every:
+            return found
+        names, every = frozenset(found.names), found.every

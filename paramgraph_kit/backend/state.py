@@ -1,0 +1,115 @@
+"""The state that a traced function reads: found by a walk, in the key of its traces, and guarded between calls."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Sequence, Set
+from contextlib import contextmanager
+from operator import is_
+from typing import Any
+
+import torch
+
+from paramgraph_kit.backend.call_state import hidden_key
+from paramgraph_kit.backend.members import Members, side_effect
+from paramgraph_kit.backend.reach import walk
+from paramgraph_kit.backend.watched import Unchanged, Watched
+
+_REBUILDS = 3  # of the guard: state that is written all the time is compared value by value instead
+
+
+class State:
+    """What one walk found. ``key`` is equal for states in which the function does the same."""
+
+    def __init__(self, roots: Sequence[Any], ran: Set[types.CodeType] | None) -> None:
+        found = walk(roots, ran)
+        self.codes = found.codes
+        self.watched = found.watched
+        self._caches = found.caches
+        self.members = Members(found.modules)
+        self.hidden = [tensor for _, tensor in found.tensors]
+        self.tensors: list[torch.Tensor] = self.members.tensors() or []
+        self._module_ids = tuple(map(id, self.members.modules))
+        self.key = (tuple(found.key), self.members.key, tuple(map(hidden_key, self.hidden)))
+        self._hidden_now = self.key[2]
+        self._unchanged: Unchanged | None = None
+        self._rebuilds = 0
+
+    @property
+    def modules(self) -> tuple[int, ...]:
+        """Which modules there are."""
+        return self._module_ids
+
+    def covers(self, other: State) -> bool:
+        """Whether every place of ``other`` is one of this state's, so that a change of it would have been noticed."""
+        own: dict[tuple[str, int], set[Any]] = {}
+        for each in self.watched:
+            own.setdefault((each.kind, each.identity), set()).update(each.keys)
+        places = ((own.get((each.kind, each.identity)), each.keys) for each in other.watched if each.kind != "computed")
+        return all(keys is not None and keys.issuperset(wanted) for keys, wanted in places) and set(
+            self._module_ids
+        ).issuperset(other.modules)
+
+    def unchanged(self) -> bool:
+        """Whether nothing was written since ``settle``; quick."""
+        if self._unchanged is None:
+            return False
+        return self._unchanged() and (not self.hidden or tuple(map(hidden_key, self.hidden)) == self._hidden_now)
+
+    def holds(self) -> bool:
+        """Whether the function would read the same, though something was written; parameters are looked up anew."""
+        if not all(each.same() for each in self.watched) or tuple(map(hidden_key, self.hidden)) != self._hidden_now:
+            return False
+        tensors = self.members.tensors()
+        if tensors is None:
+            return False
+        self.tensors = tensors
+        return True
+
+    def settle(self) -> None:
+        """From now on ``unchanged`` tells; state that is written all the time stays with ``holds``."""
+        if self._rebuilds < _REBUILDS:
+            self._rebuilds += 1
+            self._unchanged = Unchanged(self.watched, self.members.dicts)
+        else:
+            self._unchanged = None
+
+    @contextmanager
+    def traced(self, tensors: Sequence[torch.Tensor]) -> Iterator[None]:
+        """Let the modules hold ``tensors`` in the block, and nothing else stay behind.
+
+        Raises:
+            RefusedError: the block changed state, which a launched graph would not do again.
+        """
+        with self.members.swapped(tensors):
+            before = [(each, each.read()) for each in self.watched if each.kind != "computed"]
+            sizes = [cache.cache_info().currsize for _, cache in self._caches]
+            changed = ""
+            try:
+                yield
+            finally:
+                for (name, cache), size in zip(self._caches, sizes, strict=True):
+                    if cache.cache_info().currsize != size:  # with traced tensors, perhaps
+                        cache.cache_clear()
+                        changed = changed or f"a result to the cache of {name}"
+                for each, then in before:
+                    if not _same(each.read(), then):
+                        changed = changed or put_back(each, then)
+        if changed:
+            raise side_effect(changed)
+
+
+def put_back(watched: Watched, then: tuple[Any, ...]) -> str:
+    """Let a place hold what it held; its name."""
+    kept = watched.values
+    watched.values = then
+    try:
+        place = watched.changed()
+        watched.put_back()
+    finally:
+        watched.values = kept
+    return place
+
+
+def _same(now: tuple[Any, ...], then: tuple[Any, ...]) -> bool:
+    return len(now) == len(then) and all(map(is_, now, then))

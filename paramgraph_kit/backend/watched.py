@@ -1,0 +1,168 @@
+"""Places that a traced function may read, and whether they hold today what they held when it was traced."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from operator import is_
+from typing import Any
+
+import torch
+
+from paramgraph_kit.driver.torch_names import torch_name
+
+MISSING = object()  # where there is nothing under a name
+
+
+@dataclass(slots=True)
+class Watched:
+    """One holder of values: ``read()`` gives today's in the order of ``keys``, ``values`` are those that were found."""
+
+    name: str  # how the user's code gets there: "model.config"
+    kind: str  # "entries" of a dict or a class by name, all of a "dict", its "names", "items", "cell", ...
+    holder: Any
+    keys: tuple[Any, ...] = ()
+    values: tuple[Any, ...] = ()
+    versioned: bool = False  # ``holder`` is a dictionary that is seldom written
+
+    @property
+    def identity(self) -> int:
+        """What tells its holder from others while it lives."""
+        return (
+            id(getattr(self.holder, "owner", self.holder)) if isinstance(self.holder, ClassEntries) else id(self.holder)
+        )
+
+    def read(self) -> tuple[Any, ...]:
+        """What it holds now."""
+        holder = self.holder
+        match self.kind:
+            case "entries":
+                return tuple([holder.get(key, MISSING) for key in self.keys])
+            case "dict":
+                return (*holder.keys(), *holder.values())
+            case "items" | "names":
+                return tuple(holder)
+            case "cell":
+                try:
+                    return (holder.cell_contents,)
+                except ValueError:  # not yet bound
+                    return (MISSING,)
+            case "attributes":
+                return tuple([getattr(holder, key, MISSING) for key in self.keys])
+            case _:
+                return (holder(),)
+
+    def same(self) -> bool:
+        """Whether it holds the very objects that were found."""
+        now = self.read()
+        return len(now) == len(self.values) and all(map(is_, now, self.values))
+
+    def changed(self) -> str:
+        """The first place that holds something else, as the user's code names it."""
+        now = self.read()
+        if self.kind in ("entries", "attributes"):
+            key = next(key for key, a, b in zip(self.keys, now, self.values, strict=True) if a is not b)
+            return f"{self.name}.{key}" if self.name else str(key)
+        return self.name
+
+    def put_back(self) -> None:
+        """Let it hold what was found."""
+        holder, values = self.holder, self.values
+        match self.kind:
+            case "entries" | "attributes":
+                for key, value in zip(self.keys, values, strict=True):
+                    self._put(key, value)
+            case "dict":
+                half = len(values) // 2
+                holder.clear()
+                holder.update(zip(values[:half], values[half:], strict=True))
+            case "items":
+                if isinstance(holder, list):
+                    holder[:] = values
+                elif isinstance(holder, deque):
+                    holder.clear()
+                    holder.extend(values)
+                else:
+                    holder.clear()
+                    holder.update(values)
+            case "cell":
+                if values[0] is MISSING:
+                    del holder.cell_contents
+                else:
+                    holder.cell_contents = values[0]
+
+    def _put(self, key: str, value: Any) -> None:
+        if self.kind == "entries" and isinstance(self.holder, dict):
+            if value is not MISSING:
+                self.holder[key] = value
+            else:
+                self.holder.pop(key, None)
+            return
+        owner = getattr(self.holder, "owner", self.holder)
+        if value is not MISSING:
+            setattr(owner, key, value)
+        elif hasattr(owner, key):
+            delattr(owner, key)
+
+
+class ClassEntries:
+    """The entries of a class's own dictionary: read like those of a dict, written by ``setattr``."""
+
+    __slots__ = ("get", "owner")
+
+    def __init__(self, owner: type) -> None:
+        self.owner = owner
+        self.get = vars(owner).get
+
+
+class Unchanged:
+    """Whether nothing has been written to any of these since: asked at every call, so mostly in C.
+
+    Dictionaries that are seldom written have a version, which Dynamo's guards keep track of (20 ns each); empty ones
+    must still be empty (8 ns). The rest is compared object by object (40 ns each).
+    """
+
+    def __init__(self, watched: Sequence[Watched], dicts: Sequence[dict[Any, Any]]) -> None:
+        versioned = list({id(d): d for d in (*dicts, *(w.holder for w in watched if w.versioned))}.values())
+        self._empty = [each for each in versioned if not each]
+        self._dicts = [each for each in versioned if each]
+        self._versions = _versions(self._dicts)
+        entries = [w for w in watched if w.kind == "entries" and not w.versioned]
+        cells = [w for w in watched if w.kind == "cell"]
+        self._owners = [(w.holder.get, key) for w in entries for key in w.keys]
+        self._cells = [w.holder for w in cells]
+        self._known = [*chain.from_iterable(w.values for w in entries), *(w.values[0] for w in cells)]
+        self._rest = [w for w in watched if not w.versioned and w.kind not in ("entries", "cell")]
+
+    def __call__(self) -> bool:
+        """Whether that is so."""
+        if any(self._empty) or not self._versions(self._dicts):
+            return False
+        now = [get(key, MISSING) for get, key in self._owners]
+        try:
+            now += [cell.cell_contents for cell in self._cells]
+        except ValueError:  # a variable that was unbound
+            return False
+        return all(map(is_, now, self._known)) and all(each.same() for each in self._rest)
+
+
+def _versions(dicts: Sequence[dict[Any, Any]]) -> Callable[[Any], bool]:
+    """Whether none of these has been written since."""
+    root = torch_name("RootGuardManager")()
+    kind = torch_name("GuardManagerType").GUARD_MANAGER
+    for n, each in enumerate(dicts):
+        item = root.list_getitem_manager(key=n, source=f"dicts[{n}]", example_value=each, guard_manager_enum=kind)
+        item.add_dict_version_guard(each, ["what a trace depends on"], *_USER_STACK)
+    check: Callable[[Any], bool] = root.check
+    return check
+
+
+# Guards take the user's stack as well since torch 2.12.
+_USER_STACK: tuple[Any, ...] = (None,) if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 12) else ()
+
+
+def first_changed(watched: Sequence[Watched]) -> Watched | None:
+    """The first that holds something else than was found."""
+    return next((each for each in watched if not each.same()), None)
