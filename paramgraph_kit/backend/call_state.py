@@ -9,10 +9,19 @@ from typing import Any
 import torch
 from torch import nn
 
+from paramgraph_kit.backend.reach import PLAIN, plain_key
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
+
+
+def value_key(x: Any) -> Any:
+    """What tells a plain argument; raises RefusedError for one that is not traced."""
+    if not isinstance(x, PLAIN):
+        text = f"an argument is a {type(x).__name__}: give tensors and plain values, in lists, tuples and dicts"
+        raise RefusedError(Reason("unknown-argument", text))
+    return plain_key(x)
 
 
 def tensor_key(x: torch.Tensor) -> Any:

@@ -27,7 +27,7 @@ _OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 _OF_TORCH = frozenset(
     (
         *("torch", "torchgen", "functorch", "numpy", "sympy", "mpmath", "networkx", "jinja2", "markupsafe", "fsspec"),
-        *("filelock", "triton", "typing_extensions.py", "setuptools", "_distutils_hack", "cuda", "nvidia"),
+        *("filelock", "triton", "typing_extensions.py", "six.py", "setuptools", "_distutils_hack", "cuda", "nvidia"),
         *("pytest", "_pytest", "pluggy", "IPython", "ipykernel", "traitlets", "coverage"),
     )
 )

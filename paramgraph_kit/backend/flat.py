@@ -68,6 +68,14 @@ class Flat(nn.Module):
         return pytree.tree_unflatten([next(rest) if x is _TENSOR else x for x in self._template], self._out_spec)
 
 
+def discard(graphs: Sequence[CompiledGraph]) -> None:
+    """Leave nothing of a trace in the report, however long it lives."""
+    for graph in graphs:
+        graph.launchers.clear()
+        graph.reasons.clear()
+        graph.outside = 0
+
+
 def trace_flat(
     root: Flat,
     tensors: Sequence[torch.Tensor],
@@ -99,10 +107,7 @@ def trace_flat(
                 names=names,
             )
     except BaseException:
-        for graph in graphs:  # which the error's traceback may keep alive
-            graph.launchers.clear()
-            graph.reasons.clear()
-            graph.outside = 0
+        discard(graphs)  # which the error's traceback may keep alive
         raise
     metadata = context.fw_metadata
     if metadata is None:

@@ -21,8 +21,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from paramgraph_kit.backend import call_state
-from paramgraph_kit.backend.flat import Flat, trace_flat, why_not
-from paramgraph_kit.backend.reach import PLAIN, Ran, plain_key
+from paramgraph_kit.backend.flat import Flat, discard, trace_flat, why_not
+from paramgraph_kit.backend.reach import Ran
 from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.backend.running import running
 from paramgraph_kit.backend.state import State
@@ -179,7 +179,7 @@ class Parameterized:
         if number < 0:
             number = len(self._specs)
             self._specs.append(spec)  # which not every torch can hash
-        values = tuple([_value_key(x) for x in leaves if not isinstance(x, torch.Tensor)])
+        values = tuple([call_state.value_key(x) for x in leaves if not isinstance(x, torch.Tensor)])
         tensors = [*state.tensors, *(x for x in leaves if isinstance(x, torch.Tensor))]
         kinds = tuple(map(call_state.tensor_key, tensors))
         return number, values, call_state.switches(), kinds, call_state.sharing(tensors), state.key
@@ -208,7 +208,8 @@ class Parameterized:
                     refusal.__cause__ = error
             refusal = refusal or ran.refusal
             known = self._learn(ran.codes)
-            if refusal is None and not state.covers(known):
+            if traced is not None and not state.covers(known):
+                discard(traced.graphs)
                 continue
             self._keep(known)
             if refusal is None or not self._options.strict:
@@ -271,13 +272,6 @@ class Parameterized:
 def _functions_of(codes: Set[types.CodeType]) -> list[types.FunctionType]:
     """The functions that have such code, found among all objects."""
     return [each for each in gc.get_objects() if type(each) is types.FunctionType and each.__code__ in codes]
-
-
-def _value_key(x: Any) -> Any:
-    if not isinstance(x, PLAIN):
-        text = f"an argument is a {type(x).__name__}: give tensors and plain values, in lists, tuples and dicts"
-        raise RefusedError(Reason("unknown-argument", text))
-    return plain_key(x)
 
 
 def parameterize(fn: Any, examples: Sequence[Any], options: Options) -> Parameterized:

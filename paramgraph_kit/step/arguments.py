@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from paramgraph_kit.backend.parameterized import _global_state, _tensor_key, _value_key
+from paramgraph_kit.backend.call_state import switches, tensor_key, value_key
 from paramgraph_kit.capture.pair import alignment_of
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.step.values import PLAIN
@@ -33,15 +33,15 @@ class Arguments:
         """
         leaves, number = self._leaves(args, kwargs)
         tensors: list[torch.Tensor] = []
-        layouts: list[Any] = [number, _global_state(), torch.is_autocast_cache_enabled()]
+        layouts: list[Any] = [number, switches(), torch.is_autocast_cache_enabled()]
         values: list[Any] = []
         for leaf in leaves:
             if isinstance(leaf, torch.Tensor):
                 tensors.append(leaf)
-                layouts.append((*_tensor_key(leaf), self._alignment(leaf)))
+                layouts.append((*tensor_key(leaf), self._alignment(leaf)))
             else:
                 layouts.append(None)
-                values.append(_value_key(leaf))
+                values.append(value_key(leaf))
         if len(tensors) > 1:
             first: dict[int, int] = {}
             layouts.append(tuple([first.setdefault(id(x), n) for n, x in enumerate(tensors)]))  # one given twice
