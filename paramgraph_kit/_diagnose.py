@@ -82,7 +82,7 @@ class Diagnose:
             from paramgraph_kit.doctor.rewrite.rewriting import rewrite
 
             found.fix = rewrite(what, args, kwargs, found.failures)
-        return found
+        return _told(found)
 
     def catalogue(self) -> tuple[FailureClass, ...]:
         """Every known class of failure, each with a program that fails so and one that does not.
@@ -159,6 +159,15 @@ def _noted(capture: AbstractContextManager[Any]) -> Iterator[Any]:
     except CaptureError as error:
         note_failure(error.failure)
         raise
+
+
+def _told(found: Diagnosis) -> Diagnosis:
+    """The same, and who watches keeps it."""
+    from paramgraph_kit.backend.watch import note_failure
+
+    for failure in found.failures:
+        note_failure(failure)
+    return found
 
 
 def _from_exception(error: BaseException) -> Diagnosis:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from paramgraph_kit.backend.by_hand import by_hand
 from paramgraph_kit.backend.registry import CompiledGraph, compiled_graphs
 from paramgraph_kit.backend.tracing import (
     capture_of,
+    captured_graph,
     copied_each_launch,
     live_variants,
     partition_of,
@@ -19,24 +21,30 @@ from paramgraph_kit.backend.tracing import (
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.launch import launcher as launching
 from paramgraph_kit.launch.launcher import Launcher, Variant
-from paramgraph_kit.trace.model import Failure, Launch, Origin, Trace
+from paramgraph_kit.trace.errors import UnsupportedError
+from paramgraph_kit.trace.model import Failure, Launch, NodeKind, Origin, Partition, Trace
 
+Explain = Callable[[BaseException], Failure]
+UNKNOWN = "unknown"  # the code of a failure that no rule knows
 MOST_KEPT = 256  # launches of one executable whose addresses are kept
 
 _lock = threading.RLock()
 _active: list[_Watch] = []
+_hands = ExitStack()  # what sees the user's own captures, while anybody watches
 
 
 class _Watch:
     """One ``with`` block and the numbers that its trace gives to what it sees."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, explain: Explain) -> None:
         self.trace = trace
+        self.explain = explain
         self.began = time.perf_counter()
         self.before = {graph.order: _ungraphed(graph) for graph in compiled_graphs()}
         self.partitions: dict[int, int] = {}  # id of a launcher -> number of its partition
         self.captures: dict[int, tuple[int, int]] = {}  # id of a variant -> number of its capture, launches seen
         self.rests: set[int] = set()  # orders of graphs whose rest is in the trace
+        self.by_hand: dict[int, tuple[int, int]] = {}  # id of a user's graph -> number of its capture, replays seen
         self.kept: list[Any] = []  # what has an id above must not die before the end
 
     def partition(self, launcher: Launcher) -> int:
@@ -88,6 +96,33 @@ class _Watch:
         words = len(variant.plan.stages[stage].bindings) if old != new else 0
         elsewhere = self.addresses(variant, stage, new) if old != new and call < MOST_KEPT else ()
         self.trace.launches.append(Launch(number, call, moved, words, copied, start_us=self.now(), addresses=elsewhere))
+
+    def captured_by_hand(self, graph: Any, nodes: int) -> None:
+        """A graph of the user's own; where it was not kept, only how many nodes it has can be told."""
+        number, title = len(self.trace.captures), f"captured by hand {len(self.by_hand) + 1}"
+        partition = len(self.trace.partitions)
+        self.by_hand[id(graph)] = (-1, 0)
+        try:
+            capture = captured_graph(graph, number, partition)
+        except UnsupportedError:
+            self.trace.partitions.append(Partition(partition, title, True, (), nodes))
+            return
+        kernels = sum(node.kind is NodeKind.KERNEL for node in capture.nodes)
+        self.trace.partitions.append(Partition(partition, title, True, (), kernels))
+        self.trace.captures.append(capture)
+        self.by_hand[id(graph)] = (number, 0)
+
+    def replayed(self, graph: Any) -> None:
+        """A replay of a graph of the user's, at the addresses that it was captured with."""
+        number, call = self.by_hand.get(id(graph), (-1, 0))
+        if number >= 0:
+            self.by_hand[id(graph)] = (number, call + 1)
+            self.trace.launches.append(Launch(number, call, 0, 0, 0, start_us=self.now()))
+
+    def failed(self, failure: Failure) -> None:
+        """One failure is told once, however often it is seen."""
+        if all((failure.code, failure.frame) != (known.code, known.frame) for known in self.trace.failures):
+            self.trace.failures.append(failure)
 
     def now(self) -> float | None:
         """Microseconds since the watch began; None where the device is simulated, and so is its time."""
@@ -148,10 +183,30 @@ def _made(launcher: Launcher, variant: Variant | None) -> None:
 
 
 def note_failure(failure: Failure) -> None:
-    """A capture of the user's has failed while somebody watches, whatever becomes of its exception."""
+    """A capture of the user's has failed, or would, while somebody watches, whatever becomes of its exception."""
     with _lock:
         for watch in _active:
-            watch.trace.failures.append(failure)
+            watch.failed(failure)
+
+
+def _captured(graph: Any, nodes: int) -> None:
+    with _lock:
+        for watch in _active:
+            watch.captured_by_hand(graph, nodes)
+
+
+def _failed(error: BaseException) -> None:
+    with _lock:
+        for watch in _active:
+            failure = watch.explain(error)
+            if failure.code != UNKNOWN:  # an exception in a capture that is not of the capture's making
+                watch.failed(failure)
+
+
+def _replayed(graph: Any) -> None:
+    with _lock:
+        for watch in _active:
+            watch.replayed(graph)
 
 
 def _variants() -> Iterator[tuple[Launcher, Variant]]:
@@ -162,26 +217,27 @@ def _variants() -> Iterator[tuple[Launcher, Variant]]:
 
 
 @contextmanager
-def watching(title: str, explain: Callable[[BaseException], Failure]) -> Iterator[Trace]:
+def watching(title: str, explain: Explain) -> Iterator[Trace]:
     """See ``paramgraph_kit.watch``; ``explain`` makes a failure of an exception that leaves the block."""
     trace = Trace(driver().source(), title)
     with _lock:
-        watch = _Watch(trace)
+        watch = _Watch(trace, explain)
         _active.append(watch)
         if len(_active) == 1:
+            _hands.enter_context(by_hand(_captured, _failed, _replayed))
             launching.observers.append(_made)
             for launcher, variant in _variants():
                 _attach(launcher, variant)
     try:
         yield trace
     except Exception as error:
-        if getattr(error, "failure", None) not in trace.failures:  # a capture that failed has been noted when it did
-            trace.failures.append(explain(error))
+        watch.failed(explain(error))  # a capture that failed has been noted when it did
         raise
     finally:
         with _lock:
             _active.remove(watch)
             if not _active:
+                _hands.close()
                 launching.observers.remove(_made)
                 for _, variant in _variants():
                     variant.state.watch = None

@@ -17,7 +17,7 @@ def wrapped(tree: ast.Module) -> ast.Module:
     if isinstance(body[-1], ast.Expr):  # what a notebook shows is what a function returns
         body[-1] = ast.copy_location(ast.Return(body[-1].value), body[-1])
     first, last = body[0], body[-1]
-    where = {
+    where: dict[str, Any] = {
         "lineno": first.lineno,
         "col_offset": 0,
         "end_lineno": last.end_lineno,

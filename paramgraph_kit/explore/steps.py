@@ -10,7 +10,7 @@ from typing import Any
 
 from paramgraph_kit.explore.names import bytes_text, plural
 from paramgraph_kit.explore.pools import pool_series, reserved_total
-from paramgraph_kit.trace.model import NodeKind, Proof, Trace
+from paramgraph_kit.trace.model import NodeKind, PoolAction, Proof, Trace
 from paramgraph_kit.trace.wording import one_line
 
 NOTHING = "not recorded"
@@ -156,7 +156,14 @@ def _cpu(trace: Trace) -> str:
 def _private(trace: Trace) -> str:
     if not trace.pool_events:
         return NOTHING
-    private = [series for series in pool_series(trace.pool_events) if series.name != "default"]
+    # Pools of an earlier step are not this one's, also where they are given back now: only what grows.
+    first, last = trace.pool_events[0].time, trace.pool_events[-1].time
+    grows = {
+        event.pool
+        for event in trace.pool_events
+        if (event.time > first and event.action in (PoolAction.SEGMENT_ALLOC, PoolAction.ALLOC)) or first == last
+    }
+    private = [series for series in pool_series(trace.pool_events) if series.name in grows - {"default"}]
     if not private:
         return "0 B"
     return f"{bytes_text(sum(s.peak_reserved for s in private))} in {plural(len(private), 'pool')}"

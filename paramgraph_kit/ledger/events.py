@@ -27,8 +27,11 @@ def pool_events(into: list[PoolEvent]) -> Iterator[None]:
             into.extend(ledger.pool_events(start=len(into)))
         return
 
+    first, there = len(into), True  # what is there already is one reading, of one time
+
     def tell(event: PoolEvent) -> None:
-        into.append(replace(event, time=len(into)))
+        into.append(replace(event, time=first if there else len(into)))
 
     with target.listen(tell):
+        there = False
         yield

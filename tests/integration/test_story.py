@@ -64,10 +64,10 @@ def test_a_broken_training_step_is_told_to_its_parameterized_end(program: Progra
     broken, captured, frozen, end = (story.traces[n] for n in list(story.traces)[1:])
     assert {failure.code for failure in broken.failures} >= {"data-dependent-branch", "sync-item"}
     assert captured.captures[0].nodes
-    assert captured.proofs[0].largest < 1e-5  # a capturable step rounds otherwise
-    assert frozen.proofs[0].largest > 0.01
+    assert (captured.proofs[0].largest or 0) < 1e-5  # a capturable step rounds otherwise
+    assert (frozen.proofs[0].largest or 0) > 0.01
     assert len(end.launches) == 4
-    assert end.proofs[0].largest < 1e-5
+    assert (end.proofs[0].largest or 0) < 1e-5
     # AND nothing of it stays
     assert names["losses"] == []
     assert all(torch.equal(before[name], value) for name, value in names["model"].state_dict().items())

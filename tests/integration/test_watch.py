@@ -235,7 +235,11 @@ def test_pool_events_begin_with_what_is_there_and_add_up() -> None:
     assert total(PoolAction.ALLOC, PoolAction.FREE) == live >= held.nbytes
     assert total(PoolAction.SEGMENT_ALLOC, PoolAction.SEGMENT_FREE) == reserved
     assert any((e.action, e.size) == (PoolAction.FREE, 3 << 20) for e in trace.pool_events)
-    assert [e.time for e in trace.pool_events] == list(range(len(trace.pool_events)))
+    # what was there is one reading, of one time, and every event after it has its own
+    times = [e.time for e in trace.pool_events]
+    there = times.count(0)
+    assert there >= 2
+    assert times == [0] * there + list(range(there, len(times)))
 
 
 def test_a_recorded_trace_survives_a_file_and_is_shown(tmp_path: Path) -> None:
@@ -275,3 +279,101 @@ def test_each_node_of_a_compiled_graph_names_the_users_line() -> None:
     assert {frame.text for frame in backward if frame} <= {"y = x * 2", "z = torch.relu(y)", "return z.sum()"}
     assert any(backward)
     assert all(frame.file == __file__ and frame.function == "lines" for frame in forward if frame)
+
+
+def broken(x: Tensor) -> Tensor:
+    return x * x.sum().item()
+
+
+def mine(x: Tensor) -> None:
+    raise ValueError("mine")
+
+
+def test_failed_captures_are_kept_whether_they_are_caught_or_not() -> None:
+    # GIVEN a capture that fails, and somebody who catches that
+    x = inputs()
+    with pgk.watch("caught") as trace:
+        try:
+            with pgk.cuda.graph(pgk.cuda.CUDAGraph()):
+                broken(x)
+        except RuntimeError:
+            pgk.diagnose.repair()
+        # WHEN looked at THEN it is there already
+        assert [failure.code for failure in trace.failures] == ["sync-item"]
+    # AND once where nobody catches it, or where it is diagnosed too
+    with pytest.raises(RuntimeError), pgk.watch("uncaught") as trace, pgk.cuda.graph(pgk.cuda.CUDAGraph()):
+        broken(x)
+    pgk.diagnose.repair()
+    assert [failure.code for failure in trace.failures] == ["sync-item"]
+    with pgk.watch("diagnosed") as trace:
+        pgk.diagnose(broken, x)
+        pgk.diagnose(broken, x)
+    assert [failure.code for failure in trace.failures] == ["sync-item"]
+    # AND an exception that is no failure of a capture is not
+    with pytest.raises(ValueError, match="mine"), pgk.watch("user") as trace, pgk.cuda.graph(pgk.cuda.CUDAGraph()):
+        mine(x * 2)
+    pgk.diagnose.repair()
+    assert [failure.code for failure in trace.failures] == ["unknown"]
+
+
+def test_graphs_by_hand_and_their_replays_are_kept() -> None:
+    # GIVEN a graph that was captured while nobody watched
+    x, y, old, new = inputs(), inputs(), pgk.cuda.CUDAGraph(), pgk.cuda.CUDAGraph()
+    with pgk.cuda.graph(old):
+        before = x * 2
+    # WHEN one is captured in a block, and both are replayed
+    with pgk.watch("by hand") as trace:
+        with pgk.cuda.graph(new):
+            after = y + 1
+        for _ in range(3):
+            new.replay()
+        old.replay()
+    # THEN the new one is there with its nodes and replays; the other one says nothing
+    assert [p.graph for p in trace.partitions] == ["captured by hand 1"]
+    assert [node.name for node in trace.captures[0].nodes] == ["add.Tensor"]
+    assert [(launch.capture, launch.call, launch.moved) for launch in trace.launches] == [
+        (0, 0, 0),
+        (0, 1, 0),
+        (0, 2, 0),
+    ]
+    assert torch.equal(before, x * 2)
+    assert torch.equal(after, y + 1)
+    # and nothing stays of the watching
+    assert "told" not in vars(pgk.cuda.graph)["__exit__"].__qualname__
+
+
+def test_five_watched_steps_fill_five_columns() -> None:
+    # GIVEN the steps of a fix, each in a block of its own
+    x, steps = inputs(), {}
+    with pgk.watch("broken") as steps["broken"]:
+        try:
+            with pgk.cuda.graph(pgk.cuda.CUDAGraph()):
+                broken(x)
+        except RuntimeError:
+            pgk.diagnose.repair()
+    with pgk.watch("diagnosed") as steps["diagnosed"]:
+        pgk.diagnose(broken, x)
+    with pgk.watch("captured") as steps["captured"]:
+        graph = pgk.cuda.CUDAGraph()
+        with pgk.cuda.graph(graph):
+            y = x * x.sum()
+        graph.replay()
+    with pgk.watch("frozen") as steps["frozen"]:
+        steps["frozen"].compare("a call on a new tensor", y, inputs() * 2)
+    with pgk.watch("parameterized") as steps["parameterized"], torch.no_grad():
+        fast = pgk.parameterize(lambda x: x * x.sum())
+        for _ in range(3):
+            fast(inputs())
+    # WHEN they are explored THEN each column says what happened in it
+    from paramgraph_kit.explore.steps import comparison
+
+    table = {fact.name: dict(zip(steps, fact.values, strict=True)) for fact in comparison(steps).facts}
+    assert table["failures"]["broken"].startswith("1: A value was read back")
+    assert table["failures"]["diagnosed"].startswith("1: A value was read back")
+    assert table["graph nodes"]["captured"] == "2"
+    assert table["launches"]["captured"] == "1"
+    assert "differ" in table["numbers: a call on a new tensor"]["frozen"]
+    assert table["launches"]["parameterized"] == "2"
+    # and the pool of the graph that is still there is not laid at the door of a later step
+    assert table["private pools, peak"]["captured"].endswith("in 1 pool")
+    assert table["private pools, peak"]["frozen"] == "0 B"

@@ -1,0 +1,66 @@
+"""Graphs that the user captures and replays by hand, seen while somebody watches."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from paramgraph_kit.driver.select import driver, twin
+
+NOT_BY_HAND = "torch._inductor"  # CUDAGraph Trees are nobody's own captures
+Captured = Callable[[Any, int], None]  # a graph, and how many nodes were recorded into it
+Failed = Callable[[BaseException], None]
+Replayed = Callable[[Any], None]
+
+
+@contextmanager
+def by_hand(captured: Captured, failed: Failed, replayed: Replayed) -> Iterator[None]:
+    """Tell of every capture with ``torch.cuda.graph`` that ends or fails, and of every replay, in any thread."""
+    cuda, target = twin(), driver()
+
+    def leaving(leave: Any) -> Any:
+        @functools.wraps(leave)
+        def told(manager: Any, kind: Any, error: Any, traceback: Any) -> Any:
+            try:
+                nodes = target.recorded_nodes() if error is None else 0
+                left = leave(manager, kind, error, traceback)
+            except BaseException as last:
+                failed(last)
+                raise
+            if error is not None:
+                failed(error)
+            elif not sys._getframe(1).f_globals.get("__name__", "").startswith(NOT_BY_HAND):
+                captured(manager.cuda_graph, nodes)
+            return left
+
+        return told
+
+    def replaying(replay: Any) -> Any:
+        @functools.wraps(replay)
+        def told(graph: Any) -> Any:
+            result = replay(graph)
+            replayed(graph)
+            return result
+
+        return told
+
+    with ExitStack() as stack:
+        stack.enter_context(_replaced(cuda.graph, "__exit__", leaving))
+        stack.enter_context(_replaced(cuda.CUDAGraph, "replay", replaying))
+        yield
+
+
+@contextmanager
+def _replaced(kind: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
+    own, before = name in vars(kind), getattr(kind, name)
+    setattr(kind, name, make(before))
+    try:
+        yield
+    finally:
+        if own:
+            setattr(kind, name, before)
+        else:
+            delattr(kind, name)
