@@ -393,8 +393,125 @@ schedule = torch.optim.lr_scheduler.ExponentialLR(opt, 0.9)
 def f(x):
     opt.zero_grad()
     (p * x).sum().backward()
-    opt.step()  # problem: learning-rate-frozen
-    schedule.step()
+    opt.step()
+    schedule.step()  # problem: learning-rate-frozen
+""",
+    "a scheduler inside, with a rate on the device": """
+p = nn.Parameter(torch.ones(4, device=device))
+opt = torch.optim.Adam([p], lr=torch.tensor(0.1, device=device), capturable=True)
+sched = torch.optim.lr_scheduler.StepLR(opt, 30)
+def f(x):
+    opt.zero_grad()
+    (x @ p).sum().backward()
+    opt.step()
+    sched.step()  # problem: learning-rate-frozen
+    return x * 2
+""",
+    "a cosine inside": """
+p = nn.Parameter(torch.ones(4, device=device))
+opt = torch.optim.AdamW([p], lr=torch.tensor(0.1, device=device), capturable=True)
+sched = torch.optim.lr_scheduler.SequentialLR(
+    opt, [torch.optim.lr_scheduler.LinearLR(opt, 0.1), torch.optim.lr_scheduler.CosineAnnealingLR(opt, 9)], [3]
+)
+def f(x):
+    opt.zero_grad()
+    (x @ p).sum().backward()
+    opt.step()
+    sched.step()  # problem: learning-rate-frozen
+    return x * 2
+""",
+    "a random branch beside random numbers": """
+def f(x):
+    x = x * random.random()  # problem: host-random
+    if random.random() < 0.5:  # problem: branch-frozen
+        x = x.flip(0)
+    return x + 1
+""",
+    "two random branches": """
+def f(x):
+    if random.random() < 0.5:  # problem: branch-frozen
+        x = x.flip(0)
+    if random.random() < 0.5:  # problem: branch-frozen
+        x = x.flip(1)
+    return x + 1
+""",
+    "a class that counts": """
+class Model:
+    calls = 0
+    def __call__(self, x):
+        Model.calls += 1  # problem: host-counter
+        return x * Model.calls  # problem: scalar-frozen
+f = Model()
+""",
+    "a decorated method": """
+import functools
+def counted(method):
+    @functools.wraps(method)
+    def inner(self, x):
+        inner.calls += 1  # problem: host-counter
+        return method(self, x)
+    inner.calls = 0
+    return inner
+class Model:
+    @counted
+    def __call__(self, x):
+        return x * x.max().item()  # problem: sync-item
+f = Model()
+""",
+    "a hook on a gradient": """
+w = nn.Parameter(torch.ones(4, device=device))
+norms = []
+def log(grad):
+    norms.append(float(grad.norm()))  # problem: sync-item host-counter
+w.register_hook(log)
+def f(x):
+    w.grad = None
+    (x @ w).sum().backward()
+    return x * 2
+""",
+    "a Function of one's own": """
+class Clip(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+    @staticmethod
+    def backward(ctx, grad):
+        if grad.norm() > 1:  # problem: data-dependent-branch
+            grad = grad / 2
+        return grad
+w = nn.Parameter(torch.ones(4, device=device))
+def f(x):
+    w.grad = None
+    Clip.apply(x @ w).sum().backward()
+    return x * 2
+""",
+    "a mask in a forward pass": """
+w = nn.Parameter(torch.ones(4, device=device))
+def f(x):
+    w.grad = None
+    y = x @ w
+    loss = y[y > 0].sum()  # problem: dynamic-shape
+    loss.backward()
+    return loss.detach()
+""",
+    "checked distributions": """
+def f(x):
+    d = torch.distributions.Normal(x, x.exp(), validate_args=True)  # problem: argument-check
+    return d.log_prob(x)  # problem: argument-check
+""",
+    "a number through an index": """
+i = torch.tensor([0, 2], device=device)
+def f(x):
+    y = x.clone()
+    y[i] = 5.0  # problem: scalar-assignment
+    return y
+""",
+    "a loss of lengths": """
+targets, lengths = torch.tensor([[1, 2], [2, 1]], device=device), torch.tensor([4, 4], device=device)
+sizes = torch.tensor([2, 2], device=device)
+def f(x):
+    p = x[:, None, :3].expand(4, 2, 3).log_softmax(-1)
+    return F.ctc_loss(p, targets, lengths, sizes)  # problem: ctc-loss
 """,
     "a file": """
 import os

@@ -195,3 +195,24 @@ def test_a_generator_function_is_told_as_one() -> None:
     found = pgk.diagnose(stream, torch.ones(3, device=DEVICE))
     assert found.codes == ("empty-graph",)
     assert any("generator" in note for note in found.notes)
+
+
+def test_a_cache_of_casts_around_a_function_is_told_and_without_it_nothing() -> None:
+    # GIVEN a weight that learns, used under autocast which is entered outside of the function
+    w = nn.Parameter(torch.ones(3, 3, device=DEVICE))
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return x @ w
+
+    x = torch.ones(2, 3, device=DEVICE)
+    # WHEN diagnosed there THEN the kept cast is told, once, at the line that casts
+    with torch.autocast(DEVICE.type, torch.bfloat16):
+        found = pgk.diagnose(forward, x)
+    assert found.codes == ("autocast-cache",), str(found)
+    assert found.failure.frame is not None
+    assert found.failure.frame.text == "return x @ w"
+    # and not where nothing is kept, or where no weight learns
+    with torch.autocast(DEVICE.type, torch.bfloat16, cache_enabled=False):
+        assert not pgk.diagnose(forward, x)
+    with torch.autocast(DEVICE.type, torch.bfloat16), torch.no_grad():
+        assert not pgk.diagnose(forward, x)

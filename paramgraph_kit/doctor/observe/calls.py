@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
+from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from paramgraph_kit.doctor.observe.observer import Observer
@@ -135,6 +136,11 @@ def watched(observer: Observer) -> Iterator[None]:
     table += [(os, name, exits) for name in ("_exit", "abort", "execv", "execve") if hasattr(os, name)]
     if hasattr(torch, "accelerator"):
         table.append((torch.accelerator, "synchronize", waits("synchronize")))
+    table += [
+        (kind, "step", lambda scheduler, *args, **kwargs: observer.schedules(scheduler))
+        for kind in vars(lr_scheduler).values()
+        if isinstance(kind, type) and issubclass(kind, lr_scheduler.LRScheduler) and "step" in vars(kind)
+    ]
     with ExitStack() as stack:
         for owner, name, tell in table:
             stack.enter_context(_wrapped(owner, name, before(tell)))

@@ -153,17 +153,19 @@ class _Watch:
 
     def random_ways(self, base: _Call, seen: list[Failure], found: Examination) -> list[Failure]:
         """Where numbers are drawn on the host, what they decide shows only in calls that draw others."""
-        if not base.random_drawn or any(f.code in _DRAWN for f in seen):
+        if not base.random_drawn:
             return []
+        known = {(f.code, f.frame) for f in seen}
+        more: dict[tuple[str, Frame | None], Failure] = {}
         for _ in range(MOST_DRAWS):
             other = self.call(self.args, self.kwargs)
             if other.ended is not None:
                 break
-            different = [f for f in self.compare(base, other) if f.code in _DRAWN]
-            if different:
-                return different
-        found.notes.append(f"it draws random numbers on the CPU; nothing depended on them in {self.number} calls")
-        return []
+            drawn = {(f.code, f.frame): f for f in self.compare(base, other) if f.code in _DRAWN}
+            more = {**{at: f for at, f in drawn.items() if at not in known}, **more}
+        if not more and not any(f.code in _DRAWN for f in seen):
+            found.notes.append(f"it draws random numbers on the CPU; nothing depended on them in {self.number} calls")
+        return list(more.values())
 
     def finish(self, found: Examination, calls: list[_Call], more: list[Failure]) -> Examination:
         problems = {(f.code, f.frame): f for call in calls for f in call.found}
@@ -325,6 +327,8 @@ class _Watch:
     def note_rates(self, observer: Observer) -> None:
         """Numbers of an optimizer that the call has changed, as a scheduler does."""
         for optimizer, place in observer.optimizers:
+            if id(optimizer) in observer.scheduled:
+                continue  # told at the scheduler's line
             for group in optimizer.param_groups:
                 before = self.state.held_by(group) or {}
                 for name, now in group.items():

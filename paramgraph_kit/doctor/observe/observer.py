@@ -15,7 +15,7 @@ from paramgraph_kit.doctor.known.match import recognise
 from paramgraph_kit.doctor.observe.forks import Forks
 from paramgraph_kit.doctor.observe.limit import TimeUp
 from paramgraph_kit.doctor.observe.places import Place, Places
-from paramgraph_kit.doctor.observe.refusals import UNCAPTURED, Operation, operation, refusal
+from paramgraph_kit.doctor.observe.refusals import NUMBER, UNCAPTURED, Operation, operation, refusal
 from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.files import is_library
@@ -61,10 +61,13 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.threads = 0  # started meanwhile
         self.steps_taken = 0  # of optimizers, with gradients
         self.optimizers: list[tuple[torch.optim.Optimizer, Place]] = []  # that took a step, and where
+        self.scheduled: set[int] = set()  # ids of optimizers whose scheduler took a step
         self.zeroed = False  # gradients were set to None, or to zero, by zero_grad()
         self.captures = False  # the function begins a capture of its own
         self.makes_graph = False  # torch begins, ends or replays a capture just now
         self._device = target.device.type
+        self._casts = torch.is_autocast_enabled(self._device) and torch.is_autocast_cache_enabled()
+        torch.clear_autocast_cache()
         self._stream = target.current_stream
         self._is_capturing = target.is_capturing
         self._hooked: dict[int, tuple[torch.Tensor, Any]] = {}
@@ -163,6 +166,10 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                     from_cpu.append(value)
                     if keeper.is_outside(tensor):
                         self.silent("cpu-scalar-frozen", f"a CPU tensor of value {value} in {op.name}", place)
+        casts = self._casts and torch.is_grad_enabled() and op.name == "_to_copy"
+        if casts and tensors[0].requires_grad and tensors[0].is_leaf:
+            what = f"a weight of {str(tensors[0].dtype).removeprefix('torch.')} is cast here, and the cast is kept"
+            self.silent("autocast-cache", what, place)
         refused = refusal(op, args, kwargs, tensors, self._device, self._filled) if tensors else None
         if refused is not None:
             shapes = ", ".join(f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in tensors[:2])
@@ -253,6 +260,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         place = place or self.places.here()
         kind = "AcceleratorError" if code is not None else "RuntimeError"
         evidence = place.evidence(kind, message, code, operation, self.places.names(place), file)
+        if operation == NUMBER and self._device != "cuda" and evidence.operations[0] != NUMBER:
+            return
         each = recognise(evidence) or recognise(evidence, vague=True)
         if each is None:
             return
@@ -321,6 +330,12 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                 outside.append(before)
         if outside and not any(self.keeper.is_written(gradient) for gradient in outside):
             self.silent("gradients-rebound", f"step() reads {len(outside)} gradients made before the call", place)
+
+    def schedules(self, scheduler: Any) -> None:
+        """A scheduler's step() is about to run, which no replay repeats, also where the rate is a tensor."""
+        self.scheduled.add(id(getattr(scheduler, "optimizer", None)))
+        text = f"{type(scheduler).__name__}.step() computes the next rate in Python"
+        self.silent_if_own("learning-rate-frozen", text)
 
     def zeroes(self, what: torch.optim.Optimizer | torch.nn.Module) -> None:
         """zero_grad() is about to run."""

@@ -38,6 +38,7 @@ FACTORIES_AND_VIEWS = frozenset(
     split_with_sizes repeat unfold pad constant_pad_nd new_empty new_zeros new_ones new_full randint randperm reshape
     tile linspace eye roll topk""".split()  # noqa: SIM905 - shorter so
 )
+NUMBER = "x[i]=number"  # where the line assigns one, and no tensor that it makes of one
 _MASK = (torch.bool, torch.uint8)
 
 
@@ -164,6 +165,7 @@ def _index(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], device: str
         return None if values.numel() == 1 and from_host and len(masks) == 1 else _waits("x[mask]=")
     if any(i.device.type == "cpu" and i.dim() for i in indices):
         return _pageable("x[list]=")
-    if values.device.type != "cpu":
-        return None
-    return _pageable("copy_" if values.dim() else "x[i]=number")
+    if values.device.type == "cpu":
+        return _pageable("copy_" if values.dim() else NUMBER)
+    # A GPU gets the number as a CPU tensor; a simulated device has it already.
+    return _pageable(NUMBER) if id(values) in known and device != "cuda" else None

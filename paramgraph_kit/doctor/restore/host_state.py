@@ -174,6 +174,9 @@ class HostState:
     def _look_into(self, value: Any, name: str, depth: int) -> None:
         if isinstance(value, torch.Tensor):
             self.tensors.append(value)
+            for hooks in (value._backward_hooks, getattr(value, "_post_accumulate_grad_hooks", None)):
+                for hook in (hooks or {}).values():
+                    self._visit(hook, name, depth + 1)
             return
         if isinstance(value, type):
             if not _of_library(value) and value.__module__ != "builtins":
