@@ -137,11 +137,14 @@ def _diagnose_file(file: Path, function: str, *, fix: bool) -> int:
     if not file.is_file():
         raise ParamgraphError(f"there is no file {file}: give the path of a program, or an id that --list names")
     sys.path.insert(0, str(file.resolve().parent))
+    ours, sys.argv = sys.argv, [str(file)]  # its own arguments, which are none
     try:
         names = runpy.run_path(str(file), run_name="__paramgraph__" if function else "__main__")
     except Exception as error:
         print(diagnose(error))
         return 1
+    finally:
+        sys.argv = ours
     if not function:
         print(f"{file} raised nothing")
         return 0

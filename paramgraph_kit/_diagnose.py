@@ -71,7 +71,7 @@ class Diagnose:
         if isinstance(what, BaseException):
             return _from_exception(what)
         if _is_compiled(what):
-            return _from_compiled(what, args, kwargs)
+            return _from_compiled(what, args, kwargs, limit_s)
         if not callable(what):
             raise ParamgraphError(
                 f"diagnose takes the exception that a failed capture raised, not a {type(what).__name__}: "
@@ -178,13 +178,18 @@ def _from_exception(error: BaseException) -> Diagnosis:
 
 
 def _is_compiled(what: Any) -> bool:
-    kinds = ("OptimizedModule", "Parameterized")
-    return hasattr(what, "_torchdynamo_orig_callable") or type(what).__name__ in kinds
+    if type(what).__name__ in ("OptimizedModule", "Parameterized"):
+        return True
+    try:
+        return hasattr(what, "_torchdynamo_orig_callable")
+    except Exception:  # an object that answers as it likes
+        return False
 
 
-def _from_compiled(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Diagnosis:
+def _from_compiled(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], limit_s: float) -> Diagnosis:
     from paramgraph_kit.backend.report import make_report
     from paramgraph_kit.doctor.explain.reasons import each_once, failures_of
+    from paramgraph_kit.doctor.observe.trees import original_of
 
     report, notes = make_report(model), []
     failures: list[Failure] = []
@@ -200,6 +205,8 @@ def _from_compiled(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
             "diagnose(model, *args)"
         )
     failures = each_once([*failures, *failures_of(report.reasons)])
+    if (args or kwargs) and original_of(model) is not model:
+        failures = _as_a_function(model, args, kwargs, limit_s, failures)
     graphed = sum(row.graphed for row in report.rows)
     count = len(failures)
     heading = (
@@ -207,6 +214,26 @@ def _from_compiled(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         f"against more ({report.trace.source.label()})"
     )
     return Diagnosis(failures, heading, notes)
+
+
+def _as_a_function(
+    model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], limit_s: float, failures: list[Failure]
+) -> list[Failure]:
+    """The same, where what a capture of the function would refuse is told as for the function itself.
+
+    What such a capture would freeze is no problem of a compiled model, which is guarded, and traced again.
+    """
+    from paramgraph_kit._device import device
+    from paramgraph_kit.doctor.known.catalogue import BY_ID
+    from paramgraph_kit.doctor.observe.examine import examine
+    from paramgraph_kit.doctor.observe.places import outside
+    from paramgraph_kit.doctor.observe.trees import original_of
+
+    device()
+    found = examine(original_of(model), args, kwargs, limit_s=limit_s, caller=outside()).problems
+    refused = [f for f in found if not BY_ID[f.code].silent]
+    lines = {(f.frame.file, f.frame.line) for f in refused if f.frame}
+    return [*refused, *(f for f in failures if f.frame is None or (f.frame.file, f.frame.line) not in lines)]
 
 
 def _of_copies(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Failure], Any]:

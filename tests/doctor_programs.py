@@ -393,8 +393,8 @@ schedule = torch.optim.lr_scheduler.ExponentialLR(opt, 0.9)
 def f(x):
     opt.zero_grad()
     (p * x).sum().backward()
-    opt.step()
-    schedule.step()  # problem: learning-rate-frozen
+    opt.step()  # problem: learning-rate-frozen
+    schedule.step()
 """,
     "a scheduler inside, with a rate on the device": """
 p = nn.Parameter(torch.ones(4, device=device))

@@ -172,3 +172,27 @@ def test_every_message_has_all_four_parts_in_twelve_lines(failure: Failure) -> N
 def test_the_catalogue_can_be_browsed_from_the_verb() -> None:
     assert pgk.diagnose.catalogue() == catalogue()
     assert "diagnose.catalogue()" in (pgk.diagnose.__doc__ or "")
+
+
+def test_a_compiled_function_and_the_function_get_one_answer() -> None:
+    # GIVEN a function that waits twice, and the same compiled
+    def step(x: torch.Tensor) -> torch.Tensor:
+        y = x * x.sum().item()
+        return y + torch.tensor(2.0, device=x.device)
+
+    x = torch.ones(4, device=pgk.device())
+    compiled = torch.compile(step, backend="paramgraph")
+    # WHEN both are diagnosed THEN classes and lines are the same
+    asked, known = pgk.diagnose(compiled, x), pgk.diagnose(step, x)
+    assert asked.codes == known.codes == ("sync-item", "tensor-literal"), str(asked)
+    assert [f.frame for f in asked] == [f.frame for f in known]
+    # and what Dynamo guards is no problem of the compiled one
+    assert "sync-item" in pgk.diagnose(compiled, x).codes
+
+
+def test_a_program_in_the_terminal_sees_its_own_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # GIVEN a program that looks at its arguments WHEN the terminal runs it THEN ours are not among them
+    file = tmp_path / "train.py"
+    file.write_text("import sys\nprint(sys.argv)\n")
+    assert main(["diagnose", str(file)]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == str([str(file)])

@@ -325,11 +325,18 @@ class _Watch:
         )
 
     def note_rates(self, observer: Observer) -> None:
-        """Numbers of an optimizer that the call has changed, as a scheduler does."""
+        """Rates that the call changes: by a scheduler, or numbers of an optimizer that are others now."""
+        known = set()
+        for scheduler, place in observer.scheduled:
+            optimizer = getattr(scheduler, "optimizer", None)
+            known.add(id(optimizer))
+            at = next((where for one, where in observer.optimizers if one is optimizer), place)
+            if any(isinstance(group.get("lr"), torch.Tensor) for group in getattr(optimizer, "param_groups", ())):
+                at = place  # the kernels read it, so it is the scheduler's step that is missing
+            text = f"{type(scheduler).__name__}.step() computes the next rate in Python, once"
+            observer.silent("learning-rate-frozen", text, at)
         for optimizer, place in observer.optimizers:
-            if id(optimizer) in observer.scheduled:
-                continue  # told at the scheduler's line
-            for group in optimizer.param_groups:
+            for group in optimizer.param_groups if id(optimizer) not in known else ():
                 before = self.state.held_by(group) or {}
                 for name, now in group.items():
                     then = before.get(name, now)

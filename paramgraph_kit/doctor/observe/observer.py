@@ -61,7 +61,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.threads = 0  # started meanwhile
         self.steps_taken = 0  # of optimizers, with gradients
         self.optimizers: list[tuple[torch.optim.Optimizer, Place]] = []  # that took a step, and where
-        self.scheduled: set[int] = set()  # ids of optimizers whose scheduler took a step
+        self.scheduled: list[tuple[Any, Place]] = []  # schedulers that took a step, and where
         self.zeroed = False  # gradients were set to None, or to zero, by zero_grad()
         self.captures = False  # the function begins a capture of its own
         self.makes_graph = False  # torch begins, ends or replays a capture just now
@@ -333,9 +333,9 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     def schedules(self, scheduler: Any) -> None:
         """A scheduler's step() is about to run, which no replay repeats, also where the rate is a tensor."""
-        self.scheduled.add(id(getattr(scheduler, "optimizer", None)))
-        text = f"{type(scheduler).__name__}.step() computes the next rate in Python"
-        self.silent_if_own("learning-rate-frozen", text)
+        place = self.places.here()
+        if not _through_torch(place):  # a schedule of schedules is told once
+            self.scheduled.append((scheduler, place))
 
     def zeroes(self, what: torch.optim.Optimizer | torch.nn.Module) -> None:
         """zero_grad() is about to run."""
