@@ -29,7 +29,6 @@ class Kept:
         self.tensors: list[torch.Tensor] = []
         self._storages: list[torch.UntypedStorage] = []  # held: what is counted must not be gone
         self._handles: list[int] = []
-        self._addresses: list[int] = []
         self._storage_uses = torch_name("_storage_Use_Count")
         most = _references()
         self._most = [[n] * len(self.specs) for n in most]
@@ -41,16 +40,13 @@ class Kept:
                 self._put(len(self.tensors), self._make(spec))
             return self.tensors, True
         bad: set[int] = set()
-        counts: tuple[list[int], ...] = (
-            list(map(sys.getrefcount, self.tensors)),
-            list(map(_tensor_uses, self.tensors)),
-            list(map(self._storage_uses, self._handles)),
-        )
-        for found, most in zip(counts, self._most, strict=True):
-            if found != most and not all(map(le, found, most)):
+        # Whoever gave a tensor another storage has let go of the one that is counted here.
+        references, uses, storage_uses = self._most
+        if (found := list(map(self._storage_uses, self._handles))) != storage_uses:
+            bad |= {n for n, (a, b) in enumerate(zip(found, storage_uses, strict=True)) if a != b}
+        for count, most in ((sys.getrefcount, references), (_tensor_uses, uses)):
+            if (found := list(map(count, self.tensors))) != most and not all(map(le, found, most)):
                 bad |= {n for n, (a, b) in enumerate(zip(found, most, strict=True)) if a > b}
-        if (found := list(map(torch.Tensor.data_ptr, self.tensors))) != self._addresses:
-            bad |= {n for n, (a, b) in enumerate(zip(found, self._addresses, strict=True)) if a != b}
         for n in bad:
             self._put(n, self._make(self.specs[n]))
         return self.tensors, bool(bad)
@@ -60,7 +56,6 @@ class Kept:
         self.tensors[number : number + 1] = [tensor]
         self._storages[number : number + 1] = [storage]
         self._handles[number : number + 1] = [storage._cdata]
-        self._addresses[number : number + 1] = [tensor.data_ptr()]
 
     def _make(self, spec: InputSpec) -> torch.Tensor:
         return self._driver.empty_strided(spec.size, spec.stride, spec.dtype)

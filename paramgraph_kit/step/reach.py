@@ -22,6 +22,14 @@ from paramgraph_kit.step.values import PLAIN
 MOST = 100_000  # holders
 LONG = 4096  # a longer list or dict is data, not state: what is in it is not looked at
 _MODULE_DICTS = ("_parameters", "_buffers", "_modules")
+# What a module keeps for saving and loading, or beside hooks that are looked at themselves.
+_ASIDE = frozenset(
+    (
+        *("_non_persistent_buffers_set", "_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks"),
+        *("_load_state_dict_post_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called"),
+        *("_forward_pre_hooks_with_kwargs", "_is_full_backward_hook"),
+    )
+)
 _SKIPPED = ("threading", "logging", "_thread", "queue", "concurrent", "multiprocessing", "weakref", "_io", "io")
 _OURS = "paramgraph_kit."
 EMPTY = object()  # in a closure's variable that holds nothing yet
@@ -315,7 +323,7 @@ class Reach:
         self.holders.append(holder := Holder("attributes", name, attributes))
         is_module = isinstance(value, torch.nn.Module)
         for key, part in list(attributes.items()):
-            if self._names is not None and not self._names.counts(holder, key):
+            if (self._names is not None and not self._names.counts(holder, key)) or (is_module and key in _ASIDE):
                 continue
             if is_module and key in _MODULE_DICTS:
                 self.holders.append(Holder("dict", name, part, whole=True))
