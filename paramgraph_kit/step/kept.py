@@ -18,7 +18,8 @@ from paramgraph_kit.capture.pair import InputSpec
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.torch_names import torch_name
 
-_tensor_uses: Callable[[torch.Tensor], int] = torch.Tensor._use_count  # type: ignore[attr-defined]
+# Where torch does not tell, a gradient that only C++ holds is written over; autograd notices, as of any write.
+_tensor_uses: Callable[[torch.Tensor], int] = getattr(torch.Tensor, "_use_count", lambda _: 0)
 
 
 class Kept:

@@ -17,6 +17,8 @@ import paramgraph_kit as pgk
 from tests.integration import steps
 from tests.integration.test_step_sim import equal
 
+pytestmark = pytest.mark.gpu
+
 Maker = Callable[[], steps.Program]
 MIB = 1 << 20
 
