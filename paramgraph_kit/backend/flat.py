@@ -10,6 +10,7 @@ import torch.fx
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from paramgraph_kit.backend.call_state import sharing
 from paramgraph_kit.backend.eager_kernels import compile_with_eager_kernels
 from paramgraph_kit.backend.reach import PLAIN
 from paramgraph_kit.backend.registry import CompiledGraph
@@ -91,7 +92,9 @@ def trace_flat(
         "enable_autograd_cache": False,
         "force_non_lazy_backward_lowering": True,
         "donated_buffer": False,
-        "view_replay_for_aliased_outputs": False,  # wrong where inputs that are written share a storage
+        # A view, in the results, of an input that is written is replayed, or, since that is wrong where such inputs share
+        # memory, made with the layout of a copy.
+        "view_replay_for_aliased_outputs": not sharing(tensors),
     }
     context = torch_name("TracingContext")(torch_name("FakeTensorMode")())
     try:
@@ -112,8 +115,23 @@ def trace_flat(
     metadata = context.fw_metadata
     if metadata is None:
         return run, True
+    if sharing(tensors):
+        _refuse_misplaced_views(metadata, tensors)
     metadata.bw_donated_idxs = []  # "none" for the check at each backward, where None is "not known"
     return run, any(info.mutates_data or info.mutates_metadata for info in metadata.input_info)
+
+
+def _refuse_misplaced_views(metadata: Any, tensors: Sequence[torch.Tensor]) -> None:
+    """Raise RefusedError where a result may be a view of an input that is written and lies otherwise than its copy."""
+    storages = [x.untyped_storage()._cdata for x in tensors]
+    odd = any(
+        storages.count(storage) == 1 and (x.storage_offset() or not x.is_contiguous())
+        for storage, x in zip(storages, tensors, strict=True)
+    )
+    views = any(info.output_type.name == "alias_of_input" for info in metadata.output_info)
+    if odd and views and any(info.mutates_data for info in metadata.input_info):
+        text = "it writes to inputs, some share memory, and it returns a view of one: return a copy, or nothing"
+        raise RefusedError(Reason("unknown-output", text))
 
 
 def _partition(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:

@@ -23,6 +23,7 @@ REFUSED = "refused"  # with the reasons why
 NOTHING = "nothing to graph"
 FAILS = "fails alone"  # without any graph too
 UNLIKE_EAGER = "unlike eager"  # graphs equal the compiled code without them, which is not what eager computes
+TORCHS = "AOTAutograd alone is unlike eager"
 DIFFERS = "differs"
 
 
@@ -116,31 +117,45 @@ def check_compiled(op: Any, pair: tuple[Sample, Sample], *, backward: bool) -> V
 
     The same code has to give the same bits, wherever it does so ungraphed; eager may round otherwise.
     """
+    plain = gradients_of(op) if backward else program_of(op)
+    eager = [_attempt(plain, sample.on(device())) for sample in pair]
+    verdict = _graphed(_compiled(op, backward, paramgraph), pair, eager)
+    if verdict.bad:
+        alone = _compiled(op, backward, "aot_eager")
+        calls = [_attempt(alone, pair[k % 2].on(device()))[0] for k in range(CALLS)]
+        if any(difference(got, eager[k % 2][0], layouts=False, exact=False) for k, got in enumerate(calls)):
+            return Verdict(TORCHS, verdict.why, verdict.graphed)
+    return verdict
+
+
+def _compiled(op: Any, backward: bool, backend: Any) -> Program:
     torch._dynamo.reset()
     gc.collect()
     function = op.get_op()
-    plain = gradients_of(op) if backward else program_of(op)
     compiled = torch.compile(
-        lambda value, args, kwargs: function(value, *args, **kwargs), backend=paramgraph, dynamic=False
+        lambda value, args, kwargs: function(value, *args, **kwargs), backend=backend, dynamic=False
     )
 
     def run(sample: Sample) -> Any:
         results = compiled(sample.input, sample.args, sample.kwargs)
         return results, _gradients(results, sample) if backward else sample.tensors()
 
+    return run
+
+
+def _graphed(run: Program, pair: tuple[Sample, Sample], eager: Sequence[tuple[Any, str]]) -> Verdict:
     before = set(compiled_graphs())
     kept: list[Tensor] = []
     values = [pair[k % 2] for k in range(CALLS)]
     found = []
     for call, sample in enumerate(values):
         moved = sample.on(device())
-        kept += _poison(call)
+        kept += poison(call)
         found.append(_attempt(run, moved))
     graphs = [graph for graph in compiled_graphs() if graph not in before]
     launchers = [launcher for graph in graphs for launcher in graph.launchers]
     with _paused(launchers):
         ungraphed = [_attempt(run, sample.on(device())) for sample in values]
-    eager = [_attempt(plain, sample.on(device())) for sample in pair]
     launches = sum(v.state.launches for x in launchers for v in x.variants.values() if v is not None)
     reasons = sorted({reason.code for graph in graphs for reason in graph.reasons}
                      | {reason.code for launcher in launchers for reason in launcher.reasons})  # fmt: skip
@@ -195,7 +210,7 @@ def _paused(launchers: Sequence[Any]) -> Iterator[None]:
             launcher.resume()
 
 
-def _poison(call: int) -> list[Tensor]:
+def poison(call: int) -> list[Tensor]:
     """Fill free memory of every size with NaN; some of it stays taken, so that the next addresses are others."""
     blocks = [torch.empty(512 << k, dtype=torch.uint8, device=device()).fill_(255) for k in range(12) for _ in range(3)]
     return blocks[call % 3 :: 7]

@@ -86,6 +86,10 @@ class Mover:
         self.device = device
         self._storages: dict[int, Tensor] = {}
 
+    def all(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Copies of tensors, in order."""
+        return [self(tensor) for tensor in tensors]
+
     def __call__(self, tensor: Tensor) -> Tensor:
         """The copy of a tensor."""
         if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:

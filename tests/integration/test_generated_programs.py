@@ -1,0 +1,104 @@
+"""Generated programs against eager: a few here, shrunk where one fails; `scripts/sweep_programs.py` runs more."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import paramgraph_kit as pgk
+from scripts.sweep_programs import main
+from tests.sweep.operators import ready
+from tests.sweep.programs import TORCHS, generate, wrong
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
+
+Tensor = torch.Tensor
+
+
+@settings(max_examples=20, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_a_program_that_nobody_wrote_computes_what_eager_computes(data: st.DataObject) -> None:
+    # GIVEN a program WHEN it is compiled, and parameterized, and called three times THEN it is eager's
+    ready()
+    program = generate(lambda n: data.draw(st.integers(0, n - 1)))
+
+    found = wrong(program)
+
+    assert not found or found.startswith(TORCHS), f"{found}\n{program}"
+
+
+def _halves(x: Tensor) -> Any:
+    x.mul_(2)
+    return x[::2], x.view(2, -1)
+
+
+def _windows(x: Tensor) -> Any:
+    x[::2].mul_(2)
+    return x, x.unfold(0, 2, 1)
+
+
+def _detached(x: Tensor) -> Any:
+    x.add_(x)
+    x.detach().zero_()
+    return (x.reshape(-1),)
+
+
+@pytest.mark.parametrize("function", [_halves, _windows, _detached])
+def test_a_view_of_a_written_input_lies_where_the_input_lies(function: Callable[[Tensor], Any]) -> None:
+    # GIVEN a parameterized function that writes to its input and returns views of it, and inputs inside of others
+    def example(seed: int) -> Tensor:
+        return torch.randn(9, generator=torch.Generator().manual_seed(seed)).to(pgk.device())[3:7]
+
+    changed = pgk.parameterize(function, example(0))
+
+    # WHEN it is called THEN results and input are eager's, and the results are views
+    for seed in range(3):
+        mine, twin = example(seed), example(seed)
+        got, expected = changed(mine), function(twin)
+        assert [y.tolist() for y in got] == [y.tolist() for y in expected]
+        assert mine.tolist() == twin.tolist()
+        mine.fill_(seed)
+        assert all((y == seed).all() for y in got)
+
+
+def test_a_view_that_would_lie_elsewhere_is_refused() -> None:
+    # GIVEN arguments that share memory, and another one inside of a larger tensor, which is written and returned
+    def step(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+        x.add_(y)
+        z.mul_(2)
+        return z[1:]
+
+    def examples() -> tuple[Tensor, ...]:
+        whole = torch.ones(8, device=pgk.device())
+        return whole[:4], whole[4:], torch.arange(9.0).to(pgk.device())[3:7]
+
+    # WHEN it is parameterized THEN it says why not, and runs as it is
+    changed = pgk.parameterize(step, *examples())
+    assert changed(*examples()).tolist() == step(*examples()).tolist()
+    assert "it returns a view of one" in str(pgk.report(changed))
+
+
+def test_the_same_numbers_make_the_same_program() -> None:
+    one, other = (generate(random.Random(5).randrange) for _ in range(2))
+
+    assert repr(one) == repr(other)
+    assert [x.tolist() for x in one.arguments(1)] == [x.tolist() for x in other.arguments(1)]
+
+
+def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # GIVEN results of two programs
+    out = tmp_path / "programs.jsonl"
+    out.write_text('{"seed": 0, "wrong": ""}\n{"seed": 1, "wrong": "' + TORCHS + 'compile"}\n')
+
+    # WHEN three are asked for THEN only the third runs
+    assert main(["--out", str(out), "--count", "3"]) == 0
+    assert [json.loads(line)["seed"] for line in out.read_text().splitlines()] == [0, 1, 2]
+    assert capsys.readouterr().out == "3 programs: 2 equal, 1 wrong in AOTAutograd alone, 0 differ\n"
