@@ -92,7 +92,7 @@ def trace_flat(
         "enable_autograd_cache": False,
         "force_non_lazy_backward_lowering": True,
         "donated_buffer": False,
-        # A view, in the results, of an input that is written is replayed, or, since that is wrong where such inputs share
+        # A view, in the results, of an input that is written is replayed or, since that is wrong where inputs share
         # memory, made with the layout of a copy.
         "view_replay_for_aliased_outputs": not sharing(tensors),
     }
