@@ -7,10 +7,12 @@ compilations is under way that name leads here, otherwise to torch's own functio
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cache
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.fx
@@ -150,7 +152,8 @@ def compile_with_inductor(
         compilation = _Compilation()
         token = _active.set(compilation)
         try:
-            output = compile_inner(graph_module, inputs, **kwargs)
+            with _real_constants(inputs) if graph.kept else nullcontext():
+                output = compile_inner(graph_module, inputs, **kwargs)
         finally:
             _active.reset(token)
         _note_skips(graph, output)
@@ -192,6 +195,17 @@ def compile_with_inductor(
 def _only_learn(error: BaseException) -> None:
     """What is compiled stays; the next compilation leaves out what failed."""
     learn(error)
+
+
+@contextmanager
+def _real_constants(inputs: Sequence[Any]) -> Iterator[None]:
+    """Let Inductor trace a graph with tensors that are kept beside it, which are real and not fake as the others."""
+    mode = torch_name("detect_fake_mode")(inputs)
+    if mode is None:
+        yield
+        return
+    with mock.patch.object(mode, "allow_non_fake_inputs", True):
+        yield
 
 
 def _give_seeds_on_the_host(output: Any, names: list[str], seeds: frozenset[str]) -> None:

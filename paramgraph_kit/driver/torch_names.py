@@ -148,6 +148,8 @@ NAMES: dict[str, TorchName] = {
         TorchName("torch._C:_dynamo.guards.GlobalStateGuard", ("2.11", "2.13"), "torch's switches in one call"),
         TorchName("torch._C:_len_torch_function_stack", ("2.11", "2.13"), "whether a default device is active"),
         TorchName("torch._subclasses.fake_tensor:unset_fake_temporarily", ("2.11", "2.13"), "real work while tracing"),
+        TorchName("torch._inductor.compile_fx:fake_tensor_prop", BOTH, "how Inductor traces: a test asks it"),
+        TorchName("torch._guards:detect_fake_mode", BOTH, "tracing a graph with constants of ours"),
         TorchName("torch._guards:TracingContext", ("2.11", "2.13"), "which inputs of a compiled graph are parameters"),
         TorchName(
             "torch._dynamo.trace_rules:add", ("2.11", "2.13"), "files that Dynamo never compiles", "keep_dynamo_out"

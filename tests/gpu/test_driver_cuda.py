@@ -276,14 +276,14 @@ def test_memory_that_is_held_for_longer_than_a_capture_keeps_its_range_and_gives
 
 @pytest.mark.parametrize("patching", ["device", "auto"])
 def test_more_addresses_than_the_device_can_patch_are_patched_from_the_host(driver: Any, patching: str) -> None:
-    # GIVEN a partition with 2,100 inputs and as many outputs
+    # GIVEN a partition with 2,100 inputs and as many outputs in one launch
     def run(inputs: list[Any]) -> list[Any]:
         return [x + 1 for x in inputs]
 
     def make() -> list[Tensor]:
         return list(torch.randn(2100, 64, device="cuda").unbind())
 
-    launcher = Launcher(driver, PartitionCode("test", run), Options(patching=patching))
+    launcher = Launcher(driver, PartitionCode("test", run), Options(patching=patching, stages=1))
     launcher(make())
     x = make()
     # WHEN launched THEN it is graphed and right; only who insists on the device is told that it cannot
