@@ -91,12 +91,12 @@ class _Codec:
 
 @dataclass(slots=True)
 class _Int(_Codec):
-    """An integer of any size."""
+    """An integer."""
 
     optional: bool = False
 
     def encode_one(self, value: Any, tables: Tables) -> int:
-        return operator.index(value)
+        return expect_int(operator.index(value))
 
     def decode_one(self, value: Any, tables: Tables) -> int:
         return expect_int(value)
@@ -183,7 +183,7 @@ class _Ints(_Codec):
     count: int
 
     def encode_one(self, value: Any, tables: Tables) -> list[int]:
-        return [operator.index(v) for v in value]
+        return [expect_int(operator.index(v)) for v in value]
 
     def decode_one(self, value: Any, tables: Tables) -> tuple[int, ...]:
         if not isinstance(value, list) or len(value) != self.count:
@@ -375,9 +375,11 @@ def expect_list(value: Any, where: str) -> list[Any]:
 
 
 def expect_int(value: Any) -> int:
-    """``value`` if it is an integer (true and false are not)."""
+    """``value`` if it is an integer of 64 bits, signed or not (true and false are not)."""
     if type(value) is not int:
         raise BadValueError(f"expected an integer, got {_short(value)}")
+    if not -(1 << 63) <= value < 1 << 64:
+        raise BadValueError("expected an integer of 64 bits")
     return value
 
 

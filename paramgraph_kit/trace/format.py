@@ -20,6 +20,7 @@ import re
 import struct
 import tempfile
 import zlib
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,9 @@ from paramgraph_kit.trace.columns import (
 )
 from paramgraph_kit.trace.errors import TraceError
 
-MAX_BYTES = 128 * 1024 * 1024  # of JSON text; a capture of 2,000 nodes needs about one megabyte
+# Together they bound what a file may cost: 200 MB and two seconds. A capture of 2,000 nodes needs about one megabyte.
+MAX_BYTES = 24 * 1024 * 1024  # of JSON text
+MAX_VALUES = 1_500_000  # in it: an empty list has two letters, and takes 64 bytes
 MAX_SLOTS = 65_536
 STRIPPED = "<stripped>"
 
@@ -93,7 +96,7 @@ def load(path: str | os.PathLike[str]) -> model.Trace:
     """Read a trace file; what was live when it was written is ``recorded`` from now on.
 
     Raises:
-        TraceError: no such file, damaged, not a trace, of an unknown version, or larger than 128 MiB unpacked.
+        TraceError: no such file, damaged, not a trace, of an unknown version, or larger than 24 MiB unpacked.
 
     Examples:
         >>> load("llama.pgtrace")  # doctest: +SKIP
@@ -157,6 +160,10 @@ def _parse(packed: bytes) -> dict[str, Any]:
         raise BadValueError(f"the compressed data are damaged ({error}); copy or download it again") from None
     if len(text) > MAX_BYTES:
         raise BadValueError(f"more than {MAX_BYTES >> 20} MiB unpacked; record fewer calls into one trace")
+    if not text.isascii():
+        raise BadValueError("the content is no JSON in ASCII; record the trace again")
+    if text.count(b",") + text.count(b"[") + text.count(b"{") > MAX_VALUES:
+        raise BadValueError(f"more than {MAX_VALUES:,} values; record fewer calls into one trace")
     try:
         document = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -233,14 +240,25 @@ def _strip_into(tables: Tables, trace: model.Trace) -> None:
     # Longest first, so that a line inside a longer line does not break it up. Short lines ("x") would hit anything.
     secrets = {frame.text.strip() for frame in frames} | set(files)
     ordered = sorted((s for s in secrets if len(s) > 2), key=lambda s: (-len(s), s))
+    functions = _functions(frame.function for frame in frames)
 
     def clean(text: str) -> str:
         for secret in ordered:
             text = text.replace(secret, STRIPPED)
-        return _PATH.sub(STRIPPED, text)
+        return functions.sub(STRIPPED, _PATH.sub(STRIPPED, text))
 
     tables.clean = clean
     tables.clean_frame = lambda frame: model.Frame(files[frame.file], frame.line)
+
+
+def _functions(names: Iterable[str]) -> re.Pattern[str]:
+    """Names of the user's functions in a text; one that is a common word only where it stands as a name."""
+    parts = {part for name in names for part in name.split(".") if part.isidentifier() and len(part) > 2}
+    if not parts:
+        return re.compile(r"(?!)")  # which is nowhere
+    every = "|".join(map(re.escape, sorted(parts, key=lambda s: (-len(s), s))))
+    own = "|".join(map(re.escape, sorted((p for p in parts if "_" in p), key=lambda s: (-len(s), s)))) or "(?!)"
+    return re.compile(rf"\b(?:{own})\b|\b(?:{every})(?=\()|(?<=\bin )(?:{every})\b|(?<=['\"`])(?:{every})(?=['\"`])")
 
 
 def _frames_of(trace: model.Trace) -> list[model.Frame]:

@@ -7,6 +7,8 @@ import gzip
 import json
 import random
 import string
+import subprocess
+import sys
 import time
 from enum import StrEnum
 from pathlib import Path
@@ -423,6 +425,8 @@ SMALL = t.Trace(
         (_set("source.torch", KeyError), "source: misses torch"),
         (_set("source.origin", "guessed"), "source.origin: unknown Origin 'guessed'"),
         (_set("launches.moved", ["one"]), "launches.moved[0]: expected an integer, got 'one'"),
+        (_set("launches.moved", [10**400]), "launches.moved[0]: expected an integer of 64 bits"),
+        (_set("captures.edges.0.0", [0, -(1 << 64)]), "expected an integer of 64 bits"),
         (_set("launches.moved", [True]), "launches.moved[0]: expected an integer, got True"),
         (_set("launches.moved", [1, 2]), "launches: columns of different lengths"),
         (_set("launches.cpu_us", ["fast"]), "launches.cpu_us[0]: expected a number, got 'fast'"),
@@ -491,6 +495,58 @@ def test_a_bomb_is_refused_before_it_is_unpacked(monkeypatch: pytest.MonkeyPatch
         t.loads(bomb)
 
 
+LOADING = """
+import glob, resource, sys, time
+from paramgraph_kit import trace as t
+
+before, slowest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 0.0
+for path in sorted(glob.glob(sys.argv[1] + "/*.pgtrace")):
+    start = time.process_time()
+    try:
+        t.load(path)
+    except t.TraceError as error:
+        assert len(str(error).splitlines()) == 1 and len(str(error)) < 500, str(error)[:500]
+    slowest = max(slowest, time.process_time() - start)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10, slowest)
+"""
+
+
+def _with(**parts: str) -> str:
+    known = {"format": '"pgtrace"', "version": "2", "title": '"x"', "source": "{}", "strings": "[]", "frames": "{}"}
+    return "{" + ",".join(f'"{key}":{value}' for key, value in {**known, **parts}.items()) + "}"
+
+
+def test_hostile_files_cost_little_and_get_one_line(tmp_path: Path) -> None:
+    # GIVEN bombs of empty lists, wide letters, long numbers and depth, and traces with random letters in them
+    files = [
+        _with(strings="[" + "[]," * 8_000_000 + "[]]"),
+        _with(strings="[" + "{}," * 400_000 + "{}]"),
+        _with(strings="[" + "[]," * 700_000 + "[]]"),
+        _with(strings="[" + '"",' * 1_400_000 + '""]'),
+        _with(title='"' + "a" * 20_000_000 + "\\ud83d\\ude00" + '"'),
+        _with(title="[" * 1_000_000),
+        *(_with(title=number) for number in ("9" * 4_000, "9" * 5_000, "1e999999")),
+        '{"format":"pgtrace","version":' + "1" * 3_000 + "}",
+        " " * 100_000_000,
+    ]
+    text, source = gzip.decompress(t.dumps(realistic(3))).decode(), random.Random(0)
+    for _ in range(200):
+        letters = list(text)
+        for _ in range(source.randrange(1, 6)):
+            letters[source.randrange(len(letters))] = source.choice('[]{},:"0123456789-eE.ntf\\ ')
+        files.append("".join(letters))
+    for n, each in enumerate(files):
+        (tmp_path / f"{n}.pgtrace").write_bytes(gzip.compress(each.encode(), 1))
+    # WHEN each is loaded, in a process of its own
+    command = [sys.executable, "-c", LOADING, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    # THEN it is refused in one line, at no more than 200 MB and two seconds
+    assert done.stderr == ""
+    megabytes, seconds = map(float, done.stdout.split())
+    assert megabytes <= 200
+    assert seconds <= 2
+
+
 def test_files_that_cannot_be_opened_are_named(tmp_path: Path) -> None:
     # GIVEN a missing file, a folder, and a missing folder WHEN used THEN TraceError names them
     with pytest.raises(t.TraceError, match=r"no\.pgtrace: cannot be read \(No such file.*\); check the path"):
@@ -521,10 +577,15 @@ def test_what_load_would_refuse_is_not_saved(tmp_path: Path, bad: t.Trace, says:
 def test_strip_source_leaves_no_source_text_and_no_path() -> None:
     # GIVEN a trace with user code in frames and inside messages
     frame = t.Frame("/home/ada/secret/train.py", 12, "private_name", "loss = secret_sauce(x).item()")
+    method = t.Frame("/home/ada/secret/train.py", 14, "Model.forward", "")
     trace = t.Trace(
         SOURCE,
         "run of /home/ada/secret",
-        [t.Partition(0, "forward 0", False, ("aten.item",), reasons=(t.Reason("cpu-op", "cpu op", frame),))],
+        [
+            t.Partition(
+                0, "forward 0", False, ("aten.item",), reasons=(t.Reason("cpu-op", "cpu op in 'forward'", method),)
+            )
+        ],
         [t.Capture(0, 0, (t.Node(0, t.NodeKind.KERNEL, "triton_poi_fused_add_0", frame=frame),), (), ())],
         failures=[
             t.Failure(
@@ -532,7 +593,7 @@ def test_strip_source_leaves_no_source_text_and_no_path() -> None:
                 "t",
                 'File "/opt/x/y.py", line 3: loss = secret_sauce(x).item()',
                 frame,
-                "in ~/notes/a.ipynb at 3 MB/s",
+                "in ~/notes/a.ipynb at 3 MB/s, called by private_name and in forward, not in a forward pass",
                 "C:\\Users\\ada\\b.py or other.py",
             )
         ],
@@ -547,7 +608,13 @@ def test_strip_source_leaves_no_source_text_and_no_path() -> None:
     assert again.captures[0].nodes[0].frame == t.Frame("<file 1>", 12)
     assert again.captures[0].nodes[0].name == "triton_poi_fused_add_0"
     assert again.failures[0].message == 'File "<stripped>", line 3: <stripped>'
-    assert again.failures[0].cause == "in <stripped> at 3 MB/s"
+    assert again.failures[0].cause == (
+        "in <stripped> at 3 MB/s, called by <stripped> and in <stripped>, not in a forward pass"
+    )
+    assert (again.partitions[0].graph, again.partitions[0].reasons[0].message) == (
+        "forward 0",
+        "cpu op in '<stripped>'",
+    )
     # AND without the option they are kept
     assert t.loads(t.dumps(trace)).failures == trace.failures
 
