@@ -14,7 +14,7 @@ import torch.fx
 from paramgraph_kit.backend.direct.calls import Codes, DirectCall
 from paramgraph_kit.backend.direct.recipe import GraphCode
 from paramgraph_kit.backend.fx import Run, compile_fx_graph
-from paramgraph_kit.backend.registry import CompiledGraph
+from paramgraph_kit.backend.registry import CompiledGraph, Piece, place_of
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.launch.launcher import Launcher, Options
@@ -43,12 +43,15 @@ def compile_with_eager_kernels(
             graphs[name] = new_graph(name.split()[0])
         return graphs[name]
 
-    def observe(name: str, cut: Split) -> None:
+    def observe(name: str, cut: Split, prefix: str) -> None:
         graph = graph_of(name)
         graph.kept += cut.kept
         for region in cut.regions:
             if not region.graphed:
                 graph.outside += region.kernels
+                graph.pieces.append(
+                    Piece(place_of(f"{prefix}{region.index}"), region.kernels, region.operations, region.reasons)
+                )
                 for reason in region.reasons:
                     graph.refuse(reason)
 
@@ -63,6 +66,7 @@ def compile_with_eager_kernels(
 
         launcher = Launcher(driver, replace(code, recut=recut), options)
         graph.launchers.append(launcher)
+        graph.positions[launcher.name] = place_of(launcher.name.rpartition(" ")[2])
         graph.operations[launcher.name] = region.operations
         graph.kernels[launcher.name] = region.kernels
         return launcher

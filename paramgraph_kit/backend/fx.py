@@ -25,7 +25,7 @@ from paramgraph_kit.partition.region import Region
 from paramgraph_kit.partition.split import Split, split
 
 Wrap = Callable[[str, Region, PartitionCode], Run]
-Observe = Callable[[str, Split], None]
+Observe = Callable[[str, Split, str], None]
 
 _numbers = itertools.count()
 
@@ -51,7 +51,8 @@ def compile_fx_graph(
             of inputs, which it owns and may empty, to the sequence of outputs; ``graph`` is the graph's name.
         device_type: the device whose work may be graphed; by default that of ``driver.select``.
         number: names the compiled graphs ("forward 3"); by default a count of this process.
-        observe: called once for each compiled graph with its name and its split, ungraphed regions included.
+        observe: called with each compiled graph's name, its split, ungraphed regions included, and what its regions are
+            named with in front: again for a region that was cut again.
         names: what the user calls the inputs; by default what Dynamo noted about them.
         partition_fn: decides what the forward saves for the backward; by default what Inductor takes.
         finish: ``finish(run, name)`` returns what is called in place of a whole graph's code.
@@ -94,7 +95,7 @@ class _Wrapping:
     def program(self, cut: Split, prefix: str = "") -> Run:
         """The code of a whole split, its regions named ``prefix`` and their number."""
         if self.observe is not None:
-            self.observe(self.graph, cut)
+            self.observe(self.graph, cut, prefix)
         return program(cut, [self._wrapped(region, cut, prefix) for region in cut.regions])
 
     def _wrapped(self, region: Region, cut: Split, prefix: str) -> Run:

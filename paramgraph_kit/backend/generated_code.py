@@ -83,6 +83,24 @@ class GeneratedCode:
                 others.add(statement.value.id)
         return {n: frozenset(k for k, name in enumerate(names) if name in saved - others) for n, names in made.items()}
 
+    def order(self) -> list[tuple[str, int]]:
+        r"""What ``call`` does, in order: ("partition", its number), or ("outside", how many launches in a row).
+
+        >>> code = "def call(args):\n  extern_kernels.mm(a)\n  c = self.partitions[0](args)\n  k.run(c)\n  k.run(c)\n"
+        >>> GeneratedCode(code).order()
+        [('outside', 1), ('partition', 0), ('outside', 2)]
+        """
+        found: list[tuple[str, int]] = []
+        for call in self._calls:
+            nodes = [node for node in ast.walk(call) if isinstance(node, ast.Call)]
+            for node in sorted(nodes, key=lambda node: (node.lineno, node.col_offset)):
+                if match := _CALLED.match(ast.unparse(node)):
+                    found.append(("partition", int(match[1])))
+                elif _is_launch(node):
+                    before = found.pop()[1] if found and found[-1][0] == "outside" else 0
+                    found.append(("outside", before + 1))
+        return found
+
     def launches_outside(self) -> int:
         r"""How many launches ``call`` makes itself, outside its partition functions.
 

@@ -23,7 +23,7 @@ from paramgraph_kit.backend.direct.recipe import GraphCode
 from paramgraph_kit.backend.fx import returned_to_the_caller, tangents_of
 from paramgraph_kit.backend.generated_code import GeneratedCode, frames_by_name
 from paramgraph_kit.backend.outside import keep_outside
-from paramgraph_kit.backend.registry import CompiledGraph
+from paramgraph_kit.backend.registry import CompiledGraph, Piece
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.code import PartitionCode
@@ -178,6 +178,11 @@ def compile_with_inductor(
             )
             partition.launcher = Launcher(driver, code, options)
             graph.launchers.append(partition.launcher)
+        for position, (what, number) in enumerate(source.order()):
+            if what == "outside":
+                graph.pieces.append(Piece((position,), number))
+            elif number < len(graph.launchers):
+                graph.positions[graph.launchers[number].name] = (position,)
         if seeds and (graph.outside or not graph.launchers):
             _give_seeds_on_the_host(output, names, seeds)
         output.current_callable = codes.add(GraphCode(output.current_callable, graph, backward=phase == "backward"))

@@ -27,6 +27,28 @@ def key_of(code: types.CodeType) -> Key:
     return code.co_filename, code.co_name, code.co_firstlineno
 
 
+Place = tuple[int, ...]  # in a call, in order; what was cut again has one more number; () where nobody knows
+
+
+def place_of(number: str) -> Place:
+    """The place of a region by its number.
+
+    >>> place_of("1.2")
+    (1, 2)
+    """
+    return tuple(int(part) for part in number.split("."))
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one call of a compiled graph runs between two partitions, or before the first, or after the last."""
+
+    place: Place
+    kernels: int
+    operations: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+
+
 @dataclass(eq=False)
 class CompiledGraph:
     """One compiled FX graph: the launchers of its partitions, and why the rest is not in them."""
@@ -40,12 +62,19 @@ class CompiledGraph:
     kernels: dict[str, int] = field(default_factory=dict)  # by launcher name, where known without a capture
     reasons: list[Reason] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)  # made once instead of on the host at each call
+    positions: dict[str, Place] = field(default_factory=dict)  # by launcher name: where in a call, in order
+    pieces: list[Piece] = field(default_factory=list)  # what runs between, where that is known
     outside: int = 0  # launches of one call that belong to no partition
     strict: bool = False  # whether a reason is an error
     order: int = field(default_factory=lambda: next(_order))
 
     def __post_init__(self) -> None:
         _graphs[self.order] = self
+
+    def position(self, place: Place | None) -> int:
+        """A place counted among all of a call; -1 where nobody knows."""
+        every = sorted({*self.positions.values(), *(piece.place for piece in self.pieces)} - {()})
+        return every.index(place) if place else -1
 
     def refuse(self, reason: Reason) -> None:
         """Note once why something is not graphed; raises RefusedError where that is an error."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +158,7 @@ def make_report(model: Any = None) -> Report:
         trace.partitions.append(partition)
         reasons.update(dict.fromkeys(partition.reasons))
         if launcher is None:
-            rows.append(Row(graph.name, "outside", False, partition.kernels))
+            _add_outside(rows, graph.name, partition.kernels)
             continue
         variants = live_variants(launcher)
         for variant in variants:
@@ -185,6 +185,15 @@ def make_report(model: Any = None) -> Report:
         )
     reasons.update(dict.fromkeys(graph_breaks(mine)))
     return Report(tuple(rows), tuple(reasons), trace, tuple(each for graph in graphs for each in graph.kept))
+
+
+def _add_outside(rows: list[Row], graph: str, kernels: int) -> None:
+    """One row for all that a compiled graph runs outside of its partitions, however many pieces there are."""
+    last = rows[-1] if rows else None
+    if last is not None and (last.graph, last.partition) == (graph, "outside"):
+        rows[-1] = replace(last, kernels=(last.kernels or 0) + kernels)
+    else:
+        rows.append(Row(graph, "outside", False, kernels))
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from paramgraph_kit.backend.allocations import allocations_of, module_by_parameters
 from paramgraph_kit.backend.generated_code import of_nodes
 from paramgraph_kit.backend.lanes import lanes_of
-from paramgraph_kit.backend.registry import CompiledGraph
+from paramgraph_kit.backend.registry import CompiledGraph, Piece
 from paramgraph_kit.capture.words import complete
 from paramgraph_kit.driver.lines import frame_at
 from paramgraph_kit.driver.select import driver
@@ -56,16 +57,36 @@ def partition_of(graph: CompiledGraph, launcher: Launcher, number: int) -> Parti
         graph.operations.get(launcher.name, ()),
         kernels_known(graph, launcher) or 0,
         reasons,
+        graph.position(graph.positions.get(launcher.name)),
     )
 
 
-def rest_of(graph: CompiledGraph, number: int) -> Partition | None:
-    """All of a compiled graph that has no launcher, as one ungraphed partition; None if there is nothing."""
+def rest_of(graph: CompiledGraph, number: int) -> list[Partition]:
+    """All of a compiled graph that has no launcher, as ungraphed partitions from ``number`` on, each in its place.
+
+    A reason that belongs to no single place goes to the only one, or has a partition without kernels.
+    """
     reasons = tuple(reason for reason in graph.reasons if reason.code != "no-kernels")
-    if not graph.outside and not reasons:
-        return None
-    operations = tuple(reason.operation for reason in reasons if reason.operation)
-    return Partition(number, graph.name, False, operations, graph.outside, reasons)
+    pieces = [piece for piece in graph.pieces if piece.kernels or piece.reasons]
+    told = {reason for piece in pieces for reason in piece.reasons}
+    others = tuple(reason for reason in reasons if reason not in told)
+    if len(pieces) == 1:
+        pieces, others = [replace(pieces[0], reasons=(*pieces[0].reasons, *others))], ()
+    hidden = graph.outside - sum(piece.kernels for piece in pieces)
+    if others or hidden > 0:
+        pieces.append(Piece((), max(hidden, 0), reasons=others))
+    return [
+        Partition(
+            number + n,
+            graph.name,
+            False,
+            piece.operations or tuple(reason.operation for reason in piece.reasons if reason.operation),
+            piece.kernels,
+            piece.reasons,
+            graph.position(piece.place),
+        )
+        for n, piece in enumerate(pieces)
+    ]
 
 
 def partitions_of(graphs: Iterable[CompiledGraph]) -> Iterator[tuple[Partition, CompiledGraph, Launcher | None]]:
@@ -75,8 +96,7 @@ def partitions_of(graphs: Iterable[CompiledGraph]) -> Iterator[tuple[Partition, 
         for launcher in graph.launchers:
             yield partition_of(graph, launcher, number), graph, launcher
             number += 1
-        rest = rest_of(graph, number)
-        if rest is not None:
+        for rest in rest_of(graph, number):
             yield rest, graph, None
             number += 1
 

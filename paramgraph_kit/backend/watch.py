@@ -63,9 +63,8 @@ class _Watch:
         """What a graph that was compiled while we watch runs outside of its partitions."""
         if graph.order in self.before or graph.order in self.rests:
             return
-        rest = rest_of(graph, len(self.trace.partitions))
-        if rest is not None:
-            self.trace.partitions.append(rest)
+        if rest := rest_of(graph, len(self.trace.partitions)):
+            self.trace.partitions.extend(rest)
             self.rests.add(graph.order)
 
     def update(self, launcher: Launcher) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any
 
+from paramgraph_kit.trace.cards import failure_cards
 from paramgraph_kit.trace.errors import ParamgraphError
 from paramgraph_kit.trace.model import Failure
 from paramgraph_kit.trace.wording import failure_text, one_line
@@ -76,4 +78,8 @@ class Diagnosis:
         return one_line(f"Diagnosis({self.failure.code}: {self.failure.title}{where})")
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/plain": str(self)}
+        return {"text/plain": str(self), "text/html": self._repr_html_()}
+
+    def _repr_html_(self) -> str:
+        cards = failure_cards(self.failures, self.heading, self.notes, self.state)
+        return cards if self.fix is None else f"{cards}<pre>{escape(str(self.fix))}</pre>"

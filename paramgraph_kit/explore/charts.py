@@ -11,6 +11,7 @@ from paramgraph_kit.explore.pools import PoolSeries
 from paramgraph_kit.trace.wording import one_line
 
 # Colour, dash and the name at the line's end: any one of them is enough to tell lines apart.
+GREY = "#7d838b"  # read on white and on black alike
 COLOURS = ("#2563b8", "#b4511a", "#3d7a21", "#7e3fb8", "#0f766e", "#94660b")
 DASHES = ("", "6 3", "2 3", "8 3 2 3", "1 2", "12 4")
 MOST_POINTS = 400
@@ -66,7 +67,7 @@ def line_chart(lines: Sequence[Line], title: str, says: str, *, width: int = 720
     def y_of(value: int) -> float:
         return top + high * (1 - value / ticks[-1])
 
-    head = 'class="head" x="0" y="14" font-size="12" font-weight="600" fill="#555"'
+    head = f'class="head" x="0" y="14" font-size="12" font-weight="600" fill="{GREY}"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 {width} {height}" role="img"',
         f' aria-label="{escape(one_line(says))}" font-family="system-ui, sans-serif" font-size="11">',
@@ -74,10 +75,10 @@ def line_chart(lines: Sequence[Line], title: str, says: str, *, width: int = 720
     ]
     for tick in ticks:
         y = y_of(tick)
-        parts.append(f'<path class="grid" d="M{left} {y:.1f}h{wide}" stroke="#ddd" fill="none"/>')
-        parts.append(
-            f'<text class="tick" x="{left - 8}" y="{y + 4:.1f}" text-anchor="end" fill="#777">{bytes_text(tick)}</text>'
-        )
+        grid = f'stroke="{GREY}" stroke-opacity="0.3" fill="none"'
+        parts.append(f'<path class="grid" d="M{left} {y:.1f}h{wide}" {grid}/>')
+        word = f'class="tick" x="{left - 8}" y="{y + 4:.1f}" text-anchor="end" fill="{GREY}"'
+        parts.append(f"<text {word}>{bytes_text(tick)}</text>")
     ends: list[tuple[float, str, str]] = []
     for line in lines:
         values = thin(line.values)

@@ -1,18 +1,24 @@
-"""Interactive figures of memory, from plain readings and events; plotly is imported when one is made."""
+"""Interactive figures of memory, from plain readings and events; plotly is imported when one is made.
+
+A notebook stores each with a still picture beside it, for places that run no script: GitHub, nbconvert, a printed page.
+Their colours are seen on light and on dark.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
-from paramgraph_kit.explore.charts import COLOURS
+from paramgraph_kit.explore.charts import COLOURS, GREY, Line, line_chart, pool_chart
 from paramgraph_kit.explore.names import bytes_text
-from paramgraph_kit.explore.pools import PoolSeries, ReadingLike, pool_series
+from paramgraph_kit.explore.pools import PoolSeries, ReadingLike, pool_series, reserved_total
 from paramgraph_kit.trace.errors import UnsupportedError
 from paramgraph_kit.trace.model import PoolEvent, Source, Trace
 from paramgraph_kit.trace.wording import one_line
 
 _PLOTLY_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+_GRID = "rgba(125,131,139,0.3)"
 _WHICH = ("allocated", "reserved", "device")
 
 
@@ -50,7 +56,11 @@ def memory_growth(runs: Mapping[str, Sequence[ReadingLike]], source: Source, *, 
             hovertemplate="%{customdata[0]}: %{customdata[1]}",
         )
     figure.update_xaxes(title="reading")
-    return figure
+    lines = [
+        Line(one_line(name), [int(getattr(reading, which)) for reading in readings], colour=n)
+        for n, (name, readings) in enumerate(runs.items())
+    ]
+    return _with_still(figure, lines, f"Memory {which}, after each call. {source.label()}")
 
 
 def pool_timeline(events: Iterable[PoolEvent], source: Source) -> Any:
@@ -69,6 +79,7 @@ def pool_timeline(events: Iterable[PoolEvent], source: Source) -> Any:
     series = pool_series(events)
     _add_pools(figure, series, [pool.name for pool in series])
     figure.update_xaxes(title="allocator event")
+    figure._still = pool_chart(series, f"Device memory by pool. {source.label()}")
     return figure
 
 
@@ -96,7 +107,8 @@ def pool_comparison(steps: Mapping[str, Trace]) -> Any:
         _add_pools(figure, pools, names, xaxis=f"x{axis}", shown=shown)
         domain = [n * width, (n + 1) * width - (0.02 if n + 1 < len(series) else 0)]
         figure.update_layout({f"xaxis{axis}": {"domain": domain, "title": one_line(name), "anchor": "y"}})
-    return figure
+    lines = [Line(one_line(name), reserved_total(pools), colour=n) for n, (name, pools) in enumerate(series.items())]
+    return _with_still(figure, lines, f"Reserved in all pools, over allocator events. {'; '.join(labels)}")
 
 
 def _add_pools(
@@ -129,17 +141,46 @@ def _add_pools(
 
 
 def _figure(title: str, source: str) -> Any:
+    figure = _figure_class()()
+    figure.update_layout(
+        title={"text": title, "subtitle": {"text": source.replace("<", "&lt;")}},
+        template="none",
+        paper_bgcolor="rgba(0,0,0,0)",  # the notebook's own, light or dark
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"color": GREY},
+        hovermode="x unified",
+        hoverlabel={"bgcolor": "#ffffff", "font": {"color": "#1f2328"}},
+        height=420,
+    )
+    figure.update_xaxes(gridcolor=_GRID, zerolinecolor=_GRID)
+    # SI units on the axis; the hover text has exact binary ones.
+    figure.update_yaxes(title="bytes", rangemode="tozero", tickformat="~s", gridcolor=_GRID, zerolinecolor=_GRID)
+    return figure
+
+
+def _with_still(figure: Any, lines: Sequence[Line], title: str) -> Any:
+    figure._still = line_chart(lines, title, title)
+    return figure
+
+
+@cache
+def _figure_class() -> Any:
+    """Plotly's figure, which shows and stores a still picture beside itself."""
     try:
         import plotly.graph_objects as go
     except ImportError:
         raise UnsupportedError("figures need plotly; pip install paramgraph_kit[lab]") from None
-    figure = go.Figure()
-    figure.update_layout(
-        title={"text": title, "subtitle": {"text": source.replace("<", "&lt;")}},
-        template="plotly_white",
-        hovermode="x unified",
-        height=420,
-    )
-    # SI units on the axis; the hover text has exact binary ones.
-    figure.update_yaxes(title="bytes", rangemode="tozero", tickformat="~s")
-    return figure
+
+    class Figure(go.Figure):  # type: ignore[misc]  # plotly is not imported for types
+        """Interactive where its script runs, and a picture elsewhere."""
+
+        _still = ""
+        _ipython_display_ = None  # which would show one form only
+        _repr_html_ = None  # which would fetch a script
+
+        def _repr_mimebundle_(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+            bundle: dict[str, Any] = super()._repr_mimebundle_(*args, **kwargs)
+            still = {"image/svg+xml": self._still} if self._still else {}
+            return {**bundle, **still, "text/plain": f"Figure({self.layout.title.text!r})"}
+
+    return Figure

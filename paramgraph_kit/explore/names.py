@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 
-from paramgraph_kit.trace.model import Allocation, Capture, Node, NodeKind
+from paramgraph_kit.trace.model import Allocation, Capture, Node, NodeKind, Partition
 from paramgraph_kit.trace.wording import bytes_text as bytes_text
 from paramgraph_kit.trace.wording import one_line
 
@@ -136,6 +136,13 @@ def short(name: str, width: int = 32) -> str:
         return bare
     head = width // 2
     return bare[:head] + "…" + bare[-(width - head - 1) :]
+
+
+def in_order(partitions: Iterable[Partition]) -> list[Partition]:
+    """Partitions graph by graph, those of one graph in the order in which a call runs them, as far as that is known."""
+    every = list(partitions)
+    graphs = {name: n for n, name in enumerate(dict.fromkeys(part.graph for part in every))}
+    return sorted(every, key=lambda part: (graphs[part.graph], part.position < 0, part.position))
 
 
 def tensor_text(memory: Allocation, width: int = 40) -> str:

@@ -12,14 +12,15 @@ from paramgraph_kit.explore import text
 from paramgraph_kit.explore.bundle import PAGE_DATA, PAGE_PLACE, front_end, packed, script_hash
 from paramgraph_kit.explore.charts import pool_chart, share_bar
 from paramgraph_kit.explore.journal import Journal
-from paramgraph_kit.explore.names import ALL_FAMILIES, bytes_text, plural, short
+from paramgraph_kit.explore.names import ALL_FAMILIES, bytes_text, in_order, plural, short
 from paramgraph_kit.explore.picture import draw, inline_svg
 from paramgraph_kit.explore.pools import pool_series
 from paramgraph_kit.explore.steps import comparison
 from paramgraph_kit.explore.style import style_sheet
+from paramgraph_kit.trace.cards import failure_card
 from paramgraph_kit.trace.errors import TraceError, UnsupportedError
 from paramgraph_kit.trace.model import Capture, Failure, Frame, Launch, Node, Partition, Trace
-from paramgraph_kit.trace.wording import frame_text, one_line
+from paramgraph_kit.trace.wording import one_line
 
 MOST_PICTURE_BYTES = 170_000  # of SVG, all captures together; further captures are shown as text
 MOST_DRAWN = 120  # vertices of one picture: more cannot be read on a page
@@ -158,7 +159,7 @@ def _partitions(parts: Sequence[Partition]) -> str:
         return ""
     body: list[str] = []
     for graph in dict.fromkeys(part.graph for part in parts):
-        inside = [part for part in parts if part.graph == graph]
+        inside = in_order(part for part in parts if part.graph == graph)
         total, graphed = sum(p.kernels for p in inside), sum(p.kernels for p in inside if p.graphed)
         says = f"{graphed:,} of {plural(total, 'kernel')} in graphs" if total else "kernels not counted"
         share = share_bar(graphed, total, says) if total else ""
@@ -265,18 +266,8 @@ def _launches(launches: Sequence[Launch]) -> str:
 def _failures(failures: Sequence[Failure]) -> str:
     if not failures:
         return ""
-    cards = [_failure(failure) for failure in failures[:MOST_ROWS]]
+    cards = [failure_card(failure) for failure in failures[:MOST_ROWS]]
     return _section("Failures", "The line of yours that stopped the capture, why, and what to write instead.", cards)
-
-
-def _failure(failure: Failure) -> str:
-    where = _frame(failure.frame) or escape(frame_text(None))
-    rows = [("where", where), ("said", escape(one_line(failure.message))), ("why", escape(one_line(failure.cause)))]
-    if failure.fix:
-        rows.append(("fix", f"<pre>{escape(failure.fix)}</pre>"))
-    body = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in rows if value)
-    head = f'{escape(one_line(failure.title))} <span class="tag no">{escape(one_line(failure.code))}</span>'
-    return f'<div class="card failure"><h3>{head}</h3><dl>{body}</dl></div>'
 
 
 def _memory(trace: Trace) -> str:

@@ -52,9 +52,6 @@ summary:focus-visible, .dag:focus-visible { outline: 2px solid var(--accent); ou
   list-style: none; } .legend i { display: inline-block; width: 11px; height: 11px; border-radius: 3px;
   margin-right: 6px;
   border: 1.2px solid; vertical-align: -1px; }
-.failure { border-left: 4px solid var(--bad); } .failure h3 { color: var(--ink); font-size: 15px; margin: 0 0 6px; }
-.failure dl { display: grid; grid-template-columns: 56px 1fr; gap: 6px 12px; margin: 0; }
-.failure dt { color: var(--soft); font-size: 13px; } .failure dd { margin: 0; } .failure dd pre { margin: 0; }
 .live { margin: 28px 0 0; }
 footer { margin-top: 56px; color: var(--soft); font-size: 12.5px; border-top: 1px solid var(--line);
   padding-top: 14px; }

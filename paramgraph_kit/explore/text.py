@@ -6,7 +6,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from paramgraph_kit.explore.names import bytes_text, family_of, plural, runs_of_nodes, short, tensor_text
+from paramgraph_kit.explore.names import bytes_text, family_of, in_order, plural, runs_of_nodes, short, tensor_text
 from paramgraph_kit.explore.pools import bar, pool_series, reserved_total, spark
 from paramgraph_kit.trace.model import (
     Capture,
@@ -85,7 +85,7 @@ def partitions(parts: Iterable[Partition]) -> str:
     """
     lines: list[str] = []
     graph = None
-    for part in parts:
+    for part in in_order(parts):
         if part.graph != graph:
             graph = part.graph
             lines.append(one_line(graph))

@@ -286,6 +286,7 @@ SCHEMA: dict[type, dict[str, _Codec]] = {
         "operations": _Many(_Text()),
         "kernels": _Int(),
         "reasons": _Rows(model.Reason),
+        "position": _Int(),
     },
     model.Launch: {
         "capture": _Int(),
@@ -326,6 +327,7 @@ SCHEMA: dict[type, dict[str, _Codec]] = {
 
 # The version that a field came with, where that is not the first. Such fields come last, and have a default.
 SINCE: dict[type, dict[str, int]] = {
+    model.Partition: {"position": 3},
     model.Node: {"module": 3, "source": 3},
     model.Allocation: {"shape": 3, "dtype": 3, "frame": 3},
     model.Launch: {"start_us": 3, "addresses": 3},

@@ -156,6 +156,7 @@ class Partition:
     operations: tuple[str, ...] = ()  # FX operations, in order
     kernels: int = 0  # kernels launched from here in one call
     reasons: tuple[Reason, ...] = ()
+    position: int = -1  # among all that one call of the graph does, in order; -1 where nobody knows
 
 
 @dataclass(frozen=True, slots=True)

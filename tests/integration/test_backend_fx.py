@@ -30,9 +30,10 @@ class Counting:
 
     def backend(self, gm: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
         number = len({name.split()[1] for name in self.splits})
-        return compile_fx_graph(
-            gm, inputs, self.wrap, device_type=self.device_type, number=number, observe=self.splits.__setitem__
-        )
+        return compile_fx_graph(gm, inputs, self.wrap, device_type=self.device_type, number=number, observe=self.note)
+
+    def note(self, name: str, cut: Split, _: str) -> None:
+        self.splits[name] = cut
 
     def wrap(self, graph: str, region: Region, code: PartitionCode) -> Run:
         def counted(inputs: list[Any]) -> Any:

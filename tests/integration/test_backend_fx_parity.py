@@ -109,7 +109,7 @@ def test_regions_are_cut_where_inductor_cuts(
             inputs,
             lambda graph, region, code: code.run,
             device_type="cpu",
-            observe=lambda name, cut: ours.append([region.graphed for region in cut.regions]),
+            observe=lambda name, cut, _: ours.append([region.graphed for region in cut.regions]),
         )
 
     def inductor(gm: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:

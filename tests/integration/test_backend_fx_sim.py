@@ -46,7 +46,9 @@ def compiled(splits: dict[str, Split]) -> Iterator[Compile]:
 
     def backend(gm: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
         number = len({name.split()[1] for name in splits})
-        return compile_fx_graph(gm, inputs, wrap, number=number, observe=splits.__setitem__)
+        return compile_fx_graph(
+            gm, inputs, wrap, number=number, observe=lambda name, cut, _: splits.update({name: cut})
+        )
 
     yield lambda target: torch.compile(target, backend=backend)
     torch._dynamo.reset()

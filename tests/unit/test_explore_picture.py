@@ -18,6 +18,7 @@ import pytest
 from paramgraph_kit.explore import draw, explore, memory_growth, page, pool_timeline, to_html
 from paramgraph_kit.explore.bundle import front_end, script_hash
 from paramgraph_kit.explore.charts import byte_ticks, line_chart, thin
+from paramgraph_kit.explore.figures import pool_comparison
 from paramgraph_kit.explore.view import View
 from paramgraph_kit.trace import Capture, Node, NodeKind, Origin, Source, Trace, TraceError, UnsupportedError
 from tests.unit import explore_sample as sample
@@ -290,3 +291,28 @@ def test_explore_imports_neither_torch_nor_plotly_nor_graphviz() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_figure_is_stored_with_a_still_picture_and_follows_the_theme() -> None:
+    # GIVEN each kind of figure
+    pytest.importorskip("plotly")
+    readings = {"no graph": [Reading(f"call {n}", 1 << 20, n << 20, 3 << 20) for n in range(3)]}
+    steps = {"one": sample.trace(), "two": sample.trace()}
+    for figure in (
+        memory_growth(readings, LIVE),
+        pool_timeline(sample.pool_events(), sample.SOURCE),
+        pool_comparison(steps),
+    ):
+        # WHEN a notebook shows it
+        bundle = figure._repr_mimebundle_()
+        # THEN there is a picture beside it, which says what it shows and where it comes from
+        svg = bundle["image/svg+xml"]
+        assert svg.startswith("<svg")
+        assert "aria-label=" in svg
+        assert any(where in svg for where in ("NVIDIA H200", "simulated device"))
+        # AND its background is the notebook's, whichever theme that has
+        assert figure.layout.paper_bgcolor == figure.layout.plot_bgcolor == "rgba(0,0,0,0)"
+        assert figure._ipython_display_ is None
+        # AND nothing of it is fetched, nor its data written out as text
+        assert figure._repr_html_ is None
+        assert bundle["text/plain"] == f"Figure({figure.layout.title.text!r})"

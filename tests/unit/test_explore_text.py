@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from paramgraph_kit.doctor.diagnosis import Diagnosis
 from paramgraph_kit.explore import explore, names, pools, text
 from paramgraph_kit.trace import (
     Capture,
@@ -17,6 +20,7 @@ from paramgraph_kit.trace import (
     Trace,
     TraceError,
 )
+from paramgraph_kit.trace.cards import failure_card
 from paramgraph_kit.trace.wording import failure_text
 from tests.unit import explore_sample as sample
 
@@ -160,3 +164,26 @@ def test_reprs_are_one_line() -> None:
     for item in (explorer, explorer.graph(), explorer.memory(), explorer.partitions()):
         assert "\n" not in repr(item)
         assert " at 0x" not in repr(item)
+
+
+def test_failures_are_cards_whose_text_stays_text() -> None:
+    # GIVEN a failure with markup everywhere, and a fix in two parts
+    failure = replace(
+        sample.trace().failures[0],
+        title=sample.HOSTILE,
+        cause=sample.HOSTILE,
+        message=sample.HOSTILE,
+        frame=Frame(sample.HOSTILE, 3, "step", sample.HOSTILE),
+        fix=f"before  {sample.HOSTILE}\nafter   torch.where(x)",
+    )
+    # WHEN it is shown as HTML, alone and in a diagnosis
+    diagnosis = Diagnosis([failure], sample.HOSTILE, [sample.HOSTILE], sample.HOSTILE)
+    for shown in (failure_card(failure), diagnosis._repr_mimebundle_()["text/html"]):
+        # THEN nothing of it is markup, and both parts of the fix are marked
+        assert "<script" not in shown
+        assert shown.count("<pre") == 2
+        for part in ("where", "said", "why", "fix", "before", "torch.where(x)"):
+            assert part in shown
+    # AND where no line is known, it says so
+    assert "no line of yours" in failure_card(replace(failure, frame=None))
+    assert diagnosis._repr_mimebundle_()["text/plain"] == str(diagnosis)

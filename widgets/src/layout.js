@@ -93,9 +93,10 @@ export function pathTo(step, capture, position) {
 
 /** @returns {any[]} */
 function topItems(step) {
-  const items = step.partitions.map((part, at) => ({
-    is: PARTITION, key: `p${at}`, at, graph: part.graph, captures: step.capturesOf(part.id), c: -1, a: 0, b: 0,
-  }));
+  const items = step.ordered.map((at) => {
+    const { graph, id } = step.partitions[at];
+    return { is: PARTITION, key: `p${at}`, at, graph, captures: step.capturesOf(id), c: -1, a: 0, b: 0 };
+  });
   const known = new Set(items.flatMap((item) => item.captures));
   step.captures.forEach((capture, c) => {
     if (!known.has(c)) items.push({ is: CAPTURE, key: `c${c}`, c, a: 0, b: capture.n, graph: null });

@@ -81,7 +81,8 @@ export class PartitionsView extends ListView {
       return;
     }
     const graphs = new Map();
-    step.partitions.slice(0, MOST_ROWS).forEach((part, at) => {
+    step.ordered.slice(0, MOST_ROWS).forEach((at) => {
+      const part = step.partitions[at];
       if (!graphs.has(part.graph)) graphs.set(part.graph, []);
       graphs.get(part.graph).push({ part, at });
     });

@@ -58,6 +58,7 @@ function body(document, step) {
   fill(launches, "addresses", "call", []);
   fill(pool_events, "frame", "time", null);
   const rows = document.partitions;
+  fill(rows, "position", "id", -1);
   return {
     step, own: true, strings, frames: document.frames, captures, launches, pool_events, failures: document.failures,
     partitions: { at: rows.id.map((_, at) => at), rows },

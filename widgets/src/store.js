@@ -15,6 +15,13 @@ class Step {
     this.events = { time: [], pool: [], action: [], address: [], size: [], call: [], frame: [] };
     this.version = 0;
   }
+  /** Places of partitions, graph by graph, in the order in which a call runs them, as far as that is known. */
+  get ordered() {
+    const graphs = [...new Set(this.partitions.map((part) => part.graph))];
+    const key = ({ graph, position }) => [graphs.indexOf(graph), position < 0 ? Infinity : position];
+    const keys = this.partitions.map(key);
+    return keys.map((_, at) => at).sort((a, b) => keys[a][0] - keys[b][0] || (keys[a][1] === keys[b][1] ? a - b : keys[a][1] - keys[b][1]));
+  }
   /** The view that has something to say: what failed, what is in no graph, what was captured. */
   get telling() {
     if (this.failures.length) return "failures";
@@ -147,6 +154,7 @@ export class Store {
         graph: strings[rows.graph[i]],
         graphed: rows.graphed[i],
         kernels: rows.kernels[i],
+        position: rows.position[i],
         operations: rows.operations[i].map((s) => strings[s]),
         reasons,
       };

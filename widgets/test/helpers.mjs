@@ -52,7 +52,7 @@ export function journal({ layers = 2, extra = [], modules = () => "" } = {}) {
     partitions: {
       at: [0, 1],
       rows: {
-        id: [0, 1], graph: [at("forward 0"), at("forward 0")], graphed: [true, false], kernels: [n, 1],
+        id: [0, 1], graph: [at("forward 0"), at("forward 0")], graphed: [true, false], kernels: [n, 1], position: [-1, -1],
         operations: [[at("aten.mm")], [at("aten.item")]],
         reasons: { counts: [0, 1], rows: { code: [0], message: [at("reads a value")], operation: [at("aten.item")], frame: [0] } },
       },

@@ -59,3 +59,9 @@ test("a search finds nodes by name and by line, tensors, partitions, and counts 
   assert.deepEqual([find("kernel", 2).found.length, find("kernel", 2).total], [2, 7]);
   assert.equal(find("  ").total, 0);
 });
+
+test("partitions of a graph come in the order in which a call runs them, as far as that is known", () => {
+  const [step] = filled().steps;
+  step.partitions = [["a", 1], ["a", 3], ["b", -1], ["a", 2], ["b", 0], ["a", -1]].map(([graph, position]) => ({ graph, position }));
+  assert.deepEqual(step.ordered, [0, 3, 1, 5, 4, 2]);
+});
