@@ -32,7 +32,7 @@ from paramgraph_kit.partition.fixed import keep_fixed
 from paramgraph_kit.partition.host_reads import learn
 from paramgraph_kit.partition.names import input_names, modules_by_name, value_names
 from paramgraph_kit.partition.rules import reasons_for
-from paramgraph_kit.trace.errors import UnsupportedError
+from paramgraph_kit.trace.errors import RefusedError, UnsupportedError
 from paramgraph_kit.trace.model import Reason
 
 CONFIG = {"triton.cudagraphs": True, "graph_partition": True}
@@ -140,7 +140,22 @@ def compile_with_inductor(
     def inner(graph_module: torch.fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
         phase = "backward" if kwargs.get("is_backward") else "inference" if kwargs.get("is_inference") else "forward"
         graph = new_graph(phase)
-        graph.kept += keep_fixed(graph_module, driver.device.type)
+        as_it_was = torch.fx.Graph()
+        as_it_was.output(as_it_was.graph_copy(graph_module.graph, {}))
+        graph.kept = keep_fixed(graph_module, driver.device.type)
+        try:
+            return compile_graph(graph_module, graph, phase, inputs, kwargs)
+        except RefusedError:
+            raise
+        except Exception:  # should this Inductor not take the constants: the graph as it was, or its own error
+            if not graph.kept:
+                raise
+            graph.kept, graph_module.graph = [], as_it_was
+            return compile_graph(graph_module, graph, phase, inputs, kwargs)
+
+    def compile_graph(
+        graph_module: torch.fx.GraphModule, graph: CompiledGraph, phase: str, inputs: Sequence[Any], how: dict[str, Any]
+    ) -> Any:
         for reason in reasons_for(graph_module, driver.device.type):
             graph.refuse(reason)
         # Asked before Inductor, which may change the graph.
@@ -153,7 +168,7 @@ def compile_with_inductor(
         token = _active.set(compilation)
         try:
             with _real_constants(inputs) if graph.kept else nullcontext():
-                output = compile_inner(graph_module, inputs, **kwargs)
+                output = compile_inner(graph_module, inputs, **how)
         finally:
             _active.reset(token)
         _note_skips(graph, output)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 from torch import fx
 
+from paramgraph_kit.backend import inductor
 from paramgraph_kit.backend.inductor import _real_constants
+from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.launch.launcher import Options
+from paramgraph_kit.partition.fixed import Kept
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 
@@ -34,3 +41,32 @@ def test_a_graph_with_a_kept_constant_is_traced() -> None:
     with _real_constants(inputs):
         torch_name("fake_tensor_prop")(module, inputs)
     assert not mode.allow_non_fake_inputs
+
+
+def test_where_inductor_does_not_take_constants_the_graph_is_compiled_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # GIVEN constants with which no compilation succeeds
+    def spoil(module: torch.fx.GraphModule, _device_type: str) -> list[Kept]:
+        (product,) = module.graph.find_nodes(op="call_function", target=torch.ops.aten.mm.default)
+        product.target = object
+        return [Kept(4)]
+
+    monkeypatch.setattr(inductor, "keep_fixed", spoil)
+    graphs: list[CompiledGraph] = []
+
+    def new_graph(phase: str) -> CompiledGraph:
+        graphs.append(CompiledGraph(phase, None))
+        return graphs[-1]
+
+    device: Any = SimpleNamespace(device=torch.device("cpu"))
+
+    def backend(module: torch.fx.GraphModule, inputs: Any) -> Any:
+        return inductor.compile_with_inductor(module, inputs, new_graph, device, Options())
+
+    # WHEN compiled THEN it runs, and nothing is said to be kept
+    torch._dynamo.reset()
+    x = torch.randn(4, 4)
+    assert torch.equal(torch.compile(torch.mm, backend=backend)(x, x), x @ x)
+    assert [graph.kept for graph in graphs] == [[]]
+    torch._dynamo.reset()
