@@ -21,7 +21,8 @@ from paramgraph_kit.driver.cuda import kernels
 from paramgraph_kit.driver.cuda.calls import Owned, call, library
 from paramgraph_kit.driver.cuda.held import held_bytes
 from paramgraph_kit.driver.cuda.random import advance
-from paramgraph_kit.trace.errors import DriverCallError, UnsupportedError
+from paramgraph_kit.trace.errors import DriverCallError, RefusedError, UnsupportedError
+from paramgraph_kit.trace.model import Reason
 
 _UPDATABLE = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE
 _BINDING = struct.Struct("<QIIq")  # struct Binding in kernels.cu
@@ -154,6 +155,11 @@ class CudaExecutable:
                 params.extra = ctypes.addressof(extra)
                 self._keep += [buffer, size, extra]
             work.append((self._nodes[index], params, buffer, [(b.offset, b.slot, b.delta) for b in words]))
+            # Asked now, with what was captured: a node that does not take its own parameters takes no others in a call.
+            (status,) = cu.cuGraphExecKernelNodeSetParams(self._exec.raw, self._nodes[index], params)
+            if status != cu.CUresult.CUDA_SUCCESS:
+                text = f"CUDA takes no parameters for a kernel of the graph any more ({status.name})"
+                raise RefusedError(Reason("opaque-node", text, operation=raw.name))
         set_params, executable, pack = cu.cuGraphExecKernelNodeSetParams, self._exec.raw, struct.Struct("<Q").pack_into
         success = cu.CUresult.CUDA_SUCCESS
 
