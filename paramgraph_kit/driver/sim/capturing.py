@@ -50,6 +50,15 @@ def graph_pool_handle() -> PoolId:
     return machine().allocator.new_pool_id(mine=True)
 
 
+def refuse_options(name: str, options: dict[str, Any]) -> None:
+    """Raise NotImplementedError for an option of ``torch.cuda``'s that is used and has no counterpart here."""
+    used = [option for option, value in options.items() if value]
+    if used:
+        raise NotImplementedError(
+            f"the simulated device's {name} has no option {used[0]!r}: leave it out, or use a GPU"
+        )
+
+
 class graph:  # noqa: N801 - the name of torch.cuda.graph
     """The twin of ``torch.cuda.graph``: captures the body of ``with`` on a side stream.
 
@@ -65,8 +74,9 @@ class graph:  # noqa: N801 - the name of torch.cuda.graph
         pool: PoolId | None = None,
         stream: Stream | None = None,
         capture_error_mode: str = "global",
-        **kwargs: Any,
+        **options: Any,
     ) -> None:
+        refuse_options("graph", options)
         if stream is None and graph.default_capture_stream is None:
             graph.default_capture_stream = Stream()
         self.pool = pool

@@ -233,3 +233,9 @@ def get_amp_supported_dtype() -> list[torch.dtype]:
 
 def _is_in_bad_fork() -> bool:
     return False
+
+
+def __getattr__(name: str) -> Any:
+    if name in torch.cuda.__all__:
+        raise AttributeError(f"the simulated device has no torch.cuda.{name}: leave it out, or use a GPU")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

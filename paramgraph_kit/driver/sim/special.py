@@ -38,7 +38,6 @@ VIEWS = (
 # Operations whose CUDA kernels wait for a number from the device, whatever their arguments.
 WAITING = (
     "_local_scalar_dense",
-    "equal",
     "nonzero",
     "nonzero.out",
     "masked_select",
@@ -66,6 +65,17 @@ CUSOLVER = (
 
 # Operations that have no kernel of CPU's own but are one kernel (or one library call) on a device.
 WHOLE = ("convolution", "convolution_backward", "embedding")
+
+
+BOUNDED = tuple(f"{name}.Tensor" for stem in ("clamp", "clamp_min", "clamp_max") for name in (stem, f"{stem}_"))
+
+# Those that fill with a number, and where that is where it comes in a tensor.
+VALUED = {
+    "masked_fill.Tensor": 2,
+    "masked_fill_.Tensor": 2,
+    "index_fill.int_Tensor": 3,
+    "index_fill_.int_Tensor": 3,
+}
 
 
 def view_kernel(op: Any) -> Callable[..., Any]:
@@ -248,8 +258,6 @@ def _fill(target: torch.Tensor, value: Any) -> torch.Tensor:
     pattern = _dense(target) and (target.dtype.itemsize in (1, 2, 4) or value == 0)
     kind, name = (NodeKind.MEMSET, "memset") if pattern else (NodeKind.KERNEL, "fill")
     record(capture, stream, kind, name, [target], pack_scalar(value), work)
-    if target.dim() == 0:
-        capture.scalar_fill = (target.data_ptr(), value)
     return target
 
 
@@ -312,6 +320,8 @@ def index_put_impl_(
                 tensor.masked_fill_(mask.expand(tensor.shape), value)
                 return tensor
         forbid_in_capture(current_stream())
+    elif values.device.type == "cpu" or (capture is not None and _host_number(capture, values) is not None):
+        pageable_copy_forbidden(current_stream())  # x[index] = 1.0: on CUDA the number is a tensor of the host
     elif values.numel() > 1 and any(_is_mask(i) for i in indices):
         note_wait()
     _index_put(tensor, indices, values, accumulate, unsafe)
@@ -363,6 +373,59 @@ def _has_bounds(tensor: torch.Tensor, bins: int = 100, low: float = 0, high: flo
     return low != high
 
 
+def scalar_tensor(value: Any, *, dtype: torch.dtype | None = None, **options: Any) -> torch.Tensor:
+    """``aten::scalar_tensor``: a number made a tensor, as an assignment to ``x[index]`` does first."""
+    found = _fill(machine().empty_strided((), (), dtype or torch.get_default_dtype()), value)
+    capture = current_stream().capture
+    if capture is not None:
+        capture.scalar_fill = (found.data_ptr(), value)
+    return found
+
+
+def valued_kernel(op: Any, position: int) -> Callable[..., Any]:
+    """A filling operation whose value is a 0-d tensor: the host reads it, and waits for one on the device."""
+    run = Kernel(getattr(op.overloadpacket, op._overloadname.replace("Tensor", "Scalar")))
+
+    def call(*args: Any) -> Any:
+        value = args[position]
+        if value.dim():
+            raise RuntimeError(
+                f"{op._opname} only supports a 0-dimensional value tensor, but got {value.dim()} dimension(s)"
+            )
+        return run(*args[:position], value.item(), *args[position + 1 :])
+
+    return call
+
+
+def bounded_kernel(op: Any) -> Callable[..., Any]:
+    """``aten::clamp`` between tensors: its kernel takes no number from the CPU, unlike most."""
+    run = Kernel(op)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(x, torch.Tensor) and x.device.type != DEVICE_NAME for x in (*args, *kwargs.values())):
+            raise RuntimeError(
+                "Expected all tensors to be on the same device, but found at least two devices, "
+                f"{DEVICE_NAME}:0 and cpu!"
+            )
+        return run(*args, **kwargs)
+
+    return call
+
+
+def equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """``aten::equal``: nobody waits where the sizes, or the same memory, answer already."""
+    if one.shape != other.shape:
+        return False
+    places = [(x.data_ptr(), x.dtype, x.stride(), bits_of(x)) for x in (one, other)]
+    if not one.numel() or places[0] == places[1]:
+        return True
+    forbid_in_capture(current_stream())
+    return bool(_equal(one, other))
+
+
+_equal = Kernel(aten.equal.default)
+
+
 def special_kernels() -> dict[str, Any]:
     """Every special kernel by the name of its operation."""
     found: dict[str, Any] = {
@@ -378,13 +441,17 @@ def special_kernels() -> dict[str, Any]:
         "_index_put_impl_": index_put_impl_,
         "repeat_interleave.Tensor": repeat_interleave,
         "index.Tensor": index_kernel(aten.index.Tensor),
+        "scalar_tensor": scalar_tensor,
+        "equal": equal,
         "bincount": host_copy_kernel(aten.bincount.default, _never),
         "histc": host_copy_kernel(aten.histc.default, _has_bounds),
     }
     kinds = ((VIEWS, view_kernel), (WAITING, waiting_kernel), (COPYING, copying_kernel), (UNSOLVED, unsolved_kernel))
-    for names, make in (*kinds, (WHOLE, Kernel)):
+    for names, make in (*kinds, (WHOLE, Kernel), (BOUNDED, bounded_kernel)):
         for name in names:
             found[name] = make(_overload(name))
+    for name, position in VALUED.items():
+        found[name] = valued_kernel(_overload(name), position)
     for name in dir(aten):
         if name.startswith("_foreach_"):
             packet = getattr(aten, name)

@@ -155,7 +155,14 @@ class Stream:
 class Event:
     """The twin of ``torch.cuda.Event``."""
 
-    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
+    def __init__(
+        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
+    ) -> None:
+        if external:
+            raise NotImplementedError(
+                "the simulated device has no external events (Event(external=True)): join streams with ordinary ones, "
+                "or use a GPU"
+            )
         self.enable_timing = enable_timing
         self.capture: Capture | None = None  # in which it was last recorded, if any
         self.tail: tuple[int, ...] = ()
@@ -194,6 +201,8 @@ class Event:
         return (end.recorded_at - self.recorded_at) * 1e3
 
     def _usable(self) -> None:
+        if self.recorded_at is None:  # CUDA has no event before it is recorded, and is not asked
+            return
         if self.capture is not None:
             if self.capture.ended:
                 raise cuda_error(1)  # what an H200 answers for an event of a finished capture

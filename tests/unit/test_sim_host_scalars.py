@@ -1,0 +1,109 @@
+"""Numbers of the host that reach a kernel, and numbers of the device that the host reads, in a capture."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from paramgraph_kit.driver.select import device, twin
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
+
+Tensor = torch.Tensor
+PAGEABLE = "Cannot copy between CPU and CUDA tensors during CUDA graph capture"
+INVALIDATED = "operation failed due to a previous error during capture"
+
+
+@pytest.fixture
+def cuda() -> Iterator[Any]:
+    device()
+    yield twin()
+    twin().recover()
+
+
+def assign(index: Callable[[Tensor], Any], value: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+    """An assignment as a function; the operands are made inside of the capture."""
+
+    def call(x: Tensor) -> Any:
+        x[index(x)] = value(x)
+
+    return call
+
+
+def positions(x: Tensor) -> Tensor:
+    return torch.zeros(2, dtype=torch.int64, device=x.device)
+
+
+REFUSED: dict[str, tuple[Callable[[Tensor], Any], str]] = {
+    "a number at an index on the device": (assign(positions, lambda x: 5.0), PAGEABLE),
+    "a tensor of the host at an index": (assign(positions, lambda x: torch.tensor(5.0)), PAGEABLE),
+    "masked_fill with a value on the device": (lambda x: x.masked_fill(x > 0, x.sum()), INVALIDATED),
+    "masked_fill_ with a value on the device": (lambda x: x.masked_fill_(x > 0, x.sum()), INVALIDATED),
+    "index_fill with a value on the device": (lambda x: x.index_fill(0, positions(x), x.sum()), INVALIDATED),
+    "equal to a copy": (lambda x: torch.equal(x, x.clone()), INVALIDATED),
+}
+CAPTURED: dict[str, Callable[[Tensor], Any]] = {
+    "a value on the device at an index": assign(positions, lambda x: x.sum()),
+    "a filled tensor at an index": assign(positions, lambda x: torch.full((), 5.0, device=x.device)),
+    "a number at a mask": assign(lambda x: x > 0, lambda x: 5.0),
+    "a number at a position": assign(lambda x: 0, lambda x: 5.0),
+    "masked_fill with a tensor of the host": lambda x: x.masked_fill_(x > 0, torch.tensor(5.0)),
+    "index_fill with a number": lambda x: x.index_fill_(0, positions(x), 5.0),
+    "equal to itself": lambda x: (x.add_(1), torch.equal(x, x)),
+    "unequal in size": lambda x: (x.add_(1), torch.equal(x, x[1:])),
+    "an event that was never recorded": lambda x: (x.add_(1), twin().Event().query(), twin().Event().synchronize()),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cuda_refuses_is_refused(cuda: Any, name: str) -> None:
+    # GIVEN a program that runs eagerly
+    program, message = REFUSED[name]
+    x = torch.arange(8.0).to(device())
+    program(x)
+
+    # WHEN it is captured THEN it fails as on a GPU
+    with pytest.raises(RuntimeError, match=message), cuda.graph(cuda.CUDAGraph()):
+        program(x)
+
+
+@pytest.mark.parametrize("name", CAPTURED)
+def test_what_cuda_captures_replays_as_eager(cuda: Any, name: str) -> None:
+    # GIVEN a program captured
+    x, twin_of_x = (torch.arange(8.0).to(device()) for _ in range(2))
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph):
+        CAPTURED[name](x)
+
+    # WHEN it is replayed THEN it does what it does eagerly
+    graph.replay()
+    CAPTURED[name](twin_of_x)
+    assert x.tolist() == twin_of_x.tolist()
+
+
+@pytest.mark.parametrize("call", [torch.clamp, torch.clamp_min, torch.clamp_max, torch.Tensor.clamp_])
+def test_clamp_takes_no_tensor_of_the_host(call: Callable[..., Any]) -> None:
+    x = torch.ones(3, device=device())
+
+    with pytest.raises(RuntimeError, match="at least two devices, sim:0 and cpu!"):
+        call(x, torch.tensor(0.0))
+
+
+def test_external_events_and_unknown_options_are_refused_by_name(cuda: Any) -> None:
+    with pytest.raises(NotImplementedError, match=r"no external events \(Event\(external=True\)\)"):
+        cuda.Event(external=True)
+    with pytest.raises(NotImplementedError, match="graph has no option 'check_input_liveness': leave it out"):
+        cuda.graph(cuda.CUDAGraph(), check_input_liveness=True)
+    assert cuda.graph(cuda.CUDAGraph(), check_input_liveness=False) is not None
+
+
+@pytest.mark.parametrize("name", torch.cuda.__all__)
+def test_every_public_name_of_torch_cuda_exists_or_is_refused_by_name(cuda: Any, name: str) -> None:
+    if not hasattr(cuda, name):
+        refusal = f"the simulated device has no torch.cuda.{name}: leave it out, or use a GPU"
+        with pytest.raises(AttributeError, match=re.escape(refusal)):
+            getattr(cuda, name)
