@@ -33,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--only", default="", help="workloads whose name contains one of these, comma-separated")
     parser.add_argument("--more", action="store_true", help="keep what bench.json says of other workloads")
+    parser.add_argument(
+        "--calls", action="store_true", help="what a call costs around the launch: one process, in turns"
+    )
     parser.add_argument("--steps", type=int, default=8, help="timed steps a turn (default %(default)s)")
     parser.add_argument("--child", nargs=2, metavar=("WORKLOAD", "MODE"), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -44,6 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not torch.cuda.is_available():
         print("bench: no GPU here; it measures real launches only", file=sys.stderr)
         return 2
+    if options.calls:
+        from paramgraph_kit.bench.calls import main as calls
+
+        return calls(options.out)
     return _parent(options)
 
 

@@ -1,0 +1,244 @@
+"""``python -m paramgraph_kit bench --calls``: what a call costs around the launch, each way in turn in one process.
+
+Inference with each kind of guards, training compiled whole and block by block, and a whole training step as one graph,
+beside no graphs, graph trees and, for the whole step, the frozen graph of the same step, which is the floor. Medians of
+wall times until everything is launched (CPU) and until the device is done (total); gradients are set to None outside.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import paramgraph_kit as pgk
+from paramgraph_kit.bench.workloads import Llama
+
+ROUNDS, STEPS, WARM_UP = 5, 12, 8
+Row = dict[str, Any]
+Step = Callable[[], Any]
+
+
+def rows() -> Iterator[Row]:
+    """Each row as it is measured; a way that fails says so in its row, and the others go on."""
+    yield from _measure("8 Llama-like layers, 64 tokens, inference", _inference_ways())
+    yield from _measure("the same, forward and backward", _training_ways(by_block=False))
+    yield from _measure("the same, block by block", _training_ways(by_block=True))
+    yield from _measure("the same, whole step with fused AdamW", _step_ways(_llama))
+    yield from _measure("ResNet-50, batch 8, whole step with fused AdamW", _step_ways(_resnet))
+    yield from _measure("GPT-2 small, 2 x 128 tokens, whole step with fused AdamW", _step_ways(_gpt2))
+
+
+def main(out: Path) -> int:
+    """Print the table and keep it in ``out``; returns the exit status: 1 where a way failed."""
+    found: list[Row] = []
+    out.mkdir(parents=True, exist_ok=True)
+    source = {
+        "device": torch.cuda.get_device_name(),
+        "torch": str(torch.__version__),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+    print("| workload | way | CPU us | total us | reserved MiB | note |\n|---|---|---|---|---|---|", flush=True)
+    for row in rows():
+        found.append(row)
+        figures = [row.get(name, "") for name in ("cpu_us", "total_us", "reserved_mib", "note")]
+        print(f"| {row['workload']} | {row['way']} | {' | '.join(map(str, figures))} |", flush=True)
+        (out / "calls.json").write_text(json.dumps({"source": source, "rows": found}, indent=1) + "\n")
+    return int(any("failed" in row["note"] for row in found))
+
+
+def _measure(workload: str, ways: dict[str, Callable[[], tuple[Step, Callable[[], str]]]]) -> Iterator[Row]:
+    """Prepare every way, then time them in turns: a machine's speed drifts by more than they differ."""
+    ready: dict[str, tuple[Step, Callable[[], str]]] = {}
+    result = {way: Row(workload=workload, way=way, note="") for way in ways}
+    for way, make in ways.items():
+        torch._dynamo.reset()
+        before = torch.cuda.memory_reserved()
+        try:
+            step, note = make()
+            for _ in range(WARM_UP):
+                step()
+            torch.cuda.synchronize()
+            ready[way] = step, note
+        except Exception as error:
+            result[way]["note"] = f"failed: {type(error).__name__}: {str(error).splitlines()[0][:120]}"
+        gc.collect()
+        torch.cuda.empty_cache()
+        result[way]["reserved_mib"] = torch.cuda.memory_reserved() - before >> 20
+    times: dict[str, list[tuple[float, float]]] = {way: [] for way in ready}
+    for _ in range(ROUNDS):
+        for way, (step, _) in ready.items():
+            for _ in range(3):
+                step()
+            times[way] += [_timed(step) for _ in range(STEPS)]
+    for way, row in result.items():
+        if way in ready:
+            row |= {"cpu_us": round(statistics.median(cpu for cpu, _ in times[way]))}
+            row |= {"total_us": round(statistics.median(total for _, total in times[way])), "note": ready[way][1]()}
+        yield row
+    ready.clear()
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+def _timed(step: Step) -> tuple[float, float]:
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    step()
+    launched = time.perf_counter()
+    torch.cuda.synchronize()
+    return (launched - start) * 1e6, (time.perf_counter() - start) * 1e6
+
+
+def _ways_of_compiling() -> dict[str, Callable[[Any], Any]]:
+    return {
+        "no graphs": lambda model: pgk.compile(model, select="never"),
+        "graph trees": lambda model: torch.compile(model, mode="reduce-overhead"),
+        "paramgraph": lambda model: pgk.compile(model),
+        'paramgraph, guards="dynamo"': lambda model: pgk.compile(model, guards="dynamo"),
+        'paramgraph, guards="inputs"': lambda model: pgk.compile(model, guards="inputs"),
+        "parameterize(model)": lambda model: pgk.parameterize(model),
+    }
+
+
+def _inference_ways() -> dict[str, Any]:
+    def way(compiling: Callable[[Any], Any]) -> Any:
+        def make() -> tuple[Step, Callable[[], str]]:
+            model, (ids, _) = _llama_model().to(torch.bfloat16), _tokens(1)
+            compiled = compiling(model)
+
+            def step() -> None:
+                with torch.no_grad():
+                    compiled(ids)
+
+            return step, lambda: ""
+
+        return make
+
+    return {name: way(compiling) for name, compiling in _ways_of_compiling().items()}
+
+
+def _training_ways(*, by_block: bool) -> dict[str, Any]:
+    def way(name: str, compiling: Callable[[Any], Any]) -> Any:
+        def make() -> tuple[Step, Callable[[], str]]:
+            model, (ids, _) = _llama_model().to(torch.bfloat16), _tokens(1)
+            if by_block:
+                for k, block in enumerate(model.layers):
+                    model.layers[k] = compiling(block)
+            run = model if by_block else compiling(model)
+            parameters = list(model.parameters())
+
+            def step() -> None:
+                if name == "graph trees":
+                    torch.compiler.cudagraph_mark_step_begin()
+                for parameter in parameters:
+                    parameter.grad = None
+                run(ids).float().square().mean().backward()
+
+            return step, lambda: ""
+
+        return make
+
+    ways = _ways_of_compiling()
+    return {name: way(name, ways[name]) for name in ("no graphs", "graph trees", "paramgraph")}
+
+
+Made = tuple[nn.Module, Callable[[Any], Tensor], tuple[Tensor, ...]]
+
+
+def _step_ways(make_model: Callable[[], Made]) -> dict[str, Any]:
+    """A whole training step: forward, loss, backward, optimizer."""
+
+    def program(prepare: Callable[[nn.Module], Any] = lambda model: model) -> tuple[Any, Any, Any, tuple[Tensor, ...]]:
+        model, loss_of, data = make_model()
+        rate = torch.tensor(1e-4, device=data[0].device)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=rate, fused=True, capturable=True)
+        run = prepare(model)
+
+        def step(*batch: Tensor) -> Tensor:
+            optimizer.zero_grad(set_to_none=True)
+            loss = loss_of(run(batch[0])) if len(batch) == 1 else F.cross_entropy(loss_of(run(batch[0])), batch[1])
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        return step, model, optimizer, data
+
+    def eager() -> tuple[Step, Callable[[], str]]:
+        step, _, _, data = program()
+        return lambda: step(*data), lambda: ""
+
+    def trees() -> tuple[Step, Callable[[], str]]:
+        step, _, _, data = program(lambda model: torch.compile(model, mode="reduce-overhead"))
+
+        def marked() -> None:
+            torch.compiler.cudagraph_mark_step_begin()
+            step(*data)
+
+        return marked, lambda: ""
+
+    def ours() -> tuple[Step, Callable[[], str]]:
+        step, model, optimizer, data = program()
+        graphed = pgk.parameterize(step, state=(model, optimizer))
+        # Arguments lie elsewhere at each call, as those of a loader do.
+        others = [tuple(t.clone() for t in data) for _ in range(3)]
+        numbers = iter(range(sys.maxsize))
+        return lambda: graphed(*others[next(numbers) % 3]), lambda: "; ".join(
+            r.code for r in pgk.report(graphed).reasons
+        )
+
+    def frozen() -> tuple[Step, Callable[[], str]]:
+        step, _, _, data = program()
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                step(*data)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            step(*data)
+        return graph.replay, lambda: ""
+
+    return {"eager": eager, "graph trees": trees, "parameterize(step, state=...)": ours, "frozen graph": frozen}
+
+
+def _llama_model() -> Llama:
+    torch.manual_seed(0)
+    return Llama().to("cuda")
+
+
+def _tokens(batch: int, length: int = 64, vocabulary: int = 4096) -> tuple[Tensor, Tensor]:
+    found = (torch.randint(0, vocabulary, (batch, length), device="cuda") for _ in range(2))
+    return next(found), next(found)
+
+
+def _llama() -> Made:
+    ids, targets = _tokens(1)
+    return _llama_model(), lambda logits: logits.flatten(0, 1), (ids, targets.flatten())
+
+
+def _resnet() -> Made:
+    import torchvision
+
+    torch.manual_seed(0)
+    images, labels = torch.randn(8, 3, 224, 224, device="cuda"), torch.randint(0, 1000, (8,), device="cuda")
+    return torchvision.models.resnet50().to("cuda"), lambda logits: logits, (images, labels)
+
+
+def _gpt2() -> Made:
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False)
+    ids, targets = _tokens(2, 128, 50257)
+    model = transformers.GPT2LMHeadModel(config).to("cuda")
+    return model, lambda output: output.logits.flatten(0, 1), (ids, targets.flatten())
