@@ -105,11 +105,22 @@ class Report:
     def _totals(self) -> list[tuple[str, str]]:
         inside, total = self.kernels
         percent = f" ({100 * inside / total:.0f} %)" if total else ""
+        if breaks := sum(reason.code == "graph-break" for reason in self.reasons):
+            plural = "s" if breaks > 1 else ""
+            percent = f" of the compiled parts; what runs at {breaks} graph break{plural} is eager, and not counted"
         patching = sorted({row.patching for row in self.rows if row.patching})
         ungraphed = sum(row.ungraphed_calls for row in self.rows)
         launches, copied = sum(row.launches for row in self.rows), self.copied_bytes
         verified = sum(row.verified for row in self.rows)
         shown = [("compared and equal", f"{verified:,} launches")] if verified else []
+        idle = [row for row in self.rows if row.executables > 1 and not row.launches]
+        shown += [
+            (
+                "never launched",
+                f"{row.graph}, {row.partition}: captured {row.executables} times, each call is a new one",
+            )
+            for row in idle
+        ]
         shown += [(f"{row.graph}, {row.partition} took", row.measured) for row in self.rows if row.measured]
         if self.kept:
             frames = dict.fromkeys(each.frame for each in self.kept if each.frame is not None)

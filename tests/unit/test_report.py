@@ -141,6 +141,9 @@ def test_graph_breaks_count_with_the_users_line() -> None:
     assert reason.frame is not None
     assert (reason.frame.file, reason.frame.line) == (__file__, line)
     assert str(report).splitlines()[-1].startswith("  graph break: ")
+    # and nothing is called complete beside it
+    assert " %)" not in str(report)
+    assert "of the compiled parts; what runs at 1 graph break is eager, and not counted" in str(report)
     assert str(report).endswith(f"test_report.py:{line} torch._dynamo.graph_break()")
 
 
@@ -293,3 +296,16 @@ def test_copies_are_counted_where_they_are_made() -> None:
     assert copied_each_launch(launcher, variant) == 128
     assert pgk.report(model).copied_bytes == 2 * 128
     assert "inputs copied         256 bytes in 2 launches" in str(pgk.report(model))
+
+
+def test_graphs_that_are_captured_again_and_again_and_never_launched_are_a_warning() -> None:
+    # GIVEN a model that gets another shape at each call
+    model = torch.compile(Plain().to(DEVICE), backend="paramgraph", dynamic=True)
+    with torch.no_grad():
+        for rows in (2, 3, 4):
+            model(torch.ones(rows, 8).to(DEVICE))
+        # WHEN reported THEN it says that nothing was ever launched
+        assert "captured 3 times, each call is a new one" in str(pgk.report(model))
+        # and no longer once something was
+        model(torch.ones(3, 8).to(DEVICE))
+        assert "never launched" not in str(pgk.report(model))
