@@ -142,7 +142,7 @@ def compile_with_inductor(
         graph = new_graph(phase)
         as_it_was = torch.fx.Graph()
         as_it_was.output(as_it_was.graph_copy(graph_module.graph, {}))
-        graph.kept = keep_fixed(graph_module, driver.device.type)
+        graph.kept = keep_fixed(graph_module, driver.device.type, numbers=False)
         try:
             return compile_graph(graph_module, graph, phase, inputs, kwargs)
         except RefusedError:

@@ -43,10 +43,13 @@ class Kept:
     frame: Frame | None = None
 
 
-def keep_fixed(module: torch.fx.GraphModule, device_type: str, *, compute: bool = True) -> list[Kept]:
+def keep_fixed(
+    module: torch.fx.GraphModule, device_type: str, *, compute: bool = True, numbers: bool = True
+) -> list[Kept]:
     """Put constants on the device in the place of copies of fixed host tensors, and of those as indices; in place.
 
-    Without ``compute`` the constants are placeholders: enough for looking at the graph.
+    Without ``compute`` the constants are placeholders: enough for looking at the graph. Without ``numbers`` what works
+    out single numbers on the host stays there.
     """
     fixed = _fixed(module)
     if not fixed or device_type == "cpu":
@@ -65,7 +68,7 @@ def keep_fixed(module: torch.fx.GraphModule, device_type: str, *, compute: bool 
             value = source.meta["val"]
             if _name(node) in _INDEXES and value.dtype not in (torch.bool, torch.uint8) and value.dim():
                 keeper.keep(source, node, next(tensors_in(node.meta["val"])).device)
-            elif source.op != "get_attr" and not value.dim():
+            elif numbers and source.op != "get_attr" and not value.dim():
                 keeper.keep(source, node, value.device)  # a number, which a kernel takes as it is
     for node in reversed(list(module.graph.nodes)):
         if node in fixed and not node.users:

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo.backends.common import aot_autograd
 
 import paramgraph_kit as pgk
 from paramgraph_kit.driver.tensors import same_bits
+from paramgraph_kit.partition.fixed import keep_fixed
 from tests.integration.launch_bench import DEVICE, moved
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
@@ -178,3 +180,20 @@ def test_training_with_fixed_masks_gives_eager_s_gradients() -> None:
         # WHEN trained THEN gradients are eager's, and all of it is graphed
         assert same_bits(a.grad, b.grad)
     assert all(row.graphed for row in pgk.report(fast).rows)
+
+
+@pytest.mark.parametrize("numbers", [False, True])
+def test_single_numbers_stay_on_the_host_where_that_is_asked_for(numbers: bool) -> None:
+    # GIVEN a graph as AOTAutograd hands it to Inductor, which works out a number on the host
+    graphs: list[Any] = []
+
+    def keep(module: torch.fx.GraphModule, _: Any) -> torch.fx.GraphModule:
+        graphs.append(module)
+        return module
+
+    torch.compile(scale_on_the_host, backend=aot_autograd(fw_compiler=keep))(moved(6, 4))
+    (module,) = graphs
+    before = str(module.graph)
+    # WHEN fixed tensors are kept THEN the graph is as it was, unless numbers are wanted too
+    assert keep_fixed(module, DEVICE.type, numbers=numbers) == []
+    assert (str(module.graph) == before) is not numbers

@@ -47,7 +47,7 @@ def test_where_inductor_does_not_take_constants_the_graph_is_compiled_as_it_was(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # GIVEN constants with which no compilation succeeds
-    def spoil(module: torch.fx.GraphModule, _device_type: str) -> list[Kept]:
+    def spoil(module: torch.fx.GraphModule, _device_type: str, **_: Any) -> list[Kept]:
         (product,) = module.graph.find_nodes(op="call_function", target=torch.ops.aten.mm.default)
         product.target = object
         return [Kept(4)]
