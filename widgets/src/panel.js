@@ -211,7 +211,8 @@ function block(app, { step, pool: name, at }) {
     facts([
       ["bytes", number(b.size)],
       ["address", `0x${b.address.toString(16)}`],
-      ["who", caller(b)],
+      ["who", b.call === null && b.frame ? null : caller(b)],
+      ["allocated at", frameLine(b.frame, (f) => app.showLine(f), app)],
       ["from", `event ${number(b.from)}`],
       ["to", b.alive ? "still live at the end" : `event ${number(b.to)}${b.freedAt === null ? "" : `, in call ${b.freedAt}`}`],
       ["pool", link(name, () => app.select({ is: "pool", step, pool: name }))],

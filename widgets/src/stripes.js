@@ -19,10 +19,10 @@ export function poolStripes(events) {
       pool = emptyPool(name);
       pools.set(name, pool);
     }
-    const [action, address, size, call] = [events.action[i], events.address[i], events.size[i], events.call[i]];
+    const [action, address, size, call, frame] = [events.action[i], events.address[i], events.size[i], events.call[i], events.frame[i]];
     if (action === "segment alloc") openSegment(pool, x, address, size, call);
     else if (action === "segment free") closeSegment(pool, x, address);
-    else if (action === "alloc") openBlock(pool, x, address, size, call);
+    else if (action === "alloc") openBlock(pool, x, address, size, call, frame);
     else closeBlock(pool, x, address, call);
     pool.peakReserved = Math.max(pool.peakReserved, pool.reserved);
     pool.peakLive = Math.max(pool.peakLive, pool.live);
@@ -70,7 +70,7 @@ function closeSegment(pool, x, address) {
   pool.reserved -= segment.size;
 }
 
-function openBlock(pool, x, address, size, call) {
+function openBlock(pool, x, address, size, call, frame) {
   const before = pool.held.get(address);
   if (before) closeBlock(pool, x, address, call);
   let segment = pool.open.find((s) => address >= s.address && address + size <= s.address + s.size);
@@ -82,7 +82,7 @@ function openBlock(pool, x, address, size, call) {
     pool.height = Math.max(pool.height, segment.low + size);
     segment.loose = loose;
   }
-  const block = { address, size, low: segment.low + (address - segment.address), from: x, to: null, call, freedAt: null, alive: false };
+  const block = { address, size, low: segment.low + (address - segment.address), from: x, to: null, call, frame, freedAt: null, alive: false };
   if (segment.loose) block.loose = segment.loose;
   pool.blocks.push(block);
   pool.reach = Math.max(pool.reach, block.low + size);
