@@ -158,7 +158,7 @@ def test_gradients_may_be_moved_or_replaced_between_steps() -> None:
 
 def test_launches_are_seen_by_autograd_as_writes() -> None:
     # GIVEN a graph of autograd's that has saved a parameter which the step will write
-    step, ours, _ = made()
+    step, ours, _ = made("lion by hand")
     for number in range(3):
         step(*ours.batch(number))
     out = ours.model(ours.batch(0)[0]).sum()
