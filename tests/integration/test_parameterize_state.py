@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 import paramgraph_kit as pgk
+from paramgraph_kit.backend.state import State
 from tests.integration.test_parameterize_sim import equal, launches, randn, reasons
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
@@ -709,3 +710,17 @@ def test_what_cannot_be_watched_is_refused_by_name(
     assert len(results) == 3
     assert launches(step) == 0
     assert any(text in each for each in reasons(step)), reasons(step)
+
+
+@pytest.mark.parametrize("verify", ["first", "always"])
+def test_verify_asks_the_function_itself(verify: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a function whose state changes without anybody noticing (the guard is switched off)
+    step = pgk.parameterize(lambda x: x * NUMBER, verify=verify)
+    x = randn(3)
+    assert equal(step(x), x)
+    monkeypatch.setattr(State, "unchanged", lambda self: True)
+    monkeypatch.setitem(globals(), "NUMBER", 3.0)
+    # WHEN called THEN the result is the function's, not what was traced of it, and the report says so
+    for _ in range(3):
+        assert equal(step(x), x * 3)
+    assert "a call gave other bits than the function itself" in " ".join(reasons(step))
