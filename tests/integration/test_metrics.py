@@ -8,6 +8,7 @@ import json
 import re
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,8 +28,12 @@ from torch import Tensor, nn
 import paramgraph_kit as pgk
 from paramgraph_kit import metrics
 from paramgraph_kit.__main__ import main
+from paramgraph_kit.backend import registry as graphs
 from paramgraph_kit.backend.registry import compiled_graphs
+from paramgraph_kit.driver.select import driver
 from paramgraph_kit.launch import launcher as launching
+from paramgraph_kit.launch.code import PartitionCode
+from paramgraph_kit.launch.launcher import Launcher
 from paramgraph_kit.metrics.table import METRICS
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
@@ -38,9 +43,10 @@ Samples = dict[tuple[str, tuple[str, ...]], float]  # by name and by the values 
 
 
 @pytest.fixture(autouse=True)
-def _nothing_compiled_before() -> Iterator[None]:
+def _nothing_compiled_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch._dynamo.reset()
     gc.collect()
+    monkeypatch.setattr(graphs, "_graphs", weakref.WeakValueDictionary())  # other tests' may still be alive
     yield
     torch._dynamo.reset()
 
@@ -179,13 +185,14 @@ def test_words_are_counted_where_addresses_moved(registry: CollectorRegistry) ->
 
 def test_what_a_dropped_model_has_done_stays_counted(registry: CollectorRegistry) -> None:
     # GIVEN a compiled function that was called, and nobody has scraped since
-    double: Any = pgk.compile(lambda x: x * 2)
+    graph = graphs.CompiledGraph("inference 0", None)
+    code = PartitionCode("inference 0 partition 0", lambda inputs: (inputs.pop() * 2,))
+    graph.launchers.append(Launcher(driver(), code))
     now(registry)
     for _ in range(5):
-        double(torch.ones(4, device=pgk.device()))
+        graph.launchers[0]([torch.ones(4, device=pgk.device())])
     # WHEN it is gone
-    del double
-    torch._dynamo.reset()
+    del graph
     gc.collect()
     assert not compiled_graphs()
     found = now(registry)
