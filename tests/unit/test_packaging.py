@@ -19,6 +19,7 @@ import paramgraph_kit as pgk
 BENCH = {
     "__init__.py",
     "__main__.py",
+    "calls.py",
     "command.py",
     "frozen.py",
     "measure.py",
