@@ -190,7 +190,7 @@ def notable_words(
                     owner = _owner(a, offset, value_x, static_owner) or host.owner(a, offset, value_x)
                     evidence = f"same address in both captures: {owner}" if owner else _SAME
                 except RefusedError:  # what lay on the stack may be an old address, twice the same
-                    if not unused.has(offset, 8):
+                    if not unused.touches(offset, 8):
                         raise
                     evidence = _UNUSED
                 words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=evidence))
@@ -235,9 +235,9 @@ class _Unused:
         differing = {at for at in range(offset, offset + count) if a[at] != b[at]}
         return not differing or differing <= self._found()
 
-    def has(self, offset: int, count: int) -> bool:
-        """Whether all of these bytes are such."""
-        return self._found().issuperset(range(offset, offset + count))
+    def touches(self, offset: int, count: int) -> bool:
+        """Whether any of these bytes is such: then they are no address, of which every byte is read."""
+        return not self._found().isdisjoint(range(offset, offset + count))
 
     def _found(self) -> set[int]:
         if self._bytes is None:

@@ -73,6 +73,7 @@ class Guard:
         # Every hook that is registered anywhere gets the next number.
         self._registered = RemovableHandle.next_id
         self._hooked = [(h.target, _hooks_of(h.target)) for h in seen.reach.holders if h.kind == "gradient"]
+        self._unhooked = seen.reach.unhooked
         self._host = [(what, seen.host[id(what)]) for what in _host_of(seen)]
         self.tensors = list(used)  # held, so that no address is anybody else's
         self._addresses = [t.data_ptr() for t in self.tensors]
@@ -108,6 +109,8 @@ class Guard:
     def _hooks(self) -> bool:
         if RemovableHandle.next_id != self._registered:
             if any(a is not b for t, then in self._hooked for a, b in zip(_hooks_of(t), then, strict=True)):
+                return False
+            if any(self._unhooked):
                 return False
             self._registered = RemovableHandle.next_id
         return True

@@ -21,6 +21,7 @@ from paramgraph_kit.step.values import PLAIN
 
 MOST = 100_000  # holders
 LONG = 4096  # a longer list or dict is data, not state: what is in it is not looked at
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _MODULE_DICTS = ("_parameters", "_buffers", "_modules")
 # What a module keeps for saving and loading, or beside hooks that are looked at themselves.
 _ASIDE = frozenset(
@@ -198,6 +199,7 @@ class Reach:
         self.tensors: dict[int, tuple[str, torch.Tensor]] = {}  # by id, with the first name
         self.arrays: list[tuple[str, np.ndarray[Any, Any]]] = []
         self.schedulers: list[tuple[str, Any]] = []
+        self.unhooked: list[dict[Any, Any]] = []  # where modules would keep hooks
         self._names = names if narrow else None  # who goes only where these lead
         self._seen: set[int] = set()
         self._alive: list[Any] = []  # ids stay their own while this lives
@@ -325,7 +327,9 @@ class Reach:
         for key, part in list(attributes.items()):
             if (self._names is not None and not self._names.counts(holder, key)) or (is_module and key in _ASIDE):
                 continue
-            if is_module and key in _MODULE_DICTS:
+            if is_module and key in _HOOKS and not part:
+                self.unhooked.append(part)
+            elif is_module and key in _MODULE_DICTS:
                 self.holders.append(Holder("dict", name, part, whole=True))
                 for child, what in part.items():
                     self._visit(what, f"{name}.{child}" if name else child)

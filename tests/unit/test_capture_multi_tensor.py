@@ -145,6 +145,26 @@ def test_the_addresses_of_results_count_as_far_as_there_are_blocks() -> None:
     assert unused_bytes(node, lambda _: False) == {*range(8 + 24, 248), *range(252, 256)}
 
 
+def test_a_flag_with_an_old_address_around_it_is_no_address() -> None:
+    # GIVEN a flag, and in the seven bytes behind it what is left of an address that nobody owns any more
+    stale = 0x7F00_DEAD_0000
+
+    def nobody(value: int) -> str | None:
+        if value == stale:
+            raise RefusedError(Reason("unowned-address", "freed"))
+        return None
+
+    first, second = sides("one list, 4 KB", [0], (0, 0))
+    for side in (first, second):
+        node = side.nodes[0]
+        node.parameters += struct.pack("<Q", stale)
+        node.layout = ((0, 3368), (3368, 1))
+        node.name = node.name.replace("UnaryOpFunctorIf", "UnaryOpFunctorIfLi1EEEJbEEE")
+
+    # WHEN / THEN it counts with its own byte alone
+    assert sum(word.kind is WordKind.POINTER for word in classify(first, second, nobody)[0]) == 1
+
+
 def test_a_struct_of_unknown_size_is_read_whole() -> None:
     # GIVEN a struct that is larger than any that is known
     node = packed("one list, 4 KB", 0, [0], 7)

@@ -193,10 +193,12 @@ def test_an_old_address_in_bytes_that_no_kernel_reads_is_no_address(old: int) ->
         return nobody(value) if value == old else None
 
     # WHEN the layout says that nobody reads it THEN it is kept as it is
-    (words,) = classify(*captures(((0, 8),)), owner)
-    assert words[1] == Word(8, WordKind.SCALAR, value=old, evidence="bytes that the kernel does not read")
-    # AND where the kernel reads all or a part of it, the graph is refused
-    for layout in (((0, 8), (8, 8)), ((0, 8), (8, 4)), ()):
+    # (also where it reads a part of it, a flag or a number: of an address every byte is read)
+    for layout in (((0, 8),), ((0, 8), (8, 4)), ((0, 8), (8, 1))):
+        (words,) = classify(*captures(layout), owner)
+        assert words[1] == Word(8, WordKind.SCALAR, value=old, evidence="bytes that the kernel does not read")
+    # AND where the kernel reads all of it, or nobody knows, the graph is refused
+    for layout in (((0, 8), (8, 8)), ()):
         assert refusal(*captures(layout), owner).code in ("unowned-address", "stale-address")
 
 
