@@ -9,8 +9,7 @@ from itertools import chain
 from operator import is_
 from typing import Any
 
-import torch
-
+from paramgraph_kit.driver.dict_versions import guard_version
 from paramgraph_kit.driver.torch_names import torch_name
 
 MISSING = object()  # where there is nothing under a name
@@ -154,13 +153,9 @@ def _versions(dicts: Sequence[dict[Any, Any]]) -> Callable[[Any], bool]:
     kind = torch_name("GuardManagerType").GUARD_MANAGER
     for n, each in enumerate(dicts):
         item = root.list_getitem_manager(key=n, source=f"dicts[{n}]", example_value=each, guard_manager_enum=kind)
-        item.add_dict_version_guard(each, ["what a trace depends on"], *_USER_STACK)
+        guard_version(item, each, "what a trace depends on")
     check: Callable[[Any], bool] = root.check
     return check
-
-
-# Guards take the user's stack as well since torch 2.12.
-_USER_STACK: tuple[Any, ...] = (None,) if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 12) else ()
 
 
 def first_changed(watched: Sequence[Watched]) -> Watched | None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from paramgraph_kit.driver.dict_versions import guard_version
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.step.observe import Observation, Snapshot, value_of
 from paramgraph_kit.step.reach import Holder
@@ -26,20 +27,12 @@ class Versions:
         kind = torch_name("GuardManagerType").GUARD_MANAGER
         for n, each in enumerate(self._dicts):
             item = root.list_getitem_manager(key=n, source=f"dicts[{n}]", example_value=each, guard_manager_enum=kind)
-            _watch(item, each)
+            guard_version(item, each, "a place of the step's state")
         self._check: Callable[[Any], bool] = root.check
 
     def unchanged(self) -> bool:
         """Whether nobody wrote any of them."""
         return self._check(self._dicts)
-
-
-def _watch(item: Any, each: dict[Any, Any]) -> None:
-    words = ["a place of the step's state"]
-    try:
-        item.add_dict_version_guard(each, words, None)
-    except TypeError:  # some versions of torch do not take the user's stack
-        item.add_dict_version_guard(each, words)
 
 
 class Guard:

@@ -6,6 +6,7 @@ cannot take addresses after all are the tensors made that the ordinary launcher 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -48,12 +49,17 @@ def locate(
     first, second = forward.launcher.settled(), backward.launcher.settled()
     if first is None or second is None:
         return None
-    taken = {given.index: position for position, given in enumerate(backward.takes) if given.view is None}
+    once = Counter(given.index for given in backward.takes)
+    taken = {given.index: n for n, given in enumerate(backward.takes) if given.view is None and once[given.index] == 1}
     viewed = {given.index for given in backward.takes if given.view is not None} | passed_on
+    # What the backward gives back lies in memory of these: it takes the tensor, not only its address.
+    returned = {o.source for o in second.captured.outputs if o.kind in (Kind.INPUT, Kind.ARGUMENT)}
     others = [origin for origin in forward.gives[:results] if isinstance(origin, Made)]
     places: dict[int, int] = {}
     for place, origin in enumerate(saved):
-        if place in taken and place not in viewed and _alone(origin, saved, others) and _on_shelf(first, origin.index):
+        if taken.get(place, -1) in {-1} | returned or place in viewed:
+            continue
+        if _alone(origin, saved, others) and _on_shelf(first, origin.index):
             places[place] = origin.index
     if not places:
         return None
