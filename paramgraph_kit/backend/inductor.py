@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 from unittest import mock
 
@@ -272,6 +272,7 @@ def _install() -> None:
     theirs, their_generation = compile_fx.cudagraphify, output_code.maybe_handle_backward_generation
     check_keywords(theirs)
 
+    @wraps(theirs)  # whoever asks for its keywords is told torch's
     def cudagraphify(model: Any, static_input_idxs: Sequence[int] = (), **meta: Any) -> Any:
         ours = _active.get()
         return (

@@ -118,6 +118,7 @@ def test_what_nobody_wrote_is_not_read() -> None:
     assert (code.launches_outside(), code.saved(1), code.by_launch({})) == (0, {}, {})
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 def test_keywords_that_a_new_torch_drops_are_missed_at_once() -> None:
     # GIVEN Inductor's function of the installed torch, and one without what must be known
     from torch._inductor.compile_fx import cudagraphify

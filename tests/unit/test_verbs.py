@@ -128,7 +128,9 @@ def test_diagnose_shows_the_cause_in_full_and_itself_in_one_line() -> None:
     assert found.failure.code == "default-stream"
     assert str(found).splitlines()[1] == "  said   CUDA graphs must be captured on a non-default stream."
     assert repr(found) == "Diagnosis(default-stream: The capture was begun on the default stream)"
-    assert found._repr_mimebundle_() == {"text/plain": str(found)}
+    bundle = found._repr_mimebundle_()
+    assert bundle["text/plain"] == str(found)
+    assert "The capture was begun on the default stream" in bundle["text/html"]
 
 
 def test_diagnose_says_what_it_takes() -> None:
