@@ -194,12 +194,13 @@ def test_an_old_address_in_bytes_that_no_kernel_reads_is_no_address(old: int) ->
 
     # WHEN the layout says that nobody reads it THEN it is kept as it is
     # (also where it reads a part of it, a flag or a number: of an address every byte is read)
-    for layout in (((0, 8),), ((0, 8), (8, 4)), ((0, 8), (8, 1))):
-        (words,) = classify(*captures(layout), owner)
+    part: tuple[tuple[int, int], ...]
+    for part in (((0, 8),), ((0, 8), (8, 4)), ((0, 8), (8, 1))):
+        (words,) = classify(*captures(part), owner)
         assert words[1] == Word(8, WordKind.SCALAR, value=old, evidence="bytes that the kernel does not read")
     # AND where the kernel reads all of it, or nobody knows, the graph is refused
-    for layout in (((0, 8), (8, 8)), ()):
-        assert refusal(*captures(layout), owner).code in ("unowned-address", "stale-address")
+    for part in (((0, 8), (8, 8)), ()):
+        assert refusal(*captures(part), owner).code in ("unowned-address", "stale-address")
 
 
 @pytest.mark.parametrize("which", [0, 1])
