@@ -256,7 +256,7 @@ class _Teller:
             step = parameterize(self.function, state=state) if whole else parameterize(self.function)
             mode = torch.no_grad() if plain else nullcontext()
             with mode, self.step("parameterized", "parameterized: any address, no copies") as trace:
-                seen = self.prover.eager(after, function=step)
+                seen = self.prover.launched(step, after)
                 proof = self.compare(trace, NEW_INPUT, seen)
             if trace.launches:
                 break

@@ -249,7 +249,6 @@ def test_diagnose_of_a_cell_that_is_right(session: Session) -> None:
     assert "the cell raised nothing; it captures by itself" in again.out
 
 
-@pytest.mark.xfail(reason="the last stage of a training step runs ungraphed: its report says not-called", strict=False)
 def test_the_story_of_a_cell_and_of_a_function(session: Session) -> None:
     # GIVEN WHEN a cell's story is told
     result = session.good("%%paramgraph story -o told\ny = x * 2\nif y.sum() > 100:\n    y = y / 2\ny + 1")

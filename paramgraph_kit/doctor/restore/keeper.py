@@ -79,6 +79,10 @@ class Keeper:
         """Whether the call has written memory from outside that this tensor has."""
         return storage_key(tensor) in self._written
 
+    def written(self) -> dict[int, torch.Tensor]:
+        """The memory that was written, by its name."""
+        return {key: flat for key, (flat, _) in self._written.items()}
+
     def put_back(self) -> None:
         """Undo everything."""
         with torch.no_grad():

@@ -8,7 +8,7 @@ import math
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Set
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from typing import Any
 
 import torch
@@ -58,6 +58,7 @@ class Prover:
         self._random = RandomState()
         self._surroundings = Surroundings(self.state.tensors)
         self._inputs: list[Arguments] = [(args, kwargs)] + [moved((args, kwargs), i) for i in range(1, STEPS)]
+        self._written: dict[int, torch.Tensor] = {}  # memory that any run so far has written
 
     def from_now(self) -> Prover:
         """The same, but back to what everything holds now, also what rewritten lines no longer name."""
@@ -66,9 +67,18 @@ class Prover:
         other.state.kept = [holder.read() for holder in self.state.holders]
         return other
 
-    def eager(self, after: After | None = None, function: Any = None) -> Seen:
-        """What is seen of some steps as they are, or of another function in the place of this one."""
+    def eager(self, after: After | None = None) -> Seen:
+        """What is seen of some steps as they are."""
         with self._run() as keeper:
+            results = [self._step(inputs, after) for inputs in self._inputs]
+            return self._seen(results, keeper)
+
+    def launched(self, function: Any, after: After | None = None) -> Seen:
+        """The same of another callable in the place of the function, which is launched only where no mode is on.
+
+        What earlier runs have written is copied before; so let the function run before this.
+        """
+        with self._run(watched=False) as keeper:
             results = [self._step(inputs, after, function) for inputs in self._inputs]
             return self._seen(results, keeper)
 
@@ -88,7 +98,7 @@ class Prover:
             side, graph = cuda.Stream(), cuda.CUDAGraph(keep_graph=True) if look is not None else cuda.CUDAGraph()
             side.wait_stream(cuda.current_stream())
             with cuda.stream(side):
-                results = [self._step(inputs, after, None) for inputs in self._inputs[:WARM_UP]]
+                results = [self._step(inputs, after) for inputs in self._inputs[:WARM_UP]]
             cuda.current_stream().wait_stream(side)
             static = tree_map(_held, self._inputs[WARM_UP])
             with keeper.paused(), capture(graph, lines=look is not None):
@@ -106,24 +116,29 @@ class Prover:
         graph.reset()
         return seen
 
-    def _step(self, inputs: Arguments, after: After | None, function: Any) -> Any:
+    def _step(self, inputs: Arguments, after: After | None, function: Any = None) -> Any:
         out = (function or self.function)(*inputs[0], **inputs[1])
         return _copy(after(inputs, out) if after is not None else out)
 
     @contextmanager
-    def _run(self) -> Iterator[Writes]:
+    def _run(self, *, watched: bool = True) -> Iterator[Writes]:
         gradients = torch.is_grad_enabled()
         keeper = Writes(self.state.tensors)
+        if not watched:
+            for tensor in self._written.values():
+                keeper.keeper.before_write(tensor)
         current = twin().current_stream()
         try:
             self._random.put_back()
-            with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), keeper:
+            mode: AbstractContextManager[Any] = keeper if watched else nullcontext()
+            with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), mode:
                 warnings.simplefilter("ignore")
                 yield keeper
         finally:
             twin().set_stream(current)
             torch.set_grad_enabled(gradients)
             twin().synchronize()
+            self._written |= keeper.keeper.written()
             keeper.keeper.put_back()
             self.state.put_back()
             self._random.put_back()
