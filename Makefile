@@ -28,7 +28,7 @@ lint: env ## ruff: rules and formatting, changes nothing
 types: env ## mypy, strict
 	@scripts/run types
 
-widgets: ## the front end: its types (tsc) and its linter (biome)
+widgets: ## the front end: its types (tsc) and its linter (eslint)
 	@scripts/run widgets
 
 unit: env ## unit and integration tests

@@ -9,16 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from paramgraph_kit._story import story as story
-from paramgraph_kit._verbs import compile as compile
-from paramgraph_kit._verbs import device as device
-from paramgraph_kit._verbs import diagnose as diagnose
-from paramgraph_kit._verbs import explore as explore
-from paramgraph_kit._verbs import load as load
-from paramgraph_kit._verbs import parameterize as parameterize
-from paramgraph_kit._verbs import report as report
-from paramgraph_kit._verbs import save as save
-from paramgraph_kit._verbs import watch as watch
 from paramgraph_kit._version import __version__ as __version__
 from paramgraph_kit.recordings import recorded as recorded
 from paramgraph_kit.trace.errors import CaptureError as CaptureError
@@ -30,6 +20,16 @@ from paramgraph_kit.trace.errors import RefusedError as RefusedError
 from paramgraph_kit.trace.errors import TourError as TourError
 from paramgraph_kit.trace.errors import TraceError as TraceError
 from paramgraph_kit.trace.errors import UnsupportedError as UnsupportedError
+from paramgraph_kit.verbs import compile as compile
+from paramgraph_kit.verbs import device as device
+from paramgraph_kit.verbs import diagnose as diagnose
+from paramgraph_kit.verbs import explore as explore
+from paramgraph_kit.verbs import load as load
+from paramgraph_kit.verbs import parameterize as parameterize
+from paramgraph_kit.verbs import report as report
+from paramgraph_kit.verbs import save as save
+from paramgraph_kit.verbs import watch as watch
+from paramgraph_kit.verbs._story import story as story
 
 __all__ = [
     "CaptureError",
@@ -67,13 +67,13 @@ def __getattr__(name: str) -> Any:
 
 def load_ipython_extension(ipython: Any) -> None:
     """``%load_ext paramgraph_kit``: adds ``%paramgraph`` and ``%%paramgraph``; ``%paramgraph?`` is their help."""
-    from paramgraph_kit import _magic
+    from paramgraph_kit.verbs import _magic
 
     _magic.load(ipython)
 
 
 def unload_ipython_extension(ipython: Any) -> None:
     """``%unload_ext paramgraph_kit``: takes both out again, with the trace that they keep."""
-    from paramgraph_kit import _magic
+    from paramgraph_kit.verbs import _magic
 
     _magic.unload(ipython)

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from paramgraph_kit._verbs import explore, load
 from paramgraph_kit._version import __version__
 from paramgraph_kit.trace import ParamgraphError
+from paramgraph_kit.verbs import explore, load
 
 
 def parser() -> argparse.ArgumentParser:
@@ -132,7 +132,7 @@ def _diagnose_file(file: Path, function: str, *, fix: bool) -> int:
     """Run a program, or one function of it; 1 if there is a problem."""
     import runpy
 
-    from paramgraph_kit._verbs import diagnose
+    from paramgraph_kit.verbs import diagnose
 
     if not file.is_file():
         raise ParamgraphError(f"there is no file {file}: give the path of a program, or an id that --list names")

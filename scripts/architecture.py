@@ -13,15 +13,15 @@ from tests.unit.test_layers import PACKAGE, imports
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
 BEGIN, END = "<!-- drawn by `python -m scripts.architecture` from the imports -->", "<!-- end of the drawing -->"
-VERBS = "verbs"  # the modules at the top: what users call
+TOP = ""  # the modules at the top level: what users import and type
 
 
 def needs() -> dict[str, set[str]]:
     """For each room, those that it imports."""
-    found: dict[str, set[str]] = {VERBS: set()}
+    found: dict[str, set[str]] = {TOP: set()}
     for path in sorted((ROOT / PACKAGE).rglob("*.py")):
         inside = path.relative_to(ROOT / PACKAGE).with_suffix("").parts
-        room = inside[0] if len(inside) > 1 else VERBS
+        room = inside[0] if len(inside) > 1 else TOP
         module = ".".join((PACKAGE, *(inside[:-1] if inside[-1] == "__init__" else inside)))
         for _, name in imports(path, module, typing_only=False):
             parts = name.split(".")
@@ -46,7 +46,7 @@ def without_shortcuts(graph: dict[str, set[str]]) -> dict[str, set[str]]:
 
 def purpose(room: str) -> str:
     """The first sentence of a room's docstring."""
-    file = ROOT / PACKAGE / ("" if room == VERBS else room) / "__init__.py"
+    file = ROOT / PACKAGE / (room) / "__init__.py"
     text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
     return " ".join(text.partition("\n\n")[0].split())
 
@@ -56,8 +56,8 @@ def drawing() -> str:
     graph = needs()
     arrows = without_shortcuts(graph)
     order = sorted(graph, key=lambda room: (-_height(room, graph), room))
-    lines = [f"  {room} --> {other}" for room in order for other in sorted(arrows[room])]
-    rows = [f"| {'the top level' if room == VERBS else f'`{room}`'} | {purpose(room)} |" for room in order]
+    lines = [f"  {room} --> {other}" for room in order for other in sorted(arrows[room]) if room]
+    rows = [f"| {'the top level' if room == TOP else f'`{room}`'} | {purpose(room)} |" for room in order]
     return "\n".join(["```mermaid", "graph TD", *lines, "```", "", "| room | what it is |", "|---|---|", *rows])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from paramgraph_kit.backend.reach import PLAIN, plain_key
+from paramgraph_kit.backend.plain import PLAIN, plain_key
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.errors import RefusedError

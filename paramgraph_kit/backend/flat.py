@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from paramgraph_kit.backend.call_state import sharing
 from paramgraph_kit.backend.eager_kernels import compile_with_eager_kernels
-from paramgraph_kit.backend.reach import PLAIN
+from paramgraph_kit.backend.plain import PLAIN
 from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.backend.state import State
 from paramgraph_kit.driver.select import driver

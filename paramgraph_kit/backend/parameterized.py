@@ -22,7 +22,7 @@ from torch.utils import _pytree as pytree
 
 from paramgraph_kit.backend import call_state
 from paramgraph_kit.backend.flat import Flat, discard, trace_flat, why_not
-from paramgraph_kit.backend.reach import Ran
+from paramgraph_kit.backend.reads import Ran
 from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.backend.running import running
 from paramgraph_kit.backend.state import State

@@ -12,7 +12,7 @@ import torch
 
 from paramgraph_kit.backend.call_state import hidden_key
 from paramgraph_kit.backend.members import Members, side_effect
-from paramgraph_kit.backend.reach import walk
+from paramgraph_kit.backend.reads import walk
 from paramgraph_kit.backend.watched import Unchanged, Watched
 
 _REBUILDS = 3  # of the guard: state that is written all the time is compared value by value instead

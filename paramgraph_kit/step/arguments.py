@@ -9,9 +9,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 from paramgraph_kit.backend.call_state import switches, tensor_key, value_key
+from paramgraph_kit.backend.plain import PLAIN
 from paramgraph_kit.capture.pair import alignment_of
 from paramgraph_kit.driver.api import Driver
-from paramgraph_kit.step.values import PLAIN
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
 

@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from paramgraph_kit.backend.plain import PLAIN
 from paramgraph_kit.step.observe import Change
 from paramgraph_kit.step.reach import EMPTY, Holder
-from paramgraph_kit.step.values import PLAIN, same, shown
+from paramgraph_kit.step.values import same, shown
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
 

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from paramgraph_kit.backend.code_names import all_names
+from paramgraph_kit.backend.plain import PLAIN
 from paramgraph_kit.driver.files import is_library
-from paramgraph_kit.step.values import PLAIN
 
 MOST = 100_000  # holders
 LONG = 4096  # a longer list or dict is data, not state: what is in it is not looked at
@@ -155,7 +156,7 @@ class Names:
             return
         self._seen.add(code)
         library = is_library(code.co_filename)
-        names = names_of(code)
+        names = all_names(code)
         self.known |= names
         if library:
             self.compiled = self.compiled or code.co_filename.endswith("_dynamo/eval_frame.py")
@@ -176,17 +177,6 @@ class Names:
 
 
 _DYNAMIC = {"getattr", "setattr", "vars", "__dict__", "eval", "exec", "globals", "locals"}
-
-
-def names_of(code: types.CodeType) -> set[str]:
-    """Names and short texts in code and in what is defined in it."""
-    found = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            found |= names_of(constant)
-        elif isinstance(constant, str) and constant.isidentifier():
-            found.add(constant)
-    return found
 
 
 class Reach:
@@ -284,7 +274,7 @@ class Reach:
                 self.holders.append(holder)
                 self._visit(value, name)
         if not library:
-            self._globals(function.__globals__, names_of(function.__code__))
+            self._globals(function.__globals__, all_names(function.__code__))
 
     def _globals(self, space: dict[str, Any], names: Iterable[str]) -> None:
         for name in sorted(names):

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import torch
 from torch.utils import _pytree as pytree
 
+from paramgraph_kit.backend.plain import PLAIN
 from paramgraph_kit.doctor import explain
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.lines import line_behind
 from paramgraph_kit.launch.launcher import MAX_SCALARS
 from paramgraph_kit.step.observe import Observation
-from paramgraph_kit.step.values import PLAIN
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import enum
 from collections import deque
 from operator import is_
 from typing import Any
 
 import torch
 
-# Values that code reads as they are; a graph has them baked in.
-PLAIN = (int, float, bool, complex, str, bytes, type(None), torch.dtype, torch.device, torch.memory_format, torch.Size,
-         enum.Enum)  # fmt: skip
+from paramgraph_kit.backend.plain import PLAIN
+
 _DEEP = 8
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit._device import check_backward
 from paramgraph_kit.backend.registry import compiled_graphs
 from paramgraph_kit.backend.watch import watching
 from paramgraph_kit.doctor import explain
@@ -17,6 +16,7 @@ from paramgraph_kit.driver.select import device as find_device
 from paramgraph_kit.driver.select import twin
 from paramgraph_kit.ledger import Snapshots
 from paramgraph_kit.trace.model import PoolEvent, Trace
+from paramgraph_kit.verbs._device import check_backward
 
 
 class Workbench:

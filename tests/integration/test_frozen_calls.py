@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import paramgraph_kit as pgk
-from paramgraph_kit.backend.frozen.calls import CHECKED, MISSED, FrozenCalls
+from paramgraph_kit.backend.direct.located import MISSED
+from paramgraph_kit.backend.frozen.calls import CHECKED, FrozenCalls
 from paramgraph_kit.backend.registry import compiled_graphs
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")

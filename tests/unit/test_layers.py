@@ -28,6 +28,7 @@ BELOW = {
     "explore": {"trace"},
     "recordings": {"trace", "explore"},
     "metrics": {"trace", "driver", "launch", "backend"},
+    "verbs": {"trace", "driver", "backend", "doctor", "step", "ledger", "explore"},
 }
 PROGRAMS = {"bench", "tour"}
 # The only module that may name a driver's inside; everything else asks it for a Driver.
@@ -36,7 +37,7 @@ WITHOUT_TORCH = ("trace", "explore", "recordings")
 DEVICE_LIBRARIES = {"torch", "cuda"}
 NOTEBOOK_LIBRARIES = {"anywidget", "ipywidgets", "IPython", "traitlets"}
 # The widget and the magic; nothing else knows that notebooks exist.
-KNOWS_NOTEBOOKS = ("explore.widget", "explore._widget", "magic", "_magic")
+KNOWS_NOTEBOOKS = ("explore.widget", "explore._widget", "verbs._magic")
 
 
 def statements(node: ast.AST, *, typing_only: bool) -> Iterator[ast.AST]:
@@ -181,7 +182,7 @@ def test_every_layer_exists_and_has_rules(repository: Path) -> None:
         ("launch/plan.py", "from paramgraph_kit.driver.sim import arena", "only driver.select names the inside"),
         ("launch/plan.py", "from paramgraph_kit.driver import cuda", "only driver.select names the inside"),
         ("driver/cuda/a.py", "from ..sim import arena", "only driver.select names the inside"),
-        ("_verbs.py", "import importlib\nimportlib.import_module('paramgraph_kit.driver.sim')", "only driver.select"),
+        ("__main__.py", "import importlib\nimportlib.import_module('paramgraph_kit.driver.sim')", "only driver.select"),
         ("backend/report.py", "if True:\n    import IPython.display", "only the widget and the magic may"),
         ("trace/long.py", "pass\n" * 501, "trace.long: 501 lines, at most 500"),
     ],
@@ -204,7 +205,7 @@ def test_what_is_allowed_is_not_reported(tmp_path: Path) -> None:
     for file, source in {
         "driver/select.py": "from paramgraph_kit.driver.sim import driver\nfrom paramgraph_kit.driver import cuda",
         "driver/sim/arena.py": "import torch\nfrom . import events\nfrom paramgraph_kit.trace import model",
-        "_magic.py": "from IPython.core.magic import Magics",
+        "verbs/_magic.py": "from IPython.core.magic import Magics",
         "explore/widget.py": "import anywidget\nfrom paramgraph_kit.trace import model",
         "bench/run.py": "from paramgraph_kit.backend import report",
         "__init__.py": "from paramgraph_kit.launch import plan",

@@ -73,7 +73,7 @@ def test_device_tells_that_a_backward_came_too_early() -> None:
     done = python(
         "import torch, paramgraph_kit as pgk\n"
         "torch.ones(1, requires_grad=True).sum().backward()\n"
-        "try:\n    pgk.device()\nexcept pgk._verbs.ParamgraphError as error:\n    print(type(error).__name__, error)"
+        "try:\n    pgk.device()\nexcept pgk.verbs.ParamgraphError as error:\n    print(type(error).__name__, error)"
     )
     # THEN it says so in one line, instead of autograd's internal assertion later
     assert done.stderr == ""

@@ -21,7 +21,7 @@ from paramgraph_kit.launch.plan import Shelf
 
 
 class _Missed:
-    """What a launch returns for a call that it was not made for."""
+    """What a launch or a frozen function returns for a call that it was not made for."""
 
 
 MISSED = _Missed()

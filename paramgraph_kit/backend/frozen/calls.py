@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from paramgraph_kit.backend.direct import calls as direct
 from paramgraph_kit.backend.direct.calls import DirectCall
+from paramgraph_kit.backend.direct.located import MISSED
 from paramgraph_kit.backend.direct.recipe import Given
 from paramgraph_kit.backend.frozen.frame import Frame, frame_of, obstacle_in
 from paramgraph_kit.backend.frozen.guards import Inputs, Member, children_of, members_of, unmoved, without_hooks
@@ -26,13 +27,6 @@ MODES = ("full", "dynamo", "inputs")
 ATTEMPTS = 16  # ordinary calls that are watched; a model that has shown nothing to freeze by then is left as it is
 FORMS = 8  # kinds of calls that are kept
 CHECKED = 256  # with guards="inputs", every so many calls what was promised is checked
-
-
-class _Missed:
-    """What a frozen function returns for a call that it was not made for."""
-
-
-MISSED = _Missed()
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,17 +92,19 @@ def examine(
         raise ParamgraphError("diagnose(fn) runs fn eagerly, and a capture is under way: end it first")
     if lost := _synchronize(twin()):
         raise ParamgraphError(f"the device answers only '{lost.message}': restart the kernel, nothing else helps")
-    watch = _Watch(function, args, kwargs, limit_s)
+    examiner = _Examiner(function, args, kwargs, limit_s)
     try:
-        found = watch.examine()
+        found = examiner.examine()
         place = caller or _defined(function)
         found.problems = [f if f.frame else replace(f, frame=place) for f in found.problems]
         return found
     finally:
-        watch.put_back()
+        examiner.put_back()
 
 
-class _Watch:
+class _Examiner:
+    """One examination: the calls, and what they are put back to."""
+
     def __init__(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], limit_s: float
     ) -> None:

@@ -116,8 +116,8 @@ class Diagnose:
             >>> y.tolist()
             [2.0, 2.0]
         """
-        from paramgraph_kit._device import device
         from paramgraph_kit.doctor.restore.repair import capture
+        from paramgraph_kit.verbs._device import device
 
         device()
         return _noted(capture(graph, lines=lines, **options))
@@ -223,11 +223,11 @@ def _as_a_function(
 
     What such a capture would freeze is no problem of a compiled model, which is guarded, and traced again.
     """
-    from paramgraph_kit._device import device
     from paramgraph_kit.doctor.known.catalogue import BY_ID
     from paramgraph_kit.doctor.observe.examine import examine
     from paramgraph_kit.doctor.observe.places import outside
     from paramgraph_kit.doctor.observe.trees import original_of
+    from paramgraph_kit.verbs._device import device
 
     device()
     found = examine(original_of(model), args, kwargs, limit_s=limit_s, caller=outside()).problems
@@ -257,10 +257,10 @@ def _of_copies(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
 def _from_function(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], limit_s: float, confirm: bool
 ) -> Diagnosis:
-    from paramgraph_kit._device import device
     from paramgraph_kit.doctor.observe.examine import examine
     from paramgraph_kit.doctor.observe.places import outside
     from paramgraph_kit.driver.select import driver
+    from paramgraph_kit.verbs._device import device
 
     device()
     found = examine(function, args, kwargs, limit_s=limit_s, caller=outside())

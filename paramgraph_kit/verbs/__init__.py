@@ -1,6 +1,7 @@
 """The public verbs: each is a thin function that imports what it needs when it is called.
 
-Importing this module imports neither torch nor CUDA.
+Importing this module imports neither torch nor CUDA. The modules beside it begin with an underscore: so
+``diagnose`` is the verb and not the module that holds it.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-# Eager, although the verbs are lazy: the first import of a subpackage sets the attribute of that name on its parent,
-# and must not do so after ``paramgraph_kit.explore`` has become the function below.
-from paramgraph_kit._device import device as device
-from paramgraph_kit._diagnose import diagnose as diagnose
 from paramgraph_kit.explore import Explorer
 from paramgraph_kit.trace import ParamgraphError, Trace, growing
 from paramgraph_kit.trace import load as _load
 from paramgraph_kit.trace import save as _save
+
+# Eager, although the verbs are lazy: the first import of a subpackage sets the attribute of that name on its parent,
+# and must not do so after ``paramgraph_kit.explore`` has become the function below.
+from paramgraph_kit.verbs._device import device as device
+from paramgraph_kit.verbs._diagnose import diagnose as diagnose
 
 if TYPE_CHECKING:
     from paramgraph_kit.backend.report import Report

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextvars
 import datetime
 import decimal
-import enum
 import fractions
 import functools
 import io
@@ -40,13 +39,11 @@ from paramgraph_kit.backend.code_names import (
     is_foreign_module,
     names_of,
 )
+from paramgraph_kit.backend.plain import PLAIN, plain_key
 from paramgraph_kit.backend.watched import MISSING, ClassEntries, Watched
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
 
-# Values that a trace takes as they are: part of its key, and constants in its graphs.
-PLAIN = (int, float, bool, complex, str, bytes, type(None), torch.dtype, torch.device, torch.memory_format, torch.Size,
-         enum.Enum)  # fmt: skip
 # Objects that never change, told by what they print.
 _FIXED = (range, slice, decimal.Decimal, fractions.Fraction, datetime.date, datetime.time, datetime.timedelta,
           pathlib.PurePath, uuid.UUID, re.Pattern, np.generic, np.dtype)  # fmt: skip
@@ -331,13 +328,6 @@ class _Attribute:
         if self._last is MISSING or plain_key(now) != plain_key(self._last):
             self._last = now
         return self._last
-
-
-def plain_key(value: Any) -> Any:
-    """A plain value in a key: 0.0 is not -0.0, 1 is not True, and a NaN is found again."""
-    if isinstance(value, float):
-        return type(value), value.hex()
-    return type(value), repr(value) if isinstance(value, complex) else value
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 from IPython.display import display
 
-from paramgraph_kit import _verbs as verbs
-from paramgraph_kit._story import story
+from paramgraph_kit import verbs
 from paramgraph_kit.trace import ParamgraphError, Trace
+from paramgraph_kit.verbs._story import story
 
 NAME = "paramgraph"
 CAPTURES = ("CUDAGraph", "graph(", "capture_begin", "make_graphed_callables", "diagnose.capture", ".replay(")

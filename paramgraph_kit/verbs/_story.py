@@ -47,7 +47,7 @@ class Story:
 
     def explore(self) -> Explorer:
         """The steps side by side."""
-        from paramgraph_kit._verbs import explore
+        from paramgraph_kit.verbs import explore
 
         return explore(self.traces)
 
@@ -115,7 +115,7 @@ class _Teller:
         return self.out
 
     def step(self, name: str, title: str) -> AbstractContextManager[Trace]:
-        from paramgraph_kit._verbs import watch
+        from paramgraph_kit.verbs import watch
 
         return _kept(watch(title), self.out.traces, name)
 
@@ -167,7 +167,7 @@ class _Teller:
 
     def look(self) -> bool:
         """Look for what a capture does not tell, too."""
-        from paramgraph_kit._verbs import diagnose
+        from paramgraph_kit.verbs import diagnose
 
         found = self.out.diagnosis = diagnose(self.function, *self.args, fix=True, **self.kwargs)
         return bool(found)
@@ -244,7 +244,7 @@ class _Teller:
         """Launched at the addresses that come."""
         import torch
 
-        from paramgraph_kit._verbs import parameterize, report
+        from paramgraph_kit.verbs import parameterize, report
 
         self.chapter("Parameterized: launched where the inputs are")
         after = self.out.fix.after if self.out.fix is not None else None
@@ -364,7 +364,7 @@ def story(fn: Any, *args: Any, say: Say | None = print, **kwargs: Any) -> Story:
         >>> pgk.story(f, torch.ones(4, device=pgk.device()), say=None)
         Story(f: eager, captured as it is, captured, frozen, parameterized; parameterized, equal to eager)
     """
-    from paramgraph_kit._device import device
+    from paramgraph_kit.verbs._device import device
 
     if not callable(fn):
         raise ParamgraphError(f"story takes a function and its arguments, not a {type(fn).__name__}")
