@@ -266,6 +266,42 @@ MEASURE = """async () => {
 }"""
 
 
+MOVED = """() => {
+  const { surface } = document.querySelector("#paramgraph-explorer > div").paramgraph.views.graph;
+  const { canvas } = surface;
+  const pixels = () => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+  const differing = [];
+  for (const [dx, dy] of [[37, 0], [-120, 55], [0, -9], [0.25, 0.5], [9, -200], [-2000, 10], [1990, 0]]) {
+    surface.pan(dx, dy);
+    surface.paint();
+    const moved = pixels();
+    surface.keptLook = null;
+    surface.paint();
+    const fresh = pixels();
+    let count = 0;
+    for (let i = 0; i < fresh.length; i++) if (Math.abs(fresh[i] - moved[i]) > 24) count++;
+    differing.push(count);
+  }
+  return { differing, drawn: new Set(pixels()).size };
+}"""
+
+
+@pytest.mark.parametrize("ratio", [1, 1.5])
+def test_a_picture_that_was_moved_is_what_would_be_drawn(browser: Browser, tmp_path: Path, ratio: float) -> None:
+    # GIVEN a graph that is open, on a screen whose pixels may be finer than ours
+    page = browser.new_page(viewport={"width": 900, "height": 700}, device_scale_factor=ratio)
+    view = shown(page, sample.trace(), tmp_path / "a.html")
+    view.get_by_role("tab", name="Graph").click()
+    page.keyboard.press("e")
+    page.wait_for_timeout(100)
+
+    # WHEN it is moved, by little and by much THEN what is seen is what drawing it anew gives, but for edges of letters
+    said = page.evaluate(MOVED)
+    assert max(said["differing"]) < 10
+    assert said["drawn"] > 20
+    page.close()
+
+
 def test_ten_thousand_nodes_are_fluid(page: Page, tmp_path: Path, shots: Path) -> None:
     # GIVEN a page with 10,000 nodes
     path = Explorer(big()).to_html(tmp_path / "big.html")

@@ -5,27 +5,32 @@ import { bytes, layout, listing, number, place, plural, short } from "./words.js
 
 export const FONT = 'system-ui, "DejaVu Sans", sans-serif';
 const FEW_LINKS = 250; // each with its label
-const MOST_LABELS = 120; // in one picture
+const PIECE = 512; // ends of lines that are drawn, or left out, together
+const MARGIN = 12; // pixels that a box draws around itself
+const LABEL = 160; // pixels that a label may reach
 const CHAR = 6.1; // of 11.5 px text, on average: measuring every label would cost more than drawing it
 
-/** The lines that belong to a scene, made once; `far` is what is drawn when single curves cannot be told apart. */
+/** The lines that belong to a scene, made once, in pieces that can be left out; `far` is for when curves cannot be told apart. */
 export function paths(scene) {
-  const near = new Path2D();
-  const far = new Path2D();
-  const heads = new Path2D();
-  const chain = new Path2D();
-  const { boxes, links } = scene;
-  for (let k = 0; k < links.length; k += 2) {
+  const { links, chain } = scene;
+  const pieces = [];
+  for (let k = 0; k < links.length; k += PIECE) pieces.push(linesOf(scene.boxes, links, k, Math.min(links.length, k + PIECE)));
+  return { pieces, chain: linesOf(scene.boxes, chain, 0, chain.length), faint: Math.max(0.08, Math.min(0.6, 9000 / links.length)) };
+}
+
+function linesOf(boxes, links, from, to) {
+  const one = { near: new Path2D(), far: new Path2D(), heads: new Path2D(), left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity };
+  for (let k = from; k < to; k += 2) {
     const [a, b] = [boxes[links[k]], boxes[links[k + 1]]];
-    curve(near, a, b);
-    head(heads, a, b);
-    line(far, a, b);
+    curve(one.near, a, b);
+    head(one.heads, a, b);
+    line(one.far, a, b);
+    one.left = Math.min(one.left, a.x, b.x);
+    one.top = Math.min(one.top, a.y, b.y);
+    one.right = Math.max(one.right, a.x + a.w, b.x + b.w);
+    one.bottom = Math.max(one.bottom, a.y + a.h, b.y + b.h);
   }
-  for (let k = 0; k < scene.chain.length; k += 2) {
-    curve(chain, boxes[scene.chain[k]], boxes[scene.chain[k + 1]]);
-    head(heads, boxes[scene.chain[k]], boxes[scene.chain[k + 1]]);
-  }
-  return { near, far, heads, chain, faint: Math.max(0.08, Math.min(0.6, 9000 / links.length)) };
+  return one;
 }
 
 /** An arrowhead where a curve ends; left open, as closing takes Chromium longer than all the rest, and filling does it. */
@@ -59,24 +64,43 @@ function line(path, a, b) {
   path.lineTo(x2, y2);
 }
 
-/** `look` is {scale, x, y}: a point p of the scene is at p * scale + (x, y) on the canvas. */
-export function drawGraph(context, size, look, scene, lines, colours, step, store, marks) {
+/**
+ * The picture without marks. `look` is {scale, x, y}: a point p of the scene is at p * scale + (x, y) on the canvas.
+ * @param part pixels of the canvas that are wanted: {x, y, w, h}
+ */
+export function drawGraph(context, ratio, look, part, scene, lines, colours, step, store) {
   const { scale } = look;
-  const ratio = size.ratio;
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   context.fillStyle = colours.paper;
-  context.fillRect(0, 0, size.w, size.h);
-  context.setTransform(ratio * scale, 0, 0, ratio * scale, ratio * look.x, ratio * look.y);
-  const left = -look.x / scale;
-  const top = -look.y / scale;
-  const right = left + size.w / scale;
-  const bottom = top + size.h / scale;
-  const seen = scene.boxes.filter((b) => b.x < right && b.x + b.w > left && b.y < bottom && b.y + b.h > top);
+  context.fillRect(part.x, part.y, part.w, part.h);
+  aim(context, ratio, look);
+  const near = sight(look, part, MARGIN);
+  const seen = scene.boxes.filter((b) => b.x < near.right && b.x + b.w > near.left && b.y < near.bottom && b.y + b.h > near.top);
   drawOpen(context, seen, scale, colours, step);
-  drawLines(context, lines, scale, colours);
+  drawLines(context, lines, near, scale, colours);
   drawClosed(context, seen, scale, colours, step, store);
-  if (scale > 0.55) drawCarried(context, scene, { left, top, right, bottom }, colours, step, marks);
-  drawMarks(context, scene, scale, colours, marks);
+  if (scale > 0.55 && scene.carried.size <= FEW_LINKS) drawCarried(context, scene, scene.carried.keys(), sight(look, part, LABEL), colours, step);
+}
+
+/** What is selected, found and next to it: on top of the picture, made again at each move of the pointer. */
+export function drawOver(context, size, look, scene, colours, step, marks) {
+  aim(context, size.ratio, look);
+  drawMarks(context, scene, look.scale, colours, marks);
+  const { links } = scene;
+  if (look.scale <= 0.55 || marks.selected < 0) return;
+  const mine = [...scene.carried.keys()].filter((k) => links[k] === marks.selected || links[k + 1] === marks.selected);
+  drawCarried(context, scene, mine, sight(look, { x: 0, y: 0, ...size }, LABEL), { ...colours, soft: colours.accent }, step);
+}
+
+function aim(context, ratio, { scale, x, y }) {
+  context.setTransform(ratio * scale, 0, 0, ratio * scale, ratio * x, ratio * y);
+}
+
+function sight({ scale, x, y }, part, margin) {
+  return {
+    left: (part.x - margin - x) / scale, top: (part.y - margin - y) / scale,
+    right: (part.x + part.w + margin - x) / scale, bottom: (part.y + part.h + margin - y) / scale,
+  };
 }
 
 function drawOpen(context, seen, scale, colours, step) {
@@ -96,45 +120,42 @@ function drawOpen(context, seen, scale, colours, step) {
   }
 }
 
-function drawLines(context, lines, scale, colours) {
+function drawLines(context, lines, seen, scale, colours) {
   const near = scale > 0.22;
   context.lineWidth = near ? Math.max(1.1, 0.8 / scale) : 0.7 / scale;
-  context.strokeStyle = colours.edge;
-  context.globalAlpha = near ? 1 : lines.faint;
-  context.stroke(near ? lines.near : lines.far);
-  context.globalAlpha = 1;
-  if (near) {
-    context.fillStyle = colours.edge;
-    context.fill(lines.heads);
+  context.strokeStyle = context.fillStyle = colours.edge;
+  for (const one of lines.pieces) {
+    if (one.left > seen.right || one.right < seen.left || one.top > seen.bottom || one.bottom < seen.top) continue;
+    context.globalAlpha = near ? 1 : lines.faint;
+    context.stroke(near ? one.near : one.far);
+    context.globalAlpha = 1;
+    if (near) context.fill(one.heads);
   }
   context.setLineDash([6, 5]);
-  context.stroke(lines.chain);
+  context.stroke(lines.chain.near);
   context.setLineDash([]);
+  if (near) context.fill(lines.chain.heads);
 }
 
-/** What a link carries, in words, at its middle: on every link while they are few, otherwise on those of the selected box. */
-function drawCarried(context, scene, sight, colours, step, marks) {
-  let shown = 0;
-  for (const [k, tensors] of scene.carried) {
-    if (shown > MOST_LABELS) return;
+/** What links carry, in words, each at its middle. */
+function drawCarried(context, scene, keys, seen, colours, step) {
+  for (const k of keys) {
+    const tensors = scene.carried.get(k);
     if (!tensors.length) continue;
     const [a, b] = [scene.boxes[scene.links[k]], scene.boxes[scene.links[k + 1]]];
-    const near = marks.selected === a.index || marks.selected === b.index;
-    if (!near && scene.carried.size > FEW_LINKS) continue;
     const [x1, y1, x2, y2] = ends(a, b);
     const [x, y] = [(x1 + x2) / 2, (y1 + y2) / 2];
-    if (x < sight.left || x > sight.right || y < sight.top || y > sight.bottom) continue;
+    if (x < seen.left || x > seen.right || y < seen.top || y > seen.bottom) continue;
     const memory = step.captures[a.c]?.allocations[tensors[0]];
     const words = tensors.length > 1 ? plural(tensors.length, "tensor") : memory?.shape ? layout(memory) : memory ? bytes(memory.size) : "";
     if (!words) continue;
-    shown++;
     context.font = `10px ${FONT}`;
     const w = context.measureText(words).width;
     context.globalAlpha = 0.85;
     context.fillStyle = colours.paper;
     context.fillRect(x + 3, y - 6.5, w + 4, 13);
     context.globalAlpha = 1;
-    context.fillStyle = near ? colours.accent : colours.soft;
+    context.fillStyle = colours.soft;
     context.textBaseline = "middle";
     context.fillText(words, x + 5, y);
   }
@@ -160,10 +181,14 @@ function drawClosed(context, seen, scale, colours, step, store) {
     const { fill, line: stroke } = colours.families[family];
     context.fillStyle = outlined ? fill : stroke;
     context.strokeStyle = stroke;
+    if (!outlined) {
+      for (const box of boxes) context.fillRect(box.x, box.y, box.w, box.h); // each alone: quicker than one path of many
+      continue;
+    }
     context.beginPath();
     for (const box of boxes) round ? context.roundRect(box.x, box.y, box.w, box.h, 5) : context.rect(box.x, box.y, box.w, box.h);
     context.fill();
-    if (outlined) context.stroke();
+    context.stroke();
     if (!lettered) continue;
     for (const box of boxes) {
       const capture = step.captures[box.c];

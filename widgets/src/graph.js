@@ -1,7 +1,7 @@
 // The graph view: boxes that open, and what is selected in them.
 
 import { asTable, button, h, link, table } from "./dom.js";
-import { drawGraph, paths, sourceLines, title } from "./draw.js";
+import { drawGraph, drawOver, paths, sourceLines, title } from "./draw.js";
 import * as lay from "./layout.js";
 import { Surface } from "./surface.js";
 import { number, plural } from "./words.js";
@@ -21,13 +21,13 @@ export class GraphView {
     this.marks = { selected: -1, found: new Set(), around: new Set() };
     this.surface = new Surface(
       "Graph. Arrow keys go from box to box, Enter opens or closes one, plus and minus zoom, 0 shows everything.",
-      (context, size, look) =>
-        drawGraph(context, size, look, this.scene, this.lines, app.colours, app.step, app.store, this.marks),
+      (context, { ratio }, look, part) => drawGraph(context, ratio, look, part, this.scene, this.lines, app.colours, app.step, app.store),
       {
         click: (x, y) => this.click(x, y),
         key: (event) => this.key(event),
         hover: (x, y) => this.hover(x, y),
         bounds: () => ({ w: this.scene.width + 28, h: this.scene.height + 48 }),
+        over: (context, size, look) => drawOver(context, size, look, this.scene, app.colours, app.step, this.marks),
       },
     );
     this.kind = h("select", { "aria-label": "Which edges", title: "data: from the first node that has a tensor's address to those that have it later", onchange: () => this.rekind() }, h("option", { value: "data" }, "edges: data"), h("option", { value: "order" }, "edges: order of launching"));
@@ -65,6 +65,7 @@ export class GraphView {
     if (!this.surface.touched) this.surface.fit();
     this.fillLegend();
     this.empty.hidden = count > 0;
+    this.surface.redraw();
   }
 
   relay() {
@@ -72,6 +73,7 @@ export class GraphView {
     const { w, h: height } = this.surface.size;
     this.scene = lay.layout(this.app.step, this.keys, this.kind.value, w ? Math.max(0.8, Math.min(3, w / height)) : undefined);
     this.lines = paths(this.scene);
+    this.surface.redraw();
     this.layoutTime = performance.now() - started;
     this.mark();
     this.asTable.fill();
@@ -218,7 +220,7 @@ export class GraphView {
       if (one.is === "partition") marks.found.add(scene.byKey.get(`p${one.at}`)?.index ?? -1);
     }
     marks.found.delete(-1);
-    this.surface.redraw();
+    this.surface.remark();
   }
 
   fillLegend() {

@@ -7,8 +7,9 @@ const MOST_ZOOM = 3;
 export class Surface {
   /**
    * @param {string} label
-   * @param draw called with (context, size, look) whenever the picture must be made again
-   * @param on what it tells: click(x, y, event), open(x, y), key(event) -> handled, hover(x, y) -> text, bounds() -> size
+   * @param draw called with (context, size, look, part) whenever that part of the picture must be made again
+   * @param on what it tells: click(x, y, event), open(x, y), key(event) -> handled, hover(x, y) -> text, bounds() -> size,
+   *   and over(context, size, look), which draws on top: with it the picture is kept, and only moved where it can be
    * @param sideways only the horizontal axis moves and zooms
    */
   constructor(label, draw, on, { sideways = false } = {}) {
@@ -27,6 +28,9 @@ export class Surface {
       button("⤢", () => this.fit(), { "aria-label": "Show everything", title: "Show everything (0)" }),
     );
     this.element = h("div.surface", this.canvas, this.tools, this.tip, this.hint);
+    this.kept = on.over ? document.createElement("canvas") : null; // the picture without what is on top
+    /** @type {{scale: number, x: number, y: number} | null} */
+    this.keptLook = null;
     this.pending = 0;
     this.quiet = 0;
     this.frames = []; // milliseconds of the last pictures
@@ -54,7 +58,7 @@ export class Surface {
       this.tip.hidden = true;
       this.look.x = down.look.x + dx;
       if (!this.sideways) this.look.y = down.look.y + dy;
-      return this.redraw();
+      return this.remark();
     });
     canvas.addEventListener("pointerup", (event) => {
       if (down && !down.moved) this.on.click(...this.at(event.offsetX, event.offsetY), event);
@@ -135,7 +139,7 @@ export class Surface {
     this.touched = true;
     this.look.x += dx;
     if (!this.sideways) this.look.y += dy;
-    this.redraw();
+    this.remark();
   }
 
   least() {
@@ -175,7 +179,14 @@ export class Surface {
     return left >= 0 && top >= 0 && left + box.w * scale <= this.size.w && top + box.h * scale <= this.size.h;
   }
 
+  /** The picture has changed. */
   redraw() {
+    this.keptLook = null;
+    this.remark();
+  }
+
+  /** What is on top has changed, or where we look. */
+  remark() {
     if (this.pending || !this.size.w) return;
     this.pending = requestAnimationFrame(() => {
       this.pending = 0;
@@ -185,9 +196,50 @@ export class Surface {
 
   paint() {
     const started = performance.now();
-    this.draw(this.canvas.getContext("2d"), this.size, this.look);
+    const { size, look } = this;
+    const context = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext("2d"));
+    if (this.kept) {
+      this.keep(this.kept);
+      context.setTransform(1, 0, 0, 1, 0, 0);
+      context.drawImage(this.kept, 0, 0);
+      this.on.over(context, size, look);
+    } else this.draw(context, size, look, { x: 0, y: 0, w: size.w, h: size.h });
     this.frames.push(performance.now() - started);
     if (this.frames.length > 240) this.frames.shift();
+  }
+
+  /** Bring the kept picture up to date: moved by whole pixels it is moved, and only its new edges are drawn. */
+  keep(kept) {
+    const { size, look, canvas } = this;
+    const { w, h: height, ratio } = size;
+    const context = kept.getContext("2d");
+    const was = this.keptLook;
+    this.keptLook = { ...look };
+    const [dx, dy] = was ? [look.x - was.x, look.y - was.y] : [0, 0];
+    const whole = (by) => Math.abs(by * ratio - Math.round(by * ratio)) < 1e-3;
+    const fits = kept.width === canvas.width && kept.height === canvas.height;
+    if (!was || !fits || was.scale !== look.scale || !whole(dx) || !whole(dy) || Math.abs(dx) > w / 2 || Math.abs(dy) > height / 2) {
+      if (!fits) [kept.width, kept.height] = [canvas.width, canvas.height];
+      return this.draw(context, size, look, { x: 0, y: 0, w, h: height });
+    }
+    if (!dx && !dy) return undefined;
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.drawImage(kept, Math.round(dx * ratio), Math.round(dy * ratio));
+    // One pixel more than is new, for screens whose pixels are not ours.
+    if (dx) this.strip(context, { x: dx > 0 ? 0 : w + dx - 1, y: 0, w: Math.abs(dx) + 1, h: height });
+    if (dy) this.strip(context, { x: 0, y: dy > 0 ? 0 : height + dy - 1, w, h: Math.abs(dy) + 1 });
+    return undefined;
+  }
+
+  strip(context, part) {
+    const { ratio } = this.size;
+    context.save();
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.beginPath();
+    context.rect(part.x, part.y, part.w, part.h);
+    context.clip();
+    this.draw(context, this.size, this.look, part);
+    context.restore();
   }
 
   close() {
