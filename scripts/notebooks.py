@@ -4,7 +4,8 @@ check    says what is not canonical, changes nothing (part of `make test`)
 fix      makes it canonical (part of `make format`)
 run      runs each notebook under nbval: every stored output must come out again
 execute  runs each notebook and stores its outputs, canonically: after changing a cell or what it shows
-cells    runs the code cells in this process, without Jupyter: on a GPU machine that has torch and little else
+cells    runs the code cells without Jupyter: on a GPU machine that has torch and little else; each notebook in a
+         process of its own with --jobs N (and all solutions, no unsolved exercises, where none is named)
 
 Exercises are kept twice: as people get them, in exercises/, and solved, in exercises/solutions/. Their last code cell
 prints "not yet: ..." or "right: ...". `run` leaves out the unsolved ones, whose task is not done: a test runs them.
@@ -28,7 +29,11 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+import time
+import traceback
+import types
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -154,32 +159,71 @@ def cells(path: Path) -> None:
         register_backend(paramgraph, name="paramgraph")
     notebook = json.loads(path.read_text(encoding="utf-8"))
     print(path.name)
-    scope: dict[str, Any] = {"__name__": "__main__"}
+    program, main_module = types.ModuleType("__main__"), sys.modules["__main__"]
+    sys.modules["__main__"] = program  # as in a kernel: Dynamo looks names of ``__main__`` up there
+    absent: set[str] = set()
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    with torch.enable_grad():  # a notebook may switch gradients off; the next one finds them on
-        for number, cell in enumerate(code, 1):
-            # Named as IPython names a cell: diagnoses then take it for the user's code, and quote its lines.
-            source, name = "".join(cell["source"]), f"<ipython-input-{number}-{path.stem}>"
-            linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-            printed = io.StringIO()
-            try:
-                with contextlib.redirect_stdout(printed):
-                    _run_cell(source, name, scope)
-            finally:
-                print(printed.getvalue(), end="")
-            stored = "".join("".join(output.get("text", "")) for output in cell["outputs"])
-            if NOT_YET in printed.getvalue() and NOT_YET not in stored:
-                raise AssertionError(f"{path.name}, cell {number}: this was right when it was stored, and no longer is")
-            print(f"cell {number} ok", flush=True)
+    try:
+        with torch.enable_grad():  # a notebook may switch gradients off; the next one finds them on
+            for number, cell in enumerate(code, 1):
+                # Named as IPython names a cell: diagnoses then take it for the user's code, and quote its lines.
+                source, name = "".join(cell["source"]), f"<ipython-input-{number}-{path.stem}>"
+                linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+                printed = io.StringIO()
+                try:
+                    with contextlib.redirect_stdout(printed):
+                        _run_cell(source, name, vars(program), absent)
+                finally:
+                    print(printed.getvalue(), end="")
+                stored = "".join("".join(output.get("text", "")) for output in cell["outputs"])
+                if NOT_YET in printed.getvalue() and NOT_YET not in stored:
+                    text = f"{path.name}, cell {number}: this was right when it was stored, and no longer is"
+                    raise AssertionError(text)
+                print(f"cell {number} ok", flush=True)
+    finally:
+        sys.modules["__main__"] = main_module
 
 
-def _run_cell(source: str, name: str, scope: dict[str, Any]) -> None:
-    """Run a cell as a program; a figure that it would show last needs plotly, its claims do not."""
+def cells_of_all(paths: Sequence[Path], jobs: int, limit_s: float) -> int:
+    """Run notebooks' cells in ``jobs`` processes; returns how many failed, or took longer than ``limit_s``."""
+
+    def one(path: Path) -> bool:
+        command, began = [sys.executable, __file__, "cells", str(path)], time.monotonic()
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
+            said, good = done.stdout + done.stderr, done.returncode == 0
+        except subprocess.TimeoutExpired as late:
+            said, good = f"{(late.stdout or b'').decode()}\nmore than {limit_s:.0f} s", False
+        shown = "" if good else "\n" + "\n".join(said.splitlines()[-60:])
+        name = path.relative_to(FOLDER)
+        print(f"{'ok    ' if good else 'FAILED'} {name} {time.monotonic() - began:.0f} s{shown}", flush=True)
+        return good
+
+    with ThreadPoolExecutor(jobs) as pool:
+        return sum(not good for good in pool.map(one, paths))
+
+
+def _run_cell(source: str, name: str, scope: dict[str, Any], absent: set[str]) -> None:
+    """Run a cell as a program; a figure that it would show needs plotly, its claims do not.
+
+    ``absent`` has the names that stand for plotly where there is none; a cell that uses one is left out.
+    """
     from paramgraph_kit.trace.errors import UnsupportedError
 
     tree = ast.parse(source, name)
+    if importlib.util.find_spec("plotly") is None:
+        imports = [node for node in tree.body if isinstance(node, ast.Import) and "plotly" in ast.unparse(node)]
+        absent.update(alias.asname or alias.name for node in imports for alias in node.names)
+        tree.body = [node for node in tree.body if node not in imports]
+        if any(isinstance(node, ast.Name) and node.id in absent for node in ast.walk(tree)):
+            print("a figure is left out: it needs plotly")
+            return
     shown = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    exec(compile(tree, name, "exec"), scope)
+    try:
+        exec(compile(tree, name, "exec"), scope)
+    except AssertionError as error:
+        _tell_values(error, tree, name, scope)
+        raise
     if isinstance(shown, ast.Expr):
         try:
             eval(compile(ast.Expression(shown.value), name, "eval"), scope)
@@ -189,16 +233,32 @@ def _run_cell(source: str, name: str, scope: dict[str, Any]) -> None:
             print(f"a figure is left out: {error}")
 
 
+def _tell_values(error: AssertionError, tree: ast.Module, name: str, scope: dict[str, Any]) -> None:
+    """Print the claim that failed, and what the names in it stand for: a traceback shows neither."""
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == name]
+    claims = [node for node in ast.walk(tree) if isinstance(node, ast.Assert) and node.lineno in lines]
+    for claim in claims:
+        print(f"not so: {ast.unparse(claim)}")
+        names = {node.id for node in ast.walk(claim) if isinstance(node, ast.Name)} & scope.keys()
+        for each in sorted(names):
+            print(f"  {each} = {str(scope[each])[:2000]}")
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verb", choices=["check", "fix", "run", "execute", "cells"])
     parser.add_argument("notebook", nargs="*", type=Path, help="default: all (run: all that are solved)")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--jobs", type=int, default=0, help="cells: so many notebooks at once, each in a process")
+    parser.add_argument("--limit", type=float, default=300, metavar="S", help="cells --jobs: seconds for a notebook")
+    options = parser.parse_intermixed_args(arguments)
     paths = [p.resolve() for p in options.notebook] or notebooks()
 
     if options.verb == "run":
         return run(paths if options.notebook else [path for path in paths if path not in unsolved()])
+    if options.verb == "cells" and options.jobs:
+        chosen = paths if options.notebook else [path for path in paths if path not in unsolved()]
+        return int(cells_of_all(chosen, options.jobs, options.limit) > 0)
     if options.verb == "check":
         found = [f"{path.name}: {problem}" for path in paths for problem in problems(path)]
         print("\n".join(found) or f"{len(paths)} notebooks are canonical")

@@ -112,8 +112,7 @@ def capture_pair(
     """Capture ``run`` twice and find every pointer in its nodes' parameters.
 
     ``scalars`` are the inputs that are no tensors, in order; ``eager`` is for code that torch has not generated.
-    Nothing executes. Raises RefusedError where the
-    launcher would not be sure, and whatever a failed capture raises.
+    Nothing executes. Raises RefusedError where the launcher would not be sure, and whatever a failed capture raises.
     """
     segments = _Segments(driver.live_segments())
     recordings: list[Recording] = []
@@ -175,15 +174,25 @@ def check_alike(captured: Captured, results: Sequence[Any], device: torch.device
     """Refuse a capture whose outputs would look unlike the results of an ungraphed call.
 
     Sizes, strides, types and lazy bits are written into what launches it; where code does otherwise under capture than
-    outside, they are not the caller's. (Attention's random numbers are on the host, but on the device in a capture.)
+    outside, they are not the caller's.
     """
     for index, (output, value) in enumerate(zip(captured.outputs, results, strict=True)):
-        if output.kind not in (Kind.FRESH, Kind.INPUT) or (isinstance(value, torch.Tensor) and value.device != device):
+        if output.kind not in (Kind.FRESH, Kind.INPUT) or is_seed_on_host(value):
             continue
-        mine = output.size, output.stride, output.dtype, output.bits
-        if not isinstance(value, torch.Tensor) or mine != (value.shape, value.stride(), value.dtype, bits_of(value)):
+        mine = output.size, output.stride, output.dtype, output.bits, device
+        if not isinstance(value, torch.Tensor) or mine != (*_layout(value), bits_of(value), value.device):
             text = f"output {index} is of another shape, layout or type in a capture than in an ordinary call"
             raise RefusedError(Reason("unstable-capture", text))
+
+
+def is_seed_on_host(value: Any) -> bool:
+    """Whether this may be what attention drew its random numbers from: on the host, but on the device in a capture."""
+    on_host = isinstance(value, torch.Tensor) and value.device.type == "cpu"
+    return on_host and not value.dtype.is_floating_point and not value.is_complex() and value.dim() == 0
+
+
+def _layout(value: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...], torch.dtype]:
+    return tuple(value.shape), tuple(value.stride()), value.dtype
 
 
 def _call(run: Callable[[list[Any]], Any], inputs: list[Any]) -> Any:
@@ -232,8 +241,7 @@ def _outputs(
         elif (kind := not_carried(value)) is not None:
             raise RefusedError(Reason("unknown-output", f"output {index} is {kind}, which a launch cannot make"))
         elif value.device == driver.device and value.numel() == 0:  # wherever it points, there is nothing
-            layout = tuple(value.shape), tuple(value.stride()), value.dtype
-            outputs.append(Output(Kind.FRESH, -1, 0, *layout, bits=bits_of(value)))
+            outputs.append(Output(Kind.FRESH, -1, 0, *_layout(value), bits=bits_of(value)))
         elif value.device != driver.device or not contains(driver.address_of(value)):
             outputs.append(_outside(driver, value, index))
         else:
@@ -271,12 +279,11 @@ def _inside(
     address = driver.address_of(value)
     for i, a in enumerate(allocations):
         if a.died is None and a.address <= address < a.address + max(a.size, 1):
-            layout = tuple(value.shape), tuple(value.stride()), value.dtype
             if i >= len(positions):
-                return Output(Kind.FRESH, i, address - a.address, *layout, bits=bits_of(value))
+                return Output(Kind.FRESH, i, address - a.address, *_layout(value), bits=bits_of(value))
             if inputs[positions[i]].dtype != value.dtype:
                 raise RefusedError(Reason("retyped-output", f"output {index} views an input as {value.dtype}"))
-            return Output(Kind.INPUT, positions[i], address - a.address, *layout, bits=bits_of(value))
+            return Output(Kind.INPUT, positions[i], address - a.address, *_layout(value), bits=bits_of(value))
     raise RefusedError(Reason("unknown-output", f"output {index} lies in memory that nothing allocated"))
 
 

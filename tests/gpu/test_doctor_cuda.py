@@ -43,8 +43,7 @@ ALONE: list[list[Job]] = [
     [("before", "out-of-memory"), ("after", "out-of-memory")],
     [("lost", "an index out of range")],
     # A block of that stream that is in the cache already needs no cudaMalloc, and then nothing fails.
-    [("own", "strm.aside")],
-    [("own", "strm.aside.with_stream")],
+    *([("own", name)] for name, (_, expected) in OWN.items() if expected is not None and expected[0] == "not-forked"),
     *([("planted", name)] for name in doctor_programs.COMPILED),
     # CUDAGraph Trees remember what ran in a process before.
     *([(kind, name)] for name, category in PROGRAMS.items() if category == "compile" for kind in ("before", "after")),

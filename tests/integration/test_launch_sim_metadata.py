@@ -191,6 +191,15 @@ def test_a_capture_whose_results_look_unlike_the_call_s_is_refused(captured: Fun
     assert launches(launcher) == (2 if alike else 0)
 
 
+def test_a_result_that_is_on_the_device_in_a_capture_only_is_refused() -> None:
+    # GIVEN code whose result is on the host, but on the device under capture
+    launcher = launcher_of(lambda x: (x * 2 if DRIVER.is_capturing() else (x * 2).cpu(),))
+    for call in range(3):
+        # WHEN called THEN every result is where the code has it
+        assert_same(launcher([moved(4, seed=call)]), (moved(4, seed=call).cpu() * 2,))
+    assert (codes(launcher), launches(launcher)) == (["unstable-capture"], 0)
+
+
 class Wrapped(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, *_: Any, **__: Any) -> Any:
