@@ -42,9 +42,14 @@ TESTS: dict[str, tuple[str, ...]] = {
         "integration/test_backend_fx.py",
     ),
     "driver/tensors.py": (),
-    "driver/sim/graph.py": ("unit/test_sim_lazy_bits.py", "unit/test_sim_driver.py", "unit/test_sim_capture.py"),
+    "driver/sim/graph.py": (
+        "unit/test_sim_lazy_bits.py",
+        "unit/test_sim_driver.py",
+        "unit/test_sim_capture.py",
+        "unit/test_sim_capture_failures.py",
+    ),
     "driver/sim/allocator.py": ("unit/test_sim_allocator.py",),
-    "trace/format.py": ("unit/test_trace_format.py",),
+    "trace/format.py": ("unit/test_trace_format.py", "unit/test_trace_damaged.py"),
 }
 ALWAYS = (
     "integration/test_launch_sim.py",

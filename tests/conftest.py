@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,3 +33,20 @@ def _device_before_any_backward() -> None:
     import paramgraph_kit
 
     paramgraph_kit.device()
+
+
+@pytest.fixture
+def sim() -> Any:
+    """The device of this machine, as torch names it."""
+    from paramgraph_kit.driver.select import device
+
+    return device()
+
+
+@pytest.fixture
+def cuda(sim: Any) -> Iterator[Any]:
+    """``torch.cuda`` or its simulated twin, put right after the test."""
+    from paramgraph_kit.driver.select import twin
+
+    yield twin()
+    twin().recover()

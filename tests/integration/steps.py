@@ -3,9 +3,7 @@
 # mypy: disable-error-code="no-untyped-call, no-any-return, index"
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,61 +11,15 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-import paramgraph_kit as pgk
-
-Data = tuple[Any, ...]
-
-
-@dataclass
-class Program:
-    """A step with its state, and how to make batches for it."""
-
-    step: Callable[..., Any]
-    state: tuple[Any, ...]
-    model: nn.Module
-    batch: Callable[[int], Data]
-    between: Callable[[int], None] = lambda _: None  # what the loop does after each step
-    extra: list[Any] = field(default_factory=list)  # more tensors to compare
-
-
-def device() -> torch.device:
-    return pgk.device()
-
-
-def mlp(dropout: float = 0.0, norm: bool = False) -> nn.Module:
-    torch.manual_seed(0)
-    middle = [nn.BatchNorm1d(16)] if norm else []
-    return nn.Sequential(nn.Linear(8, 16), *middle, nn.GELU(), nn.Dropout(dropout), nn.Linear(16, 4)).to(device())
-
-
-def batch(number: int, rows: int = 5) -> Data:
-    generator = torch.Generator().manual_seed(number)
-    return (
-        torch.randn(rows, 8, generator=generator).to(device()),
-        torch.randn(rows, 4, generator=generator).to(device()),
-    )
-
-
-def basic(model: nn.Module, optimizer: Any, **zero: Any) -> Callable[..., Any]:
-    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        optimizer.zero_grad(**zero)
-        loss = F.mse_loss(model(x), y)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step
-
-
-def simple(make: Callable[[Any], Any], dropout: float = 0.0, norm: bool = False, **zero: Any) -> Program:
-    model = mlp(dropout, norm)
-    optimizer = make(model.parameters())
-    return Program(basic(model, optimizer, **zero), (model, optimizer), model, batch)
-
-
-def rate() -> torch.Tensor:
-    return torch.tensor(1e-2, device=device())
-
+from tests.integration.step_parts import Data as Data
+from tests.integration.step_parts import Program as Program
+from tests.integration.step_parts import basic as basic
+from tests.integration.step_parts import batch as batch
+from tests.integration.step_parts import device as device
+from tests.integration.step_parts import mlp as mlp
+from tests.integration.step_parts import rate as rate
+from tests.integration.step_parts import simple as simple
+from tests.integration.step_parts import values_of as values_of
 
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
@@ -474,37 +426,3 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "tied weights": tied,
     "second order": second_order,
 }
-
-
-def values_of(program: Program) -> list[Any]:
-    """Copies of all tensors and numbers of a program's state, in a fixed order."""
-    found: list[Any] = []
-    seen: set[int] = set()
-
-    def visit(value: Any) -> None:
-        if id(value) in seen and not isinstance(value, (int, float, str, bool)):
-            return
-        seen.add(id(value))
-        if isinstance(value, torch.Tensor):
-            found.append(value.detach().cpu().clone())
-            if value.is_leaf and value.grad is not None:
-                found.append(value.grad.detach().cpu().clone())
-        elif isinstance(value, nn.Module):
-            for tensor in (*value.parameters(), *value.buffers()):
-                visit(tensor)
-            visit(getattr(value, "hidden", None))
-        elif isinstance(value, (torch.optim.Optimizer, torch.amp.GradScaler)):
-            visit(value.state_dict())
-        elif isinstance(value, dict):
-            for part in value.values():
-                visit(part)
-        elif isinstance(value, (list, tuple)):
-            for part in value:
-                visit(part)
-        elif isinstance(value, (int, float, str, bool)):
-            found.append(value)
-        elif value is not None and not callable(value):
-            visit({k: v for k, v in vars(value).items() if not k.startswith("_")})
-
-    visit((program.model, *program.state, *program.extra))
-    return copy.copy(found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,18 +10,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from paramgraph_kit.driver.select import device, twin
+from paramgraph_kit.driver.select import device
 from tests.integration.h200_cases import CASES, LEFT_OUT, PAGE, on_simulator, page, seen_and_recorded
 from tests.integration.own_cases import OWN, UNKNOWABLE
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
-
-
-@pytest.fixture
-def cuda() -> Iterator[Any]:
-    device()
-    yield twin()
-    twin().recover()
 
 
 @pytest.mark.parametrize("name", sorted(set(CASES) - set(LEFT_OUT)))

@@ -206,7 +206,7 @@ def test_the_page_is_self_contained_complete_and_small(tmp_path: Path) -> None:
 
 def test_every_text_of_a_page_is_escaped() -> None:
     # GIVEN markup in every field of a trace that a user or a kernel may fill
-    from tests.unit.test_trace_format import Maker
+    from tests.unit.trace_samples import Maker
 
     class Hostile(Maker):
         def text(self) -> str:
@@ -225,7 +225,7 @@ def test_every_text_of_a_page_is_escaped() -> None:
 @needs_dot
 def test_a_big_trace_stays_below_the_limit() -> None:
     # GIVEN four captures of 2,000 nodes WHEN written THEN the page stays small and says what it left out
-    from tests.unit.test_trace_format import realistic
+    from tests.unit.trace_samples import realistic
 
     trace = realistic()
     trace.captures = trace.captures * 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,21 +12,8 @@ import torch
 from torch import nn
 
 import paramgraph_kit as pgk
-from paramgraph_kit.driver.select import device, twin
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
-
-
-@pytest.fixture
-def sim() -> torch.device:
-    return device()
-
-
-@pytest.fixture
-def cuda() -> Iterator[Any]:
-    device()
-    yield twin()
-    twin().recover()
 
 
 def leaves_nothing(model: nn.Module, x: torch.Tensor) -> Any:

@@ -17,23 +17,12 @@ import pytest
 import torch
 from torch import nn
 
-from paramgraph_kit.driver.select import device, driver, twin
+from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.sim.arena import Arena
 from paramgraph_kit.driver.sim.machine import machine
 from paramgraph_kit.driver.torch_names import missing
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
-
-
-@pytest.fixture
-def sim() -> torch.device:
-    return device()
-
-
-@pytest.fixture
-def cuda() -> Any:
-    device()
-    return twin()
 
 
 def test_nothing_is_registered_by_importing_the_package() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,13 +16,6 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator
 Tensor = torch.Tensor
 PAGEABLE = "Cannot copy between CPU and CUDA tensors during CUDA graph capture"
 INVALIDATED = "operation failed due to a previous error during capture"
-
-
-@pytest.fixture
-def cuda() -> Iterator[Any]:
-    device()
-    yield twin()
-    twin().recover()
 
 
 def assign(index: Callable[[Tensor], Any], value: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from paramgraph_kit.driver.select import device, twin
+from paramgraph_kit.driver.select import device
 from tests.unit.sim_models import GPT, example, loss_of
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
 MODELS = ("llama", "gpt", "resnet")
-
-
-@pytest.fixture
-def cuda() -> Iterator[Any]:
-    device()
-    yield twin()
-    twin().recover()
 
 
 def train(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, target: torch.Tensor) -> list[float]:

@@ -1,0 +1,279 @@
+"""What a capture on the simulated device refuses, in CUDA's words, and what a failure leaves behind."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from paramgraph_kit.driver.sim.errors import PAGEABLE_COPY
+from paramgraph_kit.driver.sim.machine import machine
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
+Body = Any
+
+
+def captured(cuda: Any, run: Body, **kwargs: Any) -> tuple[Any, Any]:
+    """(graph, result) of capturing ``run``."""
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph, **kwargs):
+        result = run()
+    return graph, result
+
+
+def broken(name: str, sim: torch.device, cuda: Any) -> Body:
+    x = torch.randn(4, 4, device=sim)
+    mask = x > 0
+    host = torch.randn(4, 4)
+    event = cuda.Event()
+    event.record()
+    side = cuda.Stream()
+    values = torch.zeros(int(mask.sum()), device=sim)
+
+    def work_on(stream: Any) -> Any:
+        with cuda.stream(stream):
+            return x * 2
+
+    cold = cuda.Stream()
+    kept = work_on(side)  # a block is cached for this stream
+    bodies: dict[str, Body] = {
+        "item": lambda: x.sum().item(),
+        "bool": lambda: bool(x.sum() > 0),
+        "print": lambda: str(x),
+        "nonzero": lambda: x.nonzero(),
+        "mask index": lambda: x[mask],
+        "mask assignment": lambda: x.__setitem__(mask, values),
+        "unique": lambda: torch.unique(x),
+        "synchronize": lambda: cuda.synchronize(),
+        "stream synchronize": lambda: cuda.current_stream().synchronize(),
+        "stream query": lambda: cuda.current_stream().query(),
+        "event query": lambda: event.query(),
+        "cpu": lambda: x.cpu(),
+        "tolist": lambda: x.tolist(),
+        "upload": lambda: host.to(sim),
+        "upload non-blocking": lambda: host.to(sim, non_blocking=True),
+        "literal": lambda: torch.tensor([1.0], device=sim),
+        "list index": lambda: x[[2, 0, 1]],
+        "isolation": lambda: (work_on(side), cuda.current_stream().wait_stream(side), kept),
+        "memory for a stream outside": lambda: work_on(cold),
+        "nested": lambda: captured(cuda, lambda: x + 1),
+    }
+    return bodies[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("item", 900),
+        ("bool", 900),
+        ("print", 900),
+        ("nonzero", 900),
+        ("mask index", 900),
+        ("mask assignment", 900),
+        ("unique", 900),
+        ("synchronize", 900),
+        ("stream synchronize", 900),
+        ("stream query", 900),
+        ("event query", 900),
+        ("isolation", 905),
+        ("memory for a stream outside", 900),
+        ("nested", 900),
+    ],
+)
+def test_a_failing_call_invalidates_the_capture_and_is_masked(
+    name: str, code: int, sim: torch.device, cuda: Any
+) -> None:
+    # GIVEN a body that CUDA forbids
+    body = broken(name, sim, cuda)
+    # WHEN it is captured THEN the end of the capture raises 901 over the real error
+    with pytest.raises(torch.AcceleratorError) as caught:
+        captured(cuda, body)
+    error: Any = caught.value
+    assert error.error_code == 901
+    assert str(error).startswith("CUDA error: operation failed due to a previous error during capture\nSearch for `")
+    causes = []
+    while error is not None:
+        causes.append(error.error_code)
+        error = error.__context__
+    assert causes[-1] == code
+
+
+@pytest.mark.parametrize("name", ["cpu", "tolist", "upload", "upload non-blocking", "literal", "list index"])
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")
+def test_a_pageable_copy_is_refused_before_it_reaches_cuda(name: str, sim: torch.device, cuda: Any) -> None:
+    # GIVEN a copy between the device and ordinary host memory
+    body = broken(name, sim, cuda)
+    # WHEN it is captured THEN torch's own error comes through, unmasked
+    with pytest.raises(RuntimeError) as caught:
+        captured(cuda, body)
+    assert str(caught.value) == PAGEABLE_COPY
+    assert caught.value.__context__ is None
+
+
+def test_unjoined_work_is_noticed_at_the_end_only(sim: torch.device, cuda: Any) -> None:
+    # GIVEN a fork without a join
+    x = torch.ones(2, device=sim)
+    side = cuda.Stream()
+
+    def run() -> None:
+        side.wait_stream(cuda.current_stream())
+        with cuda.stream(side):
+            x * 2
+
+    # WHEN it is captured THEN 904 comes from the end, with no other cause
+    with pytest.raises(torch.AcceleratorError, match="capturing stream has unjoined work") as caught:
+        captured(cuda, run)
+    assert caught.value.error_code == 904  # type: ignore[attr-defined]
+    assert caught.value.__context__ is None
+
+
+def test_two_captures_cannot_be_joined(sim: torch.device, cuda: Any) -> None:
+    # GIVEN captures on two streams
+    one, two = cuda.Stream(), cuda.Stream()
+    graphs = [cuda.CUDAGraph(), cuda.CUDAGraph()]
+    with cuda.stream(one):
+        graphs[0].capture_begin(capture_error_mode="relaxed")
+    with cuda.stream(two):
+        graphs[1].capture_begin(capture_error_mode="relaxed")
+    # WHEN one waits for the other THEN 902 invalidates both
+    with pytest.raises(torch.AcceleratorError, match="merge of separate capture sequences"):
+        one.wait_stream(two)
+    for stream, graph in zip((one, two), graphs, strict=True):
+        with cuda.stream(stream), pytest.raises(torch.AcceleratorError, match="previous error during capture"):
+            graph.capture_end()
+
+
+def test_capture_needs_a_side_stream_and_its_own_thread(sim: torch.device, cuda: Any) -> None:
+    # GIVEN the default stream WHEN a capture begins there THEN torch's words refuse it
+    with pytest.raises(RuntimeError, match="must be captured on a non-default stream"):
+        cuda.CUDAGraph().capture_begin()
+    # GIVEN a graph that is not captured WHEN it is used THEN that is refused too
+    for call, message in (
+        ("replay", "Called CUDAGraph::replay without a preceding successful capture"),
+        ("pool", r"Called CUDAGraph::pool\(\) without a preceding successful capture"),
+        ("capture_end", "CUDA error: the operation cannot be performed in the present state"),
+    ):
+        with pytest.raises(RuntimeError, match=message):
+            getattr(cuda.CUDAGraph(), call)()
+
+
+def test_a_capture_that_never_began_is_ended(sim: torch.device, cuda: Any) -> None:
+    # GIVEN a fresh graph WHEN it is ended on another stream than it was made on THEN torch speaks of streams
+    graph, side = cuda.CUDAGraph(), cuda.Stream()
+    with cuda.stream(side), pytest.raises(RuntimeError, match="must end on the same stream it began on"):
+        graph.capture_end()
+    # GIVEN one that was made on the stream on which another captures WHEN it is ended THEN the other's capture ends
+    x = torch.ones(2, device=sim)
+    with cuda.stream(side):
+        graph, other = cuda.CUDAGraph(), cuda.CUDAGraph()
+        other.capture_begin()
+        x.add_(1)
+        with pytest.raises(RuntimeError, match=r"capture_end\(\) called before capture_begin\(\)"):
+            graph.capture_end()
+        assert not cuda.is_current_stream_capturing()
+    # GIVEN one that has ended WHEN it is ended again THEN CUDA finds no capture
+    with cuda.stream(side):
+        graph.capture_begin()
+        x.add_(1)
+        graph.capture_end()
+        with pytest.raises(RuntimeError, match="cannot be performed in the present state"):
+            graph.capture_end()
+
+
+@pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])
+def test_memory_in_another_thread_is_forbidden_by_a_global_capture_alone(
+    mode: str, sim: torch.device, cuda: Any
+) -> None:
+    # GIVEN a thread that needs memory that is not cached
+    said: list[str] = []
+
+    def work() -> None:
+        try:
+            torch.empty(1 << 26, device=sim)
+        except RuntimeError as error:
+            said.append(str(error).splitlines()[0])
+
+    x, graph = torch.ones(2, device=sim), cuda.CUDAGraph()
+
+    def run() -> None:
+        with cuda.graph(graph, capture_error_mode=mode):
+            x.add_(1)
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+
+    # WHEN it runs beside a capture THEN a global one refuses it and is spoiled, the others do not care
+    if mode == "global":
+        with pytest.raises(torch.AcceleratorError, match="previous error during capture"):
+            run()
+        assert said == ["CUDA error: operation not permitted when stream is capturing"]
+    else:
+        run()
+        assert said == []
+
+
+def test_an_exception_of_the_user_comes_through(sim: torch.device, cuda: Any) -> None:
+    # GIVEN a body with a bug of its own WHEN it is captured THEN the bug is what is raised
+    x = torch.ones(2, device=sim)
+
+    def run() -> None:
+        x.add_(1)
+        raise ValueError("user bug")
+
+    with pytest.raises(ValueError, match="user bug"):
+        captured(cuda, run)
+
+
+def test_an_optimizer_must_be_capturable(sim: torch.device, cuda: Any) -> None:
+    # GIVEN Adam as it comes
+    p = nn.Parameter(torch.ones(2, device=sim))
+    p.grad = torch.ones(2, device=sim)
+    optimizer = torch.optim.Adam([p])
+    # WHEN its step is captured THEN torch's health check speaks
+    with (
+        pytest.raises(RuntimeError, match="CUDA graph capture of step\\(\\) for an instance of Adam but param_groups'"),
+        pytest.warns(UserWarning, match="The CUDA Graph is empty"),
+    ):
+        captured(cuda, optimizer.step)
+
+
+def test_a_graph_made_on_the_default_stream_cannot_be_walked_in_a_capture(sim: torch.device, cuda: Any) -> None:
+    # GIVEN a loss made before the capture
+    x = torch.ones(3, device=sim, requires_grad=True)
+    loss = (x * x).sum()
+    # WHEN its backward is captured THEN the legacy stream would be drawn in
+    with pytest.raises(torch.AcceleratorError) as caught:
+        captured(cuda, loss.backward)
+    context: Any = caught.value.__context__
+    assert context.error_code == 906
+
+
+# after a failure
+
+
+@pytest.mark.parametrize("name", ["item", "isolation", "nested"])
+def test_recover_puts_the_process_right(name: str, sim: torch.device, cuda: Any) -> None:
+    # GIVEN a capture that drew random numbers and failed
+    body = broken(name, sim, cuda)
+
+    def run() -> None:
+        torch.rand(3, device=sim)
+        body()
+
+    with pytest.raises(torch.AcceleratorError):
+        captured(cuda, run)
+    # THEN, as with torch on a GPU, the side stream is still current and random numbers fail
+    assert cuda.current_stream() != cuda.default_stream()
+    with pytest.raises(RuntimeError, match="Offset increment outside graph capture encountered unexpectedly"):
+        torch.rand(3, device=sim)
+    # WHEN the process is put right THEN everything works again
+    cuda.recover()
+    assert cuda.current_stream() == cuda.default_stream()
+    x = torch.rand(3, device=sim)
+    graph, y = captured(cuda, lambda: x + torch.rand(3, device=sim))
+    graph.replay()
+    assert bool((y >= x).all())
+    assert machine().allocator.captures_underway == 0
