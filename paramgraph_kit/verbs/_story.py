@@ -15,7 +15,7 @@ from paramgraph_kit.trace.wording import frame_text, one_line
 
 if TYPE_CHECKING:
     from paramgraph_kit.doctor.diagnosis import Diagnosis
-    from paramgraph_kit.doctor.rewrite.proof import Prover, Seen
+    from paramgraph_kit.doctor.rewrite.proof import Prover, Seen, Truth
     from paramgraph_kit.doctor.rewrite.rewriting import Rewriting
     from paramgraph_kit.explore import Explorer
 
@@ -79,7 +79,7 @@ class _Teller:
         self.print = say
         self.number = 0
         self.prover: Prover = Prover(function, args, kwargs)
-        self.truth: Seen = {}
+        self.truth: Truth
 
     # saying
 
@@ -121,33 +121,28 @@ class _Teller:
 
     def eager(self) -> None:
         """The original, which everything after is compared with."""
-        from paramgraph_kit.doctor.rewrite.proof import RETURNS, STEPS, differences
+        from paramgraph_kit.doctor.rewrite.proof import RETURNS, STEPS, Truth
         from paramgraph_kit.driver.select import driver
 
         self.chapter(f"{self.out.function} as it is, on {driver().source().label()}")
         try:
             with self.step("eager", "eager"):
-                truth = self.prover.eager()
-                again = self.prover.eager()
+                self.truth = Truth(self.prover)
         except Exception as error:
             text = str(error).strip().partition("\n")[0]
             raise self.stop(f"it does not run eagerly: {type(error).__name__}: {text}. Make it run first") from error
-        # What differs from run to run, as times do, is no measure.
-        self.truth = {name: v for name, v in truth.items() if not differences({name: v}, {name: again.get(name, [])})}
-        sizes = {name: sum(value.numel() for value in each) for name, each in self.truth.items()}
+        sizes = {name: sum(value.numel() for value in each) for name, each in self.truth.seen.items()}
         results = sizes.pop(RETURNS, 0)
         self.say(f"{STEPS} calls with inputs of their own, to compare with: {results:,} values of results", 3)
         self.say(f"and {sum(sizes.values()):,} of what it changes; all of that is put back after each step", 3)
 
     def broken(self) -> bool:
         """Its capture as it is; whether it works and replays what eager computes."""
-        from paramgraph_kit.doctor.rewrite.proof import differences
-
         self.chapter("A capture of it")
         try:
             with self.step("captured as it is", "captured as it is") as trace:
                 seen = self.prover.captured()
-                wrong = differences(self.truth, seen)
+                wrong = self.truth.wrong(seen)
                 self.compare(trace, COPIED, seen)
         except CaptureError as error:
             self.say(f"CUDA says      {one_line(error.failure.message)}", 3)
@@ -283,17 +278,15 @@ class _Teller:
 
     def close(self, seen: Seen) -> bool:
         """Whether what a rounding leaves is all that differs."""
-        from paramgraph_kit.doctor.rewrite.proof import differences
-
-        wrong = differences(self.truth, seen)
-        self.say(wrong[0] if wrong else "all within 1e-4 of eager: the lines round otherwise", 3)
+        wrong = self.truth.wrong(seen)
+        self.say(wrong[0] if wrong else f"all {self.truth.closeness()}: the lines round otherwise", 3)
         return not wrong
 
     def compare(self, trace: Trace, label: str, seen: Seen) -> Proof:
         """Compare bits and shapes with the original's."""
         pairs: list[tuple[Any, Any]] = []
-        for name in sorted(self.truth.keys() & seen.keys()):
-            got, expected = seen[name], self.truth[name]
+        for name in sorted(self.truth.seen.keys() & seen.keys()):
+            got, expected = seen[name], self.truth.seen[name]
             if [tuple(t.shape) for t in got] != [tuple(t.shape) for t in expected]:
                 what, shapes = name.partition("#")[0], [str([tuple(t.shape) for t in e[:3]]) for e in (got, expected)]
                 raise self.stop(f"{what}: other shapes than eager's, {shapes[0]} instead of {shapes[1]}")

@@ -13,6 +13,7 @@ import torch
 
 import paramgraph_kit as pgk
 from paramgraph_kit.__main__ import main
+from paramgraph_kit.doctor.rewrite.proof import Prover, Truth
 from tests.programs.reading import PRELUDE
 from tests.programs.running import load
 
@@ -38,6 +39,16 @@ ONE_LINE = {
         [
             "-    scale = 1.0 / (x.abs().max().item() + 1e-6)",
             "+    scale = 1.0 / (x.abs().max().detach() + 1e-6)",
+        ],
+    ),
+    "a value that decides": (
+        "def f(x):\n    top = x.max().item()\n    if top > 1:\n        x = x / top\n    return x\n",
+        [
+            "-    top = x.max().item()",
+            "-    if top > 1:",
+            "-        x = x / top",
+            "+    top = x.max().detach()",
+            "+    x = torch.where(top > 1, x / top, x)",
         ],
     ),
     "a branch": (
@@ -76,6 +87,21 @@ ONE_LINE = {
     "made on the CPU": (
         "def f(x):\n    return x + torch.arange(4).to(x.device)\n",
         ["-    return x + torch.arange(4).to(x.device)", "+    return x + torch.arange(4, device=x.device)"],
+    ),
+    "made on the CPU, and changed there": (
+        "def f(x):\n    mask = torch.tril(torch.ones(4, 4)).to(x.device)\n    return x.masked_fill(mask == 0, -9.0)\n",
+        [
+            "-    mask = torch.tril(torch.ones(4, 4)).to(x.device)",
+            "+    mask = torch.tril(torch.ones(4, 4, device=x.device))",
+        ],
+    ),
+    "a table of the CPU": (
+        "table = torch.rand(4)\ndef f(x):\n    i = x.argmax(1)\n    return x * table[i.cpu()].to(x.device)\n",
+        [
+            "+table_on_device = table.to(device)",
+            "-    return x * table[i.cpu()].to(x.device)",
+            "+    return x * table_on_device[i]",
+        ],
     ),
     "a list of one index": (
         "def f(x):\n    return x - x[:, [-1]]\n",
@@ -184,6 +210,30 @@ def test_work_of_the_host_moves_behind_the_launch_in_the_user_s_own_lines(progra
     assert all(torch.equal(before[name], value) for name, value in names["model"].state_dict().items())
 
 
+def test_what_only_rounds_otherwise_is_no_change_of_the_numbers(program: Program) -> None:
+    # GIVEN an attention, whose key bias has a gradient of roundings alone, of which AdamW makes full steps
+    names = program(
+        "model = nn.MultiheadAttention(8, 2, batch_first=True).to(device)\n"
+        "opt = torch.optim.AdamW(model.parameters(), lr=1e-2)\n"
+        "args = (torch.randn(2, 4, 8, device=device),)\n"
+        "def f(x):\n"
+        "    opt.zero_grad()\n"
+        "    loss = model(x, x, x, need_weights=False)[0].square().mean()\n"
+        "    loss.backward()\n"
+        "    opt.step()\n"
+        "    return loss.detach()\n"
+    )
+    # WHEN fixed THEN a capturable optimizer is known for the same
+    found = pgk.diagnose(names["f"], *names["args"], fix=True)
+    assert found.fix is not None
+    assert found.fix.complete, str(found)
+    # AND other numbers are still noticed
+    prover = Prover(names["f"], names["args"], {})
+    truth = Truth(prover)
+    names["opt"].param_groups[0]["lr"] = 0.0101
+    assert any("a tensor that it writes" in each for each in truth.wrong(prover.from_now().eager()))
+
+
 def test_what_changes_the_numbers_is_taken_back_and_said(program: Program) -> None:
     # GIVEN a mask assignment whose values are as many as the mask has places, so that where() is another thing
     names = program(
@@ -206,6 +256,17 @@ def test_a_fix_that_is_not_known_says_so_and_leaves_the_lines(program: Program) 
     assert len(found.fix.instead) == 1
     assert "return x[x > 0]  [dynamic-shape]" in found.fix.instead[0]
     assert repr(found.fix) == "Rewriting(f: 0 new lines, 1 by hand)"
+
+
+def test_a_size_that_the_host_reads_is_left_to_the_user(program: Program) -> None:
+    names = program(
+        "args = (torch.randint(1, 4, (4,), device=device),)\n"
+        "def f(n):\n    longest = int(n.max())\n    return torch.ones(4, device=device)[:longest].sum() + n\n"
+    )
+    found = pgk.diagnose(names["f"], *names["args"], fix=True)
+    assert found.fix is not None
+    assert found.fix.diff == ""  # a tensor there would be read in the next line
+    assert "longest = int(n.max())  [sync-item]" in str(found.fix)
 
 
 def test_applied_lends_the_rewritten_lines_and_gives_them_back(program: Program) -> None:

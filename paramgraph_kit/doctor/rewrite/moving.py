@@ -52,9 +52,13 @@ def is_movable(node: ast.stmt) -> bool:
     for part in within(node):
         if isinstance(part, _STOPS):
             return False
-        if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr == "backward":
+        if _is_backward(part):
             return False
     return True
+
+
+def _is_backward(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward"
 
 
 def choose(function: Function, wanted: Iterable[ast.stmt], tensors: set[str]) -> list[ast.stmt]:
@@ -198,7 +202,10 @@ def _returned(source: Source, function: Function, needed: list[str]) -> tuple[li
     missing = [name for name in needed if name not in names]
     if not missing:
         return [], names, 0
-    text = ", ".join([*(source.text(part) for part in parts), *(f"{name}.detach()" for name in missing)])
+    # No backward goes through a launch, and this one's is done.
+    done = {path_of(n.func.value) for n in ast.walk(function) if _is_backward(n)}  # type: ignore[attr-defined]
+    kept = [source.text(part) + ".detach()" * (isinstance(part, ast.Name) and part.id in done) for part in parts]
+    text = ", ".join([*kept, *(f"{name}.detach()" for name in missing)])
     return [source.replace(value, text)], [*names, *missing], len(missing)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from paramgraph_kit.doctor.explain.exception import explain
 from paramgraph_kit.doctor.observe.examine import examine
 from paramgraph_kit.doctor.rewrite.planning import Attempt, Plan
-from paramgraph_kit.doctor.rewrite.proof import STEPS, After, Seen, differences, is_bitwise
+from paramgraph_kit.doctor.rewrite.proof import STEPS, After, Truth
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace.errors import CaptureError
 from paramgraph_kit.trace.model import Failure
@@ -61,16 +61,14 @@ def rewrite(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failur
     found = Rewriting(getattr(function, "__qualname__", type(function).__name__))
     try:
         with attempt.watched():
-            truth = attempt.prover.eager()
-        again = attempt.prover.eager()
+            truth = Truth(attempt.prover)
     except Exception as error:
         found.instead = [f"it cannot be run {STEPS} times with other inputs: {_brief(error)}", *_by_hand(failures)]
         return found
-    drifting = {name for name in truth if differences({name: truth[name]}, {name: again.get(name, [])})}
     plans: list[Plan] = []
     for _ in range(TRIES):
         plans = attempt.plans(failures)
-        wrong = _changed(attempt, plans, truth, drifting)
+        wrong = _changed(attempt, plans, truth)
         if not wrong:
             break
         for plan, why in wrong:
@@ -83,27 +81,27 @@ def rewrite(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failur
     left = [f for f in failures if id(f) not in handled]
     if plans:
         found.verified.append(f"eagerly it gives the original's results and state in {STEPS} steps with moved inputs")
-        _capture(attempt, plans, truth, drifting, found, left)
+        _capture(attempt, plans, truth, found, left)
     found.instead += _by_hand(left, attempt.unsafe)
     return found
 
 
-def _changed(attempt: Attempt, plans: Sequence[Plan], truth: Seen, drifting: set[str]) -> list[tuple[Plan, str]]:
+def _changed(attempt: Attempt, plans: Sequence[Plan], truth: Truth) -> list[tuple[Plan, str]]:
     """The plans that change what the function does, each tried alone where all together do."""
-    if not plans or not (why := _tried(attempt, plans, truth, drifting)):
+    if not plans or not (why := _tried(attempt, plans, truth)):
         return []
     if len(plans) == 1:
         return [(plans[0], why)]
-    alone = [(plan, _tried(attempt, [plan], truth, drifting)) for plan in plans]
+    alone = [(plan, _tried(attempt, [plan], truth)) for plan in plans]
     wrong = [(plan, text) for plan, text in alone if text]
     return wrong or [(plan, why) for plan in plans]
 
 
-def _tried(attempt: Attempt, plans: Sequence[Plan], truth: Seen, drifting: set[str]) -> str:
+def _tried(attempt: Attempt, plans: Sequence[Plan], truth: Truth) -> str:
     """What is wrong with the rewritten function, run eagerly; "" where nothing is."""
     try:
         with attempt.borrow(plans)():
-            wrong = differences(truth, attempt.prover.from_now().eager(attempt.after(plans)), drifting)
+            wrong = truth.wrong(attempt.prover.from_now().eager(attempt.after(plans)))
     except Exception as error:
         return _brief(error)
     return f"the numbers would change ({wrong[0]})" if wrong else ""
@@ -118,9 +116,7 @@ def _show(attempt: Attempt, plans: Sequence[Plan], found: Rewriting) -> None:
         found.usage = f"call {attempt.moved.name}({', '.join(attempt.moved.parameters)}) after each launch"
 
 
-def _capture(
-    attempt: Attempt, plans: Sequence[Plan], truth: Seen, drifting: set[str], found: Rewriting, left: list[Failure]
-) -> None:
+def _capture(attempt: Attempt, plans: Sequence[Plan], truth: Truth, found: Rewriting, left: list[Failure]) -> None:
     """Capture the rewritten function and compare what its replays do."""
     where = driver().source().label()
     try:
@@ -133,11 +129,11 @@ def _capture(
     except Exception as error:
         found.verified.append(f"its capture still fails: {_brief(error)}")
         return
-    wrong = differences(truth, seen, drifting)
+    wrong = truth.wrong(seen)
     if wrong:
         found.verified.append(f"replays of one graph differ from eager: {wrong[0]}")
         return
-    bits = "bit for bit" if is_bitwise(truth, seen, drifting) else "within 1e-4"
+    bits = "bit for bit" if truth.is_bitwise(seen) else truth.closeness()
     found.verified.append(f"replays of one graph give eager's results and state {bits} ({where})")
     with attempt.borrow(plans)():
         still = examine(attempt.function, attempt.args, attempt.kwargs, limit_s=LIMIT_S).problems if left else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -92,6 +92,8 @@ def _keep_on_device(place: Place) -> list[Edit]:
     found: list[Edit] = []
     if isinstance(place.statement, (ast.If, ast.While, ast.For, ast.Expr, ast.AugAssign)):
         return found  # what is decided or kept on the CPU needs the number
+    if _is_size(place):
+        return found
     for node in heads(place.statement):
         if not isinstance(node, ast.Call):
             continue
@@ -105,7 +107,34 @@ def _keep_on_device(place: Place) -> list[Edit]:
         if value is not None:
             text = place.source.bracketed(value)
             found.append(place.source.replace(node, text if text.endswith(".detach()") else f"{text}.detach()"))
+    for branch in _branches_on(place) if found else ():  # what the host decided by the number, the device decides
+        chosen = _choose_by_where(replace(place, statement=branch)) or _assert_on_device(
+            replace(place, statement=branch)
+        )
+        if not chosen:
+            return []
+        found += chosen
     return found
+
+
+def _branches_on(place: Place) -> Iterator[ast.stmt]:
+    """Branches and assertions of the function that read what a statement assigns."""
+    names = {n.id for n in ast.walk(place.statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    function = place.source.function_of(place.statement)
+    for node in ast.walk(function) if function is not None else ():
+        if isinstance(node, (ast.If, ast.While, ast.Assert)) and names & names_in(node.test):
+            yield node
+
+
+def _is_size(place: Place) -> bool:
+    """Whether a statement's result is where the host needs a number: the end of a slice, of a range."""
+    names = {n.id for n in ast.walk(place.statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    function = place.source.function_of(place.statement)
+    for node in ast.walk(function) if function is not None else ():
+        sized = isinstance(node, ast.Slice) or (isinstance(node, ast.Call) and called(node) in (*FACTORIES, "range"))
+        if sized and names & names_in(node):
+            return True
+    return False
 
 
 @_rule("copy-to-cpu")
@@ -142,16 +171,43 @@ def _number_in_full(place: Place) -> list[Edit]:
 
 @_rule("copy-to-gpu")
 def _make_it_there(place: Place) -> list[Edit]:
-    """``torch.zeros(n).to(d)`` becomes ``torch.zeros(n, device=d)``."""
+    """``torch.tril(torch.ones(n, n)).to(d)`` becomes ``torch.tril(torch.ones(n, n, device=d))``."""
     found = []
     for call in place.calls("to", "cuda"):
         made = call.func.value if isinstance(call.func, ast.Attribute) else None
-        if not (isinstance(made, ast.Call) and called(made) in FACTORIES) or len(call.args) > 1:
+        if not isinstance(made, ast.Call) or len(call.args) > 1:
             continue
-        if any(option.arg != "non_blocking" for option in call.keywords) or names_in(made.func) != {"torch"}:
+        if any(option.arg != "non_blocking" for option in call.keywords):
             continue
-        target = place.text(call.args[0]) if call.args else place.device
-        found.append(place.source.replace(call, f"{place.text(made)[:-1]}, device={target})"))
+        text, target = place.text(made), place.text(call.args[0]) if call.args else place.device
+        factories = [node for node in ast.walk(made) if isinstance(node, ast.Call) and called(node) in FACTORIES]
+        factories = [node for node in factories if names_in(node.func) == {"torch"}]
+        for factory in factories:
+            old = place.text(factory)
+            text = text.replace(old, f"{old[:-1]}, device={target})", 1)
+        if factories:
+            found.append(place.source.replace(call, text))
+    return found
+
+
+@_rule("copy-to-cpu", "copy-to-gpu")
+def _look_up_there(place: Place) -> list[Edit]:
+    """``table[i.cpu()].to(d)`` becomes ``table_on_device[i]``, of a table that was copied before the function."""
+    found = []
+    for node in heads(place.statement):
+        if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Name) or place.local(node.value):
+            continue
+        index = node.slice
+        if not isinstance(place.space.get(node.value.id), torch.Tensor) or not isinstance(index, ast.Call):
+            continue
+        if called(index) != "cpu" or not isinstance(index.func, ast.Attribute):
+            continue
+        attribute = place.source.parents.get(node)
+        outer = place.source.parents.get(attribute) if isinstance(attribute, ast.Attribute) else None
+        whole = outer if isinstance(outer, ast.Call) and called(outer) in ("to", "cuda") else node
+        name = node.value.id
+        table = place.hoist(f"{name}_on_device", f"{name}.to({place.device})")
+        found.append(place.source.replace(whole, f"{table}[{place.text(index.func.value)}]"))
     return found
 
 

@@ -1,0 +1,126 @@
+"""Users' models from broken to parameterized by what the tool says alone: its diff, and lines that it named.
+
+``tests/journeys`` has them, in the format of ``tests/programs``: what the second text has otherwise is what the user
+changed by hand after the first story. The rest comes from the story's diff, which is applied here as a user would.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._pytree import tree_leaves
+
+import paramgraph_kit as pgk
+from tests.programs.reading import Program, read
+from tests.programs.running import load, seed
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the words are those of the simulated device")
+FILES = sorted((Path(__file__).parents[1] / "journeys").glob("*.py"))
+CALLS = 6
+After = Callable[[dict[str, Any], Any], None]
+# What each loop does after a launch: as the story says where lines were moved there.
+AFTER: dict[str, After] = {
+    "training": lambda names, out: names["after_train_step"](*out),
+    "serving": lambda names, out: names["server"].after_handle(),
+    "sampling": lambda names, out: None,
+}
+ROUNDS = {"training": 1, "serving": 2, "sampling": 2}
+
+
+@pytest.fixture(params=FILES, ids=lambda path: path.stem)
+def program(request: pytest.FixtureRequest) -> Iterator[Program]:
+    """One user's model."""
+    yield read(request.param)[0]
+    pgk.diagnose.repair()
+
+
+def applied(text: str, diff: str) -> str:
+    """A text with a unified diff applied, as ``patch`` does."""
+    lines, out, at = text.splitlines(), [], 0
+    for line in diff.splitlines():
+        if head := re.match(r"@@ -(\d+)", line):
+            out += lines[at : int(head[1]) - 1]
+            at = int(head[1]) - 1
+        elif line.startswith("+") and not line.startswith("+++"):
+            out.append(line[1:])
+        elif line[:1] in ("-", " ", "") and not line.startswith("---"):
+            assert line[1:].rstrip() == lines[at].rstrip(), f"the diff does not fit at {lines[at]!r}"
+            out += [] if line.startswith("-") else [lines[at]]
+            at += 1
+    return "\n".join([*out, *lines[at:]]) + "\n"
+
+
+def not_named(program: Program, said: list[str]) -> set[str]:
+    """Lines that the user took out although nothing that was said concerns them."""
+    tree, told = ast.parse(program.broken), set[int]()
+    numbers = {int(n) for line in said for n in re.findall(r"\.py:(\d+) ", line)}
+    places = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and node.lineno in numbers]
+    words = set[str]()
+    for node in places:
+        told |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        words |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and n.id != "self"}
+        words |= {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
+    kept = program.mended.splitlines()
+    gone = {n: line for n, line in enumerate(program.broken.splitlines(), 1) if line not in kept}
+    return {line for n, line in gone.items() if n not in told and not words & set(re.findall(r"\w+", line))}
+
+
+def run(names: dict[str, Any], function: Any, after: After) -> list[Any]:
+    """What a loop over moved inputs gives, with the state that it leaves."""
+    seed()
+    results = []
+    for i in range(CALLS):
+        order = torch.randperm(len(names["args"][0]), generator=torch.Generator().manual_seed(i))
+        out = function(*(each.cpu()[order].to(each.device) for each in names["args"]))
+        results += [torch.as_tensor(v).detach().cpu().clone() for v in tree_leaves(out)][:CALLS]
+        after(names, out)
+    return results
+
+
+def flat(values: list[Any]) -> torch.Tensor:
+    return torch.cat([v.double().flatten() for v in values])
+
+
+def test_a_user_s_model_comes_to_its_end_in_two_rounds(
+    program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # GIVEN a model with three problems or more
+    broken = load(program.broken, tmp_path / "model.py")
+    story = pgk.story(broken[program.function], *broken["args"], say=None)
+    assert story.diagnosis is not None
+    assert len(story.diagnosis) >= 3
+    text, rounds = program.broken, 1
+    # WHEN the user does what is said
+    if not story.complete:
+        assert story.fix is not None
+        assert not_named(program, story.fix.instead) == set()
+        text, rounds = program.mended, 2
+        names = load(text, tmp_path / "model.py")
+        story = pgk.story(names[program.function], *names["args"], say=None)
+    # THEN it is parameterized, after one round or two
+    assert story.complete, str(story)
+    assert rounds == ROUNDS[program.field]
+    # AND the user's file with the diff, run by a loop of the user's, gives the original's numbers from launches
+    final = load(applied(text, story.fix.diff) if story.fix is not None else text, tmp_path / "model.py")
+    broken = load(program.broken, tmp_path / "broken.py")
+    expected = run(broken, broken[program.function], lambda names, out: None)
+    state = tuple(final[n] for n in ("model", "optimizer", "server") if isinstance(final.get(n), torch.nn.Module))
+    if "optimizer" in final:
+        state = (*state, final["optimizer"])
+    with torch.set_grad_enabled("optimizer" in final), pgk.watch() as trace:
+        fast = pgk.parameterize(final[program.function], state=state or None)
+        got = run(final, fast, AFTER[program.field])
+    capsys.readouterr()
+    values, truth = flat(got), flat(expected)
+    if program.field == "training":  # the step returns a norm too, now
+        values = flat(got[::2])
+        assert torch.allclose(torch.tensor(final["history"]), torch.tensor(broken["history"]), rtol=1e-3)
+    assert torch.allclose(values, truth, rtol=1e-3), pgk.report(fast)
+    assert len(trace.launches) >= CALLS - 2, pgk.report(fast)
+    assert sum(launch.bytes_copied for launch in trace.launches) == 0
