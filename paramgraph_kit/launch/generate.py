@@ -51,6 +51,7 @@ class Form:
     # Outputs on the shelf that are returned as addresses; the shelf itself, which holds them, is returned last.
     located: frozenset[int] = frozenset()
     capturing: Callable[[], bool] | None = None  # when to call ``ungraphed``, where not only in a capture
+    before: Callable[[], None] | None = None  # called once it is sure that this call is a launch
 
 
 ORDINARY = Form()
@@ -115,6 +116,9 @@ def _source(captured: Captured, plan: Plan, scope: dict[str, Any], partition: Pa
         lines.append(f" {''.join(f'i{k}, ' for k in given)}= inputs")
     lines += [f" a{k} = i{k}" if k in form.addressed else f" a{k} = address(i{k})" for k in tensors]
     lines += _guard(captured, scope, partition, form)
+    if form.before is not None:
+        scope["before"] = form.before
+        lines.append(" before()")
     lines += [" inputs.clear()", " s = current_stream()"]
     makers, shelved, values = _outputs(captured, plan, scope, form.located)
     body: list[str] = []

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from paramgraph_kit.capture.pair import Kind
+from paramgraph_kit.capture.pair import Kind, alignment_of
 from paramgraph_kit.driver.api import Driver, Executable
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.code import PartitionCode
-from paramgraph_kit.launch.generate import State, launch_function
+from paramgraph_kit.launch.generate import ORDINARY, Form, State, launch_function
 from paramgraph_kit.launch.launcher import Options, Variant
 from paramgraph_kit.launch.plan import make_plan
 from paramgraph_kit.step.capture import Alias, Recorded
@@ -26,7 +26,7 @@ from paramgraph_kit.step.kept import Kept
 from paramgraph_kit.step.observe import Deferred
 from paramgraph_kit.step.verify import Checked, Comparison
 
-MISFIT = object()  # what a launch returns that was not made: other alignments or switches of libraries
+MISFIT = object()  # what a launch returns that was not made: what cells hold is aligned otherwise
 
 
 class Graphed:
@@ -58,7 +58,8 @@ class Graphed:
             raise
         state = State(threading.Lock(), len(plan.stages))
         misfit = lambda _: MISFIT  # noqa: E731
-        launch = launch_function(driver, captured, plan, executables, state, misfit, misfit, code)
+        form = Form(before=self._schedule_first) if recorded.first else ORDINARY
+        launch = launch_function(driver, captured, plan, executables, state, misfit, misfit, code, form)
         self.checked = Checked()
         probation: Any = self.checked
         self.variant = Variant(
@@ -106,8 +107,6 @@ class Graphed:
         inputs = [*arguments, *self._entering, *kept]
         del kept
         written = [arguments[n] for n in self._written_arguments]
-        for scheduler, args, kwargs in recorded.first:
-            scheduler.step(*args, **kwargs)
         tensors = self._launch(inputs)
         if tensors is MISFIT:
             return MISFIT
@@ -115,8 +114,7 @@ class Graphed:
             tensors[n] = self._alias(alias)
         self._write(tensors)
         self._increment([*self._written, *written])
-        for scheduler, args, kwargs in recorded.last:
-            scheduler.step(*args, **kwargs)
+        _schedule(recorded.last)
         order = recorded.order
         leaves = [p if n is None else tensors[n] for n, p in zip(order.results, order.plain, strict=True)]
         return pytree.tree_unflatten(leaves, order.spec)
@@ -128,6 +126,13 @@ class Graphed:
         quiet: Callable[[], AbstractContextManager[Any]],
     ) -> Any:
         """The same, beside the ungraphed call: what is returned is right in any case."""
+        entering = [*arguments, *self._entering]
+        specs = self.variant.captured.specs[: len(entering)]
+        if any(
+            s and alignment_of(self._driver.address_of(x)) != s.alignment for x, s in zip(entering, specs, strict=True)
+        ):
+            return MISFIT
+        _schedule(self._recorded.first)  # both ways compute with what it writes
         cells = self._again + self._others
         comparison = Comparison(self._driver, cells, self._guard.tensors, arguments, quiet)
 
@@ -137,8 +142,7 @@ class Graphed:
 
         result, self.checked.failed, equal = comparison.run(call, launched)
         self.checked.verified += equal
-        for scheduler, args, kwargs in self.deferred:
-            scheduler.step(*args, **kwargs)
+        _schedule(self._recorded.last)
         return result
 
     @property
@@ -151,6 +155,9 @@ class Graphed:
         for executable in self.variant.executables:
             executable.destroy()
         self._driver.discard(self.variant.captured.recording)
+
+    def _schedule_first(self) -> None:
+        _schedule(self._recorded.first)
 
     def _cells_fit(self) -> bool:
         """Whether cells hold what they held at the captured entry, or its like; notes what a launch reads of them."""
@@ -179,3 +186,8 @@ class Graphed:
     def _alias(self, alias: Alias) -> torch.Tensor:
         base = self._bases[alias.base]
         return base.detach().as_strided(alias.size, alias.stride, alias.offset)
+
+
+def _schedule(calls: Deferred) -> None:
+    for scheduler, args, kwargs in calls:
+        scheduler.step(*args, **kwargs)

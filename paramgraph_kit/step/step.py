@@ -76,14 +76,15 @@ class Step:
             return self._plainly(args, kwargs)
         for graphed in self._graphs.get(key, ()):
             if graphed.fits():
-                return self._launched(graphed, key, tensors, args, kwargs)
+                result = self._launched(graphed, key, tensors, args, kwargs)
+                if result is not MISFIT:
+                    return result
         return self._ungraphed(key, tensors, args, kwargs)
 
     def _launched(self, graphed: Graphed, key: Any, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
         verify = self._options.verify
         if verify == "off" or (verify == "first" and graphed.checked.verified):
-            result = graphed.launch(tensors)
-            return self._plainly(args, kwargs) if result is MISFIT else result
+            return graphed.launch(tensors)
         scheduled = [("", scheduler) for scheduler, _, _ in graphed.deferred]
 
         @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import warnings
 import weakref
 from typing import Any
 
@@ -201,6 +202,69 @@ def test_a_wrong_launch_is_noticed(how: str, monkeypatch: pytest.MonkeyPatch) ->
 def test_every_launch_can_be_compared() -> None:
     step, _ = run("dropout", 8, verify="always")
     assert pgk.report(step).rows[0].verified == 6
+
+
+def unaligned(x: torch.Tensor) -> torch.Tensor:
+    return torch.cat([x.new_zeros(1), x.flatten()])[1:].view(x.shape)
+
+
+def first_scheduled() -> steps.Program:
+    """A step whose scheduler moves first, and which carries a state that somebody else may put elsewhere."""
+    model = steps.mlp()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=steps.rate(), capturable=True)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 1 / (1 + n))
+    carried = {"hidden": torch.zeros(5, 8, device=pgk.device())}
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        with warnings.catch_warnings(action="ignore"):  # torch's about this very order
+            scheduler.step()
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x + carried["hidden"]), y)
+        loss.backward()
+        optimizer.step()
+        carried["hidden"] = 0.5 * x
+        return loss.detach()
+
+    return steps.Program(step, (model, optimizer, scheduler, carried), model, steps.batch, extra=[carried])
+
+
+@pytest.mark.parametrize("verify", ["off", "first", "always"])
+def test_a_carried_state_at_another_alignment_is_another_graph(verify: str) -> None:
+    # GIVEN a step that runs from a graph
+    ours, theirs = first_scheduled(), first_scheduled()
+    step = pgk.parameterize(ours.step, state=ours.state, verify=verify)
+
+    # WHEN what it carries lies at an address that its kernels were not captured for, in every second call
+    for number in range(12):
+        for program in (ours, theirs):
+            carried = program.state[3]
+            if number > 4 and number % 2:
+                carried["hidden"] = unaligned(carried["hidden"])
+        alike(step, ours, theirs, number)
+
+        # THEN the scheduler has moved once a call, and both kinds are launched
+        assert ours.state[2].last_epoch == theirs.state[2].last_epoch == number + 1
+    report = pgk.report(step)
+    assert report.reasons == ()
+    assert report.rows[0].executables == 2
+    assert report.rows[0].launches >= 8
+
+
+def test_a_launch_that_does_not_fit_moves_no_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a step that runs from a graph, whose guard does not notice a switch that its kernels were chosen by
+    ours, theirs = first_scheduled(), first_scheduled()
+    step = pgk.parameterize(ours.step, state=ours.state)
+    for number in range(4):
+        alike(step, ours, theirs, number)
+    monkeypatch.setattr("paramgraph_kit.step.graphed.Graphed.fits", lambda self: self._cells_fit())
+    carried = ours.state[3]
+
+    # WHEN a launch finds it out by itself
+    carried["hidden"] = unaligned(carried["hidden"])
+    alike(step, ours, theirs, 4)
+
+    # THEN the call has run ungraphed, once
+    assert ours.state[2].last_epoch == theirs.state[2].last_epoch == 5
 
 
 def test_a_dropped_step_gives_everything_back() -> None:
