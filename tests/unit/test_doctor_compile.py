@@ -207,12 +207,20 @@ def test_what_inductor_gave_up_for_is_told_once_at_its_line(tmp_path: Path) -> N
     assert [f.code for f in each_once(failures_of([ours, unknown, unknown]))] == ["control-flow", "inductor-skip"]
 
 
-def test_every_reason_of_the_report_has_a_cause_and_a_fix() -> None:
-    # GIVEN the table of reasons in the launcher's page
-    page = (Path(__file__).parents[2] / "docs" / "launcher.md").read_text(encoding="utf-8")
-    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
-    codes = [code for row in rows for code in re.findall(r"`([a-z]+-[a-z-]+)`", row)]
-    assert len(codes) > 30
+_REASON = re.compile(r"Reason\(\s*\"([a-z-]+)\"")
+
+
+def test_every_reason_has_a_cause_and_a_fix() -> None:
+    # GIVEN the tables of reasons in the pages of the launcher and of whole steps, and every reason in the source
+    root = Path(__file__).parents[2]
+    pages = [(root / "docs" / name).read_text(encoding="utf-8") for name in ("launcher.md", "step.md")]
+    rows = [line.split("|")[1] for page in pages for line in page.splitlines() if line.startswith("| `")]
+    told = {code for row in rows for code in re.findall(r"`([a-z]+-[a-z-]+)`", row)}
+    sources = [path.read_text(encoding="utf-8") for path in (root / "paramgraph_kit").rglob("*.py")]
+    given = {code for source in sources for code in _REASON.findall(source)}
+    assert len(told) > 30
+    assert len(given) > 30
+    codes = sorted(told | given)
     # WHEN each becomes a failure THEN it is one that the doctor knows, in two lines of fix, or no problem
     for code in codes:
         found = failures_of([Reason(code, "what happened", LINE, "aten.mul")])

@@ -44,7 +44,7 @@ def _failure(group: list[Reason]) -> Failure:
             return told.failure(first_line(reason.message), evidence.told if told.told else None)
     if reason.code == "capture-failed" and (refused := _refused(reason)) is not None:
         return refused
-    each = BY_REASON.get(reason.code, ANY)
+    each = BY_REASON.get(reason.code) or BY_ID.get(reason.code, ANY)
     names = list(dict.fromkeys(each.operation for each in group if each.operation))
     listed = ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if names[MOST_NAMES:] else "")
     said = f"{listed} {'is' if len(names) == 1 else 'are'} in no graph" if names else ""
