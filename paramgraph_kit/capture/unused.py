@@ -5,7 +5,7 @@ what is behind that, and between fields, is whatever lay on the stack. It differ
 nothing. Only such bytes are named here: a word that differs anywhere else may be an address in disguise or a number
 that changes from call to call, in ATen's kernels as in all others. (Layouts: torch 2.11 to 2.13,
 ATen/cuda/detail: OffsetCalculator.cuh, IntegerDivider.cuh, TensorInfo.cuh, PhiloxCudaStateRaw.cuh; native/cuda:
-Reduce.cuh, Shape.cu.)
+Shape.cu.)
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
+from paramgraph_kit.capture.elementwise import unused_of_elementwise
 from paramgraph_kit.capture.multi_tensor import KERNEL, unused_entries
+from paramgraph_kit.capture.reductions import unused_of_reduction
 from paramgraph_kit.driver.api import RawNode
 from paramgraph_kit.driver.kernel_names import ATEN as ATEN
 
 DIMENSIONS = 25  # room in OffsetCalculator and TensorInfo
 _SIZES = 4 + 12 * DIMENSIONS  # of an OffsetCalculator: int dims, IntDivider sizes_[25]
 _STRIDES = 4 * DIMENSIONS  # for each of its tensors
-_VECTOR_SIZES = [struct.pack("<i", n) for n in (1, 2, 4, 8, 16)]
-# What ATen reduces with that has no members (native/SharedReduceOps.h).
-_EMPTY_REDUCTIONS = ("NormTwoOps", "NormOneOps", "NormZeroOps", "AbsMaxOps", "AbsMinOps", "MaxOps", "MinOps")
 _TENSOR_INFO = {8 + 2 * 4 * DIMENSIONS + 8: 8, 8 + 2 * 8 * DIMENSIONS + 8: 8}  # size: bytes of its pointer
 
 
@@ -40,6 +39,7 @@ def unused_bytes(node: RawNode, is_pointer: Callable[[int], bool]) -> set[int]:
             found.update(range(start + 8 * node.grid[0], start + size))
     if KERNEL in node.name:
         return found | unused_entries(node)
+    found |= unused_of_elementwise(node)
     for number, (start, size) in enumerate(node.layout):
         data = node.parameters[start : start + size]
         if size == 1 and _is_empty_functor(node.name, data[0]):
@@ -55,14 +55,11 @@ def unused_bytes(node: RawNode, is_pointer: Callable[[int], bool]) -> set[int]:
         if "CatArrayBatchedCopy" in node.name and number in (1, 2):
             used = 8 * node.grid[1] if number == 1 else 0  # one pointer for each tensor of the batch; then shapes
             found.update(range(start + used, start + size))
-        for n, (first, last) in enumerate(_offset_calculators(data, is_pointer)):
+        if "ReduceOp" in node.name and (unused := unused_of_reduction(node.name, data, _is_calculator)) is not None:
+            found.update(start + at for at in unused)
+            continue
+        for first, last in _offset_calculators(data, is_pointer):
             found.update(range(start + first, start + last))
-            if "ReduceOp" in node.name and n == 0:
-                if any(f"{len(ops)}{ops}I" in node.name for ops in _EMPTY_REDUCTIONS):
-                    found.update(range(start, start + 4))  # a class without members, then an int
-                found.update(_end_of_reduce_config(node.parameters, start + first - 4))
-                if last - first == _SIZES + _STRIDES - 4:
-                    found.update(_calculator_of_a_number(node.parameters, start + last, is_pointer))
     return found
 
 
@@ -73,25 +70,6 @@ def _is_empty_functor(name: str, byte: int) -> bool:
     return (
         "BinaryFunctor" in name or "direct_copy_kernel" in name or byte > 1
     )  # a bool that was captured would be 0 or 1
-
-
-def _end_of_reduce_config(data: bytes, calculator: int) -> range:
-    """A reduction's configuration ends with a bool and an int, right before its input's OffsetCalculator."""
-    if calculator < 8 or data[calculator - 8] > 1 or data[calculator - 4 : calculator] not in _VECTOR_SIZES:
-        return range(0)
-    return range(calculator - 7, calculator - 4)
-
-
-def _calculator_of_a_number(data: bytes, at: int, is_pointer: Callable[[int], bool]) -> range:
-    """A reduction to one number has its output's OffsetCalculator, for two tensors, behind its input's: 0 dimensions.
-
-    Nothing in it is filled. What follows are the addresses of source and destination.
-    """
-    end = at + _SIZES + 2 * _STRIDES
-    field = -(-end // 8) * 8
-    if len(data) < field + 8 or data[at : at + 4] != bytes(4) or not is_pointer(_word(data, field)):
-        return range(0)
-    return range(at + 4, end)
 
 
 def _word(data: bytes, at: int) -> int:

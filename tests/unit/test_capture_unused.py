@@ -70,33 +70,82 @@ def test_two_calculators_in_a_row_are_both_found() -> None:
     assert found == set(range(68, 468)) | set(range(472, 972))
 
 
-def test_a_reduction_to_one_number_has_an_empty_calculator_behind_its_input_s() -> None:
-    # GIVEN the struct of a sum over everything: no dimension is left for the output, and source and destination follow
-    struct_of = bytes(range(72)) + calculator((5,), 1) + struct.pack("<i", 0) + b"\xa5" * 500
-    struct_of += b"\x77" * (-len(struct_of) % 8) + struct.pack("<QQ", PHANTOM, PHANTOM + 512)
-    name = ATEN + "13reduce_kernelILi512ELi1ENS0_8ReduceOpIfE"
-    # WHEN asked THEN both are named, and what is before, between and behind is not
-    expected = set(range(76, 476)) | set(range(480, 980))
-    assert unused_bytes(node(name, struct_of), is_pointer) == expected
-    # AND without an address behind it, or with dimensions that are no calculator's, only the first is
-    for broken in (struct_of[:-16] + bytes(16), struct_of[:476] + b"\x01" + struct_of[477:]):
-        assert unused_bytes(node(name, broken), is_pointer) == set(range(76, 476))
+REDUCE = ATEN + "13reduce_kernelILi512ELi1ENS0_8ReduceOpIf"
+SUM, MEAN = f"{REDUCE}NS0_14func_wrapper_tIfE", f"{REDUCE}NS0_7MeanOpsIffE"
 
 
-def test_the_gap_in_a_reduction_s_configuration_is_unused() -> None:
-    # GIVEN the struct of a reduction, whose configuration ends with a bool, three bytes of padding and an int
-    name = ATEN + "13reduce_kernelILi512ELi1ENS0_8ReduceOpIfE"
+def reduction(inner: Sequence[int], outer: Sequence[int], *, flag: int = 1, vector: int = 4, outputs: int = 1) -> bytes:
+    """ReduceOp over floats, field by field, 0xa5 in all that its constructor does not fill."""
+    head = b"\xa5" * 4 + struct.pack("<f", 1.5)  # the operation, and what it starts with
+    head += struct.pack("<14i", *range(14)) + bytes([flag]) + b"\xa5" * 3 + struct.pack("<i", vector)
+    head += calculator(inner, 1) + calculator(outer, 2) + b"\xa5" * 4
+    second = struct.pack("<Q", PHANTOM + 512) if outputs == 2 else b"\xa5" * 8
+    addresses = struct.pack("<QQ", PHANTOM, PHANTOM + 256) + second + struct.pack("<QQQq", 0, 0, 0, 7)
+    return head + addresses + b"\x01\x00\xa5\xa5" + struct.pack("<i", outputs)
 
-    def struct_of(flag: int, vector: int) -> bytes:
-        head = bytes(range(64)) + bytes([flag, 0xAA, 0xBB, 0xCC]) + struct.pack("<i", vector)
-        return head + calculator((5,), 1) + calculator((8,), 2) + bytes(4) + struct.pack("<Q", PHANTOM)
 
-    # WHEN asked THEN the padding is named, the bool and the int are not
-    rest = set(range(76, 476)) | set(range(480, 980))
-    assert unused_bytes(node(name, struct_of(1, 4)), is_pointer) == rest | {65, 66, 67}
-    # AND where one of them is no bool or no size of a vector, nothing is
-    assert unused_bytes(node(name, struct_of(2, 4)), is_pointer) == rest
-    assert unused_bytes(node(name, struct_of(1, 5)), is_pointer) == rest
+@pytest.mark.parametrize("inner", [(), (5,), (24, 7)])
+@pytest.mark.parametrize("outer", [(), (8,), (3, 2)])
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_of_a_reduction_what_its_constructor_fills_is_read_and_nothing_else(
+    inner: tuple[int, ...], outer: tuple[int, ...], outputs: int
+) -> None:
+    # GIVEN the struct of a reduction: garbage stands where nothing was written
+    data = reduction(inner, outer, outputs=outputs)
+    # WHEN asked THEN exactly that is named
+    garbage = {at for at, byte in enumerate(data) if byte == 0xA5}
+    assert unused_bytes(node(SUM, data), is_pointer) == garbage
+    # AND what is computed with counts, where it is not known to have no members
+    assert unused_bytes(node(MEAN, data), is_pointer) == garbage - set(range(4))
+
+
+def test_a_struct_that_is_no_known_reduction_is_no_excuse() -> None:
+    # GIVEN one whose flag is no bool, whose vector has no size of one, or with a field more
+    data = reduction((5,), ())
+    others = [reduction((5,), (), flag=2), reduction((5,), (), vector=5), data[:-8] + bytes(8) + data[-8:] + bytes(16)]
+    for other in others:
+        # WHEN asked THEN no gap between its numbers is named
+        assert not unused_bytes(node(SUM, other), is_pointer) & {0, 1, 2, 3, 65, 66, 67}
+
+
+UNROLLED = ATEN + "27unrolled_elementwise_kernelINS0_13AUnaryFunctorE"
+
+
+def test_what_casts_has_a_gap_between_types_and_sizes() -> None:
+    # GIVEN a kernel that reads two types and writes another, as autocast's do: garbage in its gaps and in what is empty
+    name = UNROLLED + "St5arrayIPcLm3EELi4ENS0_6memory12LoadWithCastILi2EEENS9_13StoreWithCastILi1EEEEEviT_"
+    load = bytes([6, 15]) + b"\xa5" * 2 + struct.pack("<II", 4, 2)
+    store = bytes([5]) + b"\xa5" * 3 + struct.pack("<I", 2)
+    fields = [struct.pack("<i", 9), struct.pack("<f", 2.0), struct.pack("<3Q", *[PHANTOM] * 3)]
+    kernel = node(name, *fields, b"\x01", b"\x00", load, store)
+    # WHEN asked THEN the gaps are named and what is empty, and the types, sizes and numbers are not
+    starts = [start for start, _ in kernel.layout]
+    inside = {at for start, size in kernel.layout for at in range(start, start + size)}
+    gaps = {starts[5] + 2, starts[5] + 3, starts[6] + 1, starts[6] + 2, starts[6] + 3, starts[3], starts[4]}
+    assert unused_bytes(kernel, is_pointer) & inside == gaps
+    # AND where the struct is of another size, nobody is sure of it
+    other = node(name, *fields, b"\x01", b"\x00", load + bytes(4), store)
+    assert not unused_bytes(other, is_pointer) & set(range(starts[5], starts[5] + 16))
+
+
+@pytest.mark.parametrize(("number", "size"), [("f", 8), ("d", 16), ("l", 16), ("N3c104HalfE", 8)])
+def test_a_product_with_a_number_holds_only_the_number(number: str, size: int) -> None:
+    # GIVEN x * 2: a function without members, a gap, the number
+    held = f"NS0_13BUnaryFunctorI{number}{number}{number}NS0_15binary_internal10MulFunctorI{number}EEEE"
+    name = f"{ATEN}29vectorized_elementwise_kernelILi4E{held}St5arrayIPcLm2EEEEviT0_T1_"
+    kernel = node(
+        name, struct.pack("<i", 9), b"\xa5" * (size // 2) + b"\x11" * (size // 2), struct.pack("<QQ", PHANTOM, PHANTOM)
+    )
+    # WHEN asked THEN the number counts
+    assert unused_bytes(kernel, is_pointer) == {4, 5, 6, 7} | set(range(8, 8 + size // 2))
+    # AND a comparison says how it compares where that function would be
+    compared = name.replace("15binary_internal10MulFunctorI", "16CompareEqFunctorI")
+    assert unused_bytes(node(compared, *[kernel.parameters[a : a + n] for a, n in kernel.layout]), is_pointer) == {
+        4,
+        5,
+        6,
+        7,
+    }
 
 
 def test_numbers_that_only_resemble_a_calculator_are_none() -> None:

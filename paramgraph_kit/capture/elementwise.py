@@ -1,0 +1,41 @@
+"""Which bytes of ATen's elementwise kernels' parameters nobody reads: functions without members, and gaps.
+
+(Layouts: torch 2.11 to 2.13, ATen/native/cuda: CUDALoops.cuh, Loops.cuh, MemoryAccess.cuh, BinaryInternal.h.)
+"""
+
+from __future__ import annotations
+
+import re
+
+from paramgraph_kit.driver.api import RawNode
+
+_LOAD, _STORE = re.compile(r"LoadWithCastILi(\d)E"), re.compile(r"StoreWithCastILi(\d)E")
+# A product or quotient with a number that is held: the function has no members, the number has at least four bytes.
+_HELD = re.compile(r"[AB]UnaryFunctorI(?:[fdil]|N3c104HalfE|N3c108BFloat16E).*binary_internal10(?:Mul|Div)FunctorI")
+_FUNCTION = 1  # its place among the parameters: (count, function, addresses, ...)
+
+
+def unused_of_elementwise(node: RawNode) -> set[int]:
+    """Offsets of the bytes of ``node.parameters``."""
+    found: set[int] = set()
+    layout = node.layout
+    unrolled = "unrolled_elementwise_kernel" in node.name and len(layout) == 7
+    if unrolled:
+        # Calculators of offsets, then what loads and stores: of one byte where they hold nothing.
+        found.update(start for start, size in layout[3:] if size == 1)
+        for kind, (start, size) in ((_LOAD, layout[5]), (_STORE, layout[6])):
+            if (tensors := kind.search(node.name)) is not None:
+                found |= _gap(int(tensors[1]), start, size)
+    if (unrolled or "vectorized_elementwise_kernel" in node.name) and _HELD.search(node.name):
+        start, size = layout[_FUNCTION]
+        if size in (8, 16):  # one byte, aligned to the number behind it
+            found.update(range(start, start + size // 2))
+    return found
+
+
+def _gap(tensors: int, start: int, size: int) -> set[int]:
+    """A type of one byte for each tensor, then the bytes of an element in an int: what lies between them."""
+    if tensors == 0:  # room for one that is not there
+        return set(range(start, start + size)) if size == 8 else set()
+    ints = -(-tensors // 4) * 4
+    return set(range(start + tensors, start + ints)) if size == ints + 4 * tensors else set()

@@ -1,0 +1,53 @@
+"""Which bytes of a reduction's parameters nobody reads: one struct by value, ATen's ReduceOp.
+
+From its end, whose fields are known whatever is reduced with: source, two destinations, three buffers, where the
+numbering begins, two flags and a count are 64 bytes. In front of them lie a configuration and two calculators of
+offsets, for one tensor and for two. (Layouts: torch 2.11 to 2.13, ATen/native/cuda/Reduce.cuh.)
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+DIMENSIONS = 25
+_SIZES, _STRIDES = 12 * DIMENSIONS, 4 * DIMENSIONS
+_INPUT, _OUTPUT = 4 + _SIZES + _STRIDES, 4 + _SIZES + 2 * _STRIDES
+_CONFIGURATION, _TAIL = 64, 64
+_VECTOR_SIZES = [struct.pack("<i", n) for n in (1, 2, 4, 8, 16)]
+# What ATen reduces with that has no members (native/SharedReduceOps.h, closures that capture nothing).
+_EMPTY = ("NormTwoOps", "NormOneOps", "NormZeroOps", "AbsMaxOps", "AbsMinOps", "MaxOps", "MinOps", "func_wrapper_t")
+
+
+def unused_of_reduction(name: str, data: bytes, is_calculator: Callable[[bytes, int], bool]) -> set[int] | None:
+    """Offsets in the struct; None where its bytes are not those of the layout that is known."""
+    places = [
+        (at, end)
+        for end in (len(data) - _TAIL, len(data) - _TAIL - 8)  # where the source's address lies; some are filled up
+        for at in (end - _INPUT - _OUTPUT, end - _INPUT - _OUTPUT - 4)
+        if _fits(data, at, is_calculator)
+    ]
+    return set.intersection(*(_unused(name, data, at, end) for at, end in places)) if places else None
+
+
+def _fits(data: bytes, at: int, is_calculator: Callable[[bytes, int], bool]) -> bool:
+    """Whether the input's calculator may lie at ``at``, behind a configuration."""
+    if at < _CONFIGURATION + 4 or data[at - 8] > 1 or data[at - 4 : at] not in _VECTOR_SIZES:
+        return False
+    return all(data[n : n + 4] == bytes(4) or is_calculator(data, n) for n in (at, at + _INPUT))
+
+
+def _unused(name: str, data: bytes, at: int, end: int) -> set[int]:
+    found = {*range(at - 7, at - 4), *range(at + _INPUT + _OUTPUT, end)}  # behind a bool; up to the source's address
+    for start, tensors in ((at, 1), (at + _INPUT, 2)):
+        (dims,) = struct.unpack_from("<i", data, start)
+        strides = start + 4 + _SIZES
+        found.update(range(start + 4 + 12 * dims, strides))
+        found.update(range(strides + 4 * tensors * dims, strides + tensors * _STRIDES))
+    if data[end + _TAIL - 4 : end + _TAIL] == struct.pack("<i", 1):
+        found.update(range(end + 16, end + 24))  # one output has no second destination
+    found |= {end + _TAIL - 6, end + _TAIL - 5, *range(end + _TAIL, len(data))}  # behind two flags; at the end
+    # One byte for the operation, then the first number, aligned to its size; the configuration is behind that.
+    if any(f"{len(each)}{each}I" in name for each in _EMPTY):
+        found.update(range({8: 4, 16: 8, 32: 16}.get(at - _CONFIGURATION, 1)))
+    return found
