@@ -1,5 +1,7 @@
 """``python -m paramgraph_kit bench --calls``: what a call costs around the launch, each way in turn in one process.
 
+With ``--whole-steps`` instead, whole training steps alone.
+
 Inference with each kind of guards, training compiled whole and block by block, and a whole training step as one graph,
 beside no graphs, graph trees and, for the whole step, the frozen graph of the same step, which is the floor. Medians of
 wall times until everything is launched (CPU) and until the device is done (total); gradients are set to None outside.
@@ -26,6 +28,7 @@ from paramgraph_kit.bench.workloads import Llama
 ROUNDS, STEPS, WARM_UP = 5, 12, 8
 Row = dict[str, Any]
 Step = Callable[[], Any]
+Ready = tuple[Step, Callable[[], str]]  # and what is to be noted of it
 
 
 def rows() -> Iterator[Row]:
@@ -33,21 +36,30 @@ def rows() -> Iterator[Row]:
     yield from _measure("8 Llama-like layers, 64 tokens, inference", _inference_ways())
     yield from _measure("the same, forward and backward", _training_ways(by_block=False))
     yield from _measure("the same, block by block", _training_ways(by_block=True))
-    yield from _whole_steps("the same, whole step with fused AdamW", _llama)
-    yield from _whole_steps("ResNet-50, batch 8, whole step with fused AdamW", _resnet)
-    yield from _whole_steps("GPT-2 small, 2 x 128 tokens, whole step with fused AdamW", _gpt2)
+    yield from step_rows()
 
 
-def _whole_steps(workload: str, make_model: Callable[[], Made]) -> Iterator[Row]:
-    """Graph trees by themselves: in one process with a graph captured by hand, its replay read freed memory (H100)."""
-    ways = _step_ways(make_model)
-    trees = {"graph trees": ways.pop("graph trees")}
-    yield from _measure(workload, ways)
-    yield from _measure(workload, trees)
+def step_rows() -> Iterator[Row]:
+    """Those of whole training steps: compiled in bfloat16, eager in float32, and eleven sizes of images in turn."""
+    models = {
+        "8 Llama-like layers, 64 tokens": _llama,
+        "GPT-2 small, 2 x 128 tokens": _gpt2,
+        "ResNet-50, batch 8": _resnet,
+    }
+    for name, make_model in models.items():
+        ways = step_ways(make_model, torch.bfloat16, compiled=True)
+        # By themselves: in one process with a graph captured by hand, its replay read freed memory (H100).
+        trees = {"graph trees": ways.pop("graph trees")}
+        yield from _measure(f"{name}, whole step with fused AdamW, compiled, bfloat16", ways)
+        yield from _measure(f"{name}, whole step with fused AdamW, compiled, bfloat16", trees)
+        ways = step_ways(make_model, torch.float32, compiled=False)
+        yield from _measure(f"{name}, whole step with fused AdamW, eager, float32", ways)
+    yield from _measure("ResNet-18, eleven sizes of images in turn, whole step with SGD, eager", _shapes_ways())
 
 
-def main(out: Path) -> int:
+def main(out: Path, *, whole_steps_only: bool = False) -> int:
     """Print the table and keep it in ``out``; returns the exit status: 1 where a way failed."""
+    file = out / ("steps.json" if whole_steps_only else "calls.json")
     found: list[Row] = []
     out.mkdir(parents=True, exist_ok=True)
     source = {
@@ -55,18 +67,21 @@ def main(out: Path) -> int:
         "torch": str(torch.__version__),
         "date": time.strftime("%Y-%m-%d"),
     }
-    print("| workload | way | CPU us | total us | reserved MiB | note |\n|---|---|---|---|---|---|", flush=True)
-    for row in rows():
+    print(
+        "| workload | way | CPU us | total us | MiB at rest | peak MiB | note |\n|---|---|---|---|---|---|---|",
+        flush=True,
+    )
+    for row in step_rows() if whole_steps_only else rows():
         found.append(row)
-        figures = [row.get(name, "") for name in ("cpu_us", "total_us", "reserved_mib", "note")]
+        figures = [row.get(name, "") for name in ("cpu_us", "total_us", "reserved_mib", "peak_mib", "note")]
         print(f"| {row['workload']} | {row['way']} | {' | '.join(map(str, figures))} |", flush=True)
-        (out / "calls.json").write_text(json.dumps({"source": source, "rows": found}, indent=1) + "\n")
+        file.write_text(json.dumps({"source": source, "rows": found}, indent=1) + "\n")
     return int(any("failed" in row["note"] for row in found))
 
 
-def _measure(workload: str, ways: dict[str, Callable[[], tuple[Step, Callable[[], str]]]]) -> Iterator[Row]:
+def _measure(workload: str, ways: dict[str, Callable[[], Ready]]) -> Iterator[Row]:
     """Prepare every way, then time them in turns: a machine's speed drifts by more than they differ."""
-    ready: dict[str, tuple[Step, Callable[[], str]]] = {}
+    ready: dict[str, Ready] = {}
     result = {way: Row(workload=workload, way=way, note="") for way in ways}
     for way, make in ways.items():
         torch._dynamo.reset()
@@ -82,6 +97,11 @@ def _measure(workload: str, ways: dict[str, Callable[[], tuple[Step, Callable[[]
         gc.collect()
         torch.cuda.empty_cache()
         result[way]["reserved_mib"] = torch.cuda.memory_reserved() - before >> 20
+        if way in ready:
+            torch.cuda.reset_peak_memory_stats()
+            for _ in range(3):
+                ready[way][0]()
+            result[way]["peak_mib"] = torch.cuda.max_memory_reserved() - before >> 20
     times: dict[str, list[tuple[float, float]]] = {way: [] for way in ready}
     for _ in range(ROUNDS):
         for way, (step, _) in ready.items():
@@ -120,7 +140,7 @@ def _ways_of_compiling() -> dict[str, Callable[[Any], Any]]:
 
 def _inference_ways() -> dict[str, Any]:
     def way(compiling: Callable[[Any], Any]) -> Any:
-        def make() -> tuple[Step, Callable[[], str]]:
+        def make() -> Ready:
             model, (ids, _) = _llama_model().to(torch.bfloat16), _tokens(1)
             compiled = compiling(model)
 
@@ -137,7 +157,7 @@ def _inference_ways() -> dict[str, Any]:
 
 def _training_ways(*, by_block: bool) -> dict[str, Any]:
     def way(name: str, compiling: Callable[[Any], Any]) -> Any:
-        def make() -> tuple[Step, Callable[[], str]]:
+        def make() -> Ready:
             model, (ids, _) = _llama_model().to(torch.bfloat16), _tokens(1)
             if by_block:
                 for k, block in enumerate(model.layers):
@@ -161,67 +181,112 @@ def _training_ways(*, by_block: bool) -> dict[str, Any]:
 
 
 Made = tuple[nn.Module, Callable[[Any], Tensor], tuple[Tensor, ...]]
+Whole = tuple[Callable[..., Tensor], tuple[Any, ...], list[tuple[Tensor, ...]]]  # a step, its state, its batches
 
 
-def _step_ways(make_model: Callable[[], Made]) -> dict[str, Any]:
-    """A whole training step: forward, loss, backward, optimizer."""
+def step_ways(make_model: Callable[[], Made], dtype: torch.dtype, *, compiled: bool) -> dict[str, Any]:
+    """Ways of a whole training step: forward, loss, backward, fused AdamW."""
 
-    def program(prepare: Callable[[nn.Module], Any] = lambda model: model) -> tuple[Any, Any, Any, tuple[Tensor, ...]]:
+    def make(**how: Any) -> Whole:
         model, loss_of, data = make_model()
+        model = model.to(dtype)
+        data = tuple(t.to(dtype) if t.is_floating_point() else t for t in data)
         rate = torch.tensor(1e-4, device=data[0].device)
         optimizer = torch.optim.AdamW(model.parameters(), lr=rate, fused=True, capturable=True)
-        run = prepare(model)
+        run = torch.compile(model, **how) if compiled else model
 
-        def step(*batch: Tensor) -> Tensor:
+        def step(x: Tensor, y: Tensor) -> Tensor:
             optimizer.zero_grad(set_to_none=True)
-            loss = loss_of(run(batch[0])) if len(batch) == 1 else F.cross_entropy(loss_of(run(batch[0])), batch[1])
+            loss = F.cross_entropy(loss_of(run(x)), y)
             loss.backward()
             optimizer.step()
             return loss.detach()
 
-        return step, model, optimizer, data
+        # Arguments lie elsewhere at each call, as those of a loader do.
+        return step, (model, optimizer), [tuple(t.clone() for t in data) for _ in range(3)]
 
-    def eager() -> tuple[Step, Callable[[], str]]:
-        step, _, _, data = program()
-        return lambda: step(*data), lambda: ""
-
-    def trees() -> tuple[Step, Callable[[], str]]:
-        step, _, _, data = program(lambda model: torch.compile(model, mode="reduce-overhead"))
+    def trees() -> Ready:
+        step, _, batches = make(mode="reduce-overhead")
 
         def marked() -> None:
             torch.compiler.cudagraph_mark_step_begin()
-            step(*data)
+            step(*batches[0])
 
         return marked, lambda: ""
 
-    def ours() -> tuple[Step, Callable[[], str]]:
-        step, model, optimizer, data = program()
-        graphed = pgk.parameterize(step, state=(model, optimizer))
-        # Arguments lie elsewhere at each call, as those of a loader do.
-        others = [tuple(t.clone() for t in data) for _ in range(3)]
-        numbers = iter(range(sys.maxsize))
-        return lambda: graphed(*others[next(numbers) % 3]), lambda: "; ".join(
-            r.code for r in pgk.report(graphed).reasons
-        )
+    ways = _ways_of_whole(make)
+    return ways | {"graph trees": trees} if compiled else ways
 
-    def frozen() -> tuple[Step, Callable[[], str]]:
-        step, model, optimizer, data = program()
-        stream = torch.cuda.Stream()
+
+def _shapes_ways() -> dict[str, Any]:
+    """Images of eleven sizes, one after the other; a call is one pass through all of them."""
+
+    def make() -> Whole:
+        import torchvision
+
+        torch.manual_seed(0)
+        model = torchvision.models.resnet18().to("cuda")
+        optimizer = torch.optim.SGD(model.parameters(), lr=torch.tensor(0.01, device="cuda"), momentum=0.9)
+
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            optimizer.zero_grad(set_to_none=True)
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        labels = torch.randint(0, 1000, (16,), device="cuda")
+        sizes = range(128, 128 + 16 * 11, 16)
+        return step, (model, optimizer), [(torch.randn(16, 3, n, n, device="cuda"), labels) for n in sizes]
+
+    return _ways_of_whole(make, all_of_them=True)
+
+
+def _ways_of_whole(make: Callable[[], Whole], *, all_of_them: bool = False) -> dict[str, Any]:
+    """As it is, from our graphs, and frozen by hand: one graph for each batch, all in one pool."""
+
+    def calls(call: Callable[..., Any], batches: list[tuple[Tensor, ...]]) -> Step:
+        numbers = iter(range(sys.maxsize))
+        if not all_of_them:
+            return lambda: call(*batches[next(numbers) % len(batches)])
+
+        def each() -> None:
+            for batch in batches:
+                call(*batch)
+
+        return each
+
+    def plain() -> Ready:
+        step, _, batches = make()
+        return calls(step, batches), lambda: ""
+
+    def ours() -> Ready:
+        step, state, batches = make()
+        graphed = pgk.parameterize(step, state=state)
+        return calls(graphed, batches), lambda: "; ".join(r.code for r in pgk.report(graphed).reasons)
+
+    def frozen() -> Ready:
+        step, state, batches = make()
+        batches = batches if all_of_them else batches[:1]
+        stream, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
         with torch.cuda.stream(stream):
             for _ in range(3):
-                step(*data)
+                for batch in batches:
+                    step(*batch)
         torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            step(*data)
-        held = graph, model, optimizer, data  # a frozen graph holds nothing of what it reads
+        graphs = [torch.cuda.CUDAGraph() for _ in batches]
+        for graph, batch in zip(graphs, batches, strict=True):
+            with torch.cuda.graph(graph, pool=pool, stream=stream):
+                step(*batch)
+        held = graphs, state, batches  # a frozen graph holds nothing of what it reads
 
         def replay() -> None:
-            held[0].replay()
+            for graph in held[0]:
+                graph.replay()
 
         return replay, lambda: ""
 
-    return {"eager": eager, "graph trees": trees, "parameterize(step, state=...)": ours, "frozen graph": frozen}
+    return {"no graphs": plain, "parameterize(step, state=...)": ours, "frozen graph": frozen}
 
 
 def _llama_model() -> Llama:

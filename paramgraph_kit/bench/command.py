@@ -36,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--calls", action="store_true", help="what a call costs around the launch: one process, in turns"
     )
+    parser.add_argument("--whole-steps", action="store_true", help="of these, whole training steps alone")
     parser.add_argument("--steps", type=int, default=8, help="timed steps a turn (default %(default)s)")
     parser.add_argument("--child", nargs=2, metavar=("WORKLOAD", "MODE"), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -47,10 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not torch.cuda.is_available():
         print("bench: no GPU here; it measures real launches only", file=sys.stderr)
         return 2
-    if options.calls:
+    if options.calls or options.whole_steps:
         from paramgraph_kit.bench.calls import main as calls
 
-        return calls(options.out)
+        return calls(options.out, whole_steps_only=options.whole_steps)
     return _parent(options)
 
 

