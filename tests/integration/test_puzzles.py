@@ -1,0 +1,100 @@
+"""The puzzles' grading: solutions are right, what computes less or hides memory is not, and no notebook tells how."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import inspect
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import paramgraph_kit as pgk
+from paramgraph_kit.tour.puzzles import grade
+from paramgraph_kit.tour.puzzles.problems import PUZZLES
+from scripts import notebooks
+from tests.puzzles.cheats import CHEATS, seen
+from tests.puzzles.solutions import SOLUTIONS
+
+FILES = sorted((notebooks.FOLDER / "puzzles").glob("*.ipynb"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quicker() -> Iterator[None]:
+    """The grading looks at every object for hidden memory; those of the imports have none."""
+    pgk.device()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.fixture(autouse=True)
+def forget() -> None:
+    """What an answer has kept for its next call."""
+    seen.clear()
+
+
+@pytest.mark.parametrize("number", SOLUTIONS)
+def test_a_solution_meets_both_limits(number: int) -> None:
+    verdict = grade(number, SOLUTIONS[number])
+
+    assert verdict.solved, str(verdict)
+    assert len(verdict.limits) == 2
+    assert str(verdict).splitlines()[1] == "right: results and both limits"
+
+
+@pytest.mark.parametrize(("number", "answer", "says"), CHEATS, ids=[f"{n}-{a.__name__}" for n, a, _ in CHEATS])
+def test_a_cheat_is_told_why_it_is_none(number: int, answer: Callable[..., Any], says: str) -> None:
+    verdict = grade(number, answer)
+
+    assert not verdict.solved, str(verdict)
+    assert says in str(verdict)
+
+
+def test_every_puzzle_has_a_beginning_a_solution_and_a_cheat() -> None:
+    # GIVEN what the notebooks grade
+    calls = [
+        ast.literal_eval(node.args[0])
+        for path in FILES
+        for cell in cells(path)
+        for node in ast.walk(ast.parse(cell))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "grade"
+    ]
+
+    assert calls == list(PUZZLES) == list(SOLUTIONS) == list(range(1, 11))
+    assert {number for number, _, _ in CHEATS} == set(PUZZLES)
+
+
+def test_the_notebooks_are_not_solved_and_tell_no_solution() -> None:
+    said = [text for path in FILES for text in shown(path)]
+
+    assert len(said) == len(PUZZLES)
+    assert all(text.splitlines()[1].startswith("not yet: ") for text in said)
+    written = "\n".join(cell for path in FILES for cell in cells(path))
+    for solution in SOLUTIONS.values():
+        body = ast.parse(inspect.getsource(solution)).body[0]
+        assert isinstance(body, ast.FunctionDef)
+        assert not all(ast.unparse(statement) in written for statement in body.body), solution.__name__
+
+
+def test_what_cannot_be_graded_is_an_error_of_its_own() -> None:
+    with pytest.raises(pgk.ParamgraphError, match="there is no puzzle 11: choose one of 1 to 10"):
+        grade(11, len)
+    with pytest.raises(pgk.ParamgraphError, match="grade takes a function as the answer, not a int"):
+        grade(1, 3)  # type: ignore[arg-type]
+
+
+def cells(path: Any) -> list[str]:
+    """The code of a notebook."""
+    found = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return ["".join(cell["source"]) for cell in found if cell["cell_type"] == "code"]
+
+
+def shown(path: Any) -> list[str]:
+    """The verdicts that a notebook has stored."""
+    found = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    outputs = [output for cell in found if cell["cell_type"] == "code" for output in cell["outputs"]]
+    texts = ["".join(output["data"]["text/plain"]) for output in outputs if "data" in output]
+    return [text for text in texts if text.startswith("puzzle ")]
