@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.fx
@@ -98,7 +100,7 @@ def trace_flat(
     }
     context = torch_name("TracingContext")(torch_name("FakeTensorMode")())
     try:
-        with torch_name("functorch_config").patch(config), torch_name("tracing")(context):
+        with torch_name("functorch_config").patch(config), torch_name("tracing")(context), _without_streams():
             run = compile_with_eager_kernels(
                 root,  # type: ignore[arg-type]  # AOTAutograd wants a module of flat tensors, no more
                 tensors,
@@ -119,6 +121,18 @@ def trace_flat(
         _refuse_misplaced_views(metadata, tensors)
     metadata.bw_donated_idxs = []  # "none" for the check at each backward, where None is "not known"
     return run, any(info.mutates_data or info.mutates_metadata for info in metadata.input_info)
+
+
+@contextmanager
+def _without_streams() -> Iterator[None]:
+    """Refuse what orders streams, each fork and join included: a trace keeps the operations and nothing of that."""
+
+    def refuse(*_: Any) -> None:
+        text = "it works on several streams or records events, which a trace does not keep; a capture does"
+        raise RefusedError(Reason("user-stream", f"{text}: pgk.parameterize(fn, state=...)"))
+
+    with mock.patch.object(driver().event_type, "record", refuse):
+        yield
 
 
 def _refuse_misplaced_views(metadata: Any, tensors: Sequence[torch.Tensor]) -> None:

@@ -19,6 +19,8 @@ from paramgraph_kit.trace.model import Frame
 T = TypeVar("T")
 
 _PARTITION = re.compile(r"\s*def partition_(\d+)\(")
+_FUNCTION = re.compile(r"\s*def \w+\(")
+_ON_STREAM = re.compile(r"\s*with stream[1-9]\d*:")  # 0 is "default_stream": whichever is current
 _SOURCES = re.compile(r"\s*# Topologically Sorted Source Nodes: \[([^]]*)\]")
 _LAUNCH = re.compile(r"\s*(triton_\w+)\.run\(")
 _CALLED = re.compile(r"self\.partitions\[(\d+)\]\(")
@@ -59,6 +61,23 @@ class GeneratedCode:
                 here.setdefault(match[1], []).append(told[-1] if told else None)
                 sources = []
         return dict(found)
+
+    def on_streams(self) -> frozenset[int]:
+        r"""The partitions that enter a stream of the user's, which Inductor compiles from torch 2.12 on.
+
+        >>> code = "def partition_0(args):\n  k.run(x)\ndef partition_1(args):\n  with stream1:\n    k.run(x)\n"
+        >>> sorted(GeneratedCode(code).on_streams())
+        [1]
+        """
+        found, here = set(), -1
+        for line in self._source.splitlines():
+            if match := _PARTITION.match(line):
+                here = int(match[1])
+            elif _FUNCTION.match(line):
+                here = -1
+            elif here >= 0 and _ON_STREAM.match(line):
+                found.add(here)
+        return frozenset(found)
 
     def saved(self, returned: int) -> dict[int, frozenset[int]]:
         r"""Which outputs of each partition ``call`` gives to nobody but the backward.

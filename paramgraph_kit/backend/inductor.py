@@ -35,6 +35,8 @@ from paramgraph_kit.partition.rules import reasons_for
 from paramgraph_kit.trace.errors import RefusedError, UnsupportedError
 from paramgraph_kit.trace.model import Reason
 
+# Inductor orders streams between its partitions, with events that no launch of one of them would record.
+_ON_STREAMS = Reason("user-stream", "its kernels run on streams of the user's, which are ordered outside of it")
 CONFIG = {"triton.cudagraphs": True, "graph_partition": True}
 
 _active: ContextVar[_Compilation | None] = ContextVar("paramgraph_compilation", default=None)
@@ -174,6 +176,7 @@ def compile_with_inductor(
         _note_skips(graph, output)
         source = GeneratedCode(getattr(output, "source_code", "") or "")
         graph.outside = source.launches_outside()
+        streams = source.on_streams()
         lines, paths = source.by_launch(frames), source.by_launch(modules)
         saved = source.saved(returned_to_the_caller()) if phase == "forward" and not shares else {}
         for number, partition in enumerate(compilation.partitions):
@@ -190,6 +193,7 @@ def compile_with_inductor(
                 modules=paths.get(number, {}),
                 names=tuple(values.get(name, "") for name in partition.placeholders),
                 sources=partition.aligned.sources,
+                refused=_ON_STREAMS if number in streams else None,
             )
             partition.launcher = Launcher(driver, code, options)
             graph.launchers.append(partition.launcher)

@@ -13,7 +13,12 @@ from typing import Any, Protocol
 
 import torch
 
-from paramgraph_kit.trace.model import NodeKind, PoolEvent, Source
+from paramgraph_kit.trace.model import NodeKind, PoolEvent, Reason, Source
+
+TIMED_EVENT = Reason(
+    "timed-event",
+    "it records an event that measures time, and a launch is one moment: record it before and after the call",
+)
 
 
 @dataclass(slots=True)
@@ -55,6 +60,8 @@ class Recording:
     graph: Any  # the driver's handle of the graph
     random_increment: int = 0  # how far one launch moves the generator; 0: no random numbers
     static_ranges: list[tuple[int, int, str]] = field(default_factory=list)  # (address, size, owner)
+    streams: tuple[int, ...] = ()  # others that were forked from the captured one and joined again
+    events: tuple[Any, ...] = ()  # recorded in it, and there for somebody to wait for
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +107,7 @@ class Driver(Protocol):
 
     name: str  # "cuda" or "sim"
     device: torch.device
+    event_type: type  # of what users record on streams
 
     # Hot path: plain functions, looked up once and called at every launch.
     address_of: Callable[[torch.Tensor], int]  # address of a tensor's first element
@@ -156,6 +164,9 @@ class Driver(Protocol):
 
     def join_streams(self, before: int, after: int) -> None:
         """Make work on stream ``after`` wait for all work now on stream ``before``."""
+
+    def keep_for(self, tensor: torch.Tensor, stream: int) -> None:
+        """Once it is freed, let nobody have a tensor's memory before what is then queued on ``stream`` is done."""
 
     def memory(self) -> tuple[int, int, int]:
         """(allocated, reserved, in use on the device) in bytes; the last counts everything the device holds."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.trace.model import Frame
+from paramgraph_kit.trace.model import Frame, Reason
 
 Run = Callable[[list[Any]], Any]  # empties the list of its inputs and returns a tuple or a list
 Lines = Mapping[str, Sequence[Frame | None]]  # by kernel, the user's line behind each of its launches in order
@@ -38,3 +38,4 @@ class PartitionCode:
     sources: Callable[[], Mapping[str, str]] = dict  # the text of each kernel, once it is compiled
     # Asked after a failed capture: code with launchers of its own that leaves out what failed; None if there is none.
     recut: Callable[[BaseException], Run | None] = lambda error: None
+    refused: Reason | None = None  # why no graph may take it, where that is known before it has run

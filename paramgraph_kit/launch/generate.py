@@ -82,6 +82,7 @@ def launch_function(
         "free": driver.free,
         "current_stream": driver.current_stream,
         "join": driver.join_streams,
+        "keep": driver.keep_for,
         "otherwise": otherwise,
         "ungraphed": ungraphed,
         "capturing": form.capturing or driver.is_capturing,
@@ -121,9 +122,11 @@ def _source(captured: Captured, plan: Plan, scope: dict[str, Any], partition: Pa
         lines.append(" before()")
     lines += [" inputs.clear()", " s = current_stream()"]
     makers, shelved, values = _outputs(captured, plan, scope, form.located)
-    body: list[str] = []
+    before, after = _around(captured, scope)
+    body = before
     for n, stage in enumerate(plan.stages):
-        body += _stage(n, stage, plan, makers, form.static)
+        body += _stage(n, stage, plan, makers, form.static, captured.recording.streams)
+    body += after
     if plan.blocks:
         blocks = [f"w{b}" for b in range(len(plan.blocks))]
         lines += [f" {' = '.join(blocks)} = 0", " try:", *(f" {line}" for line in body), " except BaseException:"]
@@ -134,12 +137,31 @@ def _source(captured: Captured, plan: Plan, scope: dict[str, Any], partition: Pa
     return [*lines, *shelved, f" return {opening}{''.join(f'{v}, ' for v in values)}{closing}"]
 
 
-def _stage(n: int, stage: Stage, plan: Plan, makers: Mapping[int, str], static: Container[int]) -> list[str]:
+def _around(captured: Captured, scope: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Code that gives the user's own streams and events their meaning, where the captured code used any.
+
+    To the graph a stream was a branch. Outside, what was queued on it before comes before the launch, what is queued
+    later behind it, and who waits for an event that was recorded inside waits for the launch.
+    """
+    streams, events = captured.recording.streams, captured.recording.events
+    for n, event in enumerate(events):
+        scope[f"record{n}"] = event.record
+    before = [f" join({stream}, s)" for stream in streams]
+    after = [f" join(s, {stream})" for stream in streams]
+    return before, after + [f" record{n}()" for n in range(len(events))]
+
+
+def _stage(
+    n: int, stage: Stage, plan: Plan, makers: Mapping[int, str], static: Container[int], streams: Sequence[int]
+) -> list[str]:
     """One launch: what it needs is made, then what nobody needs any more is given back, in the stream's order."""
     lines = [makers[allocation] for allocation in stage.fresh]
+    made = [f"o{allocation}" for allocation in stage.fresh]
     if n == 0 and plan.shelf_bytes:
         lines.append(f" q = empty(({plan.shelf_bytes},), (1,), byte)")
+        made.append("q")
     lines += [f" w{b} = allocate({block.nbytes}, s)" for b, block in enumerate(plan.blocks) if block.first == n]
+    lines += [f" keep({name}, {stream})" for name in made for stream in streams]
     table = [_address(slot) for slot in stage.slots]
     lines += [
         " acquire()",

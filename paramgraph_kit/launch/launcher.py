@@ -126,6 +126,8 @@ class Launcher:
         if self.options.select == "never":
             self.reasons.append(Reason("not-selected", "select='never' was asked for"))
             self.current = self._ungraphed
+        elif self.code.refused is not None:
+            self.reasons.append(self.code.refused)
 
     @property
     def name(self) -> str:
@@ -194,6 +196,9 @@ class Launcher:
         """Find the executable for these inputs, or make it after running this call ungraphed."""
         # In somebody else's capture: be part of it, and map no memory meanwhile.
         if self.driver.is_capturing() or _pausing:
+            return self._ungraphed(inputs)
+        if self.code.refused is not None:
+            self._raise_if_strict()
             return self._ungraphed(inputs)
         if any(inputs[k].device != self.driver.device for k in self.code.host_seeds):  # what gave them was ungraphed
             return self._ungraphed(inputs)

@@ -229,6 +229,7 @@ def test_a_value_read_by_the_host_is_a_region_between_two(counting: Counting) ->
     assert counting.codes()["backward 0"] == []
 
 
+@pytest.mark.skipif(torch.__version__ < "2.12", reason="torch 2.11 itself drops such a check")
 def test_checks_run_with_the_value_that_they_guard(counting: Counting) -> None:
     # GIVEN an assertion on a value that the host reads
     def f(x: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from paramgraph_kit.driver.api import RawAllocation
 from paramgraph_kit.driver.sim import cuda_twin
 from paramgraph_kit.driver.sim.driver import SimDriver
 from paramgraph_kit.launch.launcher import MAX_SCALARS, MAX_VARIANTS, Options
+from paramgraph_kit.trace.model import Reason
 from tests.integration.launch_bench import (
     DEVICE,
     DRIVER,
@@ -346,6 +347,21 @@ def test_select_never_runs_everything_ungraphed() -> None:
     assert (launcher.ungraphed_calls, codes(launcher)) == (2, ["not-selected"])
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_what_is_refused_beforehand_is_never_captured(again: bool) -> None:
+    # GIVEN code of which is known that no graph may take it
+    reason = Reason("user-stream", "on streams of the user's")
+    launcher = launcher_of(one_and_itself, refused=reason)
+    if again:  # WHEN somebody has compared it, or not
+        launcher.pause()
+        launcher.resume()
+    # THEN it runs as it is, with the reason
+    for _ in range(3):
+        x = moved(8)
+        assert_same(launcher([x]), one_and_itself(x))
+    assert (launches(launcher), launcher.reasons, launcher.ungraphed_calls) == (0, [reason], 3)
+
+
 class Spy(SimDriver):
     """The simulator's driver, noting what its executables and streams are told."""
 
@@ -412,6 +428,72 @@ def test_a_patch_never_overtakes_a_launch_on_another_stream() -> None:
     ]
     at = spy.log.index(("join", a, b))
     assert spy.log[at : at + 3] == [("join", a, b), ("patch",), ("launch", b)]
+
+
+def test_a_launch_takes_its_place_on_the_streams_that_its_code_uses() -> None:
+    # GIVEN code that forks to a stream of the user's and records an event of the user's there
+    spy, side, done = Spy(), cuda_twin.Stream(), cuda_twin.Event()
+
+    def function(x: Tensor) -> tuple[Tensor]:
+        here = cuda_twin.current_stream()
+        side.wait_stream(here)
+        with cuda_twin.stream(side):
+            left = x.sin()
+            done.record()
+        right = x.cos()
+        here.wait_stream(side)
+        return (left * right,)
+
+    launcher = launcher_of(function, driver=spy)
+    # WHEN it is called
+    for _ in range(3):
+        x = moved(8)
+        expected, done.recorded_at = function(x), None
+        assert_same(launcher([x]), expected)
+        # THEN the event has happened and may be waited for, outside of any capture
+        assert done.recorded_at is not None
+        done.synchronize()
+        cuda_twin.current_stream().wait_event(done)
+    # AND launches come after what was queued on that stream, and before what is queued on it later
+    assert launches(launcher) == 2
+    (variant,) = variants(launcher)
+    assert [node.deps for node in variant.captured.recording.nodes] == [(), (), (0, 1)]
+    order = [entry for entry in spy.log if entry[0] != "patch"]
+    assert order == 2 * [("join", side.cuda_stream, 0), ("launch", 0), ("join", 0, side.cuda_stream)]
+
+
+def test_a_failed_capture_leaves_the_events_of_the_user_as_they_were() -> None:
+    # GIVEN code that records an event and cannot be captured
+    done = cuda_twin.Event()
+
+    def function(x: Tensor) -> tuple[Tensor]:
+        done.record()
+        return (x * float(x.sum()),)
+
+    launcher = launcher_of(function)
+    # WHEN it is called THEN whoever waits for the event is not told of a capture
+    for _ in range(2):
+        launcher([moved(8)])
+        done.synchronize()
+    assert codes(launcher) == ["capture-failed"]
+
+
+def test_an_event_that_measures_time_is_in_no_graph() -> None:
+    # GIVEN code that measures itself
+    start, end = cuda_twin.Event(enable_timing=True), cuda_twin.Event(enable_timing=True)
+
+    def function(x: Tensor) -> tuple[Tensor]:
+        start.record()
+        y = x * 2
+        end.record()
+        return (y,)
+
+    launcher = launcher_of(function)
+    # WHEN it is called THEN it runs as it is, with the reason, and time goes on
+    for _ in range(3):
+        launcher([moved(8)])
+        assert start.elapsed_time(end) > 0
+    assert (launches(launcher), codes(launcher)) == (0, ["timed-event"])
 
 
 def test_destroy_frees_the_executables_and_calls_go_on_ungraphed() -> None:

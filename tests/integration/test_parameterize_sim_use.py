@@ -128,6 +128,42 @@ def test_an_error_that_is_its_own_cause_is_raised_and_nothing_hangs(circle: str)
     assert [reason.code for reason in pgk.report(step).reasons] == ["not-traceable"]
 
 
+def test_streams_of_ones_own_are_not_traced_away() -> None:
+    # GIVEN a function whose second branch is on a stream of its own, and whose caller waits for that stream's event
+    side, done = pgk.cuda.Stream(), pgk.cuda.Event()
+    model = nn.Linear(3, 3).to(DEVICE)
+
+    def branches(x: torch.Tensor) -> torch.Tensor:
+        here = pgk.cuda.current_stream()
+        side.wait_stream(here)
+        with pgk.cuda.stream(side):
+            left = model(x).sin()
+            done.record()
+        right = model(x)
+        here.wait_stream(side)
+        return torch.mul(left, right)
+
+    step = pgk.parameterize(branches)
+    # WHEN called THEN it runs as it is and the event happens, with the reason and what to do
+    for seed in range(3):
+        done.recorded_at, x = None, randn(2, 3, seed=seed)
+        got = step(x)
+        assert done.recorded_at is not None
+        assert equal(got, branches(x))
+    (reason,) = pgk.report(step).reasons
+    assert reason.code == "user-stream"
+    # AND captured with its streams it is one launch, in two branches
+    whole = pgk.parameterize(lambda x: branches(x).detach(), state=model)
+    with pgk.watch() as trace:
+        for seed in range(4):
+            done.recorded_at, x = None, randn(2, 3, seed=seed)
+            got = whole(x)
+            assert done.recorded_at is not None
+            assert equal(got, branches(x).detach())
+    assert pgk.report(whole).reasons == ()
+    assert {node.lane for node in trace.captures[0].nodes} == {0, 1}
+
+
 def test_a_launch_waits_for_no_trace_but_one_of_its_own_modules() -> None:
     # GIVEN a function that has been called with two shapes, a module that has been, and a trace of it under way
     other = pgk.parameterize(lambda x: x * 2)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._dynamo.backends.common import aot_autograd
+from torch.fx.traceback import annotate
 
 from paramgraph_kit.backend.fx import returned_to_the_caller
 from paramgraph_kit.backend.generated_code import GeneratedCode, frames_by_name, of_nodes
@@ -110,6 +111,27 @@ def test_what_is_read_is_what_the_installed_torch_writes() -> None:
     assert returned == 2
     saved = code.saved(returned)
     assert {number: len(outputs) for number, outputs in saved.items()} == {0: 4, 1: 1}
+
+
+def on_two_streams(x: Tensor, w: Tensor) -> Tensor:
+    h = x @ w
+    torch.ops.streams.wait_stream(1, 0)
+    with annotate({"stream": 1}):  # as Dynamo notes "with torch.cuda.stream(side)"
+        left = h.relu().sum(0)
+    right = h.sigmoid().sum(1)
+    torch.ops.streams.wait_stream(0, 1)
+    return left * right
+
+
+@pytest.mark.skipif(torch.__version__ < "2.12", reason="Inductor of this torch has no streams")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")
+def test_the_streams_of_the_user_s_are_found_as_the_installed_torch_writes_them() -> None:
+    # GIVEN a function on two streams, and one on one, compiled
+    inputs = [torch.randn(8, 8) for _ in range(2)]
+    theirs, plain = (written_by_inductor(each, *inputs)[0] for each in (on_two_streams, around_an_obstacle))
+    # WHEN its source is read THEN the partition that enters the second is known, and no other
+    assert GeneratedCode(theirs).on_streams() == {0}
+    assert GeneratedCode(plain).on_streams() == frozenset()
 
 
 def test_what_nobody_wrote_is_not_read() -> None:

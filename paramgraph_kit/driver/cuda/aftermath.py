@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from cuda.bindings import driver as cu
 
-from paramgraph_kit.driver.cuda.recover import _POOL_STREAMS, _end_failed_captures, _is_idle, _seen_idle
+from paramgraph_kit.driver.cuda.forks import pool_streams
+from paramgraph_kit.driver.cuda.recover import _end_failed_captures, _is_idle, _seen_idle
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.errors import UnsupportedError
 
@@ -84,10 +85,8 @@ def _capturing(device: int, suspects: Sequence[Any]) -> tuple[list[Any], list[An
     """Streams in an active capture, and streams in a spoiled one."""
     status = cu.CUstreamCaptureStatus
     streams = {s.cuda_stream: s for s in suspects}
-    for priority in (0, -1):
-        for _ in range(_POOL_STREAMS):
-            stream = torch.cuda.Stream(device, priority=priority)
-            streams.setdefault(stream.cuda_stream, stream)
+    for stream in pool_streams(device):
+        streams.setdefault(stream.cuda_stream, stream)
     now = torch.cuda.current_stream(device)
     streams.setdefault(now.cuda_stream, now)
     found: dict[Any, list[Any]] = {

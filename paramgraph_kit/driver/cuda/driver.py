@@ -17,6 +17,7 @@ from paramgraph_kit.driver.cuda import aftermath, random
 from paramgraph_kit.driver.cuda.calls import call, is_device_address
 from paramgraph_kit.driver.cuda.describe import nodes_of
 from paramgraph_kit.driver.cuda.executable import CudaExecutable
+from paramgraph_kit.driver.cuda.forks import stream_of
 from paramgraph_kit.driver.cuda.record import CudaPhantom, record
 from paramgraph_kit.driver.cuda.recover import settle
 from paramgraph_kit.driver.host_memory import host_memory
@@ -31,6 +32,7 @@ class CudaDriver:
     """One CUDA device; see driver.api.Driver for what each member does."""
 
     name = "cuda"
+    event_type: type = torch.cuda.Event
     listen = None
 
     def __init__(self, device: int | None = None) -> None:
@@ -141,8 +143,11 @@ class CudaDriver:
 
     def join_streams(self, before: int, after: int) -> None:
         """Make stream ``after`` wait for what is queued on stream ``before``."""
-        first, second = (torch.cuda.ExternalStream(s, device=self.device) for s in (before, after))
-        second.wait_stream(first)
+        stream_of(after, self.device).wait_stream(stream_of(before, self.device))
+
+    def keep_for(self, tensor: torch.Tensor, stream: int) -> None:
+        """Keep a tensor's memory for what is queued on a stream."""
+        tensor.record_stream(stream_of(stream, self.device))
 
     def left_behind(self, suspects: Sequence[Any] = ()) -> tuple[str, ...]:
         """What failed captures have left wrong in this process."""

@@ -19,6 +19,7 @@ from cuda.bindings import driver as cu
 from paramgraph_kit.driver.api import Binding, Recording
 from paramgraph_kit.driver.cuda import kernels
 from paramgraph_kit.driver.cuda.calls import Owned, call, library
+from paramgraph_kit.driver.cuda.forks import stream_of
 from paramgraph_kit.driver.cuda.held import held_bytes
 from paramgraph_kit.driver.cuda.random import advance
 from paramgraph_kit.trace.errors import DriverCallError, RefusedError, UnsupportedError
@@ -176,7 +177,7 @@ class CudaExecutable:
     def _read_on(self, stream: int) -> None:
         """A first launch on a stream: until its work is done the rows' memory may not be given to anybody else."""
         if self._rows is not None:
-            self._rows.record_stream(torch.cuda.ExternalStream(stream, device=self._device))
+            self._rows.record_stream(stream_of(stream, self._device))
         self._streams.add(stream)
 
     def _launcher(self) -> Callable[[int], None]:

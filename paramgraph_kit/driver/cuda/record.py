@@ -23,6 +23,7 @@ from paramgraph_kit.driver.api import RawAllocation, Recording
 from paramgraph_kit.driver.backward import at_each_node
 from paramgraph_kit.driver.cuda import nodes as graph_nodes
 from paramgraph_kit.driver.cuda.calls import Owned, call, library
+from paramgraph_kit.driver.cuda.forks import Forks
 from paramgraph_kit.driver.cuda.phantom import PhantomRange, phantom_range
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.errors import RefusedError, cause_chain
@@ -86,11 +87,13 @@ def record(
             finer = _survey(run, phantom, stream, device, _History(each_node=True))
             if [(a.address, a.size) for a in finer] == [(a.address, a.size) for a in allocations]:
                 allocations = finer
-    graph, result = _capture(run, phantom, stream, device, lambda _: nullcontext())
+    graph, result, forks = _capture(run, phantom, stream, device, lambda _: nullcontext())
+    events = forks.kept()
     graph_nodes.check_kinds(cu.CUgraph(graph.raw_cuda_graph()))  # some kinds cannot even be cloned
     owned = Owned(call(cu.cuGraphClone, cu.CUgraph(graph.raw_cuda_graph())), cu.cuGraphDestroy)
     graph.reset()  # its hold on the pool ends here: the clone is ours
-    return Recording(graph_nodes.read(owned.raw), allocations, result, owned)
+    nodes = graph_nodes.read(owned.raw)
+    return Recording(nodes, allocations, result, owned, streams=forks.streams, events=events)
 
 
 def _survey(
@@ -99,7 +102,7 @@ def _survey(
     """Capture and forget: what was allocated, and when."""
     mark = phantom.range.mark()
     with history:
-        graph, result = _capture(run, phantom, stream, device, history.labels)
+        graph, result, _ = _capture(run, phantom, stream, device, history.labels)
         found = history.allocations(phantom, device)  # while the results live: they never died
         graph.reset()
         del result
@@ -115,18 +118,20 @@ def _capture(
     stream: torch.cuda.Stream,
     device: int,
     watch: Callable[[int], AbstractContextManager[None]],
-) -> tuple[torch.cuda.CUDAGraph, Any]:
+) -> tuple[torch.cuda.CUDAGraph, Any, Forks]:
     # A workspace cached by an earlier capture would have the same address on both sides and point nowhere.
     torch_name("_cuda_clearCublasWorkspaces")()
     # no_split: every allocation is a segment of its own, with our gaps around it.
     phantom.pool = torch.cuda.MemPool(phantom.range.allocator, no_split=True)
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     stream.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(stream):
+    forks = Forks(device, stream)
+    with forks, torch.cuda.stream(stream):
         try:
             graph.capture_begin(pool=phantom.pool.id, capture_error_mode="thread_local")
-            with watch(stream.cuda_stream):
+            with forks.watched(), watch(stream.cuda_stream):
                 result = run()
+            forks.look()
         except BaseException as error:
             _abandon(graph, phantom, device, error)
             if phantom.range.exhausted:
@@ -138,7 +143,7 @@ def _capture(
         except BaseException as error:
             _abandon(graph, phantom, device, error)
             raise
-    return graph, result
+    return graph, result, forks
 
 
 def _abandon(graph: torch.cuda.CUDAGraph, phantom: CudaPhantom, device: int, error: BaseException) -> None:

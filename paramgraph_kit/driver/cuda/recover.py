@@ -8,13 +8,12 @@ left behind is ended.
 from __future__ import annotations
 
 import torch
-from cuda.bindings import driver as cu
 
+from paramgraph_kit.driver.cuda.forks import captures, pool_streams
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
 
-_POOL_STREAMS = 32  # torch hands out its streams in turn from so many of each priority
 _seen_idle: set[int] = set()  # devices on which the allocator was seen idle: only then does "busy" mean something
 
 
@@ -50,9 +49,7 @@ def _is_idle(device: int) -> bool:
 
 
 def _any_stream_captures(device: int) -> bool:
-    active = cu.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE
-    streams = [torch.cuda.Stream(device, priority=p) for p in (0, -1) for _ in range(_POOL_STREAMS)]
-    return any(cu.cuStreamIsCapturing(cu.CUstream(s.cuda_stream))[1] == active for s in streams)
+    return any(captures(stream.cuda_stream) for stream in pool_streams(device))
 
 
 def _end_failed_captures(device: int, stream: torch.cuda.Stream) -> int:

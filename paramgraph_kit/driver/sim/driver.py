@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.driver.api import Binding, Phantom, RawNode, Recording
+from paramgraph_kit.driver.api import TIMED_EVENT, Binding, Phantom, RawNode, Recording
 from paramgraph_kit.driver.host_memory import host_memory
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.errors import RefusedError, UnsupportedError
@@ -26,7 +26,7 @@ from .errors import out_of_memory
 from .graph import HOST_COPIES, SimNode
 from .machine import machine
 from .phantom import SimPhantom
-from .stream import Stream, choice, current_stream, open_captures, restore, set_current, stream_of
+from .stream import Event, Stream, choice, current_stream, open_captures, restore, set_current, stream_of
 
 LOWERED = (NodeKind.MEMCPY, NodeKind.MEMSET)
 
@@ -97,6 +97,7 @@ class SimDriver:
     """The simulated device; ``reuse=False`` keeps phantom addresses from being used twice within a capture."""
 
     name = "sim"
+    event_type: type = Event
 
     def __init__(self, reuse: bool = True) -> None:
         self.device = register()
@@ -166,7 +167,7 @@ class SimDriver:
         underway = m.allocator.captures_underway
         set_current(self._stream)
         pool = m.allocator.new_pool_id()
-        capture = None
+        capture = done = None
         try:
             capture = begin("thread_local", pool)
             capture.phantom = phantom
@@ -191,9 +192,12 @@ class SimDriver:
             m.allocator.captures_underway = underway
             m.generator.left_in_capture = was_left
             restore(before)
+            events = done.settle() if done is not None else ()
         phantom.close()
         for node in done.nodes:
             refuse_node(node)
+        if any(event.enable_timing for event in events):
+            raise RefusedError(TIMED_EVENT)
         nodes = [
             replace(
                 _raw(node, i),
@@ -209,6 +213,8 @@ class SimDriver:
             graph=done,
             random_increment=done.random_offset,
             static_ranges=list(m.static_ranges) if done.random_offset else [],
+            streams=tuple(stream.cuda_stream for stream in done.streams if stream != done.origin),
+            events=events,
         )
 
     @staticmethod
@@ -238,6 +244,10 @@ class SimDriver:
         """Make work on stream ``after`` wait for all work now on stream ``before``."""
         if before != after:
             stream_of(after).wait_stream(stream_of(before))
+
+    @staticmethod
+    def keep_for(tensor: torch.Tensor, stream: int) -> None:
+        """Nothing: work that was queued is done."""
 
     def memory(self) -> tuple[int, int, int]:
         """(allocated, reserved, in use on the device) in bytes."""

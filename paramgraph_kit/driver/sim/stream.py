@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -40,6 +41,7 @@ class Capture:
         self.ended = False
         self.random_offset = 0  # how far the generator has moved inside
         self.phantom: Any = None  # serves the allocations of SimDriver.record
+        self.recorded: dict[int, tuple[weakref.ref[Event], Stream]] = {}  # events, by id, and where last
         self.scalar_fill: tuple[int, Any] | None = None  # (address, value) if the last node filled a 0-d tensor
 
     def fail(self, code: int) -> RuntimeError:
@@ -58,6 +60,13 @@ class Capture:
         for stream in self.streams:
             stream.capture = None
             stream.tail = ()
+
+    def settle(self) -> tuple[Event, ...]:
+        """Record the events that outlive the capture again, outside of it; returns them."""
+        kept = [(event, stream) for find, stream in self.recorded.values() if (event := find()) is not None]
+        for event, stream in kept:
+            event.record(None if stream == self.origin else stream)
+        return tuple(event for event, _ in kept)
 
     def unjoined(self) -> bool:
         """Whether a forked stream's work is not an ancestor of the origin's."""
@@ -173,6 +182,7 @@ class Event:
         stream = stream or current_stream()
         if stream.capture is not None:
             stream.capture.check()
+            stream.capture.recorded[id(self)] = weakref.ref(self), stream
         self.capture = stream.capture
         self.tail = stream.tail
         self.recorded_at = time.perf_counter()

@@ -1,0 +1,125 @@
+"""Streams and events of the user's that take part in a capture of ours.
+
+In a capture a second stream is a branch and an event a dependency, and a launch has neither. Who launches must
+therefore order the streams themselves, and record again what somebody may wait for outside.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import Any
+from unittest import mock
+
+import torch
+from cuda.bindings import driver as cu
+
+from paramgraph_kit.driver.api import TIMED_EVENT
+from paramgraph_kit.driver.cuda.calls import call
+from paramgraph_kit.trace.errors import RefusedError
+
+_POOL_STREAMS = 32  # torch hands out its streams in turn from so many of each priority
+_PRIORITIES = (0, -1, -2, -3)
+_ACTIVE = cu.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE
+
+
+@cache
+def pool_streams(device: int) -> tuple[torch.cuda.Stream, ...]:
+    """All streams that torch gives to whoever makes one; asked for once, before a capture."""
+    return tuple(torch.cuda.Stream(device, priority=p) for p in _PRIORITIES for _ in range(_POOL_STREAMS))
+
+
+def captures(stream: int) -> bool:
+    """Whether a stream is part of any capture."""
+    return bool(cu.cuStreamIsCapturing(cu.CUstream(stream))[1] == _ACTIVE)
+
+
+def stream_of(handle: int, device: torch.device | int) -> torch.cuda.Stream:
+    """The stream with a handle."""
+    if handle == 0:  # ExternalStream(0) is not the default stream but any of the pool
+        return torch.cuda.default_stream(device)
+    return torch.cuda.ExternalStream(handle, device=device)
+
+
+class Forks:
+    """What one capture on ``stream`` brings in: other streams, and events that are still there afterwards."""
+
+    def __init__(self, device: int, stream: torch.cuda.Stream) -> None:
+        self.streams: tuple[int, ...] = ()
+        self._stream = stream
+        self._candidates = dict.fromkeys(each.cuda_stream for each in pool_streams(device))
+        self._events: dict[int, tuple[weakref.ref[Any], Any]] = {}  # by id, with the stream of the last record
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Note what is recorded and who waits, in every thread: autograd runs hooks in one of its own."""
+        record, wait = torch.cuda.Event.record, torch.cuda.Event.wait
+
+        def noting(event: Any, stream: Any = None) -> None:
+            where = torch.cuda.current_stream() if stream is None else stream
+            record(event, where)
+            if captures(handle := _handle(where)):
+                self._candidates[handle] = None
+                self._events[id(event)] = weakref.ref(event), where
+
+        def following(event: Any, stream: Any = None) -> None:
+            where = torch.cuda.current_stream() if stream is None else stream
+            wait(event, where)
+            self._candidates[_handle(where)] = None
+
+        with mock.patch.multiple(torch.cuda.Event, record=noting, wait=following):
+            yield
+
+    def look(self) -> None:
+        """Find the streams, while the capture is under way."""
+        mine = int(call(cu.cuStreamGetCaptureInfo, cu.CUstream(self._stream.cuda_stream))[1])
+        self.streams = tuple(
+            handle
+            for handle in self._candidates
+            if handle != self._stream.cuda_stream
+            and captures(handle)
+            and int(call(cu.cuStreamGetCaptureInfo, cu.CUstream(handle))[1]) == mine
+        )
+
+    def __enter__(self) -> Forks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """After the capture: what it left in events is of no use to anybody, so record them where they were."""
+        here = torch.cuda.current_stream(self._stream.device)
+        for reference, stream in self._events.values():
+            event = reference()
+            if event is not None:
+                with suppress(RuntimeError):
+                    event.record(here if stream == self._stream else stream)
+
+    def kept(self) -> tuple[Any, ...]:
+        """Events that somebody outside may wait for.
+
+        Raises:
+            RefusedError: one of them measures time, and inside of a launch there is none to be had.
+        """
+        events = tuple(event for reference, _ in self._events.values() if (event := reference()) is not None)
+        if any(map(_measures_time, events)):
+            raise RefusedError(TIMED_EVENT)
+        return events
+
+
+def _handle(stream: Any) -> int:
+    """The raw handle of any kind of stream."""
+    if not hasattr(stream, "cuda_stream"):  # torch.Stream, which names no device's
+        of = {"stream_id": stream.stream_id, "device_index": stream.device_index, "device_type": stream.device_type}
+        stream = torch.cuda.Stream(**of)
+    return int(stream.cuda_stream)
+
+
+def _measures_time(event: Any) -> bool:
+    try:
+        event.elapsed_time(event)
+    except ValueError:  # "must be created with argument 'enable_timing=True'"
+        return False
+    except RuntimeError:  # it does, and is not there yet
+        return True
+    return True
