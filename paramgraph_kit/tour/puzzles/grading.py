@@ -14,7 +14,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import paramgraph_kit as pgk
-from paramgraph_kit.backend.tracing import trace_of_graph
 from paramgraph_kit.tour.puzzles.problems import CALLS, PUZZLES, Puzzle, Steps
 from paramgraph_kit.tour.puzzles.verdict import Limit, Verdict
 from paramgraph_kit.trace import ParamgraphError, Trace
@@ -93,7 +92,7 @@ def _graph(puzzle: Puzzle, function: Callable[..., Any]) -> tuple[dict[str, int]
         line = f": {error.failure.frame.text}" if error.failure.frame else ""
         raise WrongError(f"the capture fails: {error.failure.title}{line}") from error
     memory = cuda.max_memory_allocated() - before
-    trace = trace_of_graph(graph, puzzle.title)
+    trace = pgk.explore(graph).trace
     scratch, earlier = set[int](), list[list[Tensor]]()
     for call in range(CALLS):
         inputs = puzzle.inputs(generator)
