@@ -39,11 +39,16 @@ class Flat(nn.Module):
         self._spec, self._own = spec, len(state.tensors)
         self._values = [None if isinstance(x, torch.Tensor) else x for x in leaves]
         self._holes = [n for n, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
+        # Code can tell whether two arguments, or an argument and a member, are one.
+        inputs = [*state.tensors, *(leaves[n] for n in self._holes)]
+        first: dict[int, int] = {}
+        self._same = [first.setdefault(id(x), k) for k, x in enumerate(inputs)]
         self._template: list[Any] = []
         self._out_spec: pytree.TreeSpec | None = None
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Runs while it is traced only."""
+        tensors = tuple(tensors[k] for k in self._same)
         leaves = list(self._values)
         for n, tensor in zip(self._holes, tensors[self._own :], strict=True):
             leaves[n] = tensor

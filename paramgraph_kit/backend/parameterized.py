@@ -14,14 +14,15 @@ import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from operator import is_
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from paramgraph_kit.backend import call_state
+from paramgraph_kit.backend.direct.located import MISSED
 from paramgraph_kit.backend.flat import Flat, discard, trace_flat, why_not
+from paramgraph_kit.backend.frozen.alike import Alike
 from paramgraph_kit.backend.reads import Ran
 from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.backend.running import running
@@ -37,6 +38,7 @@ from paramgraph_kit.trace.model import Reason
 _one_trace = threading.RLock()  # at a time; launches do not wait for it
 MAX_TRACES = 16  # of one callable: a number that changes with every call must not trace for ever
 _STATES = 4  # that are remembered: what changes back and forth need not be found again
+_ALIKE = 8  # calls that others are compared with
 _PASSES = 4  # of one trace, until no code runs that was not looked into before
 torch_name("keep_dynamo_out")("paramgraph_kit.backend")  # called in compiled code, it stays outside
 
@@ -52,45 +54,12 @@ class _Traced:
     calls: int = 0  # that were asked to be compared
 
 
-class _Last:
-    """One call, and whether another is like it: then it has the same trace, or none as well."""
+class _Known(Alike):
+    """A call whose trace is known, or that has none."""
 
     def __init__(self, state: State, leaves: Sequence[Any], spec: pytree.TreeSpec, traced: _Traced | None) -> None:
-        self.traced, self._state, self._spec = traced, state, spec
-        self._values = [x for x in leaves if not isinstance(x, torch.Tensor)]
-        given = [x for x in leaves if isinstance(x, torch.Tensor)]
-        tensors = [*state.tensors, *given]
-        self._count = len(given)
-        # Nothing but tensors, as they stand in the call: there is nothing to flatten.
-        self._flat = spec == pytree.tree_flatten((tuple(given), {}))[1]
-        self._switches, self._more = call_state.global_state_guard(), call_state.unguarded_switches()
-        self._tensors = call_state.tensor_guard(tensors)
-        self._inference = [x.is_inference() for x in given]
-        self._sharing = call_state.sharing(tensors)
-        self._writes = traced is None or traced.writes
-
-    def tensors(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor] | None:
-        """The inputs of the trace for this call, None if it is not like that one."""
-        if self._flat:
-            if kwargs or len(args) != self._count:
-                return None
-            given = list(args)
-        else:
-            leaves, spec = pytree.tree_flatten((args, kwargs))
-            given = [x for x in leaves if isinstance(x, torch.Tensor)]
-            values = [x for x in leaves if not isinstance(x, torch.Tensor)]
-            if spec != self._spec or len(values) != len(self._values) or not all(map(is_, values, self._values)):
-                return None
-        state = self._state
-        if not self._switches() or not state.unchanged() or call_state.unguarded_switches() != self._more:
-            return None
-        tensors = [*state.tensors, *given]
-        if not self._tensors(*tensors) or [x.is_inference() for x in given] != self._inference:
-            return None
-        if self._writes or self._sharing:
-            return tensors if call_state.sharing(tensors) == self._sharing else None
-        # Read only, memory may be shared; but code can tell whether two arguments are one.
-        return tensors if len(set(map(id, tensors))) == len(tensors) else None
+        super().__init__(state, leaves, spec, writes=traced is None or traced.writes)
+        self.traced = traced
 
 
 class Parameterized:
@@ -110,7 +79,7 @@ class Parameterized:
         self._modules: tuple[int, ...] | None = None
         self._specs: list[pytree.TreeSpec] = []
         self._traces: dict[Any, _Traced | None] = {}
-        self._last: _Last | None = None
+        self._alike: list[_Known] = []  # calls that others may be like, the last found first
         self._refused: list[CompiledGraph] = []
         functools.update_wrapper(self, fn, updated=())
 
@@ -123,14 +92,22 @@ class Parameterized:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call it, from graphs where there are any."""
-        traced, tensors = self._find(args, kwargs)
+        for alike in self._alike:
+            result = alike.call(args, kwargs)
+            if result is not MISSED:
+                return result
+        traced, tensors, known = self._find(args, kwargs)
         if traced is None:
             for state in self._states[:1]:
                 state.members.wait()
             return self._fn(*args, **kwargs)
         if self._options.verify != "off" and not traced.writes:
             return self._compared(traced, tensors, args, kwargs)
-        return traced.root.results(traced.run(*tensors))
+        made = traced.run(*tensors)
+        result = traced.root.results(made)
+        if known is not None and self._options.verify == "off":
+            known.freeze(traced.run, args, kwargs, made, result)
+        return result
 
     def _compared(
         self, traced: _Traced, tensors: list[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -146,7 +123,7 @@ class Parameterized:
         if len(ours) == len(theirs) and all(map(same_bits, ours, theirs)):
             return found
         self._traces = {key: None if known is traced else known for key, known in self._traces.items()}
-        self._last = None
+        self._alike = []
         text = (
             "a call gave other bits than the function itself, whose result was returned: it runs as it is from now on"
         )
@@ -157,11 +134,13 @@ class Parameterized:
         """Trace for these inputs, running nothing on the device; what cannot be traced is in the report."""
         self._find(args, kwargs)
 
-    def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Traced | None, list[torch.Tensor]]:
-        """The trace for these arguments, made where there is none, and the tensors that it takes."""
-        last = self._last
-        if last is not None and (tensors := last.tensors(args, kwargs)) is not None:
-            return last.traced, tensors
+    def _find(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[_Traced | None, list[torch.Tensor], _Known | None]:
+        """The trace for these arguments, made where there is none, the tensors that it takes, and an earlier call."""
+        for known in self._alike:
+            if (tensors := known.tensors(args, kwargs)) is not None:
+                return known.traced, tensors, known
         leaves, spec = pytree.tree_flatten((args, kwargs))
         try:
             state = self._state() if self._ran is not None else None
@@ -175,11 +154,12 @@ class Parameterized:
             self._note(refusal.reason)
             if self._options.strict:
                 raise
-            return None, []
-        last = _Last(state, leaves, spec, traced)
+            return None, [], None
+        known = _Known(state, leaves, spec, traced)
         if state.holds():  # nothing was written between the look and the guard
-            self._last = last
-        return traced, [*state.tensors, *(x for x in leaves if isinstance(x, torch.Tensor))]
+            # Of the others those that may come again: what the rest refers to would live for ever.
+            self._alike = [known, *[each for each in self._alike if each.stands][: _ALIKE - 1]]
+        return traced, [*state.tensors, *(x for x in leaves if isinstance(x, torch.Tensor))], None
 
     def _state(self) -> State:
         """Today's state of what the function reads: one that is known, or found by a new walk."""
@@ -193,7 +173,7 @@ class Parameterized:
         if self._modules not in (None, state.modules):  # what was traced goes with its modules
             self._traces.clear()
             self._states.clear()
-            self._last = None
+            self._alike = []
         self._modules = state.modules
         self._states = [state, *self._states[: _STATES - 1]]
         state.settle()

@@ -230,7 +230,7 @@ class Walk:
         for name, child in module._modules.items():  # before the dictionary that holds them: so they get their names
             self.key.append(self.look(child, f"{path}.{name}" if path else name))
         self.key.append(self.look(module._modules, path))
-        self.key.append(self.look(type(module), type(module).__name__))
+        self.watch(Watched(type(module).__name__, "class", module))  # assigning it writes no dictionary
 
     def _class(self, kind: type) -> None:
         if is_foreign_module(kind.__module__):

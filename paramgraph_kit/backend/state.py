@@ -50,15 +50,18 @@ class State:
             self._module_ids
         ).issuperset(other.modules)
 
-    def unchanged(self) -> bool:
-        """Whether nothing was written since ``settle``; quick."""
-        if self._unchanged is None:
-            return False
-        return self._unchanged() and (not self.hidden or tuple(map(hidden_key, self.hidden)) == self._hidden_now)
+    @property
+    def settled(self) -> Unchanged | None:
+        """Whether nothing was written since ``settle``: quick; None where that cannot be told so."""
+        return self._unchanged
+
+    def hidden_same(self) -> bool:
+        """Whether the tensors that are no inputs are what they were."""
+        return not self.hidden or tuple(map(hidden_key, self.hidden)) == self._hidden_now
 
     def holds(self) -> bool:
         """Whether the function would read the same, though something was written; parameters are looked up anew."""
-        if not all(each.same() for each in self.watched) or tuple(map(hidden_key, self.hidden)) != self._hidden_now:
+        if not all(each.same() for each in self.watched) or not self.hidden_same():
             return False
         tensors = self.members.tensors()
         if tensors is None:
@@ -67,7 +70,7 @@ class State:
         return True
 
     def settle(self) -> None:
-        """From now on ``unchanged`` tells; state that is written all the time stays with ``holds``."""
+        """From now on ``settled`` tells; state that is written all the time stays with ``holds``."""
         if self._rebuilds < _REBUILDS:
             self._rebuilds += 1
             self._unchanged = Unchanged(self.watched, self.members.dicts)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import is_
 from typing import Any
 
-from paramgraph_kit.driver.dict_versions import guard_version
-from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.driver.dict_versions import unwritten
 
 MISSING = object()  # where there is nothing under a name
 
@@ -20,7 +19,7 @@ class Watched:
     """One holder of values: ``read()`` gives today's in the order of ``keys``, ``values`` are those that were found."""
 
     name: str  # how the user's code gets there: "model.config"
-    kind: str  # "entries" of a dict or a class by name, all of a "dict", its "names", "items", "cell", ...
+    kind: str  # "entries" of a dict or a class by name, all of a "dict", its "names", "items", "cell", "class", ...
     holder: Any
     keys: tuple[Any, ...] = ()
     values: tuple[Any, ...] = ()
@@ -43,6 +42,8 @@ class Watched:
                 return (*holder.keys(), *holder.values())
             case "items" | "names":
                 return tuple(holder)
+            case "class":
+                return (type(holder),)
             case "cell":
                 try:
                     return (holder.cell_contents,)
@@ -86,6 +87,8 @@ class Watched:
                 else:
                     holder.clear()
                     holder.update(values)
+            case "class":
+                holder.__class__ = values[0]
             case "cell":
                 if values[0] is MISSING:
                     del holder.cell_contents
@@ -120,24 +123,29 @@ class Unchanged:
     """Whether nothing has been written to any of these since: asked at every call, so mostly in C.
 
     Dictionaries that are seldom written have a version, which Dynamo's guards keep track of (20 ns each); empty ones
-    must still be empty (8 ns). The rest is compared object by object (40 ns each).
+    must still be empty (8 ns), and modules of the classes that they were of (20 ns). The rest is compared object by
+    object (40 ns each).
     """
 
     def __init__(self, watched: Sequence[Watched], dicts: Sequence[dict[Any, Any]]) -> None:
         versioned = list({id(d): d for d in (*dicts, *(w.holder for w in watched if w.versioned))}.values())
         self._empty = [each for each in versioned if not each]
         self._dicts = [each for each in versioned if each]
-        self._versions = _versions(self._dicts)
+        self._versions = unwritten(self._dicts)
         entries = [w for w in watched if w.kind == "entries" and not w.versioned]
         cells = [w for w in watched if w.kind == "cell"]
         self._owners = [(w.holder.get, key) for w in entries for key in w.keys]
         self._cells = [w.holder for w in cells]
         self._known = [*chain.from_iterable(w.values for w in entries), *(w.values[0] for w in cells)]
-        self._rest = [w for w in watched if not w.versioned and w.kind not in ("entries", "cell")]
+        classes = [w for w in watched if w.kind == "class"]
+        self._objects, self._classes = [w.holder for w in classes], [w.values[0] for w in classes]
+        self._rest = [w for w in watched if not w.versioned and w.kind not in ("entries", "cell", "class")]
 
     def __call__(self) -> bool:
         """Whether that is so."""
         if any(self._empty) or not self._versions(self._dicts):
+            return False
+        if list(map(type, self._objects)) != self._classes:
             return False
         now = [get(key, MISSING) for get, key in self._owners]
         try:
@@ -145,17 +153,6 @@ class Unchanged:
         except ValueError:  # a variable that was unbound
             return False
         return all(map(is_, now, self._known)) and all(each.same() for each in self._rest)
-
-
-def _versions(dicts: Sequence[dict[Any, Any]]) -> Callable[[Any], bool]:
-    """Whether none of these has been written since."""
-    root = torch_name("RootGuardManager")()
-    kind = torch_name("GuardManagerType").GUARD_MANAGER
-    for n, each in enumerate(dicts):
-        item = root.list_getitem_manager(key=n, source=f"dicts[{n}]", example_value=each, guard_manager_enum=kind)
-        guard_version(item, each, "what a trace depends on")
-    check: Callable[[Any], bool] = root.check
-    return check
 
 
 def first_changed(watched: Sequence[Watched]) -> Watched | None:

@@ -172,6 +172,69 @@ def other_defaults(function: Any) -> Undo:
     return setting(function, "__kwdefaults__", {"times": 4})
 
 
+class Quiet(Inner):
+    """A block of another class."""
+
+    def forward(self, x: Tensor, extra: Tensor | None = None, *, times: int = 1) -> Tensor:
+        """Half of it."""
+        return super().forward(x, extra, times=times) / 2
+
+
+def transposed(parameter: Tensor) -> Undo:
+    """The same address, size and version, and other values."""
+    before = parameter.data
+    parameter.data = before.t()
+    return lambda: setattr(parameter, "data", before)
+
+
+def exchanged(one: Any, other: Any, name: str) -> Undo:
+    def swap() -> None:
+        mine, theirs = getattr(one, name), getattr(other, name)
+        setattr(one, name, theirs)
+        setattr(other, name, mine)
+
+    swap()
+    return swap
+
+
+def assigned(module: nn.Module) -> Undo:
+    """A checkpoint whose tensors take the place of the parameters."""
+    before = dict(module.state_dict(keep_vars=True))
+    module.load_state_dict({name: torch.randn_like(value) for name, value in before.items()}, assign=True)
+
+    def undo() -> None:
+        for name, value in before.items():
+            owner = module.get_submodule(name.rpartition(".")[0])
+            setattr(owner, name.rpartition(".")[2], value)
+
+    return undo
+
+
+def shadowed(owner: Any, name: str, value: Any) -> Undo:
+    """An attribute of the object in front of its class's."""
+    setattr(owner, name, value)
+    return lambda: delattr(owner, name)
+
+
+def appended(modules: nn.ModuleList) -> Undo:
+    modules.append(Inner().to(DEVICE))
+    return lambda: modules._modules.__delitem__(str(len(modules) - 1))
+
+
+def reordered(modules: nn.ModuleList) -> Undo:
+    def swap() -> None:
+        first, second = modules[0], modules[1]
+        modules[0], modules[1] = second, first
+
+    swap()
+    return swap
+
+
+def frozen_parameter(parameter: Tensor) -> Undo:
+    parameter.requires_grad_(False)
+    return lambda: (parameter.requires_grad_(True), None)[1]
+
+
 def eval_of(module: nn.Module) -> Undo:
     module.eval()
 
@@ -221,8 +284,22 @@ def changes(model: Outer, pick: random.Random) -> list[Callable[[], Undo]]:
         lambda: entered(torch.autocast(DEVICE.type, dtype=torch.bfloat16)),
         lambda: entered(torch.enable_grad()),
         lambda: entered(torch.inference_mode()),
+        lambda: transposed(block.linear.weight),
+        lambda: exchanged(model.blocks[0], model.blocks[1], "linear"),
+        lambda: exchanged(model.blocks[0].norm, model.blocks[1].norm, "weight"),
+        lambda: assigned(block),
+        lambda: shadowed(block, "bias_of_class", number),
+        lambda: setting(block, "__class__", Quiet),
+        lambda: setting(block, "sizes", [pick.randrange(5), 2]),
+        lambda: item(globals(), "TABLE", {"shift": number}),
+        lambda: appended(model.blocks),
+        lambda: reordered(model.blocks),
+        lambda: frozen_parameter(block.linear.bias),
         lambda: lambda: None,
     ]
+
+
+TORCH_ITSELF = 30  # which of them replaces a function of torch's: parameterize takes these for what they are
 
 
 def arguments(pick: random.Random) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -277,6 +354,48 @@ def test_fuzz_a_frozen_call_is_what_an_ordinary_one_is_or_is_not_made() -> None:
     assert min(taken.values()) > CHANGES // 50
     with torch.no_grad():
         assert frozen.call((rows(),), {}) is not MISSED
+
+
+def test_fuzz_a_parameterized_call_is_eagers_or_is_not_launched_at_once() -> None:
+    # GIVEN calls of a parameterized model that are launched in one look
+    pick = random.Random(1)
+    torch.manual_seed(1)
+    model = Outer().to(DEVICE)
+    step = pgk.parameterize(model)
+    taken = {False: 0, True: 0}
+
+    # WHEN the model is changed between calls, and is called in one form or another
+    for number in range(CHANGES):
+        with torch.no_grad():
+            while (known := frozen_alike(step)) is None:
+                step(rows())
+        ways = [each for n, each in enumerate(changes(model, pick)) if n != TORCH_ITSELF]
+        undos = [pick.choice(ways)() for _ in range(pick.choice([1, 1, 2]))]
+        args, named = arguments(pick)
+        try:
+            with torch.no_grad() if pick.random() < 0.9 else contextlib.nullcontext():
+                result = known.call(args, named)
+                if result is not MISSED:
+                    expected = model(*args, **named)
+        finally:
+            for undo in reversed(undos):
+                undo()
+
+        # THEN the launch gives what eager gives, hooks and all, or says that it was not made for this
+        taken[result is not MISSED] += 1
+        if result is not MISSED:
+            assert torch.equal(result, expected), number
+            assert result.requires_grad == expected.requires_grad, number
+
+    # AND both happened
+    assert min(taken.values()) > CHANGES // 100
+
+
+def frozen_alike(step: Any) -> Any:
+    """The call of ``step`` whose like are launched in one look, if there is one."""
+    for state in step._states:
+        state._rebuilds = 0  # it is not written as often in a program
+    return next((each for each in step._alike if each.call.__name__ == "frozen" and each.stands), None)
 
 
 def test_calls_go_on_right_after_a_change() -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 import paramgraph_kit as pgk
-from paramgraph_kit.backend.state import State
+from paramgraph_kit.backend.watched import Unchanged
 from tests.integration import state_places
 from tests.integration.state_objects import Base, Config, Derived
 from tests.integration.state_places import CONTEXT, DICT, LIST, PLACES, SPACE, Read
@@ -220,7 +220,7 @@ def test_verify_asks_the_function_itself(verify: str, monkeypatch: pytest.Monkey
     step = pgk.parameterize(lambda x: x * NUMBER, verify=verify)
     x = randn(3)
     assert equal(step(x), x)
-    monkeypatch.setattr(State, "unchanged", lambda self: True)
+    monkeypatch.setattr(Unchanged, "__call__", lambda self: True)
     monkeypatch.setitem(globals(), "NUMBER", 3.0)
     # WHEN called THEN the result is the function's, not what was traced of it, and the report says so
     for _ in range(3):

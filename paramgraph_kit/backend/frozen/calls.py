@@ -11,16 +11,14 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from paramgraph_kit.backend.direct import calls as direct
 from paramgraph_kit.backend.direct.calls import DirectCall
 from paramgraph_kit.backend.direct.located import MISSED
-from paramgraph_kit.backend.direct.recipe import Given
 from paramgraph_kit.backend.frozen.frame import Frame, frame_of, obstacle_in
 from paramgraph_kit.backend.frozen.guards import Inputs, Member, children_of, members_of, unmoved, without_hooks
+from paramgraph_kit.backend.frozen.source import HEEDED, launch_lines, returned
 from paramgraph_kit.driver.select import driver
-from paramgraph_kit.launch.generate import Form
 from paramgraph_kit.trace.errors import PromiseError
 
 MODES = ("full", "dynamo", "inputs")
@@ -102,8 +100,8 @@ class FrozenCalls:
         values, members = _places(watched.arguments, given, modules, frame.function.__globals__)
         if values is None:
             return "a tensor that the graph takes is neither an argument nor a member of the module"
-        returned = _returned(result, watched.results, scope)
-        if returned is None:
+        given_back = returned(result, watched.results, scope)
+        if given_back is None:
             return "what the function returns is not what its graph returns"
         scope |= {"check": entry.guard_manager.root.check, "MISSED": MISSED}
         scope["unmoved"] = unmoved(members, children_of(modules), driver().address_of)
@@ -118,7 +116,7 @@ class FrozenCalls:
             *(f" {name} = named[{name!r}]" for name in named),
             f" if not ({' and '.join(tests)}): return MISSED",
             *body,
-            f" return {returned}",
+            f" return {given_back}",
         ]
         exec("\n".join(source), scope)  # from numbers and parameters' names, never from values
         return _Frozen(scope["frozen"], scope["unmoved"])
@@ -186,58 +184,14 @@ def _places(
 def _body(watched: _Watched, values: Sequence[str | Member], scope: dict[str, Any]) -> list[str] | None:
     """Source that runs the graph: a launch with static members left out, or the direct call."""
     recipe = watched.call.inference
+    if recipe is not None and all(each.view is None for each in recipe.takes):
+        names = [value if isinstance(value, str) else None for value in values]
+        return launch_lines(watched.call, watched.arguments, names, scope)
     scope["direct"] = watched.call
-    heeded = " if not direct.as_learnt(): return MISSED"
-    if recipe is None or any(each.view is not None for each in recipe.takes):
-        if any(isinstance(value, Member) for value in values):
-            scope["o"], scope["k"] = ([getattr(value, name, None) for value in values] for name in ("owner", "key"))
-        taken = [value if isinstance(value, str) else f"o[{n}][k[{n}]]" for n, value in enumerate(values)]
-        return [heeded, f" made = direct.run(({''.join(f'{each}, ' for each in taken)}))"]
-    places = [values[each.index] for each in recipe.takes]
-    static = [k for k, value in enumerate(places) if not isinstance(value, str)]
-    inputs = [watched.arguments[each.index] for each in recipe.takes]
-    if (variant := recipe.launcher.settled(inputs)) is None:
-        return None
-    form = Form(static={k: inputs[k] for k in static})
-    launch = recipe.launcher.launch_as(form, variant, lambda _: MISSED)
-    scope |= {"launch": launch, "give": recipe.give}
-    dynamic = ", ".join(value for value in places if isinstance(value, str))
-    lines = [heeded, f" made = launch([{dynamic}])", " if made is MISSED: return MISSED"]
-    passed_on = {origin.index for origin in recipe.gives if isinstance(origin, Given)}
-    given = []
-    for k, value in enumerate(values):
-        if k not in passed_on:
-            given.append("None")
-        elif isinstance(value, str):
-            given.append(value)
-        else:
-            scope[f"g{k}"] = watched.arguments[k]
-            given.append(f"g{k}")
-    return [*lines, f" made = give(made, ({''.join(f'{each}, ' for each in given)}))"]
-
-
-def _returned(result: Any, results: Sequence[Any], scope: dict[str, Any]) -> str | None:
-    """Source for what the caller gets, over ``made``, the graph's results."""
-    leaves, spec = pytree.tree_flatten(result)
-    places = {id(value): k for k, value in enumerate(results) if isinstance(value, torch.Tensor)}
-    values = []
-    for k, leaf in enumerate(leaves):
-        if isinstance(leaf, torch.Tensor):
-            if id(leaf) not in places:
-                return None
-            values.append(f"made[{places[id(leaf)]}]")
-        elif leaf is None or type(leaf) in (bool, int, float, str):
-            scope[f"v{k}"] = leaf
-            values.append(f"v{k}")
-        else:
-            return None
-    if spec.is_leaf():
-        return values[0]
-    if type(result) in (tuple, list) and len(leaves) == len(result):
-        opening, closing = ("(", ",)") if type(result) is tuple else ("[", "]")
-        return f"{opening}{', '.join(values)}{closing if values else closing.strip(',')}"
-    scope |= {"unflatten": pytree.tree_unflatten, "spec": spec}
-    return f"unflatten([{', '.join(values)}], spec)"
+    if any(isinstance(value, Member) for value in values):
+        scope["o"], scope["k"] = ([getattr(value, name, None) for value in values] for name in ("owner", "key"))
+    taken = [value if isinstance(value, str) else f"o[{n}][k[{n}]]" for n, value in enumerate(values)]
+    return [HEEDED, f" made = direct.run(({''.join(f'{each}, ' for each in taken)}))"]
 
 
 @contextmanager

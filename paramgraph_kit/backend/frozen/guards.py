@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from paramgraph_kit.driver.dict_versions import unwritten
 from paramgraph_kit.driver.torch_names import torch_name
 
+REWRITTEN = 8  # times that guards of dictionaries are made anew; what is written more often is looked at each time
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 GLOBAL_HOOKS = (
     "_global_forward_hooks",
@@ -30,41 +32,70 @@ class Member:
 
     owner: dict[str, Any]
     key: str
+    seldom: bool = False  # whether ``owner`` is a dictionary that is seldom written
 
 
 def members_of(modules: Sequence[nn.Module], scopes: Sequence[dict[str, Any]]) -> dict[int, list[Member]]:
     """Where each tensor is kept, by its identity: parameters, buffers, attributes, globals."""
     found: dict[int, list[Member]] = {}
-    owners = [
-        owner for root in modules for each in root.modules() for owner in (each._parameters, each._buffers, vars(each))
-    ]
-    for owner in (*owners, *scopes):
+    owners = [(scope, False) for scope in scopes]
+    for each in (each for root in modules for each in root.modules()):
+        owners += [(each._parameters, True), (each._buffers, True), (vars(each), False)]
+    for owner, seldom in owners:
         for key, value in owner.items():
             if isinstance(value, torch.Tensor):
-                found.setdefault(id(value), []).append(Member(owner, key))
+                found.setdefault(id(value), []).append(Member(owner, key, seldom))
     return found
 
 
 def children_of(modules: Sequence[nn.Module]) -> list[Member]:
     """Where each module that can be reached from these is kept by another."""
-    return [Member(each._modules, key) for root in modules for each in root.modules() for key in each._modules]
+    return [Member(each._modules, key, True) for root in modules for each in root.modules() for key in each._modules]
 
 
 def unmoved(
     members: Sequence[Member], children: Sequence[Member], address: Callable[[torch.Tensor], int]
 ) -> Callable[[], bool]:
     """Whether every member is the tensor that it is now, where it is now, on the same modules."""
-    kept = [each.owner[each.key] for each in (*members, *children)]
-    tensors = kept[: len(members)]
-    scope: dict[str, Any] = {f"o{k}": each.owner for k, each in enumerate((*members, *children))}
-    scope |= {f"v{k}": value for k, value in enumerate(kept)}
-    keys = [each.key for each in (*members, *children)]
-    tests = " and ".join(f"o{k}.get({key!r}) is v{k}" for k, key in enumerate(keys)) or "True"
-    scope |= {"tensors": tensors, "map": map, "list": list, "address": address}
-    scope["addresses"] = list(map(address, tensors))
-    exec(f"def unmoved(): return {tests} and list(map(address, tensors)) == addresses", scope)  # keys as literals
-    check: Callable[[], bool] = scope["unmoved"]
+    kept = [(each, each.owner[each.key]) for each in (*members, *children)]
+    seldom = {id(each.owner): each.owner for each, _ in kept if each.seldom}
+    unwritten = Unwritten(list(seldom.values()), _all_kept([pair for pair in kept if pair[0].seldom]))
+    others = _all_kept([pair for pair in kept if not pair[0].seldom])
+    tensors = [each.owner[each.key] for each in members]
+    addresses = list(map(address, tensors))
+    return lambda: unwritten() and others() and list(map(address, tensors)) == addresses
+
+
+def _all_kept(kept: Sequence[tuple[Member, Any]]) -> Callable[[], bool]:
+    """Whether every place holds what it held, in one expression."""
+    scope: dict[str, Any] = {f"o{k}": each.owner for k, (each, _) in enumerate(kept)}
+    scope |= {f"v{k}": value for k, (_, value) in enumerate(kept)}
+    tests = [f"o{k}.get({each.key!r}) is v{k}" for k, (each, _) in enumerate(kept)]
+    exec(f"def kept(): return {' and '.join(tests) or 'True'}", scope)  # keys as literals
+    check: Callable[[], bool] = scope["kept"]
     return check
+
+
+class Unwritten:
+    """Whether nothing was put into some dictionaries, or the same again: one call of C++ where nothing was."""
+
+    def __init__(self, dicts: Sequence[dict[Any, Any]], same: Callable[[], bool]) -> None:
+        self._dicts, self._same = list(dicts), same
+        self._check = unwritten(self._dicts)
+        self._rewritten = 0
+
+    def __call__(self) -> bool:
+        """Whether that is so."""
+        if self._check(self._dicts):
+            return True
+        if self._rewritten >= REWRITTEN or not self._same():
+            return self._same()
+        fresh = unwritten(self._dicts)
+        if not self._same():  # what another thread has written before that, no version tells
+            return False
+        self._check = fresh
+        self._rewritten += 1
+        return True
 
 
 def without_hooks(module: nn.Module) -> Callable[[], bool]:
