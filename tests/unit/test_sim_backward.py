@@ -88,6 +88,59 @@ def test_a_backward_runs_on_the_stream_of_its_forward(sim: torch.device, cuda: A
     assert seen == [side]
 
 
+@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph=True")
+@pytest.mark.parametrize("by_backward", [False, True])
+def test_gradients_of_gradients_are_captured_whatever_ran_before(
+    by_backward: bool, sim: torch.device, cuda: Any
+) -> None:
+    # GIVEN backward passes on the default stream that count up or not, and a step with a gradient's gradient
+    for _ in range(3):
+        (torch.ones(2, device=sim, requires_grad=True) * 2).sum().backward()
+    weight: Any = torch.full((3,), 2.0, device=sim, requires_grad=True)
+    x: Any = torch.ones(3, device=sim, requires_grad=True)
+
+    def step() -> torch.Tensor:
+        weight.grad = x.grad = None
+        y = (weight * x).pow(3).sum()
+        if by_backward:
+            y.backward(create_graph=True)
+            gradient = x.grad
+            x.grad = None
+        else:
+            (gradient,) = torch.autograd.grad(y, x, create_graph=True)
+        weight.grad = None
+        gradient.square().sum().backward()
+        return weight.grad
+
+    side, graph = cuda.Stream(), cuda.CUDAGraph()
+    side.wait_stream(cuda.current_stream())
+    with cuda.stream(side):
+        expected = step().clone()
+    cuda.current_stream().wait_stream(side)
+    # WHEN captured THEN nothing of it is taken for work of the default stream, and a replay gives eager's numbers
+    with cuda.graph(graph):
+        result = step()
+    graph.replay()
+    assert torch.equal(result.cpu(), expected.cpu())
+    # (3 w^3 x^2)^2 differentiated by w: 54 w^5
+    assert result.tolist() == pytest.approx([54 * 2.0**5] * 3)
+
+
+def test_a_jacobian_of_a_transform_is_captured(sim: torch.device, cuda: Any) -> None:
+    # GIVEN a transform of torch.func, whose leaves no kernel ever sees, warmed up beside the default stream
+    net, x = nn.Linear(3, 3).to(sim), torch.ones(2, 3, device=sim)
+    jacobian = torch.func.vmap(torch.func.jacrev(lambda v: v.square() + net(v)))
+    side, graph = cuda.Stream(), cuda.CUDAGraph()
+    with cuda.stream(side):
+        jacobian(x)
+    # WHEN captured THEN it is, and the replay gives the Jacobian
+    with cuda.graph(graph):
+        result = jacobian(x)
+    graph.replay()
+    expected = net.weight.detach().cpu() + 2 * torch.eye(3)
+    assert torch.allclose(result.detach().cpu(), expected.expand(2, 3, 3))
+
+
 def test_an_exception_in_a_backward_arrives(sim: torch.device) -> None:
     # GIVEN hooks that raise, from Python and from an operation WHEN run THEN the caller gets that very exception
     x: Any = torch.ones(3, device=sim, requires_grad=True)

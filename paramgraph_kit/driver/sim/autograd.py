@@ -2,14 +2,15 @@
 
 CUDA's engine runs every backward node on the stream on which it was made. For an operation's node a log of (sequence
 number, stream) per thread answers that; what accumulates the gradient of a leaf is made by the first operation that
-uses it, and lives as long as anything that was computed from it.
+uses it, and lives as long as anything that was computed from it. Nodes for gradients of gradients are made on the
+engine's thread, which counts for itself: they are marked as soon as the backward pass that made them is over.
 """
 
 from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import torch
@@ -23,6 +24,8 @@ sequence_number: Callable[[], int] = torch_name("_get_sequence_nr")
 S = TypeVar("S")  # a stream: this file looks into none
 Log = list[tuple[int, S]]  # (sequence number, stream chosen before it), oldest first
 
+_of_transform: Callable[[torch.Tensor], bool] = torch_name("is_functorch_wrapped_tensor")  # unseen by kernels
+
 _TAG = "paramgraph_kit sim stream"
 _AUTOGRAD = torch_name("DispatchKey").AutogradFunctionality
 _above = torch_name("_SetExcludeDispatchKeyGuard")
@@ -31,9 +34,11 @@ _asking = threading.local()
 
 def made_on(node: Any, log: Log[S]) -> S | None:
     """The stream on which a node was made; None stands for the default stream."""
-    if node.name() == "torch::autograd::AccumulateGrad":
-        found: S | None = node.metadata.get(_TAG)
-        return found
+    marked: S | None = node.metadata.get(_TAG)
+    if marked is not None:
+        return marked
+    if (leaf := getattr(node, "variable", None)) is not None:  # this node accumulates its gradient
+        return log[-1][1] if log and _of_transform(leaf) else None
     i = bisect_right(log, node._sequence_nr(), key=lambda entry: entry[0])
     return log[i - 1][1] if i else None
 
@@ -51,9 +56,24 @@ def note_leaf(tensor: torch.Tensor, stream: object) -> None:
     node.metadata.setdefault(_TAG, stream)
 
 
-def all_behind(node: Any) -> Iterator[Any]:
-    """A node and every one that its gradients flow to."""
-    seen, todo = {node}, [node]
+def note_made_in_backward(results: Iterable[Any], roots: Iterable[Any], stream: object) -> None:
+    """A backward pass from ``roots`` has made gradients that can be differentiated: its nodes belong to ``stream``."""
+    before = set(all_behind(*_nodes(roots)))
+    leaves = [node.variable.grad for node in before if hasattr(node, "variable")]
+    for node in all_behind(*_nodes([*results, *leaves]), known=before):
+        node.metadata.setdefault(_TAG, stream)
+
+
+def _nodes(roots: Iterable[Any]) -> list[Any]:
+    found = [getattr(root, "grad_fn", None) or getattr(root, "node", None) for root in roots]  # tensors and edges
+    return [node for node in found if node is not None]
+
+
+def all_behind(*nodes: Any, known: Iterable[Any] = ()) -> Iterator[Any]:
+    """Nodes and every one that their gradients flow to, without those that are ``known``."""
+    seen = set(known)
+    todo = [node for node in nodes if node not in seen]
+    seen.update(todo)
     while todo:
         node = todo.pop()
         yield node

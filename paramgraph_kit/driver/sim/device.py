@@ -50,12 +50,13 @@ def register() -> torch.device:
     from .pinned import is_pinned, pin
     from .recurrent import recurrent_kernels
     from .special import special_kernels
+    from .stream import note_made_in_backward
 
     kernels = for_every_cpu_operation(Kernel)
     kernels.update(special_kernels() | recurrent_kernels())
     setup = torch_name("_setup_privateuseone_for_python_backend")
     setup("sim", backend_module=cuda_twin, device_guard=DeviceGuard())
-    install()
+    install(note_made_in_backward)
     library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]  # torch leaves it untyped
     for name, kernel in kernels.items():
         with warnings.catch_warnings():

@@ -11,10 +11,12 @@ import ctypes
 import functools
 import importlib
 import time
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from paramgraph_kit.driver.torch_names import torch_name
 
+CREATE_GRAPH = 3  # its position among the engine's arguments
 REST_S = 0.01  # the engine's thread still has Python to call, which ends the process if that is about to exit
 _PRIVATEUSE1 = torch_name("DeviceType").PrivateUse1
 _taken: list[BaseException] = []
@@ -52,8 +54,8 @@ def _keep() -> None:
             ctypes.memset(ctypes.byref(reference), 0, ctypes.sizeof(reference))
 
 
-def install() -> None:
-    """Let ``backward()`` raise what was taken aside."""
+def install(done: Callable[[Iterable[Any], Iterable[Any]], None]) -> None:
+    """Let ``backward()`` raise what was taken aside; ``done`` gets gradients that have a graph, and what they are of."""
     name = "_engine_run_backward"
     run = torch_name(name)
 
@@ -61,12 +63,16 @@ def install() -> None:
     def run_backward(*args: Any, **kwargs: Any) -> Any:
         _taken.clear()
         try:
-            return run(*args, **kwargs)
+            results = run(*args, **kwargs)
         except SystemError:
             if not _taken:
                 raise
             error = _taken[0]
             _taken.clear()
+        else:
+            if len(args) > CREATE_GRAPH and args[CREATE_GRAPH]:
+                done(results or (), args[0])
+            return results
         time.sleep(REST_S)
         raise error
 

@@ -13,6 +13,7 @@ import threading
 import time
 import warnings
 import weakref
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -315,6 +316,11 @@ def note_leaf(tensor: torch.Tensor) -> None:
     """An operation reads a tensor that requires gradients."""
     if tensor.is_leaf and torch.is_grad_enabled():
         autograd.note_leaf(tensor, current_stream())
+
+
+def note_made_in_backward(results: Iterable[Any], roots: Iterable[Any]) -> None:
+    """A backward pass from ``roots``, called on this thread, has made gradients that can be differentiated."""
+    autograd.note_made_in_backward(results, roots, current_stream())
 
 
 def set_current(stream: Stream) -> None:
