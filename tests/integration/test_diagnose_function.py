@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
+import queue
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -303,3 +307,110 @@ def test_the_whole_text_begins_with_what_was_done() -> None:
     text = str(pgk.diagnose(f, x))
     assert text.startswith("test_the_whole_text_begins_with_what_was_done.<locals>.f: no problems (2 calls on ")
     assert repr(pgk.diagnose(f, x)) == "Diagnosis(0 problems)"
+
+
+def test_every_line_that_gives_a_parameter_other_memory_is_told() -> None:
+    # GIVEN weights that are merged and restored by exchanging their memory, and one that is exchanged and put back
+    weight, other = nn.Parameter(torch.ones(3, device=DEVICE)), nn.Parameter(torch.ones(3, device=DEVICE))
+
+    def merged(x: torch.Tensor) -> torch.Tensor:
+        weight.data = weight.data + 1.0
+        y = x * weight
+        weight.data = weight.data - 1.0
+        return y
+
+    def swapped(x: torch.Tensor) -> torch.Tensor:
+        before = weight.data
+        weight.data = other.data
+        y = x * weight
+        weight.data = before
+        return y
+
+    x = torch.ones(3, device=DEVICE)
+    # WHEN diagnosed THEN both lines of the first are told, once each, and nothing of the second
+    found = pgk.diagnose(merged, x)
+    assert found.codes == ("parameter-rebound",) * 2, str(found)
+    lines = [f.frame.text for f in found if f.frame]
+    assert lines == ["weight.data = weight.data + 1.0", "weight.data = weight.data - 1.0"]
+    assert not pgk.diagnose(swapped, x), str(pgk.diagnose(swapped, x))
+
+
+def test_what_is_written_to_files_and_queues_is_told() -> None:
+    # GIVEN a log in memory, a file's writer and a queue WHEN a function writes to them
+    log, metrics = io.StringIO(), queue.Queue[torch.Tensor]()
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        log.write("one step\n")
+        json.dump({"step": 1}, log)
+        metrics.put(y)
+        return y
+
+    found = pgk.diagnose(step, torch.ones(2, device=DEVICE))
+    # THEN each is told, and put back
+    assert [(f.code, f.frame.text) for f in found if f.frame] == [
+        ("host-counter", 'log.write("one step\\n")'),
+        ("output-alias", "metrics.put(y)"),
+    ]
+    assert (log.getvalue(), metrics.qsize(), metrics.unfinished_tasks) == ("", 0, 0)
+
+
+def test_a_value_computed_on_the_cpu_from_outside_is_frozen() -> None:
+    # GIVEN a number in decibels that stays on the CPU and is computed with there
+    gain = torch.tensor(-20.0)
+
+    def louder(x: torch.Tensor) -> torch.Tensor:
+        target = 10 ** (gain / 20)
+        return x * target
+
+    # WHEN diagnosed THEN it is frozen where it meets the device
+    found = pgk.diagnose(louder, torch.ones(2, device=DEVICE))
+    assert [(f.code, f.frame.text) for f in found if f.frame] == [("cpu-scalar-frozen", "return x * target")]
+
+
+def test_what_is_drawn_inside_a_random_branch_is_told_too() -> None:
+    # GIVEN a branch that is taken by chance, and a size that is drawn in it
+    def mix(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        if random.random() < 0.7:
+            at = random.randint(1, 5)
+            a = torch.cat([a[:at], b[at:]])
+        return a * 0.5
+
+    # WHEN diagnosed THEN both are found
+    found = pgk.diagnose(mix, torch.ones(6, device=DEVICE), torch.zeros(6, device=DEVICE))
+    assert {f.frame.text for f in found if f.frame} == {
+        "if random.random() < 0.7:",
+        "a = torch.cat([a[:at], b[at:]])",
+    }, str(found)
+
+
+class Kept:
+    """Indices as attributes."""
+
+    rows = np.array([0, 2])
+
+    def __init__(self) -> None:
+        self.columns = [1, 2]
+
+
+def test_lists_as_indices_are_told_however_they_are_written() -> None:
+    # GIVEN lists, ranges, arrays and what functions return, where a tensor is read and where it is assigned
+    kept, x = Kept(), torch.ones(3, 5, device=DEVICE)
+
+    def columns() -> list[int]:
+        return [1, 2]
+
+    def read(x: torch.Tensor) -> torch.Tensor:
+        return x[kept.rows] + x[range(2)] + x[[i % 2 for i in range(2)]] + x[columns()]
+
+    def assign(x: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        x[0, columns()] = -1.0
+        x[:, kept.columns] = 0.0
+        x[kept.rows] = x[:2] * 2
+        return x
+
+    # WHEN diagnosed THEN each line is told as that, and never as a copy of the value
+    for function, lines in ((read, 1), (assign, 3)):
+        found = pgk.diagnose(function, x)
+        assert found.codes == ("cpu-index",) * lines, str(found)

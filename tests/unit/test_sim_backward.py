@@ -94,12 +94,14 @@ def test_gradients_of_gradients_are_captured_whatever_ran_before(
     by_backward: bool, sim: torch.device, cuda: Any
 ) -> None:
     # GIVEN backward passes on the default stream that count up or not, and a step with a gradient's gradient
+    before: Any = torch.ones(2, device=sim, requires_grad=True)
     for _ in range(3):
-        (torch.ones(2, device=sim, requires_grad=True) * 2).sum().backward()
+        (before * 2).sum().backward()
     weight: Any = torch.full((3,), 2.0, device=sim, requires_grad=True)
     x: Any = torch.ones(3, device=sim, requires_grad=True)
 
-    def step() -> torch.Tensor:
+    def step() -> Any:
+        y: Any
         weight.grad = x.grad = None
         y = (weight * x).pow(3).sum()
         if by_backward:

@@ -19,6 +19,7 @@ NO_NAMES: Names = {}
 
 _COMPARING = ("max", "min", "any", "all", "sorted")  # the built-ins, which make true or false of tensors
 _SEARCHING = ("index", "count", "remove")  # the same, of lists
+_LISTING = ("range", "list", "tolist", "sorted", "sample")  # what they give is copied where it is an index
 _AS_THEY_ARE = ("print", "repr", "format", "ascii")
 # Functions that make Python numbers of tensors: where a value is wanted, and where a size is.
 _VALUED = ("full", "full_like", "new_full", "linspace", "logspace")
@@ -77,9 +78,9 @@ def operation_of(expression: str, after: str = "", names: Names = NO_NAMES) -> s
         kind = _indexed(tree, names)
         if not re.match(_ASSIGNS, after):
             return kind
-        return (
-            "x[i]=number" if kind == "x[mask]" and _is_number(after, names) and _is_index(tree, names) else f"{kind}="
-        )
+        if kind == "x[mask]" and _is_number(after, names) and _is_index(tree, names):
+            return "x[i]=number"
+        return "x[?]=" if kind == "x[mask]" and _is_unknown(tree, names) else f"{kind}="
     if isinstance(tree, ast.JoinedStr):
         return "format"
     if isinstance(tree, ast.BinOp):
@@ -94,15 +95,18 @@ def operation_of(expression: str, after: str = "", names: Names = NO_NAMES) -> s
 
 def told_apart(operations: tuple[str, ...], pageable: bool) -> tuple[str, ...]:
     """Operations, where the message tells copies of pageable memory from waits: a list is copied, a mask waits."""
-    if not pageable:
-        return operations
-    copied = {"x[mask]": "x[list]", "x[i:j]=": "copy_", "x[mask]=": "copy_"}
-    return tuple(copied.get(name, name) for name in operations)
+    copied = {"x[mask]": "x[list]", "x[i:j]=": "copy_", "x[mask]=": "copy_", "x[?]=": "x[list]="}
+    meant = copied if pageable else {"x[?]=": "x[mask]="}
+    return tuple(meant.get(name, name) for name in operations)
+
+
+def _last_name(target: ast.expr) -> str:
+    return target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
 
 
 def _called(call: ast.Call, names: Names) -> str:
     target = call.func
-    name = target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
+    name = _last_name(target)
     arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
     function = _value(target, names)
     owner: Any = _value(target.value, names) if isinstance(target, ast.Attribute) else None
@@ -166,9 +170,18 @@ def _is_index(tree: ast.Subscript, names: Names) -> bool:
     return any(_is_tensor(v) and v.ndim and not str(v.dtype).endswith(("bool", "uint8")) for v in values)
 
 
+def _is_unknown(tree: ast.Subscript, names: Names) -> bool:
+    """Whether some part of an index may be a list for all that is known."""
+    parts = tree.slice.elts if isinstance(tree.slice, ast.Tuple) else [tree.slice]
+    return bool(names) and any(
+        _value(part, names) is None for part in parts if not isinstance(part, (ast.Constant, ast.Slice, ast.Compare))
+    )
+
+
 def _kind(part: ast.expr, names: Names) -> str:
     value = _value(part, names)
-    if isinstance(part, ast.List) or isinstance(value, list):
+    called = _last_name(part.func) if isinstance(part, ast.Call) else ""
+    if isinstance(part, (ast.List, ast.ListComp)) or called in _LISTING or _is_listed(value):
         return "x[list]"
     if isinstance(value, slice):
         return "x[i:j]"
@@ -195,7 +208,21 @@ def _value(node: ast.expr, names: Names) -> Any:
         if isinstance(owner, (ModuleType, type)):
             return vars(owner).get(node.attr)
         # Methods of lists, dictionaries and text, which have no code of the user's to run.
-        return getattr(owner, node.attr, None) if isinstance(owner, (list, dict, str, tuple, set)) else None
+        if isinstance(owner, (list, dict, str, tuple, set)):
+            return getattr(owner, node.attr, None)
+        return _held(owner, node.attr)
+    return None
+
+
+def _held(owner: object, name: str) -> Any:
+    """An attribute that an object keeps itself, a buffer of a module's too."""
+    try:
+        held = object.__getattribute__(owner, "__dict__")
+    except AttributeError:
+        return None
+    for each in (held, held.get("_buffers"), held.get("_parameters")):
+        if isinstance(each, dict) and name in each:
+            return each[name]
     return None
 
 
@@ -216,6 +243,12 @@ def _is_tensor(value: Any) -> bool:
     # Other objects may answer anything to a question about their attributes.
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _is_listed(value: Any) -> bool:
+    """Whether something is a list, a range or an array of numpy's, which are copied where they are indices."""
+    numpy = sys.modules.get("numpy")
+    return isinstance(value, (list, range)) or (numpy is not None and isinstance(value, numpy.ndarray))
 
 
 def _is_cpu(value: Any) -> bool:

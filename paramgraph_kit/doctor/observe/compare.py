@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from difflib import SequenceMatcher
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
@@ -17,11 +17,17 @@ RANDOM_WORDS = ("rand", "choice", "shuffle", "gauss", "normal", "sample")
 
 
 def differences(
-    first: list[Step], second: list[Step], *, random_drawn: bool, only_random: bool = False
+    first: list[Step],
+    second: list[Step],
+    *,
+    random_drawn: bool,
+    only_random: bool = False,
+    told: Collection[int] = (),
 ) -> list[Failure]:
     """Every frozen value, size, branch and input, each at its line once.
 
-    ``random_drawn``: random numbers were drawn on the host; ``only_random``: and nothing else there differs.
+    ``random_drawn``: random numbers were drawn on the host; ``only_random``: and nothing else there differs;
+    ``told``: memory whose exchange is told already.
     """
     first, second = ([step for step in steps if step.on_device] for steps in (first, second))
     found: dict[tuple[str, Frame | None], Failure] = {}
@@ -29,7 +35,7 @@ def differences(
     for a, b in _aligned(first, second):
         if a is None or b is None:
             continue
-        for failure in _of_one(a, b, random_drawn, only_random):
+        for failure in _of_one(a, b, random_drawn, only_random, told):
             if failure.code == "size-frozen" and sized and failure.frame is None:
                 continue
             sized = sized or failure.code == "size-frozen"
@@ -66,7 +72,7 @@ def _aligned(first: list[Step], second: list[Step]) -> Iterator[tuple[Step | Non
             yield from zip(first[a:b], second[c:d], strict=True)
 
 
-def _of_one(a: Step, b: Step, random_drawn: bool, only_random: bool) -> Iterator[Failure]:
+def _of_one(a: Step, b: Step, random_drawn: bool, only_random: bool, told: Collection[int]) -> Iterator[Failure]:
     """How the same operation differs between the calls."""
     frame = a.place.frame()
     # Of other shapes, other numbers are only what follows; so are those of a backward pass.
@@ -94,7 +100,7 @@ def _of_one(a: Step, b: Step, random_drawn: bool, only_random: bool) -> Iterator
         said = f"{a.name} got {len(a.outside)} tensors in one call and {len(b.outside)} in the next"
         yield _failure("size-frozen", said, a.place)
     pairs = zip(a.outside, b.outside, strict=False)
-    if any(x and y and x != y for x, y in pairs):
+    if any(x and y and x != y and x not in told for x, y in pairs):
         yield _failure("stale-input", f"{a.name} read a tensor that was another one in the next call", a.place)
 
 

@@ -27,7 +27,7 @@ from paramgraph_kit.doctor.observe.kept import kept
 from paramgraph_kit.doctor.observe.limit import TimeUp, at_most
 from paramgraph_kit.doctor.observe.observer import Observer, Step
 from paramgraph_kit.doctor.observe.places import Places, codes_in
-from paramgraph_kit.doctor.observe.source_lines import entered_after, frame_at, tests_of, written_at
+from paramgraph_kit.doctor.observe.source_lines import entered_after, frame_at, gives_memory, tests_of, written_at
 from paramgraph_kit.doctor.restore.host_state import DEEP, Change, Holder, HostState
 from paramgraph_kit.doctor.restore.keeper import Keeper, RandomState, storage_key
 from paramgraph_kit.doctor.restore.surroundings import Surroundings
@@ -65,6 +65,7 @@ class _Call:
     threads: int = 0
     left: Left = NOTHING_LEFT
     rebound: list[Change] = field(default_factory=list)  # buffers of modules
+    moved: dict[int, str] = field(default_factory=dict)  # memory that tensors had before it and no more; their names
 
 
 def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -159,12 +160,16 @@ class _Examiner:
             return []
         known = {(f.code, f.frame) for f in seen}
         more: dict[tuple[str, Frame | None], Failure] = {}
+        last = base
         for _ in range(MOST_DRAWS):
             other = self.call(self.args, self.kwargs)
             if other.ended is not None:
                 break
-            drawn = {(f.code, f.frame): f for f in self.compare(base, other) if f.code in _DRAWN}
-            more = {**{at: f for at, f in drawn.items() if at not in known}, **more}
+            # What is drawn inside a branch shows between two calls that took it.
+            for earlier in (base, last) if last is not base else (base,):
+                drawn = {(f.code, f.frame): f for f in self.compare(earlier, other) if f.code in _DRAWN}
+                more = {**{at: f for at, f in drawn.items() if at not in known}, **more}
+            last = other
         if not more and not any(f.code in _DRAWN for f in seen):
             found.notes.append(f"it draws random numbers on the CPU; nothing depended on them in {self.number} calls")
         return list(more.values())
@@ -204,13 +209,25 @@ class _Examiner:
     def compare(self, a: _Call, b: _Call) -> list[Failure]:
         """What differs between two calls, and what both left behind in Python."""
         drawn = a.random_drawn or b.random_drawn
-        found = differences(a.steps, b.steps, random_drawn=drawn, only_random=drawn and not b.changes)
         codes = self.codes(b)
+        moved = self.given_memory(b, codes)
+        told, only = a.moved if moved else (), drawn and not b.changes
+        found = differences(a.steps, b.steps, random_drawn=drawn, only_random=only, told=told)
+        found += moved
         for change in (entry for each in b.changes for entry in each.entries()):
             if failure := effect(change, written_at(change, codes)):
                 found.append(failure)
                 found += self.tests(change, codes, found) if failure.code == "host-counter" else []
         return [*found, *self.rebound(b, codes)]
+
+    def given_memory(self, call: _Call, codes: list[CodeType]) -> list[Failure]:
+        """Lines that give other memory to a parameter that was read before."""
+        read = {key for step in call.steps for key in step.outside}
+        names = {name for key, name in call.moved.items() if key in read}
+        others = set(self.state.names) - names
+        text = "a parameter has other memory after each call"
+        lines = gives_memory(codes) if names else ()
+        return [BY_ID["parameter-rebound"].failure(text, frame) for name, frame in lines if name not in others]
 
     def rebound(self, call: _Call, codes: list[CodeType]) -> Iterator[Failure]:
         """Buffers that are exchanged for others although the next call reads them."""
@@ -253,7 +270,7 @@ class _Examiner:
         self.number += 1
         self.random.put_back() if self.number == 1 else self.random.perturb(self.number)
         drawn_from = RandomState()
-        before = self.state.read()
+        before, memory = self.state.read(), self.state.memory()
         cuda, target = twin(), driver()
         keeper = Keeper()
         places = Places(run.__code__)
@@ -324,6 +341,7 @@ class _Examiner:
             observer.threads,
             remaining,
             rebound,
+            self.state.moved(memory),
         )
 
     def note_rates(self, observer: Observer) -> None:

@@ -73,6 +73,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self._hooked: dict[int, tuple[torch.Tensor, Any]] = {}
         self._forward: dict[int, tuple[str, Place]] = {}  # by autograd's number: what is now differentiated
         self._made_in_backward: set[int] = set()  # numbers of nodes for gradients of gradients
+        self._of_cpu: set[int] = set()  # storages of what was computed on the CPU from tensors of before
         self._filled: set[int] = set()  # tensors that hold a number of the host's, by id: the latest only
 
     def __torch_dispatch__(
@@ -164,7 +165,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                 if tensor.device.type == "cpu" and tensor.dim() == 0:
                     value = tensor.item()
                     from_cpu.append(value)
-                    if keeper.is_outside(tensor):
+                    if keeper.is_outside(tensor) or storage_key(tensor) in self._of_cpu:
                         self.silent("cpu-scalar-frozen", f"a CPU tensor of value {value} in {op.name}", place)
         casts = self._casts and torch.is_grad_enabled() and op.name == "_to_copy"
         if casts and tensors[0].requires_grad and tensors[0].is_leaf:
@@ -192,11 +193,13 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         on_device = any(tensor.device.type == self._device for tensor in tensors)
         if result is not None:
             known = {storage_key(tensor) for tensor in tensors}
+            of_cpu = not on_device and any(self.keeper.is_outside(t) or storage_key(t) in self._of_cpu for t in tensors)
             for tensor in result if isinstance(result, (list, tuple)) else (result,):
                 if isinstance(tensor, torch.Tensor):
                     on_device = on_device or tensor.device.type == self._device
                     if storage_key(tensor) not in known:
                         self.keeper.note_made(tensor)
+                        (self._of_cpu.add if of_cpu else self._of_cpu.discard)(storage_key(tensor))
             if op.name in ("scalar_tensor", "full", "fill_", "zeros", "ones"):
                 self._filled = {id(result)}
         if on_device:

@@ -15,7 +15,7 @@ from paramgraph_kit.trace.model import Frame
 
 MUTATORS = frozenset(
     """append appendleft extend insert add update setdefault pop popitem popleft remove discard clear sort
-    reverse""".split()  # noqa: SIM905 - shorter so
+    reverse put put_nowait get get_nowait""".split()  # noqa: SIM905 - shorter so
 )
 HOST_ONLY = MUTATORS | frozenset(
     "print item float int str len format info debug warning log write save add_scalar round tolist min max".split()  # noqa: SIM905
@@ -51,6 +51,10 @@ def _writes(node: ast.AST, change: Change) -> bool:
         return any(isinstance(target, ast.Name) and target.id == change.name for target in flat)
     if change.kind == "attribute":
         return any(isinstance(target, ast.Attribute) and target.attr == change.name for target in flat)
+    if change.kind == "file":  # log.write(...), print(..., file=log), json.dump(values, log)
+        used = [node.func.value] if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else []
+        used += [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else []
+        return any(isinstance(each, (ast.Name, ast.Attribute)) and _called(each) == change.name for each in used)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MUTATORS:
         return _called(node.func.value) == change.name
     if isinstance(node, ast.AugAssign) and _called(node.target) == change.name:
@@ -59,6 +63,21 @@ def _writes(node: ast.AST, change: Change) -> bool:
         isinstance(target, ast.Subscript) and _called(target) == change.name and _has_key(target, change)
         for target in flat
     )
+
+
+def gives_memory(codes: Iterable[CodeType]) -> Iterator[tuple[str, Frame]]:
+    """Lines that give a tensor other memory, and its name: ``p.data = ...``, ``p.set_(...)``, ``assign=True``."""
+    for code in codes:
+        for node in nodes_of(code):
+            if isinstance(node, ast.Assign):
+                for each in node.targets:
+                    if isinstance(each, ast.Attribute) and each.attr == "data":
+                        yield _called(each.value), frame_at(code, node.lineno)
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                if node.func.attr == "set_":
+                    yield _called(node.func.value), frame_at(code, node.lineno)
+                elif any(keyword.arg == "assign" for keyword in node.keywords):
+                    yield "", frame_at(code, node.lineno)
 
 
 def _called(node: ast.expr) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import io
+import queue
 import sys
 import types
 from collections import deque
@@ -15,6 +17,7 @@ from typing import Any
 import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
+from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
 
 MOST = 20_000  # containers
@@ -27,7 +30,7 @@ Container = list[Any] | dict[Any, Any] | set[Any] | deque[Any]
 class Holder:
     """Something that holds values and can be written: a cell, a global name, or a container."""
 
-    kind: str  # "cell", "global", "container", "attributes", "slots", "class"
+    kind: str  # "cell", "global", "container", "attributes", "slots", "class", "file"
     name: str  # of the variable, or under which the container was found
     target: Any
     of_torch: bool = False  # torch's own bookkeeping, not the user's
@@ -43,6 +46,8 @@ class Holder:
             return self.target.get(self.name)
         if self.kind == "class":
             return _values_of(self.target)
+        if self.kind == "file":
+            return _end_of(self.target)
         if self.kind == "slots":
             return {
                 name: slot.__get__(self.target) for name, slot in _slots_of(self.target) if _is_set(slot, self.target)
@@ -72,6 +77,10 @@ class Holder:
                     slot.__set__(self.target, value[name])
                 elif _is_set(slot, self.target):
                     slot.__delete__(self.target)
+        elif self.kind == "file":
+            if isinstance(self.target, (io.StringIO, io.BytesIO)):  # what is in a real file stays there
+                self.target.seek(value)
+                self.target.truncate()
         elif isinstance(self.target, list):
             self.target[:] = value
         else:
@@ -108,6 +117,7 @@ class HostState:
         self.holders: list[Holder] = []
         self.functions: list[types.FunctionType] = []  # of the user's own
         self.tensors: list[torch.Tensor] = []
+        self.names: list[str] = []  # of the tensors
         self.lazy: list[object] = []  # modules whose parameters come with the first call, and stay
         self._seen: set[int] = set()
         self._visit(function, "", 0)
@@ -154,6 +164,15 @@ class HostState:
             if isinstance(now, torch.Tensor) and isinstance(then.get(name), torch.Tensor) and then[name] is not now
         ]
 
+    def memory(self) -> list[int]:
+        """Which memory each tensor in reach has."""
+        return [storage_key(tensor) for tensor in self.tensors]
+
+    def moved(self, before: list[int]) -> dict[int, str]:
+        """The memory that tensors had ``before`` and have no more, and what they are called."""
+        pairs = zip(before, self.memory(), self.names, strict=True)
+        return {then: name for then, now, name in pairs if then != now}
+
     def numbers(self) -> list[tuple[Holder, int | float]]:
         """Variables that hold a number and are not written in capitals, as constants are."""
         return [
@@ -174,6 +193,7 @@ class HostState:
     def _look_into(self, value: Any, name: str, depth: int) -> None:
         if isinstance(value, torch.Tensor):
             self.tensors.append(value)
+            self.names.append(name)
             for hooks in (value._backward_hooks, getattr(value, "_post_accumulate_grad_hooks", None)):
                 for hook in (hooks or {}).values():
                     self._visit(hook, name, depth + 1)
@@ -195,6 +215,12 @@ class HostState:
         elif isinstance(value, (tuple, frozenset)):
             for part in value:
                 self._visit(part, name, depth + 1)
+        elif isinstance(value, io.IOBase):
+            if _end_of(value) is not None:
+                self.holders.append(Holder("file", name, value))
+        elif isinstance(value, queue.Queue):
+            self.holders.append(Holder("attributes", name, vars(value), of_torch=True))  # its count of tasks
+            self._container(value.queue, name, depth, of_torch=False)
         else:
             self._object(value, name, depth)
 
@@ -279,6 +305,14 @@ def _is_set(slot: Any, owner: Any) -> bool:
     except AttributeError:
         return False
     return True
+
+
+def _end_of(file: io.IOBase) -> int | None:
+    """Where a file is written next; None for one that cannot be written, or cannot tell."""
+    try:
+        return file.tell() if file.writable() and file.seekable() else None
+    except (OSError, ValueError):  # it is closed, or being read line by line
+        return None
 
 
 def _values_of(kind: type) -> dict[str, Any]:

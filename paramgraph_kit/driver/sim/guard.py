@@ -55,7 +55,7 @@ def _keep() -> None:
 
 
 def install(done: Callable[[Iterable[Any], Iterable[Any]], None]) -> None:
-    """Let ``backward()`` raise what was taken aside; ``done`` gets gradients that have a graph, and what they are of."""
+    """Let ``backward()`` raise what was taken aside; ``done`` gets gradients with a graph, and what they are of."""
     name = "_engine_run_backward"
     run = torch_name(name)
 

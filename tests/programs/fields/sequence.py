@@ -55,9 +55,8 @@ class Streaming(nn.Module):
         self.conv = nn.Conv1d(channels, channels, kernel)
         self.register_buffer("tail", torch.zeros(1, channels, kernel - 1))
     def forward(self, chunk):
-        x = torch.cat([self.tail, chunk], dim=-1)  #- expect: stale-input may: size-frozen
-        #+ x = torch.cat([self.tail, chunk], dim=-1)
-        self.tail = x[..., -self.tail.size(-1):].detach()  #- may: stale-input output-alias
+        x = torch.cat([self.tail, chunk], dim=-1)
+        self.tail = x[..., -self.tail.size(-1):].detach()  #- expect: stale-input
         #+ self.tail.copy_(x[..., -self.tail.size(-1):].detach())
         return self.conv(x)
 

@@ -145,7 +145,7 @@ def decode(hidden, past):
 # %% beams that are done, as Python flags -> beam_step
 done = [False, False]  #-
 #+ done = torch.zeros(2, dtype=torch.bool, device=device)
-eos = 3
+eos, ignore = 3, ("done",)
 head = nn.Linear(4, 5).to(device)
 args = (torch.randn(2, 4, device=device),)
 
