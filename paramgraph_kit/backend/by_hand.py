@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from paramgraph_kit.driver.replaced import replaced
 from paramgraph_kit.driver.select import driver, twin
 
 NOT_BY_HAND = "torch._inductor"  # CUDAGraph Trees are nobody's own captures
@@ -48,19 +49,6 @@ def by_hand(captured: Captured, failed: Failed, replayed: Replayed) -> Iterator[
         return told
 
     with ExitStack() as stack:
-        stack.enter_context(_replaced(cuda.graph, "__exit__", leaving))
-        stack.enter_context(_replaced(cuda.CUDAGraph, "replay", replaying))
+        stack.enter_context(replaced(cuda.graph, "__exit__", leaving))
+        stack.enter_context(replaced(cuda.CUDAGraph, "replay", replaying))
         yield
-
-
-@contextmanager
-def _replaced(kind: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
-    own, before = name in vars(kind), getattr(kind, name)
-    setattr(kind, name, make(before))
-    try:
-        yield
-    finally:
-        if own:
-            setattr(kind, name, before)
-        else:
-            delattr(kind, name)

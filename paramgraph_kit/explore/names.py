@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 
-from paramgraph_kit.trace.model import Allocation, Capture, Node, NodeKind, Partition
+from paramgraph_kit.trace.model import Allocation, Capture, Node, NodeKind, Partition, Trace
 from paramgraph_kit.trace.wording import bytes_text as bytes_text
 from paramgraph_kit.trace.wording import one_line
 
@@ -78,6 +78,22 @@ def plural(count: int, noun: str) -> str:
     if noun.endswith("y"):
         return f"{count:,} {noun[:-1]}ies"
     return f"{count:,} {noun}es" if noun.endswith("ch") else f"{count:,} {noun}s"
+
+
+def content(trace: Trace) -> str:
+    """What a trace holds, counted.
+
+    >>> from paramgraph_kit.recordings import recorded
+    >>> content(recorded["gpt2"])
+    '114 nodes, 4 launches, 169 pool events'
+    """
+    counts = {
+        "node": sum(len(capture.nodes) for capture in trace.captures),
+        "launch": len(trace.launches),
+        "failure": len(trace.failures),
+        "pool event": len(trace.pool_events),
+    }
+    return ", ".join(plural(count, noun) for noun, count in counts.items() if count)
 
 
 _LITERALS = re.compile(r"L[a-z]n?\d+E")  # template arguments that are numbers

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from paramgraph_kit.explore.bundle import PAGE_PLACE, front_end, script_hash
 from paramgraph_kit.explore.journal import told_families
-from paramgraph_kit.explore.names import plural
+from paramgraph_kit.explore.names import content
 from paramgraph_kit.explore.style import style_sheet
 from paramgraph_kit.trace import Trace, TraceError, loads
 from paramgraph_kit.trace.wording import one_line
@@ -92,14 +92,7 @@ def _embedded(data: object) -> str:
 
 
 def _card(name: str, trace: Trace) -> str:
-    counts = {
-        "node": sum(len(capture.nodes) for capture in trace.captures),
-        "launch": len(trace.launches),
-        "failure": len(trace.failures),
-        "pool event": len(trace.pool_events),
-    }
-    says = ", ".join(plural(count, noun) for noun, count in counts.items() if count)
-    return _button(name, name, one_line(trace.title), f"{says}. {trace.source.label()}")
+    return _button(name, name, one_line(trace.title), f"{content(trace)}. {trace.source.label()}")
 
 
 def _stories(traces: Mapping[str, Trace]) -> list[list[str]]:

@@ -7,7 +7,7 @@ from functools import cached_property
 from importlib.resources import files
 from typing import Any
 
-from paramgraph_kit.explore.names import plural
+from paramgraph_kit.explore.names import content
 from paramgraph_kit.explore.text import proof_lines
 from paramgraph_kit.trace import Trace, TraceError, loads
 
@@ -65,14 +65,7 @@ class Recordings(Mapping[str, Trace]):
 
 
 def _lines(name: str, trace: Trace) -> str:
-    counts = {
-        "node": sum(len(capture.nodes) for capture in trace.captures),
-        "launch": len(trace.launches),
-        "failure": len(trace.failures),
-        "pool event": len(trace.pool_events),
-    }
-    says = ", ".join(plural(count, noun) for noun, count in counts.items() if count)
-    lines = [trace.title, says, *proof_lines(trace.proofs, most=1)]
+    lines = [trace.title, content(trace), *proof_lines(trace.proofs, most=1)]
     return "\n      ".join([f"  {name}", *(line for line in lines if line)])
 
 

@@ -17,6 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from paramgraph_kit.doctor.observe.observer import Observer
 from paramgraph_kit.doctor.observe.refusals import UNCAPTURED
+from paramgraph_kit.driver.replaced import replaced
 from paramgraph_kit.driver.select import twin
 from paramgraph_kit.driver.torch_names import torch_name
 
@@ -25,20 +26,6 @@ CAPTURED_EVENT = "CUDA error: operation not permitted on an event last recorded 
 
 class WantsToExit(BaseException):
     """The user's function called something that ends the process."""
-
-
-@contextmanager
-def _wrapped(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
-    own = name in vars(owner)
-    before = getattr(owner, name)
-    setattr(owner, name, make(before))
-    try:
-        yield
-    finally:
-        if own:
-            setattr(owner, name, before)
-        else:
-            delattr(owner, name)
 
 
 @contextmanager
@@ -143,9 +130,9 @@ def watched(observer: Observer) -> Iterator[None]:
     ]
     with ExitStack() as stack:
         for owner, name, tell in table:
-            stack.enter_context(_wrapped(owner, name, before(tell)))
+            stack.enter_context(replaced(owner, name, before(tell)))
         for name in ("capture_begin", "capture_end", "replay"):
-            stack.enter_context(_wrapped(cuda.CUDAGraph, name, makes_graph))
+            stack.enter_context(replaced(cuda.CUDAGraph, name, makes_graph))
         hook = register_optimizer_step_pre_hook(lambda optimizer, *_: observer.step_of(optimizer))
         stack.callback(hook.remove)
         yield
