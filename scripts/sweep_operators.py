@@ -1,7 +1,7 @@
 """Runs torch's operator database on this machine's device: every operator is equal, refused with a reason, or listed.
 
 Usage: python scripts/sweep_operators.py --out FILE [--modes eager,captured,forward,backward] [--samples 3] [--jobs N]
-[--minutes M] [--only NAME...]
+[--minutes M] [--limit S] [--costs FILE] [--only NAME...]
 
 On a GPU the modes are forward and backward (compiled by this backend, against the same code ungraphed and against
 eager); the simulated device is held against the CPU too. Every result is a line of FILE as soon as it is there; what
@@ -34,6 +34,7 @@ from tests.sweep.checks import DIFFERS, Verdict  # noqa: E402 - the repository h
 from tests.sweep.operators import MODES, Finding, Subject, examine, ready, subjects  # noqa: E402
 
 LIMIT_S = 180  # for one operator; then its worker is stopped, and that is a finding
+LONG_S = 3
 GRACE_S = 15  # at the end, for what is under way
 
 
@@ -77,11 +78,11 @@ def work(samples: int) -> None:
 class Sweep:
     """Subjects shared out to worker processes, findings written as they come."""
 
-    def __init__(self, todo: Iterable[Subject], out: TextIO, samples: int, deadline: float) -> None:
+    def __init__(self, todo: Iterable[Subject], out: TextIO, samples: int, deadline: float, limit: float) -> None:
         self.todo: queue.SimpleQueue[Subject] = queue.SimpleQueue()
         for subject in todo:
             self.todo.put(subject)
-        self.out, self.samples, self.deadline = out, samples, deadline
+        self.out, self.samples, self.deadline, self.limit = out, samples, deadline, limit
         self.lock = threading.Lock()
 
     def run(self, jobs: int) -> None:
@@ -127,7 +128,7 @@ class Sweep:
     def _ask(self, worker: subprocess.Popen[str], subject: Subject) -> Finding | None:
         """A worker's finding; None where the sweep is over, and one of its own where the worker is."""
         started = time.monotonic()
-        until = min(started + LIMIT_S, self.deadline + GRACE_S)
+        until = min(started + self.limit, self.deadline + GRACE_S)
         assert worker.stdin is not None
         assert worker.stdout is not None
         try:
@@ -138,13 +139,13 @@ class Sweep:
             line = ""
         if line:
             return decode(line)
-        over = not answered and until < started + LIMIT_S if worker.poll() is None else False
+        over = not answered and until < started + self.limit if worker.poll() is None else False
         worker.kill()
         worker.communicate()
         if over:
             return None
         why = (
-            f"the process was stopped after {LIMIT_S} s"
+            f"the process was stopped after {self.limit:g} s"
             if worker.returncode == -9
             else f"the process ended with {worker.returncode}"
         )
@@ -183,6 +184,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--samples", type=int, default=3, help="of each operator, at most")
     parser.add_argument("--jobs", type=int, default=1, help="worker processes")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop by itself after so long")
+    parser.add_argument("--limit", type=float, default=LIMIT_S, metavar="S", help="seconds for one operator, at most")
+    parser.add_argument("--costs", type=Path, help="results of another sweep: what took long there comes first")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="operators, as the results name them")
     parser.add_argument("--worker", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -199,11 +202,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     done = {finding.subject for finding in load(options.out)}
     todo = [s for s in subjects(modes) if s not in done and (not options.only or s.operator in options.only)]
     random.Random(0).shuffle(todo)
+    if options.costs is not None:  # at the end all processes have something to do
+        long = {f.subject: f.seconds for f in load(options.costs) if f.seconds > LONG_S}
+        todo.sort(key=lambda subject: -long.get(subject, 0.0))
     new = not options.out.exists()
     with options.out.open("a", encoding="utf-8") as out:
         if new:
             print(header(options), file=out, flush=True)
-        Sweep(todo, out, options.samples, deadline).run(options.jobs)
+        Sweep(todo, out, options.samples, deadline, options.limit).run(options.jobs)
     findings = load(options.out)
     print(summary(findings))
     print(f"{len(todo) - len(findings) + len(done)} of {len(todo) + len(done)} not run: call again to go on")
