@@ -95,9 +95,10 @@ class State:
                     if cache.cache_info().currsize != size:  # with traced tensors, perhaps
                         cache.cache_clear()
                         changed = changed or f"a result to the cache of {name}"
-                for each, then in before:
+                for each, then in before:  # every one of them: what is left changed would be read by the next call
                     if not _same(each.read(), then):
-                        changed = changed or put_back(each, then)
+                        place = put_back(each, then)
+                        changed = changed or place
         if changed:
             raise side_effect(changed)
 

@@ -17,10 +17,12 @@ from typing import NoReturn
 
 from paramgraph_kit.capture.unused import unused_bytes
 from paramgraph_kit.driver.api import RawAllocation, RawNode
-from paramgraph_kit.driver.kernel_names import CUDNN, takes_device_memory_only
+from paramgraph_kit.driver.kernel_names import ATEN, CUDNN, takes_device_memory_only
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason, Word, WordKind
 
+SMALL = 32  # bytes: of ATen's function objects; what has room for dimensions or lists of tensors is larger
+_FILLED = ("triton_", "pgk_")  # kernels whose parameters are numbers and addresses, one by one
 REACH = 2 << 20  # how far an end pointer or a pre-decremented one may lie outside its allocation
 
 
@@ -194,7 +196,13 @@ def notable_words(
                         raise
                     evidence = _UNUSED
                 words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=evidence))
-            elif not (in_x or in_y) and host.left_over(a, value_x) and host.left_over(b, value_y):
+            elif (
+                not (in_x or in_y)
+                and _may_be_left_over(a, offset)
+                and not unused.touches(offset, 8)
+                and host.left_over(a, value_x)
+                and host.left_over(b, value_y)
+            ):
                 words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_LEFTOVER))
             elif unused.differs_only_there(offset, 8) or a.name.startswith(CUDNN):
                 # cuDNN's descriptors have room for more dimensions than are filled in, and an address would be
@@ -207,6 +215,18 @@ def notable_words(
             _refuse(a, len(a.parameters) - tail, tail, "no rule explains it")
         result.append(tuple(words))
     return result
+
+
+def _may_be_left_over(node: RawNode, offset: int) -> bool:
+    """Whether a whole address may be left over in a word of this kernel.
+
+    Not where parameters end within it: half an address beside a number makes an address of the number (2.5 in the lower
+    half was one, and frozen [H100]). Nor in function objects, whose padding does the same, or where nothing is padded.
+    """
+    if not node.layout:  # nobody knows where parameters end
+        return True
+    small = SMALL if node.name.startswith((ATEN, *_FILLED)) else 0
+    return any(start <= offset and offset + 8 <= start + size and size > small for start, size in node.layout)
 
 
 def _values(node: RawNode) -> tuple[int, ...]:

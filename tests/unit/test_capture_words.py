@@ -226,6 +226,35 @@ def test_two_packed_numbers_that_look_like_a_phantom_address_are_numbers() -> No
     assert found(words) == [(0, WordKind.SCALAR, None, 0)]
 
 
+@pytest.mark.parametrize(
+    ("name", "layout", "accepted"),
+    [
+        ("library", (), True),
+        ("library", ((0, 8),), True),
+        ("library", ((0, 4),), False),  # a number; what is behind it in the word is no parameter
+        ("library", ((0, 4), (4, 4)), False),
+        ("_ZN2at6native29vectorized_elementwise_kernel", ((0, 8),), False),  # a function object: a number and padding
+        ("_ZN2at6native13reduce_kernel", ((0, 40),), True),
+        ("triton_poi_fused_mul_0", ((0, 8),), False),
+    ],
+)
+def test_a_number_beside_half_a_leftover_address_is_no_address(
+    name: str, layout: tuple[tuple[int, int], ...], accepted: bool
+) -> None:
+    # GIVEN a float that changes from call to call, and the upper half of a host address above it
+    def number(value: float) -> RawNode:
+        rest = bytes(32) if layout == ((0, 40),) else b""
+        return node(struct.pack("<fI", value, 0x7F3D) + rest, name=name, layout=layout)
+
+    both = pair([(number(2.5), number(3.5))], [twins(0, 0, 4096)])
+    host = Host(lambda value: value >> 32 == 0x7F3D)
+    # WHEN compared THEN it is bytes left over only where a whole address may have been
+    if accepted:
+        assert classify(*both, lambda _: None, host)[0][0].evidence.startswith("host addresses")
+    else:
+        assert refusal(*both, lambda _: None, host).code == "unexplained-word"
+
+
 def test_leftover_host_addresses_are_accepted_but_only_on_both_sides() -> None:
     # GIVEN padding that holds the host's stack addresses, different in each capture
     def is_host(value: int) -> bool:

@@ -220,6 +220,23 @@ def current_device() -> int:
     return 0
 
 
+# torch asks, where it keeps random states over a checkpoint's second run.
+_initialized = True
+
+
+class device:  # noqa: N801 - as torch.cuda calls it
+    """``torch.cuda.device``: the only device there is, for the body of ``with``."""
+
+    def __init__(self, device: Any) -> None:
+        set_device(device)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
 def set_device(device: Any) -> None:
     """Accepts the only device there is."""
     if torch.device(DEVICE_NAME if device is None else device if isinstance(device, (str, torch.device)) else 0).index:
