@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from paramgraph_kit.backend.code_names import is_foreign, is_foreign_module
+from paramgraph_kit.driver.profiling import set_profile
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Frame, Reason
 
@@ -84,7 +85,7 @@ def running() -> Iterator[Running]:
     try:
         yield found
     finally:
-        sys.setprofile(before)
+        set_profile(before)
         found.drew = _put_back(drawn)
 
 

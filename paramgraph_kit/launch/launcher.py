@@ -251,7 +251,7 @@ class Launcher:
         increment = self.driver.random_position() - before
         self.calls.ungraphed += 1
         try:
-            with _no_collection():
+            with no_collection():
                 self.variants[key] = self._capture(specs, scalars, increment, dying, outputs)
         except RefusedError as refusal:
             if refusal.reason.code == UNDER_WAY:  # the user's own capture: this call is in it, a later one is not
@@ -371,7 +371,7 @@ class Launcher:
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """Without the garbage collector: the words of a graph set off walks through all that torch has compiled."""
     enabled = gc.isenabled()
     gc.disable()

@@ -14,6 +14,7 @@ import torch
 
 from paramgraph_kit.doctor.restore.keeper import RandomState
 from paramgraph_kit.driver.api import Driver
+from paramgraph_kit.driver.profiling import set_profile
 from paramgraph_kit.step.reach import EMPTY, Holder, Names, Reach
 from paramgraph_kit.step.values import same
 
@@ -187,7 +188,7 @@ def watching(names: Names) -> Iterator[None]:
     try:
         yield
     finally:
-        sys.setprofile(before)
+        set_profile(before)
 
 
 @contextmanager
@@ -239,7 +240,7 @@ def deferring(
             try:
                 return real(*args, **kwargs)
             finally:
-                sys.setprofile(hook)
+                set_profile(hook)
 
         return step
 

@@ -9,14 +9,14 @@ import functools
 import inspect
 import types
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
-from paramgraph_kit.backend.code_names import all_names
+from paramgraph_kit.backend.code_names import all_names, names_of
 from paramgraph_kit.backend.plain import PLAIN
 from paramgraph_kit.driver.files import is_library
 
@@ -162,7 +162,7 @@ class Names:
             self.compiled = self.compiled or code.co_filename.endswith("_dynamo/eval_frame.py")
         else:
             self.dynamic = self.dynamic or bool(names & _DYNAMIC)
-            self.spaces.setdefault(id(space), (space, set()))[1].update(names)
+            self.spaces.setdefault(id(space), (space, set()))[1].update(_globals_named(code))
 
     def copy(self) -> Names:
         """What it knows by now."""
@@ -177,6 +177,12 @@ class Names:
 
 
 _DYNAMIC = {"getattr", "setattr", "vars", "__dict__", "eval", "exec", "globals", "locals"}
+
+
+def _globals_named(code: types.CodeType) -> Set[str]:
+    """An attribute may be called like a global variable, a loop's for instance, that changes at each call."""
+    names = all_names(code)
+    return names if names & _DYNAMIC else names_of(code).globals
 
 
 class Reach:
@@ -274,7 +280,7 @@ class Reach:
                 self.holders.append(holder)
                 self._visit(value, name)
         if not library:
-            self._globals(function.__globals__, all_names(function.__code__))
+            self._globals(function.__globals__, _globals_named(function.__code__))
 
     def _globals(self, space: dict[str, Any], names: Iterable[str]) -> None:
         for name in sorted(names):

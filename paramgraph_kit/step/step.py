@@ -21,7 +21,7 @@ from paramgraph_kit.backend.registry import CompiledGraph, compiled_graphs
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.code import PartitionCode
-from paramgraph_kit.launch.launcher import MAX_SCALARS, Launcher, Options, capturing, observers, pausing
+from paramgraph_kit.launch.launcher import MAX_SCALARS, Launcher, Options, capturing, no_collection, observers, pausing
 from paramgraph_kit.step.arguments import Arguments
 from paramgraph_kit.step.capture import Recorded, record_step
 from paramgraph_kit.step.graphed import MISFIT, Graphed
@@ -35,6 +35,7 @@ from paramgraph_kit.trace.model import Reason
 
 _modes = torch_name("_len_torch_dispatch_stack")  # they have to see every operation
 MAX_GRAPHS = 64  # of one step: batches come in so many shapes
+MAX_FUTILE = 8  # captures in a row, none of which fits the next call
 UNDER_WAY = "capture-under-way"
 
 
@@ -51,6 +52,7 @@ class Step:
         self._graphs: dict[Any, list[Graphed]] = {}
         self._calls: dict[Any, int] = {}  # ungraphed ones, by key
         self._refused: dict[Any, Reason] = {}
+        self._futile: Counter[Any] = Counter()  # captures since the last launch, by key
         self._kept: dict[Any, Kept] = {}
         self._warm = False
         name = getattr(fn, "__name__", type(fn).__name__)
@@ -78,6 +80,7 @@ class Step:
             if graphed.fits():
                 result = self._launched(graphed, key, tensors, args, kwargs)
                 if result is not MISFIT:
+                    self._futile.pop(key, None)
                     return result
         return self._ungraphed(key, tensors, args, kwargs)
 
@@ -135,14 +138,21 @@ class Step:
                 self._names,
             )
         try:
-            with self._inside():
+            with self._inside(), no_collection():
                 self._capture(key, tensors, args, kwargs, seen)
         except RefusedError as refusal:
-            if refusal.reason.code != UNDER_WAY and (self._calls[key] > 1 or refusal.reason.code != "side-effect"):
+            if not self._passing(key, refusal.reason):
                 self._refuse(key, refusal.reason)
         except Exception as error:  # whatever capture ran into, this call has its result: say why and go on
             self._refuse(key, failed(error))
         return seen.result
+
+    def _passing(self, key: Any, reason: Reason) -> bool:
+        """Whether a refusal says nothing of later calls."""
+        if reason.code != "side-effect":
+            return reason.code == UNDER_WAY
+        # A first call may make things that stay; ``model.train()`` in the step changes something after an evaluation.
+        return self._calls[key] == 1 or any(graphed.fits() for graphed in self._graphs.get(key, ()))
 
     def _capture(self, key: Any, tensors: list[torch.Tensor], args: Any, kwargs: Any, seen: Observation) -> None:
         check_observation(seen)
@@ -152,6 +162,7 @@ class Step:
             again, named = rebuild(arguments)
             return self._fn(*again, **named)
 
+        self._futile[key] += 1
         recorded = record_step(self._driver, call, tensors, seen, lazily=self._calls[key] == 1)
         cells = {(id(cell.holder.target), cell.key) for cell in recorded.cells}
         guard = Guard(seen, cells, recorded.used)
@@ -208,6 +219,12 @@ class Step:
         if len(values) > MAX_SCALARS:
             raise RefusedError(changing("an argument is a number"))
         differing = [graphed.difference() for graphed in self._graphs.get(key, ())]
+        if self._futile[key] >= MAX_FUTILE:
+            where = next(
+                (f"{found[0]} holds something else" for found in differing if found), "its state lies elsewhere"
+            )
+            text = f"captured {MAX_FUTILE} times and launched none of them: {where} at each call"
+            raise RefusedError(Reason("too-many-variants", text))
         numbers = Counter(place for place, is_number in filter(None, differing) if is_number)
         if numbers and max(numbers.values()) >= MAX_SCALARS:
             raise RefusedError(changing(f"{numbers.most_common(1)[0][0]} is a number"))

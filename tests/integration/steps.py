@@ -20,6 +20,7 @@ from tests.integration.step_parts import mlp as mlp
 from tests.integration.step_parts import rate as rate
 from tests.integration.step_parts import simple as simple
 from tests.integration.step_parts import values_of as values_of
+from tests.integration.step_recipes import RECIPES
 
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
@@ -425,4 +426,5 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "optimizer in hooks": hooks,
     "tied weights": tied,
     "second order": second_order,
+    **RECIPES,
 }

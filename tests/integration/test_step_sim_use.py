@@ -3,6 +3,7 @@
 # mypy: disable-error-code="no-untyped-call, index, union-attr, no-any-return, unused-ignore"
 from __future__ import annotations
 
+import cProfile
 import gc
 import threading
 import warnings
@@ -366,3 +367,19 @@ def test_memory_at_rest_is_that_of_no_graphs() -> None:
 
     # THEN a graph holds nothing more between steps
     assert held[1] <= held[0]
+
+
+def test_a_profiler_may_watch_every_call() -> None:
+    # GIVEN a profiler that runs through the watched call, the capture and the launches
+    step, ours, theirs = made("lambda inside")
+    profiler = cProfile.Profile()
+    profiler.enable()
+    for number in range(5):
+        alike(step, ours, theirs, number)
+    profiler.disable()
+
+    # THEN steps are launched, and the profiler has seen what came after the capture too
+    assert pgk.report(step).rows[0].launches == 3
+    assert any(
+        "'launch'" in str(entry.code) or getattr(entry.code, "co_name", "") == "launch" for entry in profiler.getstats()
+    )

@@ -22,6 +22,7 @@ from paramgraph_kit.doctor.rewrite.edits import Edit, Function, Source, names_in
 from paramgraph_kit.doctor.rewrite.proof import Arguments, Prover
 from paramgraph_kit.doctor.rewrite.rules import Place, called, edits_for
 from paramgraph_kit.driver.files import display_name
+from paramgraph_kit.driver.profiling import set_profile
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.trace.model import Failure
 
@@ -201,7 +202,7 @@ class Attempt:
         try:
             yield
         finally:
-            sys.setprofile(before)
+            set_profile(before)
 
     def texts(self, plans: Sequence[Plan]) -> dict[str, list[str]]:
         """The rewritten lines of each file."""

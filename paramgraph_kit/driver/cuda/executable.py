@@ -16,15 +16,16 @@ from typing import Any
 import torch
 from cuda.bindings import driver as cu
 
-from paramgraph_kit.driver.api import Binding, Recording
+from paramgraph_kit.driver.api import Binding, RawNode, Recording
 from paramgraph_kit.driver.cuda import kernels
 from paramgraph_kit.driver.cuda.calls import Owned, call, library
 from paramgraph_kit.driver.cuda.forks import stream_of
 from paramgraph_kit.driver.cuda.held import held_bytes
 from paramgraph_kit.driver.cuda.random import advance
 from paramgraph_kit.trace.errors import DriverCallError, RefusedError, UnsupportedError
-from paramgraph_kit.trace.model import Reason
+from paramgraph_kit.trace.model import NodeKind, Reason
 
+_SHARED = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _UPDATABLE = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE
 _BINDING = struct.Struct("<QIIq")  # struct Binding in kernels.cu
 
@@ -46,7 +47,7 @@ class CudaExecutable:
         patch_node = None
         if patching != "host":
             try:
-                patch_node = self._add_patch_node(bindings, slots)
+                patch_node = self._add_patch_node(recording, bindings, slots)
                 self.patching = "device"
             except (DriverCallError, UnsupportedError):
                 if patching == "device":
@@ -87,7 +88,7 @@ class CudaExecutable:
                 else:
                     call(cu.cuGraphDestroyNode, copy)
 
-    def _add_patch_node(self, bindings: Sequence[Binding], slots: int) -> Any:
+    def _add_patch_node(self, recording: Recording, bindings: Sequence[Binding], slots: int) -> Any:
         """Put the patch kernel before everything else and let it update the nodes behind it."""
         size = next((n for n in kernels.TABLE_SIZES if n >= slots), None)
         if size is None:
@@ -96,6 +97,7 @@ class CudaExecutable:
         function = kernels.function(f"pgk_patch_{size}")  # where it cannot be built, fail unchanged
         updaters = {}
         for index, node in self._nodes.items():
+            _allow_shared(recording.nodes[index])
             value = cu.CUkernelNodeAttrValue()  # a fresh one each time: the driver writes its handle into it
             value.deviceUpdatableKernelNode.deviceUpdatable = 1
             call(cu.cuGraphKernelNodeSetAttribute, node, _UPDATABLE, value)
@@ -155,8 +157,9 @@ class CudaExecutable:
                 extra = (ctypes.c_uint64 * 5)(1, base, 2, ctypes.addressof(size), 0)
                 params.extra = ctypes.addressof(extra)
                 self._keep += [buffer, size, extra]
-            work.append((self._nodes[index], params, buffer, [(b.offset, b.slot, b.delta) for b in words]))
+            work.append((raw, self._nodes[index], params, buffer, [(b.offset, b.slot, b.delta) for b in words]))
             # Asked now, with what was captured: a node that does not take its own parameters takes no others in a call.
+            _allow_shared(raw)
             (status,) = cu.cuGraphExecKernelNodeSetParams(self._exec.raw, self._nodes[index], params)
             if status != cu.CUresult.CUDA_SUCCESS:
                 text = f"CUDA takes no parameters for a kernel of the graph any more ({status.name})"
@@ -165,10 +168,12 @@ class CudaExecutable:
         success = cu.CUresult.CUDA_SUCCESS
 
         def patch(addresses: Sequence[int]) -> None:
-            for node, params, buffer, words in work:
+            for raw, node, params, buffer, words in work:
                 for offset, slot, delta in words:
                     pack(buffer, offset, addresses[slot] + delta)
                 (status,) = set_params(executable, node, params)
+                if status != success and _allow_shared(raw):
+                    (status,) = set_params(executable, node, params)
                 if status != success:
                     raise DriverCallError("cuGraphExecKernelNodeSetParams", int(status), status.name)
 
@@ -198,3 +203,18 @@ class CudaExecutable:
             launch(stream)
 
         return launch_random if increment else launch
+
+
+def _allow_shared(node: RawNode) -> bool:
+    """Let a kernel's function have the shared memory of this node again; whether that was in the way.
+
+    cuDNN sets what a function may take before each launch, so that its last launch decides, and CUDA takes neither
+    parameters nor attributes for a node that has more [H100, batch normalization of several sizes].
+    """
+    if node.kind is not NodeKind.KERNEL or not node.shared_bytes:
+        return False
+    function = cu.CUfunction(node.handle[1])
+    if call(cu.cuFuncGetAttribute, _SHARED, function) >= node.shared_bytes:
+        return False
+    call(cu.cuFuncSetAttribute, function, _SHARED, node.shared_bytes)
+    return True

@@ -25,6 +25,7 @@ from paramgraph_kit.driver.cuda import nodes as graph_nodes
 from paramgraph_kit.driver.cuda.calls import Owned, call, library
 from paramgraph_kit.driver.cuda.forks import Forks
 from paramgraph_kit.driver.cuda.phantom import PhantomRange, phantom_range
+from paramgraph_kit.driver.profiling import set_profile
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.errors import RefusedError, cause_chain
 from paramgraph_kit.trace.model import Reason
@@ -243,7 +244,7 @@ class _History:
                 sys.setprofile(hook)
                 yield
         finally:
-            sys.setprofile(before)
+            set_profile(before)
             get_nodes(graph, None, reference)
             labels.append(count.value)
             set_label(f"{tag}{count.value}")

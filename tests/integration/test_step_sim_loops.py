@@ -1,0 +1,116 @@
+"""Training loops around ``pgk.parameterize(step, state=...)``: evaluation between steps, names, what never rests."""
+
+# mypy: disable-error-code="no-untyped-call, index, union-attr, operator"
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import paramgraph_kit as pgk
+from tests.integration import steps
+from tests.integration.test_step_sim import equal
+
+scale = 0.0  # named like an attribute of the model below
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_step_may_bring_its_model_back_to_training(strict: bool) -> None:
+    # GIVEN a step that begins with model.train(), and a loop that evaluates now and then
+    def made() -> steps.Program:
+        program = steps.simple(steps.OPTIMIZERS["sgd momentum"], dropout=0.2)
+        inner = program.step
+
+        def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            program.model.train()
+            loss: torch.Tensor = inner(x, y)
+            return loss
+
+        return steps.Program(step, program.state, program.model, steps.batch)
+
+    ours, theirs = made(), made()
+    step = pgk.parameterize(ours.step, state=ours.state, strict=strict)
+    random = [pgk.cuda.get_rng_state()] * 2
+    for number in range(16):
+        results = []
+        for n, (call, program) in enumerate(((step, ours), (theirs.step, theirs))):
+            pgk.cuda.set_rng_state(random[n])
+            results.append(call(*program.batch(number)))
+            random[n] = pgk.cuda.get_rng_state()
+            if number % 4 == 3:
+                program.model.eval()
+                with torch.no_grad():
+                    program.model(steps.batch(99)[0])
+
+        # THEN results and state are equal, dropout's numbers included
+        assert equal(*results), f"results of step {number} differ"
+        assert equal(steps.values_of(ours), steps.values_of(theirs))
+
+    # AND all steps but those after an evaluation are launched, and nothing is refused
+    report = pgk.report(step)
+    assert report.reasons == ()
+    assert (report.rows[0].executables, report.rows[0].launches) == (1, 16 - 2 - 3)
+
+
+def test_a_loop_may_use_a_global_name_that_is_an_attribute_in_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a step that reads an attribute, and a global variable of that name, which every call finds changed
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.scale = steps.mlp(), 0.5
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = self.inner(x) * self.scale
+            return out
+
+    model = Scaled()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = pgk.parameterize(steps.basic(model, optimizer), state=(model, optimizer))
+
+    # WHEN it is called  THEN that variable does not count, and the attribute does
+    for number in range(6):
+        monkeypatch.setitem(globals(), "scale", number)
+        step(*steps.batch(number))
+    assert pgk.report(step).rows[0].launches == 4
+    model.scale = 0.25
+    step(*steps.batch(6))
+    assert pgk.report(step).rows[0].launches == 4
+
+
+def test_a_global_that_the_step_reads_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    program, twin = (steps.simple(steps.OPTIMIZERS["sgd"]) for _ in range(2))
+    step = pgk.parameterize(lambda x, y: program.step(x * scale, y), state=program.state)
+    for number in range(9):
+        monkeypatch.setitem(globals(), "scale", 1.0 + number // 3)
+        x, y = steps.batch(number)
+        assert equal(step(x, y), twin.step(x * scale, y))
+    assert pgk.report(step).rows[0].executables == 3
+
+
+def halved(program: steps.Program) -> None:
+    for p in program.model.parameters():
+        p.data = p.data * 0.5
+
+
+def renamed(program: steps.Program) -> None:
+    program.model[1] = nn.Tanh()
+
+
+@pytest.mark.parametrize(("change", "where"), [(halved, "its state lies elsewhere"), (renamed, "holds something else")])
+def test_what_never_fits_is_not_captured_for_ever(change: Any, where: str) -> None:
+    # GIVEN a loop that moves or exchanges something before every call
+    ours, theirs = (steps.simple(steps.OPTIMIZERS["sgd momentum"]) for _ in range(2))
+    step = pgk.parameterize(ours.step, state=ours.state)
+
+    # WHEN it runs  THEN the bits are right, and after a few graphs it is refused with the reason
+    for number in range(14):
+        for program in (ours, theirs):
+            change(program)
+        assert equal(step(*ours.batch(number)), theirs.step(*theirs.batch(number)))
+    (reason,) = pgk.report(step).reasons
+    assert reason.code == "too-many-variants"
+    assert "captured 8 times" in reason.message
+    assert where in reason.message
+    assert equal(steps.values_of(ours), steps.values_of(theirs))
