@@ -22,7 +22,7 @@ from paramgraph_kit.backend.direct.calls import Codes, DirectCall
 from paramgraph_kit.backend.direct.recipe import GraphCode
 from paramgraph_kit.backend.fx import returned_to_the_caller, tangents_of
 from paramgraph_kit.backend.generated_code import GeneratedCode, frames_by_name
-from paramgraph_kit.backend.outside import keep_outside
+from paramgraph_kit.backend.outside import TRANSFERS, copies_in_their_place, keep_outside
 from paramgraph_kit.backend.registry import CompiledGraph, Piece
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.torch_names import torch_name
@@ -169,7 +169,7 @@ def compile_with_inductor(
         compilation = _Compilation()
         token = _active.set(compilation)
         try:
-            with _real_constants(inputs) if graph.kept else nullcontext():
+            with _real_constants(inputs) if graph.kept else nullcontext(), copies_in_their_place(graph_module):
                 output = compile_inner(graph_module, inputs, **how)
         finally:
             _active.reset(token)
@@ -211,9 +211,15 @@ def compile_with_inductor(
     # AOTAutograd's own cache would return finished callables without passing here; the FX cache stays on.
     with torch_name("functorch_config").patch(enable_autograd_cache=False):
         compiled: Callable[..., Any] = torch_name("compile_fx")(
-            gm, list(example_inputs), inner_compile=inner, config_patches=dict(CONFIG)
+            gm, list(example_inputs), inner_compile=inner, config_patches=_config()
         )
     return DirectCall(compiled, codes, driver.device.index)
+
+
+def _config() -> dict[str, Any]:
+    """Inductor's settings for this compilation, the user's list of operations to cut at among them."""
+    cut_at = torch_name("config").custom_should_partition_ops
+    return CONFIG | {"custom_should_partition_ops": [*cut_at, *(f"ao::{name}" for name in TRANSFERS)]}
 
 
 def _only_learn(error: BaseException) -> None:

@@ -2,7 +2,7 @@
 
 Inductor's two steps (``reorder_for_minimizing_partition`` and ``reorder_for_partition_with_simple_dependency``):
 alternate between all ungraphed and all graphed operations that are ready; take that order only if the peak of live
-memory stays within the budget, else just move loose ends to the front or back.
+memory stays within the budget, else just move loose ends to the front or back (if that stays within it, too).
 """
 
 from __future__ import annotations
@@ -65,13 +65,15 @@ def schedule(
     before: Edges,
     ungraphed: Set[torch.fx.Node],
     kept: Set[torch.fx.Node],
+    device_type: str,
 ) -> list[torch.fx.Node]:
-    """Order ``kernels`` for few partitions; ``kept`` are the values that outlive the graph."""
-    fewest = _alternate(kernels, before, ungraphed)
+    """Order ``kernels`` for few partitions; ``kept`` are the values that outlive the graph on ``device_type``."""
     budget = getattr(torch_name("config").triton, "cudagraph_partition_memory_budget", 1.1)
-    if _peak(fewest, kept) <= budget * _peak(kernels, kept):
-        return fewest
-    return _loose_ends(kernels, before, ungraphed)
+    limit = budget * _peak(kernels, kept, device_type)
+    for order in (_alternate(kernels, before, ungraphed), _loose_ends(kernels, before, ungraphed)):
+        if _peak(order, kept, device_type) <= limit:
+            return order
+    return list(kernels)  # copies to the host and back, each where it was put to save memory
 
 
 def _alternate(kernels: Sequence[torch.fx.Node], before: Edges, ungraphed: Set[torch.fx.Node]) -> list[torch.fx.Node]:
@@ -107,8 +109,8 @@ def _loose_ends(kernels: Sequence[torch.fx.Node], before: Edges, ungraphed: Set[
     return [*front, *(n for n in kernels if n not in moved), *back]
 
 
-def _peak(kernels: Sequence[torch.fx.Node], kept: Set[torch.fx.Node]) -> int:
-    """The most bytes of intermediate storage alive at once when kernels run in this order."""
+def _peak(kernels: Sequence[torch.fx.Node], kept: Set[torch.fx.Node], device_type: str) -> int:
+    """The most bytes of intermediate storage on the device alive at once when kernels run in this order."""
     immortal = {key for node in kept for key in storage_keys(node)}
     size: dict[int, int] = {}
     last: dict[int, int] = {}
@@ -117,7 +119,7 @@ def _peak(kernels: Sequence[torch.fx.Node], kept: Set[torch.fx.Node]) -> int:
         fresh: set[int] = set()
         for tensor in tensors_in(value_of(node)):
             key = storage_key(tensor)
-            if key is not None and key not in size:
+            if key is not None and key not in size and tensor.device.type == device_type:
                 size[key] = _bytes(tensor)
                 fresh.add(key)
         made.append(fresh)

@@ -68,7 +68,7 @@ def split(module: torch.fx.GraphModule, device_type: str) -> Split:
     through = _Leaves(kinds)
     needs = {node: [through.producer(leaf) for leaf in through.leaves(node.all_input_nodes)] for node in kernels}
     wanted = through.leaves([r for r in results if isinstance(r, torch.fx.Node)])
-    order = schedule(kernels, dependencies(kernels, needs), ungraphed, set(wanted))
+    order = schedule(kernels, dependencies(kernels, needs), ungraphed, set(wanted), device_type)
 
     groups = _groups(order, ungraphed)
     leaves = [through.leaves(n for node in group for n in node.all_input_nodes) for group in groups]

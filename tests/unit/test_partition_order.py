@@ -33,7 +33,7 @@ def ordered(
 ) -> list[int]:
     nodes, before = graph_of(edges, sizes or [8] * len(edges))
     with config.patch({"triton.cudagraph_partition_memory_budget": budget}):
-        found = schedule(nodes, before, {nodes[k] for k in outside}, {nodes[-1]})
+        found = schedule(nodes, before, {nodes[k] for k in outside}, {nodes[-1]}, "cpu")
     return [nodes.index(node) for node in found]
 
 
@@ -41,21 +41,23 @@ def cuts(order: list[int], outside: set[int]) -> int:
     return sum((a in outside) != (b in outside) for a, b in itertools.pairwise(order))
 
 
-# 0 and 3 need nothing, 2 and 5 are awaited by nobody; 4 is awaited by 6.
-EDGES: list[tuple[int, ...]] = [(), (0,), (1,), (), (1,), (4,), (4,)]
-
-
 def test_without_memory_to_spare_only_loose_ends_move() -> None:
-    # GIVEN kernels of which three are ungraphed: one needs nothing, one is awaited by nobody, one is between two
-    # WHEN no order may hold more memory THEN the first goes to the front, the second to the back, the third stays
-    assert ordered(EDGES, {3, 2, 4}, 0.0) == [3, 0, 1, 4, 5, 6, 2]
+    # GIVEN two chains with an obstacle in each, whose heads are large, an ungraphed kernel that needs nothing (6), and
+    # one that nobody waits for (7)
+    edges: list[tuple[int, ...]] = [(), (0,), (1,), (), (3,), (4,), (), (1,), (2, 5, 6)]
+    sizes = [4096 if n in (0, 3) else 8 for n in range(9)]
+    # WHEN there is no memory for both heads THEN the loose ends go to the front and the back, and all others stay
+    assert ordered(edges, {1, 4, 6, 7}, 1.1, sizes) == [6, 0, 1, 2, 3, 4, 5, 8, 7]
 
 
-def test_an_ungraphed_kernel_that_needs_something_never_comes_first() -> None:
-    # GIVEN an ungraphed kernel with a producer that later ones wait for, and one that nobody waits for
-    # WHEN only loose ends move THEN the first keeps its place
-    assert ordered([(), (0,), (1,)], {1}, 0.0) == [0, 1, 2]
-    assert ordered([(), (0,), (1,), (1,)], {1, 2}, 0.0) == [0, 1, 3, 2]
+def test_what_goes_to_the_host_to_save_memory_goes_when_it_was_to_go() -> None:
+    # GIVEN a chain of large results, each copied away when the next is made, the copies awaited by nobody
+    edges: list[tuple[int, ...]] = [(), (), (0,), (0,), (2,), (2,), (4,), (4,), (6,)]
+    sizes = [4096 if n % 2 == 0 else 8 for n in range(9)]
+    # WHEN ordered THEN they stay there: behind the last of the chain all of it would be alive
+    assert ordered(edges, {1, 3, 5, 7}, 1.1, sizes) == list(range(9))
+    # AND where memory is no matter there is one piece
+    assert cuts(ordered(edges, {1, 3, 5, 7}, 9.0, sizes), {1, 3, 5, 7}) <= 2
 
 
 def test_with_memory_to_spare_all_ungraphed_kernels_that_can_run_together_do() -> None:

@@ -6,6 +6,7 @@ therefore order the streams themselves, and record again what somebody may wait 
 
 from __future__ import annotations
 
+import ctypes
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +18,7 @@ import torch
 from cuda.bindings import driver as cu
 
 from paramgraph_kit.driver.api import TIMED_EVENT
-from paramgraph_kit.driver.cuda.calls import call
+from paramgraph_kit.driver.cuda.calls import library
 from paramgraph_kit.trace.errors import RefusedError
 
 _POOL_STREAMS = 32  # torch hands out its streams in turn from so many of each priority
@@ -74,14 +75,8 @@ class Forks:
 
     def look(self) -> None:
         """Find the streams, while the capture is under way."""
-        mine = int(call(cu.cuStreamGetCaptureInfo, cu.CUstream(self._stream.cuda_stream))[1])
-        self.streams = tuple(
-            handle
-            for handle in self._candidates
-            if handle != self._stream.cuda_stream
-            and captures(handle)
-            and int(call(cu.cuStreamGetCaptureInfo, cu.CUstream(handle))[1]) == mine
-        )
+        mine, others = self._stream.cuda_stream, [each for each in self._candidates if captures(each)]
+        self.streams = tuple(each for each in others if each != mine and _capture_of(each) == _capture_of(mine))
 
     def __enter__(self) -> Forks:
         return self
@@ -113,6 +108,14 @@ def _handle(stream: Any) -> int:
         of = {"stream_id": stream.stream_id, "device_index": stream.device_index, "device_type": stream.device_type}
         stream = torch.cuda.Stream(**of)
     return int(stream.cuda_stream)
+
+
+def _capture_of(stream: int) -> int:
+    """The number of the capture that a stream is part of."""
+    status, number = ctypes.c_int(0), ctypes.c_uint64(0)
+    get_info, nothing = library().cuStreamGetCaptureInfo_v2, None
+    get_info(ctypes.c_void_p(stream), ctypes.byref(status), ctypes.byref(number), nothing, nothing, nothing)
+    return number.value
 
 
 def _measures_time(event: Any) -> bool:

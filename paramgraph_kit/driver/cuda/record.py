@@ -23,7 +23,7 @@ from paramgraph_kit.driver.api import RawAllocation, Recording
 from paramgraph_kit.driver.backward import at_each_node
 from paramgraph_kit.driver.cuda import nodes as graph_nodes
 from paramgraph_kit.driver.cuda.calls import Owned, call, library
-from paramgraph_kit.driver.cuda.forks import Forks
+from paramgraph_kit.driver.cuda.forks import Forks, captures, pool_streams
 from paramgraph_kit.driver.cuda.phantom import PhantomRange, phantom_range
 from paramgraph_kit.driver.profiling import set_profile
 from paramgraph_kit.driver.torch_names import torch_name
@@ -50,6 +50,7 @@ class CudaPhantom:
         for each in cause_chain(error):  # what went wrong must not keep a graph or tensors on this memory
             traceback.clear_frames(each.__traceback__)
         torch_name("_cuda_clearCublasWorkspaces")()
+        _free_deferred(self.range.device)
         self.pool = None  # its segments leave the allocator's statistics here
         self.range.__exit__(kind, error, trace)
 
@@ -108,6 +109,7 @@ def _survey(
         graph.reset()
         del result
     torch_name("_cuda_clearCublasWorkspaces")()
+    _free_deferred(device)
     phantom.pool = None
     phantom.range.rewind(mark)
     return found
@@ -145,6 +147,19 @@ def _capture(
             _abandon(graph, phantom, device, error)
             raise
     return graph, result, forks
+
+
+def _free_deferred(device: int) -> None:
+    """Free what is still to be freed of a capture, while its pool is there to take it.
+
+    A block that several streams use (autograd says so of gradients that cross streams) is freed when an event on each
+    has happened, and during a capture the allocator puts even the events off.
+    """
+    if any(captures(stream.cuda_stream) for stream in pool_streams(device)):  # somebody else's goes on
+        return
+    torch.empty(1, device=f"cuda:{device}")  # the next allocation records the events
+    torch.cuda.synchronize(device)
+    torch.empty(1, device=f"cuda:{device}")  # and the one after it finds that they have happened
 
 
 def _abandon(graph: torch.cuda.CUDAGraph, phantom: CudaPhantom, device: int, error: BaseException) -> None:
