@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-import io
-import threading
-import time
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
-from types import CodeType, CoroutineType, FrameType, GeneratorType
+from types import CodeType, CoroutineType, GeneratorType
 from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.exception import explain
-from paramgraph_kit.doctor.explain.gather import text_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.known.evidence import first_line
-from paramgraph_kit.doctor.observe.calls import WantsToExit, watched
 from paramgraph_kit.doctor.observe.compare import differences
 from paramgraph_kit.doctor.observe.effects import effect
-from paramgraph_kit.doctor.observe.gradients import NOTHING_LEFT, Left, around, note, sets_to_none
+from paramgraph_kit.doctor.observe.gradients import around, note, sets_to_none
 from paramgraph_kit.doctor.observe.gradients import problems as problems_between
 from paramgraph_kit.doctor.observe.kept import kept
-from paramgraph_kit.doctor.observe.limit import TimeUp, at_most
-from paramgraph_kit.doctor.observe.observer import Observer, Step
-from paramgraph_kit.doctor.observe.places import Places, codes_in
+from paramgraph_kit.doctor.observe.one_call import Call, Caller, is_capturing, synchronize
+from paramgraph_kit.doctor.observe.places import codes_in
 from paramgraph_kit.doctor.observe.source_lines import entered_after, frame_at, gives_memory, tests_of, written_at
-from paramgraph_kit.doctor.restore.host_state import DEEP, Change, Holder, HostState
-from paramgraph_kit.doctor.restore.keeper import Keeper, RandomState, storage_key
-from paramgraph_kit.doctor.restore.surroundings import Surroundings
-from paramgraph_kit.driver.api import Driver
+from paramgraph_kit.doctor.restore.host_state import DEEP, Change, Holder
+from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
-from paramgraph_kit.driver.select import driver, twin
-from paramgraph_kit.trace.errors import ParamgraphError, UnsupportedError
+from paramgraph_kit.driver.select import twin
+from paramgraph_kit.trace.errors import ParamgraphError
 from paramgraph_kit.trace.model import Failure, Frame
 
 MOST_DRAWS = 4  # further calls of a function that draws random numbers on the host
@@ -53,26 +41,6 @@ class Examination:
     lost: bool = False  # the device answers no more, so not all could be put back
 
 
-@dataclass(slots=True, eq=False)
-class _Call:
-    steps: list[Step]
-    found: list[Failure]
-    on_device: int
-    changes: list[Change]
-    random_drawn: bool
-    result: Any = None
-    ended: Failure | None = None  # why it did not return
-    threads: int = 0
-    left: Left = NOTHING_LEFT
-    rebound: list[Change] = field(default_factory=list)  # buffers of modules
-    moved: dict[int, str] = field(default_factory=dict)  # memory that tensors had before it and no more; their names
-
-
-def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The frame below which everything is the user's."""
-    return function(*args, **kwargs)
-
-
 def examine(
     function: Callable[..., Any],
     args: tuple[Any, ...],
@@ -89,9 +57,9 @@ def examine(
     Raises:
         ParamgraphError: a capture is under way, or the device refuses every call.
     """
-    if _is_capturing():
+    if is_capturing():
         raise ParamgraphError("diagnose(fn) runs fn eagerly, and a capture is under way: end it first")
-    if lost := _synchronize(twin()):
+    if lost := synchronize(twin()):
         raise ParamgraphError(f"the device answers only '{lost.message}': restart the kernel, nothing else helps")
     examiner = _Examiner(function, args, kwargs, limit_s)
     try:
@@ -103,31 +71,10 @@ def examine(
         examiner.put_back()
 
 
-class _Examiner:
-    """One examination: the calls, and what they are put back to."""
+class _Examiner(Caller):
+    """One examination: its calls, and what differs among them."""
 
-    def __init__(
-        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], limit_s: float
-    ) -> None:
-        self.function, self.args, self.kwargs = function, args, kwargs
-        self.until: float | None = None  # from the first call on
-        self.limit_s = limit_s
-        self.state = HostState(function, args, kwargs)
-        self.random = RandomState()
-        self.gradients = torch.is_grad_enabled()
-        self.surroundings = Surroundings(self.state.tensors)
-        # torch hands out the same few streams again and again; those of another priority are apart from the user's.
-        self.stream = twin().Stream(priority=-1)
-        self.number = 0
-        self.lost = False  # the device
-        self.first: _Call | None = None
-
-    def put_back(self) -> None:
-        self.state.put_back()
-        self.random.put_back_host()
-        if not self.lost:
-            self.random.put_back_device()
-        self.surroundings.put_back()
+    first: Call | None = None
 
     def examine(self) -> Examination:
         first = self.first = self.call(self.args, self.kwargs)
@@ -154,7 +101,7 @@ class _Examiner:
             self.frozen_names(pair[1], found)
         return self.finish(found, pair, [*silent, *ended])
 
-    def random_ways(self, base: _Call, seen: list[Failure], found: Examination) -> list[Failure]:
+    def random_ways(self, base: Call, seen: list[Failure], found: Examination) -> list[Failure]:
         """Where numbers are drawn on the host, what they decide shows only in calls that draw others."""
         if not base.random_drawn:
             return []
@@ -174,7 +121,7 @@ class _Examiner:
             found.notes.append(f"it draws random numbers on the CPU; nothing depended on them in {self.number} calls")
         return list(more.values())
 
-    def finish(self, found: Examination, calls: list[_Call], more: list[Failure]) -> Examination:
+    def finish(self, found: Examination, calls: list[Call], more: list[Failure]) -> Examination:
         problems = {(f.code, f.frame): f for call in calls for f in call.found}
         if self.first is not None and all(self.first is not call for call in calls):
             # It made what is made once; but not all is that.
@@ -206,7 +153,7 @@ class _Examiner:
         own = [c for c in self.codes(self.first) if c.co_name == frame.function] if self.first is not None else []
         return any((frame.file, line) in asked for code in own for line in entered_after(code, frame.line))
 
-    def compare(self, a: _Call, b: _Call) -> list[Failure]:
+    def compare(self, a: Call, b: Call) -> list[Failure]:
         """What differs between two calls, and what both left behind in Python."""
         drawn = a.random_drawn or b.random_drawn
         codes = self.codes(b)
@@ -220,7 +167,7 @@ class _Examiner:
                 found += self.tests(change, codes, found) if failure.code == "host-counter" else []
         return [*found, *self.rebound(b, codes)]
 
-    def given_memory(self, call: _Call, codes: list[CodeType]) -> list[Failure]:
+    def given_memory(self, call: Call, codes: list[CodeType]) -> list[Failure]:
         """Lines that give other memory to a parameter that was read before."""
         read = {key for step in call.steps for key in step.outside}
         names = {name for key, name in call.moved.items() if key in read}
@@ -229,7 +176,7 @@ class _Examiner:
         lines = gives_memory(codes) if names else ()
         return [BY_ID["parameter-rebound"].failure(text, frame) for name, frame in lines if name not in others]
 
-    def rebound(self, call: _Call, codes: list[CodeType]) -> Iterator[Failure]:
+    def rebound(self, call: Call, codes: list[CodeType]) -> Iterator[Failure]:
         """Buffers that are exchanged for others although the next call reads them."""
         read = {key for step in call.steps for key in step.outside}
         for change in call.rebound:
@@ -244,14 +191,14 @@ class _Examiner:
         said = f"it asks for {change.name}, which went from {change.before} to {change.after} in one call"
         return [BY_ID["branch-frozen"].failure(said, frame) for code in codes for frame in tests_of(code, change)]
 
-    def codes(self, call: _Call) -> list[CodeType]:
+    def codes(self, call: Call) -> list[CodeType]:
         """The user's functions that ran, and those that could have."""
         found = list(codes_in(step.place.stack for step in call.steps))
         return found + [
             f.__code__ for f in self.state.functions if f.__code__ not in found and f.__name__ != "__init__"
         ]
 
-    def between_calls(self, call: _Call, found: Examination) -> list[Failure]:
+    def between_calls(self, call: Call, found: Examination) -> list[Failure]:
         """What happens to gradients and results between calls, as far as it can be read."""
         codes = self.codes(call)
         if _has_tensor(call.result):
@@ -265,105 +212,7 @@ class _Examiner:
             found.notes.append(text)
         return problems
 
-    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
-        """One call, after which the device and torch's own bookkeeping are as before; Python's state is the user's."""
-        self.number += 1
-        self.random.put_back() if self.number == 1 else self.random.perturb(self.number)
-        drawn_from = RandomState()
-        before, memory = self.state.read(), self.state.memory()
-        cuda, target = twin(), driver()
-        keeper = Keeper()
-        places = Places(run.__code__)
-        at: list[Frame | None] = []
-        current = cuda.current_stream()
-        self.stream.wait_stream(current)
-        cuda.set_stream(self.stream)
-        observer = Observer(places, keeper, target)
-        result, ended = None, None
-        quiet = redirect_stdout(io.StringIO()) if self.number > 1 else nullcontext()
-        try:
-            with quiet, _no_warnings(self.number > 1), watched(observer):
-
-                def may_raise(frame: FrameType | None) -> bool:
-                    at.append(places.of(frame).frame())
-                    observer.stopped = True  # at the next operation at the latest, where nothing is half done
-                    # From another thread the interruption arrives a moment later, who knows where.
-                    return threading.get_ident() == places.thread and not places.is_inside(frame)
-
-                # Under a mode Dynamo would give up compiled functions for ever; eagerly every operation has its line.
-                # The first time this imports much of torch, which is not the function's time.
-                eagerly = torch.compiler.set_stance("force_eager")
-                if self.until is None:
-                    self.until = time.monotonic() + self.limit_s
-                with eagerly, at_most(self.until - time.monotonic(), may_raise), observer:
-                    result = run(self.function, args, kwargs)
-                    if issubclass(type(result), CoroutineType):
-                        result.close()  # nobody will wait for it
-        except TimeUp:
-            text = f"interrupted after {self.limit_s:g} s in all, in call {self.number}"
-            ended = BY_ID["time-limit"].failure(text, at[0] if at else None)
-        except (SystemExit, WantsToExit) as error:
-            ended = BY_ID["exits"].failure(f"{type(error).__name__}({error})", explain(error).frame)
-        except KeyboardInterrupt:
-            raise  # it is the user's
-        except BaseException as error:
-            ended = _raised(error, self.number)
-        finally:
-            if observer.captures and (ended is not None or _is_capturing()):
-                _end_captures(target, [cuda.current_stream(), self.stream])
-            cuda.set_stream(current)
-            torch.set_grad_enabled(self.gradients)
-            lost = _synchronize(cuda)
-            self.lost = lost is not None
-            if lost is not None and observer.steps:
-                lost = replace(lost, frame=observer.steps[-1].place.frame())  # nobody knows a better one
-            remaining = Left(*keeper.left_gradients(), observer.steps_taken > 0, observer.zeroed)
-            if not self.lost:
-                keeper.put_back()
-                cuda.synchronize()  # the copies were made on another stream, which may have their memory now
-        if ended is None:
-            for place in observer.forks.unjoined():
-                observer.refused("CUDA error: capturing stream has unjoined work", 904, "wait_stream", place)
-        self.note_rates(observer)
-        drawn = drawn_from.host_moved()
-        changes, rebound = self.state.changes(before), self.state.rebound_buffers()
-        self.state.put_back(torchs_only=True)
-        if not self.lost:
-            self.random.put_back_device()
-        return _Call(
-            observer.steps,
-            list(observer.found.values()),
-            observer.on_device,
-            changes,
-            drawn,
-            result,
-            ended or lost,
-            observer.threads,
-            remaining,
-            rebound,
-            self.state.moved(memory),
-        )
-
-    def note_rates(self, observer: Observer) -> None:
-        """Rates that the call changes: by a scheduler, or numbers of an optimizer that are others now."""
-        known = set()
-        for scheduler, place in observer.scheduled:
-            optimizer = getattr(scheduler, "optimizer", None)
-            known.add(id(optimizer))
-            at = next((where for one, where in observer.optimizers if one is optimizer), place)
-            if any(isinstance(group.get("lr"), torch.Tensor) for group in getattr(optimizer, "param_groups", ())):
-                at = place  # the kernels read it, so it is the scheduler's step that is missing
-            text = f"{type(scheduler).__name__}.step() computes the next rate in Python, once"
-            observer.silent("learning-rate-frozen", text, at)
-        for optimizer, place in observer.optimizers:
-            for group in optimizer.param_groups if id(optimizer) not in known else ():
-                before = self.state.held_by(group) or {}
-                for name, now in group.items():
-                    then = before.get(name, now)
-                    if isinstance(now, (int, float)) and isinstance(then, (int, float)) and now != then:
-                        observer.silent("learning-rate-frozen", f"{name} goes from {then} to {now} in one call", place)
-
-    def frozen_arguments(self, base: _Call, found: Examination) -> list[Failure]:
+    def frozen_arguments(self, base: Call, found: Examination) -> list[Failure]:
         """Call once more with other numbers as arguments: what they decide is frozen."""
         args = tuple(_other(value) for value in self.args)
         kwargs = {name: _other(value) for name, value in self.kwargs.items()}
@@ -384,7 +233,7 @@ class _Examiner:
             if f.code not in ("host-random", "stale-input")
         ]
 
-    def frozen_names(self, base: _Call, found: Examination) -> None:
+    def frozen_names(self, base: Call, found: Examination) -> None:
         """Call once more with other numbers in outer variables: they are candidates for parameters."""
         numbers = self.state.numbers()
         if not numbers:
@@ -446,52 +295,9 @@ def _has_tensor(value: Any, depth: int = 0) -> bool:
         return False
 
 
-def _end_captures(target: Driver, streams: list[Any]) -> None:
-    """End captures that a function has begun and left."""
-    # Where only a new process could do that, the next call on the device tells so.
-    with suppress(UnsupportedError, RuntimeError):
-        target.repair(streams)
-
-
-def _raised(error: BaseException, number: int) -> Failure:
-    found = explain(error)
-    if found.code == "unknown":
-        again = f", in call {number}: it cannot be called twice from the same state" if number > 1 else ""
-        text = f"{type(error).__name__}: {first_line(text_of(error))}{again}"
-        return BY_ID["raises"].failure(text, found.frame)
-    return found
-
-
 def _defined(function: Any) -> Frame | None:
     """The line where a function of the user's begins."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     if code is None or is_library(code.co_filename):
         return None
     return frame_at(code, code.co_firstlineno)
-
-
-def _is_capturing() -> bool:
-    try:
-        return driver().is_capturing()
-    except RuntimeError:  # the device answers nothing any more, which is told next
-        return False
-
-
-def _synchronize(cuda: Any) -> Failure | None:
-    """Wait for the device; the error of a kernel shows here at the latest."""
-    try:
-        cuda.synchronize()
-    except RuntimeError as error:
-        return explain(error)
-    return None
-
-
-@contextmanager
-def _no_warnings(quiet: bool) -> Iterator[None]:
-    """The same warning need not come from every call."""
-    if not quiet:
-        yield
-        return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield

@@ -1,0 +1,223 @@
+"""One call of a function under watch, after which the device and torch's own bookkeeping are as before."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
+from dataclasses import dataclass, field, replace
+from types import CoroutineType, FrameType
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.explain.exception import explain
+from paramgraph_kit.doctor.explain.gather import text_of
+from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.known.evidence import first_line
+from paramgraph_kit.doctor.observe.calls import WantsToExit, watched
+from paramgraph_kit.doctor.observe.gradients import NOTHING_LEFT, Left
+from paramgraph_kit.doctor.observe.limit import TimeUp, at_most
+from paramgraph_kit.doctor.observe.observer import Observer, Step
+from paramgraph_kit.doctor.observe.places import Places
+from paramgraph_kit.doctor.restore.host_state import Change, HostState
+from paramgraph_kit.doctor.restore.keeper import Keeper, RandomState
+from paramgraph_kit.doctor.restore.surroundings import Surroundings
+from paramgraph_kit.driver.api import Driver
+from paramgraph_kit.driver.select import driver, twin
+from paramgraph_kit.trace.errors import UnsupportedError
+from paramgraph_kit.trace.model import Failure, Frame
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """What one call did, and what it left."""
+
+    steps: list[Step]
+    found: list[Failure]
+    on_device: int
+    changes: list[Change]
+    random_drawn: bool
+    result: Any = None
+    ended: Failure | None = None  # why it did not return
+    threads: int = 0
+    left: Left = NOTHING_LEFT
+    rebound: list[Change] = field(default_factory=list)  # buffers of modules
+    moved: dict[int, str] = field(default_factory=dict)  # memory that tensors had before it and no more; their names
+
+
+def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The frame below which everything is the user's."""
+    return function(*args, **kwargs)
+
+
+class Caller:
+    """Calls a function again and again under watch, within a limit for all calls together."""
+
+    def __init__(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], limit_s: float
+    ) -> None:
+        self.function, self.args, self.kwargs = function, args, kwargs
+        self.until: float | None = None  # from the first call on
+        self.limit_s = limit_s
+        self.state = HostState(function, args, kwargs)
+        self.random = RandomState()
+        self.gradients = torch.is_grad_enabled()
+        self.surroundings = Surroundings(self.state.tensors)
+        # torch hands out the same few streams again and again; those of another priority are apart from the user's.
+        self.stream = twin().Stream(priority=-1)
+        self.number = 0
+        self.lost = False  # the device
+
+    def put_back(self) -> None:
+        """Undo what all calls did, on the device as far as it answers."""
+        self.state.put_back()
+        self.random.put_back_host()
+        if not self.lost:
+            self.random.put_back_device()
+        self.surroundings.put_back()
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        """One call, after which the device and torch's own bookkeeping are as before; Python's state is the user's."""
+        self.number += 1
+        self.random.put_back() if self.number == 1 else self.random.perturb(self.number)
+        drawn_from = RandomState()
+        before, memory = self.state.read(), self.state.memory()
+        cuda, target = twin(), driver()
+        keeper = Keeper()
+        places = Places(run.__code__)
+        at: list[Frame | None] = []
+        current = cuda.current_stream()
+        self.stream.wait_stream(current)
+        cuda.set_stream(self.stream)
+        observer = Observer(places, keeper, target)
+        result, ended = None, None
+        quiet = redirect_stdout(io.StringIO()) if self.number > 1 else nullcontext()
+        try:
+            with quiet, _no_warnings(self.number > 1), watched(observer):
+
+                def may_raise(frame: FrameType | None) -> bool:
+                    at.append(places.of(frame).frame())
+                    observer.stopped = True  # at the next operation at the latest, where nothing is half done
+                    # From another thread the interruption arrives a moment later, who knows where.
+                    return threading.get_ident() == places.thread and not places.is_inside(frame)
+
+                # Under a mode Dynamo would give up compiled functions for ever; eagerly every operation has its line.
+                # The first time this imports much of torch, which is not the function's time.
+                eagerly = torch.compiler.set_stance("force_eager")
+                if self.until is None:
+                    self.until = time.monotonic() + self.limit_s
+                with eagerly, at_most(self.until - time.monotonic(), may_raise), observer:
+                    result = run(self.function, args, kwargs)
+                    if issubclass(type(result), CoroutineType):
+                        result.close()  # nobody will wait for it
+        except TimeUp:
+            text = f"interrupted after {self.limit_s:g} s in all, in call {self.number}"
+            ended = BY_ID["time-limit"].failure(text, at[0] if at else None)
+        except (SystemExit, WantsToExit) as error:
+            ended = BY_ID["exits"].failure(f"{type(error).__name__}({error})", explain(error).frame)
+        except KeyboardInterrupt:
+            raise  # it is the user's
+        except BaseException as error:
+            ended = _raised(error, self.number)
+        finally:
+            if observer.captures and (ended is not None or is_capturing()):
+                _end_captures(target, [cuda.current_stream(), self.stream])
+            cuda.set_stream(current)
+            torch.set_grad_enabled(self.gradients)
+            lost = synchronize(cuda)
+            self.lost = lost is not None
+            if lost is not None and observer.steps:
+                lost = replace(lost, frame=observer.steps[-1].place.frame())  # nobody knows a better one
+            remaining = Left(*keeper.left_gradients(), observer.steps_taken > 0, observer.zeroed)
+            if not self.lost:
+                keeper.put_back()
+                cuda.synchronize()  # the copies were made on another stream, which may have their memory now
+        if ended is None:
+            for place in observer.forks.unjoined():
+                observer.refused("CUDA error: capturing stream has unjoined work", 904, "wait_stream", place)
+        self.note_rates(observer)
+        drawn = drawn_from.host_moved()
+        changes, rebound = self.state.changes(before), self.state.rebound_buffers()
+        self.state.put_back(torchs_only=True)
+        if not self.lost:
+            self.random.put_back_device()
+        return Call(
+            observer.steps,
+            list(observer.found.values()),
+            observer.on_device,
+            changes,
+            drawn,
+            result,
+            ended or lost,
+            observer.threads,
+            remaining,
+            rebound,
+            self.state.moved(memory),
+        )
+
+    def note_rates(self, observer: Observer) -> None:
+        """Rates that the call changes: by a scheduler, or numbers of an optimizer that are others now."""
+        known = set()
+        for scheduler, place in observer.scheduled:
+            optimizer = getattr(scheduler, "optimizer", None)
+            known.add(id(optimizer))
+            at = next((where for one, where in observer.optimizers if one is optimizer), place)
+            if any(isinstance(group.get("lr"), torch.Tensor) for group in getattr(optimizer, "param_groups", ())):
+                at = place  # the kernels read it, so it is the scheduler's step that is missing
+            text = f"{type(scheduler).__name__}.step() computes the next rate in Python, once"
+            observer.silent("learning-rate-frozen", text, at)
+        for optimizer, place in observer.optimizers:
+            for group in optimizer.param_groups if id(optimizer) not in known else ():
+                before = self.state.held_by(group) or {}
+                for name, now in group.items():
+                    then = before.get(name, now)
+                    if isinstance(now, (int, float)) and isinstance(then, (int, float)) and now != then:
+                        observer.silent("learning-rate-frozen", f"{name} goes from {then} to {now} in one call", place)
+
+
+def _end_captures(target: Driver, streams: list[Any]) -> None:
+    """End captures that a function has begun and left."""
+    # Where only a new process could do that, the next call on the device tells so.
+    with suppress(UnsupportedError, RuntimeError):
+        target.repair(streams)
+
+
+def _raised(error: BaseException, number: int) -> Failure:
+    found = explain(error)
+    if found.code == "unknown":
+        again = f", in call {number}: it cannot be called twice from the same state" if number > 1 else ""
+        text = f"{type(error).__name__}: {first_line(text_of(error))}{again}"
+        return BY_ID["raises"].failure(text, found.frame)
+    return found
+
+
+def is_capturing() -> bool:
+    """Whether a capture is under way."""
+    try:
+        return driver().is_capturing()
+    except RuntimeError:  # the device answers nothing any more, which is told next
+        return False
+
+
+def synchronize(cuda: Any) -> Failure | None:
+    """Wait for the device; the error of a kernel shows here at the latest."""
+    try:
+        cuda.synchronize()
+    except RuntimeError as error:
+        return explain(error)
+    return None
+
+
+@contextmanager
+def _no_warnings(quiet: bool) -> Iterator[None]:
+    """The same warning need not come from every call."""
+    if not quiet:
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
