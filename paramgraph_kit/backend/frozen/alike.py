@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 from paramgraph_kit.backend import call_state
 from paramgraph_kit.backend.direct.calls import DirectCall
 from paramgraph_kit.backend.direct.located import MISSED
+from paramgraph_kit.backend.frozen.guards import equal_tests
 from paramgraph_kit.backend.frozen.source import launch_lines, returned
 from paramgraph_kit.backend.plain import PLAIN
 from paramgraph_kit.backend.state import State
@@ -122,21 +123,11 @@ class Alike:
         scope |= {"more": call_state.unguarded_switches, "more_then": self._more}
         scope |= {"address": driver().address_of}
         scope["addresses"] = list(map(driver().address_of, scope["static"]))
-        tests = [_equal(name, value, scope) for name, value in values.items() if not isinstance(value, torch.Tensor)]
+        plain = {name: value for name, value in values.items() if not isinstance(value, torch.Tensor)}
+        tests = equal_tests(plain, scope) or []
         tests += [f"kinds({', '.join([*tensors, '*static'])})", "switches()", "unwritten()", "more() == more_then"]
         if self._state.hidden:
             scope["hidden_same"] = self._state.hidden_same
             tests.append("hidden_same()")
         tests += [f"{name}.is_inference() is {then}" for name, then in zip(tensors, self._inference, strict=True)]
         return [*tests, "list(map(address, static)) == addresses"] if scope["static"] else tests
-
-
-def _equal(name: str, value: Any, scope: dict[str, Any]) -> str:
-    """Whether a plain value is this one; of floats the bits count."""
-    scope |= {f"{name}_then": value, f"{name}_type": type(value)}
-    if type(value) in (int, bool, str, bytes):
-        return f"type({name}) is {name}_type and {name} == {name}_then"
-    if type(value) is float:
-        scope[f"{name}_then"] = value.hex()
-        return f"type({name}) is {name}_type and {name}.hex() == {name}_then"
-    return f"{name} is {name}_then"

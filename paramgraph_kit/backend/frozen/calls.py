@@ -106,6 +106,8 @@ class FrozenCalls:
         scope |= {"check": entry.guard_manager.root.check, "MISSED": MISSED}
         scope["unmoved"] = unmoved(members, children_of(modules), driver().address_of)
         tests = self._tests(frame, given, local, scope)
+        if tests is None:
+            return "an argument is of a kind that may change while it is the same object, such as a list"
         body = _body(watched, values, scope)
         if body is None:
             return "the graph is not launched at each call"
@@ -121,7 +123,7 @@ class FrozenCalls:
         exec("\n".join(source), scope)  # from numbers and parameters' names, never from values
         return _Frozen(scope["frozen"], scope["unmoved"])
 
-    def _tests(self, frame: Frame, given: Mapping[str, Any], local: str, scope: dict[str, Any]) -> list[str]:
+    def _tests(self, frame: Frame, given: Mapping[str, Any], local: str, scope: dict[str, Any]) -> list[str] | None:
         """Expressions over the arguments' names that must hold."""
         tests = []
         if frame.module is not None:
@@ -135,7 +137,9 @@ class FrozenCalls:
         full = [*tests, f"check({local})", "unmoved()"]
         if self._mode == "dynamo":
             return full
-        inputs, more = Inputs(given).test()
+        if (found := Inputs(given).test()) is None:
+            return None
+        inputs, more = found
         scope |= more
         names = ", ".join(given)
         exec(f"def kept({names}): return {' and '.join(full)}", scope)  # from parameters' names only

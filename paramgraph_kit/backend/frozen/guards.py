@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from paramgraph_kit.backend.plain import PLAIN
 from paramgraph_kit.driver.dict_versions import unwritten
 from paramgraph_kit.driver.torch_names import torch_name
 
@@ -121,14 +122,37 @@ class Inputs:
         self._guards = guards(*distinct, dynamic_dims_sizes=None, dynamic_dims_strides=None) if distinct else None
         self._state = torch_name("GlobalStateGuard")()
 
-    def test(self) -> tuple[str, dict[str, Any]]:
-        """An expression over the arguments' names that holds for such calls only, and what it refers to."""
+    def test(self) -> tuple[str, dict[str, Any]] | None:
+        """An expression over the arguments' names that holds for such calls only, and what it refers to.
+
+        None where an argument may change and still be the same object, as a list may.
+        """
         scope: dict[str, Any] = {"same_state": self._state.check}
+        if (equal := equal_tests(self.values, scope)) is None:
+            return None
         tests = ["same_state()", *(f"{name} is {other}" for name, other in self.same)]
         if self._guards is not None:
             scope["same_tensors"] = self._guards.check
             tests.append(f"same_tensors({', '.join(self.tensors)})")
-        for name, value in self.values.items():
-            scope |= {f"{name}_then": value, f"{name}_type": type(value)}
-            tests.append(f"type({name}) is {name}_type and {name} == {name}_then")
-        return " and ".join(tests), scope
+        return " and ".join([*tests, *equal]), scope
+
+
+def equal_tests(values: Mapping[str, Any], scope: dict[str, Any]) -> list[str] | None:
+    """Expressions that hold while plain values, named so, are these; None where one is of a kind that may change."""
+    tests = []
+    for name, value in values.items():
+        if type(value) is tuple:
+            inner = equal_tests({f"{name}[{k}]": each for k, each in enumerate(value)}, scope)
+            if inner is None:
+                return None
+            tests += [f"type({name}) is tuple and len({name}) == {len(value)}", *inner]
+        elif not isinstance(value, PLAIN):
+            return None
+        elif type(value) in (int, bool, str, bytes, float):  # of floats the bits count
+            known = f"then{len(scope)}"
+            scope |= {known: value.hex() if type(value) is float else value, f"{known}_type": type(value)}
+            tests.append(f"type({name}) is {known}_type and {name}{'.hex()' * (type(value) is float)} == {known}")
+        else:
+            scope[known := f"then{len(scope)}"] = value
+            tests.append(f"{name} is {known}")
+    return tests
