@@ -37,6 +37,7 @@ def compile_with_eager_kernels(
     ``names`` are what the user calls the inputs, where Dynamo has not noted it.
     """
     graphs: dict[str, CompiledGraph] = {}
+    constants: dict[str, list[Any]] = {}
 
     def graph_of(name: str) -> CompiledGraph:
         if name not in graphs:
@@ -46,6 +47,7 @@ def compile_with_eager_kernels(
     def observe(name: str, cut: Split, prefix: str) -> None:
         graph = graph_of(name)
         graph.kept += cut.kept
+        constants.setdefault(name, []).extend(cut.constants.values())
         for region in cut.regions:
             if not region.graphed:
                 graph.outside += region.kernels
@@ -74,7 +76,8 @@ def compile_with_eager_kernels(
     codes = Codes()
 
     def finish(run: Run, name: str) -> Run:
-        return codes.add(GraphCode(run, graph_of(name), backward=name.startswith("backward")))
+        kept = constants.setdefault(name, [])
+        return codes.add(GraphCode(run, graph_of(name), backward=name.startswith("backward"), constants=kept))
 
     compiled = compile_fx_graph(
         gm,

@@ -94,7 +94,37 @@ def test_kinds_of_calls_in_turn_are_each_launched_at_once() -> None:
     assert len(step._alike) <= 2 * len(lengths)
 
 
-def test_what_writes_an_input_or_shares_memory_is_looked_at_each_time() -> None:
+def test_what_writes_is_launched_at_once_where_no_memory_is_shared() -> None:
+    # GIVEN a cache that each call writes, as a decoding loop does
+    class Cache(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kept: Tensor
+            self.register_buffer("kept", torch.zeros(6, 4))
+
+        def forward(self, x: Tensor, position: Tensor) -> Tensor:
+            self.kept.index_copy_(0, position, x)
+            return self.kept.cumsum(0) * x
+
+    torch.manual_seed(0)
+    model, eager = Cache().to(DEVICE), Cache().to(DEVICE)
+    step = pgk.parameterize(model)
+    with torch.no_grad():
+        for n in range(8):
+            x, position = randn(1, 4), torch.tensor([n % 6]).to(DEVICE)
+            version = model.kept._version
+            # WHEN it is called in turn THEN results and contents are eager's, and the version moves
+            assert equal(step(x, position), eager(x, position)), n
+            assert torch.equal(model.kept, eager.kept)
+            assert model.kept._version > version
+    assert frozen(step, x, position) is not MISSED
+    # AND not where an argument lies in what is written: eager refuses that
+    version = model.kept._version
+    assert frozen(step, model.kept[2:3], position) is MISSED
+    assert model.kept._version == version
+
+
+def test_arguments_that_share_memory_are_looked_at_each_time() -> None:
     def write(x: Tensor, y: Tensor) -> Tensor:
         x.add_(y)
         return x + y
@@ -109,7 +139,11 @@ def test_what_writes_an_input_or_shares_memory_is_looked_at_each_time() -> None:
         twin = whole.clone()
         assert equal(step(whole[:4], whole[4:]), write(twin[:4], twin[4:]))
         assert equal(whole, twin)
-    assert frozen(step, randn(4), randn(4)) is MISSED
+        whole = randn(8)
+        twin = whole.clone()
+        assert equal(step(whole[::2], whole[1::2]), write(twin[::2], twin[1::2]))
+        assert equal(whole, twin)
+    assert frozen(step, whole[:4], whole[4:]) is MISSED
 
 
 def test_a_paused_launcher_is_not_launched_from() -> None:

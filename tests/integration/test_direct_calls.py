@@ -108,6 +108,41 @@ def test_inference_is_equal_and_direct_from_the_third_call(made: list[DirectCall
             assert is_direct(made[0]) == (call >= 1)
 
 
+class Scaled(nn.Module):
+    """A block that multiplies by a tensor which its graph keeps as a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = Block()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.block(x * torch.tensor(16.0**0.5, dtype=x.dtype, device=x.device))
+        return y * torch.tensor([0.5] * 16, device=x.device)
+
+
+def test_graphs_with_constants_are_called_directly(made: list[DirectCall]) -> None:
+    # GIVEN
+    model = Scaled().to(DEVICE)
+    eager = copy.deepcopy(model)
+    compiled = torch.compile(model, backend="paramgraph")
+
+    # WHEN trained and called without gradients
+    for step in range(STEPS):
+        x = torch.randn(4, 16, device=DEVICE)
+        for each, module in ((compiled, model), (eager, eager)):
+            module.zero_grad()
+            torch.autograd.backward(each(x).square().mean())
+        with torch.no_grad():
+            assert torch.equal(compiled(x), eager(x))
+
+        # THEN gradients are the same, and the calls direct
+        for ours, theirs in zip(model.parameters(), eager.parameters(), strict=True):
+            assert ours.grad is not None
+            assert theirs.grad is not None
+            assert torch.equal(ours.grad, theirs.grad)
+        assert [is_direct(each) for each in made] == [step >= 2, step >= 1]
+
+
 def test_results_without_gradients_and_results_that_nobody_uses(made: list[DirectCall]) -> None:
     # GIVEN a function of several results, one of them whole numbers
     def function(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

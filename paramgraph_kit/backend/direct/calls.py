@@ -85,8 +85,13 @@ class DirectCall:
 
     @property
     def inference(self) -> Recipe | None:
-        """What a call without gradients does, where nothing else has to be done at it."""
-        return None if self._written else self._inference
+        """What a call without gradients does, besides moving the versions of what is ``written``."""
+        return self._inference
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        """The arguments that each call writes."""
+        return self._written
 
     def run(self, args: Sequence[Any]) -> Any:
         """A direct call, where nothing is switched on that the wrappers would have heeded."""

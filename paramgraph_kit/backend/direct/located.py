@@ -49,9 +49,10 @@ def locate(
     first, second = forward.launcher.settled(), backward.launcher.settled()
     if first is None or second is None:
         return None
-    once = Counter(given.index for given in backward.takes)
-    taken = {given.index: n for n, given in enumerate(backward.takes) if given.view is None and once[given.index] == 1}
-    viewed = {given.index for given in backward.takes if given.view is not None} | passed_on
+    takes = [(n, each) for n, each in enumerate(backward.takes) if isinstance(each, Given)]
+    once = Counter(given.index for _, given in takes)
+    taken = {given.index: n for n, given in takes if given.view is None and once[given.index] == 1}
+    viewed = {given.index for _, given in takes if given.view is not None} | passed_on
     # What the backward gives back lies in memory of these: it takes the tensor, not only its address.
     returned = {o.source for o in second.captured.outputs if o.kind in (Kind.INPUT, Kind.ARGUMENT)}
     others = [origin for origin in forward.gives[:results] if isinstance(origin, Made)]

@@ -52,6 +52,14 @@ class Constant:
     value: int | float | bool | None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Fixed:
+    """A tensor that the graph's code holds by itself and gives its launcher at each call."""
+
+    tensor: torch.Tensor
+    view: None = None
+
+
 Origin = Made | Given | Constant
 _reinterpret = torch_name("_reinterpret_tensor")
 
@@ -62,13 +70,13 @@ def view_of(base: torch.Tensor, view: View) -> torch.Tensor:
     return found
 
 
-def assembler(origins: Sequence[Origin]) -> Callable[[Sequence[Any], Sequence[Any]], list[Any]]:
+def assembler(origins: Sequence[Origin | Fixed]) -> Callable[[Sequence[Any], Sequence[Any]], list[Any]]:
     """A function of what was made and given that lists these values; generated, as a call has hundreds of them."""
     scope: dict[str, Any] = {"view": _reinterpret}
     values = []
     for k, origin in enumerate(origins):
-        if isinstance(origin, Constant):
-            scope[f"c{k}"] = origin.value
+        if isinstance(origin, (Constant, Fixed)):
+            scope[f"c{k}"] = origin.value if isinstance(origin, Constant) else origin.tensor
             values.append(f"c{k}")
             continue
         base = f"{'made' if isinstance(origin, Made) else 'given'}[{origin.index}]"
@@ -84,7 +92,7 @@ class Recipe:
     """One launch in the place of a graph's code."""
 
     launcher: Launcher
-    takes: tuple[Given, ...]  # which of the graph's inputs each of the launcher's is
+    takes: tuple[Given | Fixed, ...]  # which of the graph's inputs each of the launcher's is
     gives: tuple[Origin, ...]  # where each of the graph's outputs comes from
 
     @cached_property
@@ -135,8 +143,16 @@ class Call:
 class GraphCode:
     """The compiled code of one FX graph; called like it, and watched until its recipe is known."""
 
-    def __init__(self, code: Callable[[list[Any]], Any], graph: CompiledGraph, *, backward: bool = False) -> None:
+    def __init__(
+        self,
+        code: Callable[[list[Any]], Any],
+        graph: CompiledGraph,
+        *,
+        backward: bool = False,
+        constants: Sequence[Any] = (),
+    ) -> None:
         self.code, self.graph, self.backward = code, graph, backward
+        self._constants = constants  # which its launcher is given besides inputs
         self.recipe: Recipe | None = None
         self.call: Call | None = None  # the last watched one, until ``forget``
         self._attempts = 0
@@ -172,22 +188,29 @@ class GraphCode:
         with launcher.heard(lambda taken, made: launches.append((taken, made))):
             outputs = self.code(inputs)
         if len(launches) == 1 and isinstance(outputs, (list, tuple)):
-            self.recipe = _recipe(launcher, given, *launches[0], outputs) or self.recipe
+            self.recipe = _recipe(launcher, given, self._constants, *launches[0], outputs) or self.recipe
             # A backward's activations are not held: they would live for a step too long.
             self.call = Call(() if self.backward else given, places, tuple(map(Place.of, outputs)))
         return outputs
 
 
 def _recipe(
-    launcher: Launcher, given: Sequence[Any], taken: Sequence[Any], made: Any, outputs: Sequence[Any]
+    launcher: Launcher,
+    given: Sequence[Any],
+    constants: Sequence[Any],
+    taken: Sequence[Any],
+    made: Any,
+    outputs: Sequence[Any],
 ) -> Recipe | None:
     """The recipe that a call shows; None where an object cannot be told from another, or comes from elsewhere."""
     if not isinstance(made, (list, tuple)) or not all(isinstance(x, torch.Tensor) for x in given):
         return None
     if len({id(x) for x in given}) != len(given):
         return None
-    takes, gives = [_origin(x, (), given) for x in taken], [_origin(x, made, given) for x in outputs]
-    if any(type(each) is not Given for each in takes) or None in gives:
+    fixed = {id(x): Fixed(x) for x in constants if isinstance(x, torch.Tensor)}
+    takes = [fixed.get(id(x)) or _origin(x, (), given) for x in taken]
+    gives = [_origin(x, made, given) for x in outputs]
+    if any(type(each) not in (Given, Fixed) for each in takes) or None in gives:
         return None
     return Recipe(launcher, tuple(takes), tuple(gives))  # type: ignore[arg-type]  # checked in the line above
 

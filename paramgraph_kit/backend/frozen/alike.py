@@ -85,7 +85,7 @@ class Alike:
     def freeze(self, run: Any, args: tuple[Any, ...], named: Mapping[str, Any], made: Any, result: Any) -> None:
         """Let ``call`` launch from now on, where the call that gave ``made`` and from it ``result`` was one launch."""
         self._attempts += 1
-        if self._attempts > ATTEMPTS or self._writes or self._sharing or not isinstance(run, DirectCall):
+        if self._attempts > ATTEMPTS or self._sharing or not isinstance(run, DirectCall):
             return
         values = {f"a{k}": value for k, value in enumerate(args)}
         values |= {f"n{k}": value for k, value in enumerate(named.values())}
@@ -126,6 +126,9 @@ class Alike:
         plain = {name: value for name, value in values.items() if not isinstance(value, torch.Tensor)}
         tests = equal_tests(plain, scope) or []
         tests += [f"kinds({', '.join([*tensors, '*static'])})", "switches()", "unwritten()", "more() == more_then"]
+        if self._writes:  # what one input gets, another that shares its memory has
+            scope["sharing"] = call_state.sharing
+            tests.append(f"sharing([{', '.join([*tensors, '*static'])}]) == ()")
         if self._state.hidden:
             scope["hidden_same"] = self._state.hidden_same
             tests.append("hidden_same()")

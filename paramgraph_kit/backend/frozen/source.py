@@ -27,8 +27,8 @@ def launch_lines(
     recipe = call.inference
     if recipe is None or any(each.view is not None for each in recipe.takes):
         return None
-    places = [names[each.index] for each in recipe.takes]
-    inputs = [arguments[each.index] for each in recipe.takes]
+    places = [names[each.index] if isinstance(each, Given) else None for each in recipe.takes]
+    inputs = [arguments[each.index] if isinstance(each, Given) else each.tensor for each in recipe.takes]
     if (variant := recipe.launcher.settled(inputs)) is None:
         return None
     form = Form(static={k: inputs[k] for k, name in enumerate(places) if name is None})
@@ -36,6 +36,10 @@ def launch_lines(
     scope |= {"direct": call, "launch": launch, "give": recipe.give, "MISSED": MISSED}
     dynamic = ", ".join(name for name in places if name is not None)
     lines = [HEEDED, f" made = launch([{dynamic}])", " if made is MISSED: return MISSED"]
+    if call.written:
+        scope |= {"moved": torch.autograd.graph.increment_version}
+        scope |= {f"w{k}": arguments[k] for k in call.written if names[k] is None}
+        lines.append(f" moved([{', '.join(names[k] or f'w{k}' for k in call.written)}])")
     passed_on = {origin.index for origin in recipe.gives if isinstance(origin, Given)}
     given = []
     for k, name in enumerate(names):
