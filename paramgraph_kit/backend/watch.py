@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 from paramgraph_kit.backend.by_hand import by_hand
@@ -27,6 +28,7 @@ from paramgraph_kit.trace.model import Failure, Launch, NodeKind, Origin, Partit
 Explain = Callable[[BaseException], Failure]
 UNKNOWN = "unknown"  # the code of a failure that no rule knows
 MOST_KEPT = 256  # launches of one executable whose addresses are kept
+MOST_TIMED = 4096  # launches of one watch that are timed on the device: two of its events each
 
 _lock = threading.RLock()
 _active: list[_Watch] = []
@@ -46,6 +48,7 @@ class _Watch:
         self.rests: set[int] = set()  # orders of graphs whose rest is in the trace
         self.by_hand: dict[int, tuple[int, int]] = {}  # id of a user's graph -> number of its capture, replays seen
         self.kept: list[Any] = []  # what has an id above must not die before the end
+        self.timed: list[tuple[int, Any, Any]] = []  # the place of a launch, the moments before and after it
 
     def partition(self, launcher: Launcher) -> int:
         """The number of a partition, which is new to the trace at its first event."""
@@ -83,8 +86,8 @@ class _Watch:
 
     def launch(
         self, launcher: Launcher, variant: Variant, stage: int, old: tuple[int, ...], new: tuple[int, ...], copied: int
-    ) -> None:
-        """One launch is about to happen with these addresses, after ``copied`` bytes of inputs were copied."""
+    ) -> int:
+        """One launch is about to happen with these addresses, after ``copied`` bytes of inputs were copied: its place."""
         number = self.capture(launcher, variant)
         call = self.captures[id(variant)][1]
         if not call:  # when it was made, its partition did not have it yet
@@ -95,6 +98,20 @@ class _Watch:
         words = len(variant.plan.stages[stage].bindings) if old != new else 0
         elsewhere = self.addresses(variant, stage, new) if old != new and call < MOST_KEPT else ()
         self.trace.launches.append(Launch(number, call, moved, words, copied, start_us=self.now(), addresses=elsewhere))
+        return len(self.trace.launches) - 1
+
+    def read_times(self) -> None:
+        """Add to each launch when it ran on the device, which waits for the last of them: nothing is read before."""
+        target, launches = driver(), self.trace.launches
+        if not self.timed or target.is_capturing():
+            return
+        base = self.timed[0][1]
+        try:
+            for place, first, last in self.timed:
+                times = {"gpu_us": target.elapsed_us(first, last), "gpu_start_us": target.elapsed_us(base, first)}
+                launches[place] = replace(launches[place], **{name: round(us, 1) for name, us in times.items()})
+        except RuntimeError:  # the device is in trouble, which somebody else tells
+            pass
 
     def captured_by_hand(self, graph: Any, nodes: int) -> None:
         """A graph of the user's own; where it was not kept, only how many nodes it has can be told."""
@@ -161,10 +178,22 @@ def _graph_of(launcher: Launcher) -> CompiledGraph:
 def _attach(launcher: Launcher, variant: Variant) -> None:
     copied = copied_each_launch(launcher, variant)
 
-    def tell(stage: int, old: tuple[int, ...], new: tuple[int, ...]) -> None:
+    target = driver()
+
+    def tell(stage: int, old: tuple[int, ...], new: tuple[int, ...]) -> Callable[[], None] | None:
         with _lock:
-            for watch in _active:
-                watch.launch(launcher, variant, stage, old, new, 0 if stage else copied)
+            places = [(w, w.launch(launcher, variant, stage, old, new, 0 if stage else copied)) for w in _active]
+        timing = [(watch, place) for watch, place in places if len(watch.timed) < MOST_TIMED]
+        first = target.mark() if timing else None
+        if first is None:
+            return None
+
+        def done() -> None:
+            last = target.mark()
+            for watch, place in timing:
+                watch.timed.append((place, first, last))
+
+        return done
 
     variant.state.watch = tell
 
@@ -241,3 +270,4 @@ def watching(title: str, explain: Explain) -> Iterator[Trace]:
                 for _, variant in _variants():
                     variant.state.watch = None
             watch.finish()
+        watch.read_times()

@@ -200,6 +200,12 @@ class Driver(Protocol):
     def set_random_state(self, state: Any) -> None:
         """Bring the default generator back."""
 
+    def mark(self) -> Any:
+        """A moment of the current stream, for ``elapsed_us``; None where the device has no time of its own."""
+
+    def elapsed_us(self, first: Any, last: Any) -> float:
+        """Microseconds between two moments; waits until the last has passed."""
+
     def wait(self) -> None:
         """Wait until the device has done what is on the current stream."""
 

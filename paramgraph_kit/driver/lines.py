@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.driver.files import display_name, is_library
 from paramgraph_kit.trace.errors import cause_chain
 from paramgraph_kit.trace.model import Frame
 
@@ -34,6 +35,16 @@ def frame_at(graph: Any, position: int) -> Frame | None:
     marks = _marks.get(graph, ())
     at = bisect_right(marks, position, key=lambda mark: mark[0])
     return marks[at][1] if at < len(marks) else None
+
+
+def user_line() -> Frame | None:
+    """The innermost line of the user's own that this thread runs now, without its text."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    return (
+        None if frame is None else Frame(display_name(frame.f_code.co_filename), frame.f_lineno, frame.f_code.co_name)
+    )
 
 
 def line_behind(error: BaseException) -> tuple[str, Frame | None]:

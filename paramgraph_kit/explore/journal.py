@@ -90,6 +90,7 @@ class _Reader:
         self.trace, self.tables = trace, tables
         self.partitions: list[Partition] = []
         self.captures = self.launches = self.failures = self.pool_events = 0
+        self.timed = False  # whether it was told when its launches ran on the device
         self.proved = ""
 
     def rows(self) -> Json:
@@ -103,6 +104,11 @@ class _Reader:
         captures, partitions = trace.captures[self.captures :], list(trace.partitions)
         if launches:
             found["launches"] = encode_rows(Launch, launches, self.tables)
+            self.timed = self.timed or (not self.launches and launches[0].gpu_us is not None)
+        if self.launches and not self.timed and trace.launches[0].gpu_us is not None:
+            # When launches that were told before ran on the device is known when the recording ends.
+            self.timed, sent = True, trace.launches[: self.launches]
+            found["times"] = {name: [getattr(launch, name) for launch in sent] for name in ("gpu_start_us", "gpu_us")}
         if failures:
             found["failures"] = encode_rows(Failure, failures, self.tables)
         if events:

@@ -33,8 +33,9 @@ class State:
         self.stream = -1
         self.launches = 0
         self.patched = [0] * stages  # launches of each stage that had to patch
-        # While somebody watches: called before each launch with its stage, the last table of addresses and the new one.
-        self.watch: Callable[[int, Table, Table], None] | None = None
+        # While somebody watches: called before each launch with its stage, the last table of addresses and the new one;
+        # what it returns is called after it.
+        self.watch: Callable[[int, Table, Table], Callable[[], None] | None] | None = None
 
     @property
     def patches(self) -> int:
@@ -170,13 +171,15 @@ def _stage(
         "  if s != state.stream:",
         "   if state.stream != -1: join(state.stream, s)",  # a patch must not overtake a launch on another stream
         "   state.stream = s",
-        f"  if state.watch is not None: state.watch({n}, tables[{n}], t)",
+        "  watch = state.watch",
+        f"  if watch is not None: watch = watch({n}, tables[{n}], t)",
         f"  if t != tables[{n}]:",
         f"   tables[{n}] = ()",  # if patching fails half-way, the next launch patches everything
         f"   patch{n}(t)",
         f"   tables[{n}] = t",
         f"   patched[{n}] += 1",
         f"  replay{n}(s)",
+        "  if watch is not None: watch()",
         "  state.launches += 1",
         " finally:",
         "  release()",

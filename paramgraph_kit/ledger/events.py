@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from paramgraph_kit.driver.lines import user_line
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.ledger.ledger import Ledger
-from paramgraph_kit.trace.model import PoolEvent
+from paramgraph_kit.trace.model import PoolAction, PoolEvent
 
 
 @contextmanager
@@ -30,7 +31,9 @@ def pool_events(into: list[PoolEvent]) -> Iterator[None]:
     first, there = len(into), True  # what is there already is one reading, of one time
 
     def tell(event: PoolEvent) -> None:
-        into.append(replace(event, time=first if there else len(into)))
+        asked = not there and event.action in (PoolAction.ALLOC, PoolAction.SEGMENT_ALLOC)
+        line = user_line() if asked else None
+        into.append(replace(event, time=first if there else len(into), frame=line))
 
     with target.listen(tell):
         there = False

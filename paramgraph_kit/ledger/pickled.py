@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from paramgraph_kit.driver.files import display_name, is_library
-from paramgraph_kit.ledger.snapshots import DEFAULT, LIVE
+from paramgraph_kit.ledger.snapshots import DEFAULT, LIVE, line_of
 from paramgraph_kit.trace.errors import TraceError
-from paramgraph_kit.trace.model import Frame, Origin, PoolAction, PoolEvent, Source, Trace
+from paramgraph_kit.trace.model import Origin, PoolAction, PoolEvent, Source, Trace
 
 _ACTIONS = {
     "alloc": PoolAction.ALLOC,
@@ -70,7 +69,7 @@ def _history(history: Sequence[Mapping[str, Any]], segments: Sequence[Mapping[st
         action = _ACTIONS.get(entry["action"])
         if action is not None:
             pool = names.of(int(entry["addr"]))
-            frame = _frame(entry.get("frames", ()))
+            frame = line_of(entry.get("frames", ()))
             events.append(PoolEvent(len(events), pool, action, int(entry["addr"]), int(entry["size"]), None, frame))
     return events
 
@@ -87,7 +86,7 @@ def _state(segments: Sequence[Mapping[str, Any]]) -> list[PoolEvent]:
             address = int(block.get("address", address))
             size = int(block["size"])
             if block["state"] in LIVE:
-                frame = _frame(block.get("frames", ()))
+                frame = line_of(block.get("frames", ()))
                 events.append(PoolEvent(0, pool, PoolAction.ALLOC, address, size, None, frame))
             address += size
     return events
@@ -106,12 +105,3 @@ class _Names:
 
     def of(self, address: int) -> str:
         return next((name for start, size, name in self._ranges if start <= address < start + size), "default")
-
-
-def _frame(frames: Sequence[Mapping[str, Any]]) -> Frame | None:
-    """The innermost line of Python that is the user's own."""
-    for frame in frames:
-        file = str(frame["filename"])
-        if file.endswith(".py") and not is_library(file):
-            return Frame(display_name(file), int(frame["line"]), str(frame["name"]))
-    return None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from paramgraph_kit.trace.model import PoolAction, PoolEvent
+from paramgraph_kit.driver.files import display_name, is_library
+from paramgraph_kit.trace.model import Frame, PoolAction, PoolEvent
 
 DEFAULT: tuple[int, int] = (0, 0)
 LIVE = ("active_allocated", "active_awaiting_free", "active_pending_free")
@@ -17,7 +18,8 @@ class Snapshots:
     """Appends to a list of events what has changed in the allocator since the last moment.
 
     The addresses, sizes and pools are the allocator's own. What comes and goes between two moments is not seen, and
-    nothing is recorded while work runs, so that watching costs nothing there.
+    nothing is recorded while work runs, so that watching costs nothing there. Where the allocator's history is on
+    (``torch.cuda.memory._record_memory_history()``), a block that came has the line of the user's that asked for it.
 
     >>> live = {"address": 0, "size": 512, "state": "active_allocated"}
     >>> segment = {"address": 0, "total_size": 2048, "segment_pool_id": (0, 0), "blocks": [live]}
@@ -46,12 +48,14 @@ class Snapshots:
         """
         segments: _Held = {}
         blocks: _Held = {}
+        lines: dict[tuple[str, int], Frame | None] = {}
         for segment in self._take():
             pool = self._name(segment["segment_pool_id"])
             segments[pool, segment["address"]] = segment["total_size"]
             for block in segment["blocks"]:
                 if block["state"] in LIVE:
                     blocks[pool, block["address"]] = block["size"]
+                    lines[pool, block["address"]] = line_of(block.get("frames", ()))
         changes = [
             *_gone(self._blocks, blocks, PoolAction.FREE),
             *_gone(self._segments, segments, PoolAction.SEGMENT_FREE),
@@ -59,13 +63,24 @@ class Snapshots:
             *_gone(blocks, self._blocks, PoolAction.ALLOC),
         ]
         self._segments, self._blocks = segments, blocks
-        self.events += [PoolEvent(self._time, *change, call) for change in changes]
+        for pool, action, address, size in changes:
+            line = lines.get((pool, address)) if action is PoolAction.ALLOC else None
+            self.events.append(PoolEvent(self._time, pool, action, address, size, call, line))
         self._time += 1  # also where nothing has changed
         return len(changes)
 
     def _name(self, pool: Any) -> str:
         # Ids differ from run to run; the order in which pools appear does not.
         return self._names.setdefault(tuple(pool), f"private {len(self._names)}")
+
+
+def line_of(frames: Sequence[Mapping[str, Any]]) -> Frame | None:
+    """The innermost line of Python that is the user's own, of a stack as torch's allocator has it."""
+    for frame in frames:
+        file = str(frame["filename"])
+        if not is_library(file) and (file.endswith(".py") or file.startswith("<")):
+            return Frame(display_name(file), int(frame["line"]), str(frame["name"]))
+    return None
 
 
 def _gone(before: _Held, after: _Held, action: PoolAction) -> list[tuple[str, PoolAction, int, int]]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from paramgraph_kit.trace import model
 
-VERSION = 3  # what is written; older ones, which lack what ``SINCE`` has, are read too
+VERSION = 4  # what is written; older ones, which lack what ``SINCE`` has, are read too
 
 
 class BadValueError(ValueError):
@@ -297,6 +297,8 @@ SCHEMA: dict[type, dict[str, _Codec]] = {
         "cpu_us": _Float(),
         "start_us": _Float(),
         "addresses": _Many(_Int()),
+        "gpu_start_us": _Float(),
+        "gpu_us": _Float(),
     },
     model.Failure: {
         "code": _Text(),
@@ -330,7 +332,7 @@ SINCE: dict[type, dict[str, int]] = {
     model.Partition: {"position": 3},
     model.Node: {"module": 3, "source": 3},
     model.Allocation: {"shape": 3, "dtype": 3, "frame": 3},
-    model.Launch: {"start_us": 3, "addresses": 3},
+    model.Launch: {"start_us": 3, "addresses": 3, "gpu_start_us": 4, "gpu_us": 4},
     model.PoolEvent: {"frame": 3},
 }
 

@@ -171,6 +171,8 @@ class Launch:
     cpu_us: float | None = None
     start_us: float | None = None  # since the recording began, on the host's clock; None where time means nothing
     addresses: tuple[int, ...] = ()  # by slot, 0 where it writes none; empty where none has moved or none were kept
+    gpu_start_us: float | None = None  # since the first launch that was timed, on the device's clock
+    gpu_us: float | None = None  # from there until its last node has ended; None where nobody has measured it
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from paramgraph_kit.backend.watch import watching
 from paramgraph_kit.doctor import explain
 from paramgraph_kit.driver.select import device as find_device
 from paramgraph_kit.driver.select import twin
+from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.ledger import Snapshots
 from paramgraph_kit.trace.model import PoolEvent, Trace
 from paramgraph_kit.verbs._device import check_backward
@@ -28,6 +29,8 @@ class Workbench:
         self.real = self.device.type == "cuda"
         if self.real:
             torch.backends.cudnn.deterministic = True
+            # Each block in a snapshot then has the line that asked for it.
+            torch_name("_record_memory_history")("all", context="alloc", stacks="python", max_entries=100_000)
         else:
             check_backward(self.device)
 

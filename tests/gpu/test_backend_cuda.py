@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from typing import Any
 
 import pytest
@@ -179,3 +180,29 @@ def test_an_item_in_the_middle_is_right_and_explained() -> None:
         x = torch.full((64,), float(seed - 1), device="cuda")
         # WHEN called THEN the numbers are right on either branch
         assert torch.equal(compiled(x), run(x))
+
+
+def test_watched_launches_say_when_they_ran_on_the_device() -> None:
+    # GIVEN a model whose kernels take a while, that has been captured
+    model = torch.compile(nn.Sequential(*(nn.Linear(2048, 2048) for _ in range(8))).cuda(), backend=paramgraph)
+    x = torch.randn(4096, 2048, device="cuda")
+    with torch.no_grad():
+        kept = [model(x) for _ in range(3)]
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        # WHEN it is watched
+        with pgk.watch() as trace:
+            begin.record()
+            kept += [model(x.clone()) for _ in range(5)]
+            end.record()
+    # THEN launches come one after the other, and together take no longer than all of it
+    times = [(launch.gpu_start_us, launch.gpu_us) for launch in trace.launches]
+    assert len(times) == 5
+    took = sum(us for _, us in times if us is not None)
+    assert took > 500
+    assert took <= begin.elapsed_time(end) * 1000 + 50
+    for (start, us), (following, _) in itertools.pairwise(times):
+        assert start is not None
+        assert us is not None
+        assert following is not None
+        assert start + us <= following + 5
+    assert all(launch.start_us is not None for launch in trace.launches)

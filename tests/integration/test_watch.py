@@ -14,6 +14,7 @@ from torch import Tensor, nn
 import paramgraph_kit as pgk
 from paramgraph_kit.backend import watch as watching
 from paramgraph_kit.backend.registry import compiled_graphs
+from paramgraph_kit.driver.select import driver
 from paramgraph_kit.launch import launcher as launching
 from paramgraph_kit.trace import ParamgraphError, PoolAction, Trace
 
@@ -377,3 +378,49 @@ def test_five_watched_steps_fill_five_columns() -> None:
     # and the pool of the graph that is still there is not laid at the door of a later step
     assert table["private pools, peak"]["captured"].endswith("in 1 pool")
     assert table["private pools, peak"]["frozen"] == "0 B"
+
+
+def test_launches_are_timed_where_the_device_has_a_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a device with a clock that moves on by 5 us at each look
+    clock = iter(range(0, 1000, 5))
+    target = driver()
+    monkeypatch.setattr(target, "mark", lambda: next(clock), raising=False)
+    monkeypatch.setattr(target, "elapsed_us", lambda first, last: float(last - first), raising=False)
+    monkeypatch.setattr(watching, "MOST_TIMED", 3)
+    fast = model()
+    # WHEN more launches are watched than are timed
+    with pgk.watch() as trace, torch.no_grad():
+        for _ in range(5):
+            fast(inputs())
+        during = {launch.gpu_us for launch in trace.launches}
+    # THEN nothing is read before the end, and then each of the first ones has its start and its length
+    assert during == {None}
+    assert [launch.gpu_us for launch in trace.launches] == [5.0, 5.0, 5.0, None]
+    assert [launch.gpu_start_us for launch in trace.launches] == [0.0, 10.0, 20.0, None]
+
+
+def test_what_is_simulated_has_no_times() -> None:
+    # GIVEN a model WHEN it is watched on the simulated device THEN no launch claims to have taken time
+    fast = model()
+    with pgk.watch() as trace, torch.no_grad():
+        for _ in range(3):
+            fast(inputs())
+    assert {(launch.start_us, launch.gpu_start_us, launch.gpu_us) for launch in trace.launches} == {(None, None, None)}
+
+
+def test_each_block_names_the_line_that_asked_for_it() -> None:
+    # GIVEN a model WHEN a tensor is made and the model launched while somebody watches
+    fast = model()
+    with torch.no_grad():
+        fast(inputs())
+        fast(inputs())
+        with pgk.watch() as trace:
+            mine = torch.empty(700, device=DEVICE)
+            made = fast(inputs())
+    # THEN what came has its line, of the model where its code asked, and what went has none
+    address = driver().address_of
+    lines = {event.address: event.frame for event in trace.pool_events if event.frame is not None}
+    assert {frame.file for frame in lines.values()} == {__file__}
+    functions = [lines[address(tensor)].function for tensor in (mine, made)]
+    assert functions == ["test_each_block_names_the_line_that_asked_for_it", "forward"]
+    assert all(event.frame is None for event in trace.pool_events if event.action is PoolAction.FREE)

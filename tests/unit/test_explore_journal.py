@@ -6,6 +6,7 @@ import json
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -132,3 +133,24 @@ def test_ten_thousand_nodes_are_grouped_and_told_in_time() -> None:
     assert min(grouped) < 0.05
     assert min(told) < 1
     assert len(journal.whole()) < 1_500_000
+
+
+@pytest.mark.parametrize("looked", [0, 2, 3])
+def test_times_that_come_at_the_end_are_told_once(looked: int) -> None:
+    # GIVEN launches of which some were told while nobody knew how long they took
+    trace = Trace(sample.SOURCE, "timed", captures=[sample.capture()])
+    trace.launches += [Launch(0, n, 0, 0) for n in range(looked)]
+    journal = Journal({"timed": trace})
+    journal.advance()
+    trace.launches += [Launch(0, n, 0, 0) for n in range(looked, 3)]
+
+    # WHEN their times become known
+    trace.launches[:] = [replace(launch, gpu_start_us=9.0 * n, gpu_us=4.5) for n, launch in enumerate(trace.launches)]
+    told = lines(journal.advance())
+
+    # THEN each is told once, with its row or after it
+    rows = [us for line in told for us in line.get("launches", {}).get("gpu_us", [])]
+    times = [line["times"] for line in told if "times" in line]
+    assert len(rows) == 3 - looked
+    assert times == ([{"gpu_start_us": [9.0 * n for n in range(looked)], "gpu_us": [4.5] * looked}] if looked else [])
+    assert journal.advance() == b""

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from paramgraph_kit.explore import explore
-from paramgraph_kit.ledger import read_snapshot
-from paramgraph_kit.trace import PoolAction, TraceError
+from paramgraph_kit.ledger import Snapshots, read_snapshot
+from paramgraph_kit.trace import PoolAction, PoolEvent, TraceError
 
 USER = [
     {"filename": "/usr/x.cpp", "line": 1, "name": "at::empty"},
@@ -106,3 +106,21 @@ def test_what_is_no_snapshot_says_so(tmp_path: Path, content: Any, says: str) ->
         read_snapshot(tmp_path / "text")
     with pytest.raises(TraceError, match="cannot be read"):
         read_snapshot(tmp_path / "nowhere")
+
+
+def test_snapshots_name_the_line_of_a_block_that_came() -> None:
+    # GIVEN an allocator whose history is on WHEN a block comes and goes THEN it has its line, and its going has none
+    block = {"address": 64, "size": 512, "state": "active_allocated", "frames": USER}
+    segment = {"address": 64, "total_size": 2048, "segment_pool_id": (0, 0), "blocks": [block]}
+    states = iter([[segment], []])
+    events: list[PoolEvent] = []
+    snapshots = Snapshots(events, lambda: next(states))
+    snapshots.mark()
+    snapshots.mark()
+    lines = [(event.action, event.frame and (event.frame.file, event.frame.line)) for event in events]
+    assert lines == [
+        (PoolAction.SEGMENT_ALLOC, None),
+        (PoolAction.ALLOC, ("/home/me/train.py", 12)),
+        (PoolAction.FREE, None),
+        (PoolAction.SEGMENT_FREE, None),
+    ]

@@ -69,7 +69,7 @@ def written_before(trace: t.Trace, version: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_a_file_of_an_older_version_still_loads(seed: int, version: int) -> None:
     # GIVEN a trace as an older version wrote it, before traces could keep comparisons, or names, sources and addresses
     made = Maker(seed).trace(SIMULATED)

@@ -120,6 +120,8 @@ class Maker:
                     self.maybe(self.random.random() * 99),
                     self.maybe(self.random.random() * 99),
                     tuple(self.some(lambda _: self.whole())),
+                    self.maybe(self.random.random() * 99),
+                    self.maybe(self.random.random() * 99),
                 )
             ),
             self.some(

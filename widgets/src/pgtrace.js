@@ -1,6 +1,6 @@
 // Trace files as `paramgraph_kit.save` writes them, made into the lines that the explorer is fed with. No DOM.
 
-const VERSION = 3;
+const VERSION = 4;
 const TEMPLATE_NUMBERS = /L[a-z]n?\d+E/g;
 const TELLING = /functor|kernel|scalar|cutlass|gemm|reduce/i;
 
@@ -56,6 +56,8 @@ function body(document, step) {
   fill(memory, "frame", "index", null);
   fill(launches, "start_us", "call", null);
   fill(launches, "addresses", "call", []);
+  fill(launches, "gpu_start_us", "call", null);
+  fill(launches, "gpu_us", "call", null);
   fill(pool_events, "frame", "time", null);
   const rows = document.partitions;
   fill(rows, "position", "id", -1);

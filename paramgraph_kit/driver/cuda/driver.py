@@ -97,6 +97,18 @@ class CudaDriver:
         """Bring the default generator back."""
         torch.cuda.set_rng_state(state, self._index)
 
+    def mark(self) -> torch.cuda.Event:
+        """A moment of the current stream."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self._index))
+        return event
+
+    @staticmethod
+    def elapsed_us(first: torch.cuda.Event, last: torch.cuda.Event) -> float:
+        """Microseconds between two moments, to about half of one."""
+        last.synchronize()
+        return float(first.elapsed_time(last)) * 1000
+
     def wait(self) -> None:
         """Wait for the current stream."""
         torch.cuda.current_stream(self._index).synchronize()

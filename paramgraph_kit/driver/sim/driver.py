@@ -305,6 +305,15 @@ class SimDriver:
         self._machine.generator.set_state(state)
 
     @staticmethod
+    def mark() -> None:
+        """Nothing: what is simulated takes no time that means anything."""
+
+    @staticmethod
+    def elapsed_us(first: Any, last: Any) -> float:
+        """No time has passed."""
+        return 0.0
+
+    @staticmethod
     def wait() -> None:
         """Nothing: here work is done when it is launched."""
 
