@@ -31,6 +31,30 @@ const css = {
   },
 };
 
+/** Names of properties that the platform has, as its own types tell: TypeScript brings them. */
+function platform() {
+  const folders = readdirSync(join(here, "node_modules", "@typescript")).map((name) => join(here, "node_modules", "@typescript", name, "lib"));
+  const known = new Set();
+  for (const folder of folders)
+    for (const file of readdirSync(folder)) {
+      if (!/^lib\..*d\.ts$/.test(file)) continue;
+      for (const [name] of readFileSync(join(folder, file), "utf8").matchAll(/\b[a-z]+[A-Z]\w*/g)) known.add(name);
+    }
+  if (!known.has("addEventListener")) throw new Error("TypeScript's types of the platform were not found");
+  return known;
+}
+
+const PLAIN = ["announce", "choice", "colours", "element", "finder", "holders", "legend", "selection", "sideways", "stamp", "touched", "turned"];
+
+/** Names of properties that are ours alone, which may be shortened: nothing from outside is writtenLikeThis or in PLAIN. */
+function ours() {
+  const known = platform();
+  const found = new Set(PLAIN);
+  for (const file of readdirSync(join(here, "src")).filter((name) => name.endsWith(".js")))
+    for (const [name] of readFileSync(join(here, "src", file), "utf8").matchAll(/\b[a-z]+[A-Z]\w*/g)) if (!known.has(name)) found.add(name);
+  return new RegExp(`^(?:${[...found].sort().join("|")})$`);
+}
+
 const result = await build({
   entryPoints: { paramgraph: join(here, "src", "index.js"), viewer: join(here, "src", "viewer.js") },
   outdir: out,
@@ -42,6 +66,7 @@ const result = await build({
   legalComments: "none",
   write: false,
   plugins: [css],
+  mangleProps: ours(),
 });
 mkdirSync(out, { recursive: true });
 for (const { path, text } of result.outputFiles) {

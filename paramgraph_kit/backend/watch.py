@@ -87,7 +87,7 @@ class _Watch:
     def launch(
         self, launcher: Launcher, variant: Variant, stage: int, old: tuple[int, ...], new: tuple[int, ...], copied: int
     ) -> int:
-        """One launch is about to happen with these addresses, after ``copied`` bytes of inputs were copied: its place."""
+        """The place of a launch that is about to happen, after ``copied`` bytes of inputs were copied."""
         number = self.capture(launcher, variant)
         call = self.captures[id(variant)][1]
         if not call:  # when it was made, its partition did not have it yet
@@ -108,8 +108,8 @@ class _Watch:
         base = self.timed[0][1]
         try:
             for place, first, last in self.timed:
-                times = {"gpu_us": target.elapsed_us(first, last), "gpu_start_us": target.elapsed_us(base, first)}
-                launches[place] = replace(launches[place], **{name: round(us, 1) for name, us in times.items()})
+                took, start = target.elapsed_us(first, last), target.elapsed_us(base, first)
+                launches[place] = replace(launches[place], gpu_start_us=round(start, 1), gpu_us=round(took, 1))
         except RuntimeError:  # the device is in trouble, which somebody else tells
             pass
 

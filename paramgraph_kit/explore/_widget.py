@@ -21,13 +21,13 @@ from paramgraph_kit.trace.model import Trace
 SHORTEST_WAIT = 0.1  # seconds between two updates
 BYTES_PER_SECOND = 4_000_000  # to the browser: a longer tail is sent less often
 SMALLEST_TAIL = 65_536
-VIEWS = ("auto", "partitions", "graph", "failures", "memory")  # auto: the one that has something to say
+VIEWS = ("auto", "partitions", "graph", "failures", "memory", "timeline")  # auto: the one that has something to say
 
 _log = logging.getLogger(__name__)
 
 
 class ExplorerWidget(anywidget.AnyWidget):  # type: ignore[misc]  # anywidget is not imported for types
-    """The four views in the browser. Nothing here calls a device, nor does anything that the browser asks for.
+    """The five views in the browser. Nothing here calls a device, nor does anything that the browser asks for.
 
     The lines of the journal travel in two parts, ``_head`` and ``_tail``: what was sent before is not sent again until
     the tail has outgrown the head, and at every moment both together are everything, so no update can be lost.

@@ -18,7 +18,7 @@ from typing import Any
 
 COMMAND = (sys.executable, "-m", "scripts.record", "--child")
 MOST_BYTES = 3_000_000  # all recordings together
-LIMIT_S = 110
+LIMIT_S = 170
 DONE = "recorded: "
 
 

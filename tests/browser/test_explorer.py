@@ -275,7 +275,7 @@ MOVED = """() => {
     surface.pan(dx, dy);
     surface.paint();
     const moved = pixels();
-    surface.keptLook = null;
+    surface.redraw();
     surface.paint();
     const fresh = pixels();
     let count = 0;

@@ -1,4 +1,4 @@
-// The explorer as a whole: four linked views, one selection, one panel, one search.
+// The explorer as a whole: five linked views, one selection, one panel, one search.
 
 import { h, solid } from "./dom.js";
 import { Frame, NAMES } from "./frame.js";
@@ -9,7 +9,8 @@ import { details } from "./panel.js";
 import { poolStripes } from "./stripes.js";
 import sheet from "./style.css";
 import { palette, surroundings, watchSurroundings } from "./theme.js";
-import { bytes, number, owner, plural } from "./words.js";
+import { TimelineView } from "./timeline.js";
+import { bytes, owner, plural } from "./words.js";
 
 const THEMES = ["auto", "light", "dark"];
 const MOST_PAST = 50;
@@ -23,6 +24,8 @@ export class App {
     this.host = host;
     this.selection = null;
     /** @type {any[]} */
+    this.alike = []; // what is selected, by every name that it has: a tensor is a block of the allocator, too
+    /** @type {any[]} */
     this.highlighted = [];
     /** @type {any[]} */
     this.pointed = [];
@@ -35,7 +38,7 @@ export class App {
     /** @type {ShadowRoot} */
     this.root = host.attachShadow({ mode: "open" });
     this.colours = this.paint();
-    this.views = { partitions: new PartitionsView(this), graph: new GraphView(this), failures: new FailuresView(this), memory: new MemoryView(this) };
+    this.views = { partitions: new PartitionsView(this), graph: new GraphView(this), failures: new FailuresView(this), memory: new MemoryView(this), timeline: new TimelineView(this) };
     this.frame = new Frame(this);
     this.root.append(h("style", sheet), this.frame.element);
     this.unwatch = watchSurroundings(() => this.repaint());
@@ -57,21 +60,25 @@ export class App {
   /** The traces have grown. */
   update() {
     const { step, frame } = this;
-    const { counts } = frame;
     if (this.was !== step) {
       this.selection = null;
+      this.alike = [];
       this.highlighted = [];
       this.past = [];
       this.was = step;
     }
     frame.element.style.setProperty("--height", `${this.state.get("height")}px`);
-    counts.partitions.textContent = step.partitions.length ? `${step.partitions.filter((p) => p.graphed).length}/${step.partitions.length}` : "";
-    const nodes = step.captures.reduce((sum, c) => sum + c.n, 0);
-    counts.graph.textContent = nodes ? number(nodes) : "";
-    counts.failures.textContent = step.failures.length ? String(step.failures.length) : "";
-    frame.tabs.failures.classList.toggle("alarm", step.failures.length > 0);
-    counts.memory.textContent = step.events.time.length ? number(step.events.time.length) : "";
-    const launched = step.launches.count ? ` · ${plural(step.launches.count, "launch")}, ${bytes(step.launches.bytes)} copied` : "";
+    const { partitions, captures, failures, events, launches } = step;
+    const told = {
+      partitions: partitions.length ? `${partitions.filter((p) => p.graphed).length}/${partitions.length}` : "",
+      graph: captures.reduce((sum, c) => sum + c.n, 0),
+      failures: failures.length,
+      memory: events.time.length,
+      timeline: launches.count,
+    };
+    for (const [view, count] of Object.entries(told)) frame.counts[view].textContent = count ? count.toLocaleString("en-US") : "";
+    frame.tabs.failures.classList.toggle("alarm", failures.length > 0);
+    const launched = launches.count ? ` · ${plural(launches.count, "launch")}, ${bytes(launches.bytes)} copied` : "";
     frame.source.replaceChildren(h("span.tag", step.origin), h("span", step.source), h("span.launched", launched));
     frame.stepper.update();
     this.showView();
@@ -114,6 +121,7 @@ export class App {
     if (selection?.step !== undefined && selection.step !== this.stepIndex) this.setStep(selection.step);
     if (selection) this.state.set("view", this.view); // whoever looks at something stays where it is
     this.selection = selection;
+    this.alike = selection ? [selection, ...this.same(selection)] : [];
     this.fillPanel();
     this.views[this.view].mark();
   }
@@ -200,6 +208,30 @@ export class App {
     return this.pools.list.find((pool) => pool.name === name);
   }
 
+  /** Who had memory in a block at some launch: slots of captures, and the tensors on them. */
+  holders(trace, { address, size }) {
+    return trace.launches.within(address, size).flatMap(([id, slot]) => {
+      const capture = trace.captures.find((one) => one.id === id);
+      return capture ? [{ capture, slot, mine: capture.allocations.filter((one) => one.slot === slot) }] : [];
+    });
+  }
+
+  /** Other names of what is selected: blocks of a tensor, the tensor of a block. */
+  same({ is, step, pool, at, capture: c }) {
+    const trace = this.step;
+    if (is === "block" && step === this.stepIndex) {
+      const one = this.poolOf(step, pool)?.blocks[at];
+      const held = one ? this.holders(trace, one).filter(({ mine }) => mine.length === 1) : [];
+      return held.map(({ mine: [{ capture, at: place }] }) => ({ is: "allocation", capture, at: place }));
+    }
+    if (is !== "allocation") return [];
+    const addresses = [...trace.launches.ever(trace.captures[c].id, trace.captures[c].allocations[at].slot)];
+    const names = addresses.length ? new Set(trace.events.pool) : [];
+    return [...names].flatMap((name) =>
+      this.poolOf(this.stepIndex, name).blocks.flatMap((b, k) => (addresses.some((one) => one >= b.address && one < b.address + b.size) ? [{ is: "block", step: this.stepIndex, pool: name, at: k }] : [])),
+    );
+  }
+
   fillPanel() {
     this.frame.panelBody.replaceChildren(...solid(details(this)));
     this.frame.back.hidden = !this.past.length;
@@ -284,5 +316,6 @@ export class App {
     this.unwatch();
     this.views.graph.close();
     this.views.memory.close();
+    this.views.timeline.close();
   }
 }

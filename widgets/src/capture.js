@@ -6,6 +6,18 @@ import { itemsOf } from "./groups.js";
 const EMPTY = [];
 const MOST_READERS = 64; // of one tensor, that edges are drawn to
 
+const TEXTS = new Set(["name", "dtype", "file", "function", "text", "pool", "code", "message", "operation", "title", "cause", "fix", "graph", "module", "source", "evidence"]);
+
+/**
+ * One row of columns, with texts and frames in the place of where they are in the tables.
+ * @returns {any}
+ */
+export function rowOf({ strings, frames }, columns, at) {
+  const row = {};
+  for (const [name, { [at]: value }] of Object.entries(columns)) row[name] = TEXTS.has(name) ? strings[value] : name === "frame" && value !== null ? frames[value] : value;
+  return row;
+}
+
 /** One captured graph. Nodes are known by position, 0 to n - 1, in the order of recording. */
 export class Capture {
   constructor(tables, kinds, columns, families, row, nodeBase, wordBase, allocations) {
@@ -94,39 +106,10 @@ export class Capture {
   }
   /** Everything about one node, for the panel beside the graph. */
   node(i) {
-    const c = this.columns;
-    const at = this.base + i;
     const words = [];
-    let pointers = 0;
-    for (let w = this.wordAt[i]; w < this.wordAt[i + 1]; w++) {
-      const kind = this.words.kind[w];
-      if (kind === "pointer") pointers++;
-      words.push({
-        offset: this.words.offset[w],
-        kind,
-        allocation: this.words.allocation[w],
-        delta: this.words.delta[w],
-        value: this.words.value[w],
-        evidence: this.tables.strings[this.words.evidence[w]],
-      });
-    }
-    return {
-      index: c.index[at],
-      name: this.name(i),
-      kind: c.kind[at],
-      lowered: c.lowered_from[at],
-      family: this.kinds[this.family(i)],
-      grid: c.grid[at],
-      block: c.block[at],
-      shared: c.shared_bytes[at],
-      lane: c.lane[at],
-      bytes: c.parameter_bytes[at],
-      frame: this.frame(i),
-      module: this.module(i),
-      source: this.tables.strings[c.source[at]],
-      words,
-      pointers,
-    };
+    for (let w = this.wordAt[i]; w < this.wordAt[i + 1]; w++) words.push(rowOf(this.tables, this.words, w));
+    const pointers = words.filter(({ kind }) => kind === "pointer").length;
+    return { ...rowOf(this.tables, this.columns, this.base + i), kinds: this.kinds[this.family(i)], words, pointers };
   }
   /** For each allocation the positions of the nodes with a word that points into it. */
   usersOf(allocation) {
@@ -143,6 +126,14 @@ export class Capture {
       }
     }
     return users;
+  }
+  /** How many words hold an address in an allocation. */
+  wordsOf(allocation) {
+    if (!this.wordCounts) {
+      this.wordCounts = new Int32Array(this.allocations.length);
+      for (let w = this.wordAt[0]; w < this.wordAt[this.n]; w++) if (this.words.allocation[w] !== null) this.wordCounts[this.words.allocation[w]]++;
+    }
+    return this.wordCounts[allocation];
   }
   /**
    * From the first node that has a tensor's address to those that have it later: a word says that a kernel has an address,

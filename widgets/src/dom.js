@@ -16,6 +16,7 @@ export function h(tag, attributes = {}, ...children) {
   else {
     for (const [key, value] of Object.entries(attributes)) {
       if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+      else if (key === "label") element.setAttribute("aria-label", value);
       else if (key === "class") element.className = value;
       else if (value !== null && value !== undefined && value !== false) element.setAttribute(key, value === true ? "" : value);
     }
@@ -35,6 +36,11 @@ export function link(label, onclick, attributes = {}) {
 
 export function button(label, onclick, attributes = {}) {
   return h("button", { type: "button", onclick, ...attributes }, label);
+}
+
+/** A button with a sign on it: what it does is said by its label, and with its key by its title. */
+export function tool(sign, label, key, onclick, attributes = {}) {
+  return button(sign, onclick, { label, title: `${label} (${key})`, ...attributes });
 }
 
 /** A table that is made when it is opened: the same as the picture, for whoever cannot see it. */

@@ -3,9 +3,10 @@
 import { CAPTURE, NODE, PARTITION, REPEAT, RUN } from "./layout.js";
 import { bytes, layout, listing, number, place, plural, short } from "./words.js";
 
-export const FONT = 'system-ui, "DejaVu Sans", sans-serif';
+const FONT = 'system-ui, "DejaVu Sans", sans-serif';
 const FEW_LINKS = 250; // each with its label
 const PIECE = 512; // ends of lines that are drawn, or left out, together
+const BETWEEN = 40; // pixels from box to box in which nothing else can stand
 const MARGIN = 12; // pixels that a box draws around itself
 const LABEL = 160; // pixels that a label may reach
 const CHAR = 6.1; // of 11.5 px text, on average: measuring every label would cost more than drawing it
@@ -27,35 +28,41 @@ function linesOf(boxes, links, from, to) {
     line(one.far, a, b);
     one.left = Math.min(one.left, a.x, b.x);
     one.top = Math.min(one.top, a.y, b.y);
-    one.right = Math.max(one.right, a.x + a.w, b.x + b.w);
+    one.right = Math.max(one.right, a.x + a.w + 50, b.x + b.w + 50);
     one.bottom = Math.max(one.bottom, a.y + a.h, b.y + b.h);
   }
   return one;
 }
 
 /** An arrowhead where a curve ends; left open, as closing takes Chromium longer than all the rest, and filling does it. */
-export function head(path, a, b) {
-  const [x1, , x2, y2, down] = ends(a, b);
-  const side = down ? 0 : x2 > x1 ? 1 : -1;
+function head(path, a, b) {
+  const [x1, , x2, y2, down, bow] = ends(a, b);
+  const side = down ? 0 : x2 > x1 && !bow ? 1 : -1;
   const [dx, dy] = down ? [0, 1] : [side, 0];
   path.moveTo(x2, y2);
   path.lineTo(x2 - 7 * dx - 3.5 * dy, y2 - 7 * dy - 3.5 * dx);
   path.lineTo(x2 - 7 * dx + 3.5 * dy, y2 - 7 * dy + 3.5 * dx);
 }
 
+/** Where a link begins and ends, whether it goes down, and how far it goes around what stands between. */
 function ends(a, b) {
   const sheets = b.is === RUN && !b.open ? 6 : 0; // behind which an arrowhead would not be seen
-  if (b.y >= a.y + a.h - 1) return [a.x + a.w / 2, a.y + a.h, b.x + b.w / 2, b.y - sheets, true];
-  if (b.x >= a.x + a.w) return [a.x + a.w, a.y + a.h / 2, b.x, b.y + b.h / 2, false];
-  return [a.x, a.y + a.h / 2, b.x + b.w, b.y + b.h / 2, false];
+  const [x1, y1, x2, y2] = [a.x + a.w / 2, a.y + a.h, b.x + b.w / 2, b.y - sheets];
+  if (b.y >= y1 - 1) {
+    if (y2 - y1 < BETWEEN || Math.abs(x1 - x2) > a.w / 2) return [x1, y1, x2, y2, true, 0];
+    return [a.x + a.w, a.y + a.h / 2, b.x + b.w + sheets, b.y + b.h / 2, false, Math.min(42, 20 + (y2 - y1) / 20)];
+  }
+  if (b.x >= a.x + a.w) return [a.x + a.w, a.y + a.h / 2, b.x, b.y + b.h / 2, false, 0];
+  return [a.x, a.y + a.h / 2, b.x + b.w, b.y + b.h / 2, false, 0];
 }
 
-export function curve(path, a, b) {
-  const [x1, y1, x2, y2, down] = ends(a, b);
+function curve(path, a, b) {
+  const [x1, y1, x2, y2, down, bow] = ends(a, b);
+  const [x, y] = [(x1 + x2) / 2, (y1 + y2) / 2];
   path.moveTo(x1, y1);
-  if (down && Math.abs(x1 - x2) < 1 && y2 - y1 < 120) path.lineTo(x2, y2);
-  else if (down) path.bezierCurveTo(x1, y1 + (y2 - y1) / 2, x2, y1 + (y2 - y1) / 2, x2, y2);
-  else path.bezierCurveTo(x1 + (x2 - x1) / 2, y1, x1 + (x2 - x1) / 2, y2, x2, y2);
+  if (bow) path.bezierCurveTo(Math.max(x1, x2) + bow, y1, Math.max(x1, x2) + bow, y2, x2, y2);
+  else if (down) path.bezierCurveTo(x1, y, x2, y, x2, y2);
+  else path.bezierCurveTo(x, y1, x, y2, x2, y2);
 }
 
 function line(path, a, b) {
@@ -143,8 +150,8 @@ function drawCarried(context, scene, keys, seen, colours, step) {
     const tensors = scene.carried.get(k);
     if (!tensors.length) continue;
     const [a, b] = [scene.boxes[scene.links[k]], scene.boxes[scene.links[k + 1]]];
-    const [x1, y1, x2, y2] = ends(a, b);
-    const [x, y] = [(x1 + x2) / 2, (y1 + y2) / 2];
+    const [x1, y1, x2, y2, , bow] = ends(a, b);
+    const [x, y] = [bow ? Math.max(x1, x2) + bow * 0.7 : (x1 + x2) / 2, (y1 + y2) / 2];
     if (x < seen.left || x > seen.right || y < seen.top || y > seen.bottom) continue;
     const memory = step.captures[a.c]?.allocations[tensors[0]];
     const words = tensors.length > 1 ? plural(tensors.length, "tensor") : memory?.shape ? layout(memory) : memory ? bytes(memory.size) : "";
@@ -155,9 +162,7 @@ function drawCarried(context, scene, keys, seen, colours, step) {
     context.fillStyle = colours.paper;
     context.fillRect(x + 3, y - 6.5, w + 4, 13);
     context.globalAlpha = 1;
-    context.fillStyle = colours.soft;
-    context.textBaseline = "middle";
-    context.fillText(words, x + 5, y);
+    write(context, words, x + 5, y, colours.soft, { size: 10 });
   }
 }
 
@@ -204,7 +209,7 @@ function drawClosed(context, seen, scale, colours, step, store) {
 function drawGroup(context, box, scale, colours, step, store) {
   const part = box.is === PARTITION ? step.partitions[box.at] : null;
   const refused = part && !part.graphed;
-  context.fillStyle = refused ? colours.badBack : colours.open2;
+  context.fillStyle = refused ? colours.badback : colours.open2;
   context.strokeStyle = refused ? colours.bad : colours.soft;
   context.lineWidth = 1.3;
   if (box.is === RUN || box.is === REPEAT) {
@@ -321,10 +326,16 @@ export function sourceLines(capture, a, b) {
 }
 
 function text(context, words, x, y, width, size, colour, weight = "") {
-  context.font = `${weight}${size}px ${FONT}`;
-  context.fillStyle = colour;
-  context.textBaseline = "middle";
   const room = Math.floor(width / ((CHAR * size) / 11.5));
-  context.fillText(words.length > room ? `${words.slice(0, Math.max(1, room - 1))}…` : words, x, y);
+  write(context, words.length > room ? `${words.slice(0, Math.max(1, room - 1))}…` : words, x, y, colour, { size, weight });
+}
+
+/** Text of one line, by its middle. */
+export function write(context, words, x, y, colour, { size = 11, weight = "", align = "left", width = 1e6, font = FONT } = {}) {
+  context.font = `${weight}${size}px ${font}`;
+  context.fillStyle = colour;
+  context.textAlign = align;
+  context.textBaseline = "middle";
+  context.fillText(words, x, y, width);
 }
 

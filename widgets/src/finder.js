@@ -10,8 +10,8 @@ export class Finder {
   /** @param {import("./app.js").App} app */
   constructor(app) {
     this.app = app;
-    this.input = h("input", { type: "search", placeholder: "Search  /", "aria-label": "Search", oninput: () => this.find(), onkeydown: (event) => this.key(event) });
-    this.results = h("ul.results", { hidden: true, "aria-label": "Search results" });
+    this.input = h("input", { type: "search", placeholder: "Search  /", label: "Search", oninput: () => this.find(), onkeydown: (event) => this.key(event) });
+    this.results = h("ul.results", { hidden: true, label: "Search results" });
     this.element = h("div.find", this.input, this.results);
     this.found = [];
     this.chosen = -1;

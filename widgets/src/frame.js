@@ -1,11 +1,11 @@
 // What stands around the views: tabs, search, the panel with its splitter, the source line.
 
-import { button, h } from "./dom.js";
+import { button, h, tool } from "./dom.js";
 import { Finder } from "./finder.js";
 import { Stepper } from "./stepper.js";
 
 const LEAST = 220; // pixels of the views and of the panel
-export const NAMES = { partitions: "Partitions", graph: "Graph", failures: "Failures", memory: "Memory" };
+export const NAMES = { partitions: "Partitions", graph: "Graph", failures: "Failures", memory: "Memory", timeline: "Timeline" };
 
 export class Frame {
   /** @param {import("./app.js").App} app */
@@ -19,23 +19,23 @@ export class Frame {
     this.places = {};
     this.finder = new Finder(app);
     this.stepper = new Stepper(app);
-    this.themeButton = button("◐", () => app.nextTheme(), { "aria-label": "Light or dark", title: "Light or dark: auto" });
-    this.panelButton = button("◨", () => this.togglePanel(), { "aria-label": "Details panel", title: "Show or hide the details (p)", "aria-pressed": "true" });
-    this.wholeButton = document.fullscreenEnabled ? button("▣", () => this.toggleWhole(), { "aria-label": "Full screen", title: "Full screen (f)" }) : null;
+    this.themeButton = button("◐", () => app.nextTheme(), { label: "Light or dark", title: "Light or dark: auto" });
+    this.panelButton = tool("◨", "Details panel", "p", () => this.togglePanel(), { "aria-pressed": "true" });
+    this.wholeButton = document.fullscreenEnabled ? tool("▣", "Full screen", "f", () => this.toggleWhole()) : null;
     this.source = h("div.source");
     this.main = h("div.views", { onpointerdown: () => this.finder.hide() });
     for (const [key, view] of Object.entries(app.views)) {
       this.places[key] = h("div.view", { role: "tabpanel", id: `${app.id}-${key}`, "aria-labelledby": `${app.id}-tab-${key}`, hidden: true }, view.element);
       this.main.append(this.places[key]);
     }
-    this.back = button("←", () => app.goBack(), { class: "back", "aria-label": "Back", title: "Back", hidden: true });
+    this.back = button("←", () => app.goBack(), { class: "back", label: "Back", title: "Back", hidden: true });
     this.panelBody = h("div");
-    this.panel = h("aside.panel", { "aria-label": "Details", tabindex: -1 }, this.back, this.panelBody);
-    this.split = h("div.split", { role: "separator", tabindex: 0, "aria-orientation": "vertical", "aria-label": "Width of the details", title: "Drag, or use the arrow keys" });
+    this.panel = h("aside.panel", { label: "Details", tabindex: -1 }, this.back, this.panelBody);
+    this.split = h("div.split", { role: "separator", tabindex: 0, "aria-orientation": "vertical", label: "Width of the details" });
     this.body = h("div.body", this.main, this.split, this.panel);
     this.listen();
     this.live = h("div.said", { role: "status", "aria-live": "polite" });
-    this.element = h("div.app", { role: "region", "aria-label": "paramgraph explorer", tabindex: -1 },
+    this.element = h("div.app", { role: "region", label: "paramgraph explorer", tabindex: -1 },
       this.stepper.element,
       h("div.head", this.bar(), this.finder.element, this.panelButton, this.wholeButton, this.themeButton),
       this.body,
@@ -47,7 +47,7 @@ export class Frame {
   bar() {
     const { app } = this;
     const keys = Object.keys(NAMES);
-    const bar = h("div.tabs", { role: "tablist", "aria-label": "Views" });
+    const bar = h("div.tabs", { role: "tablist", label: "Views" });
     keys.forEach((key, n) => {
       this.counts[key] = h("span.count");
       this.tabs[key] = h("button", { type: "button", role: "tab", id: `${app.id}-tab-${key}`, "aria-controls": `${app.id}-${key}`, title: `${NAMES[key]} (${n + 1})`, onclick: () => app.setView(key) }, NAMES[key], this.counts[key]);

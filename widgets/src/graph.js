@@ -2,7 +2,7 @@
 
 import { asTable, button, h, link, table } from "./dom.js";
 import { drawGraph, drawOver, paths, sourceLines, title } from "./draw.js";
-import * as lay from "./layout.js";
+import { NODE, PARTITION, allKeys, emptyScene, firstOpen, hit, layout, next, pathTo } from "./layout.js";
 import { Surface } from "./surface.js";
 import { number, plural } from "./words.js";
 
@@ -12,7 +12,7 @@ export class GraphView {
   constructor(app) {
     this.app = app;
     this.open = new Map(); // step -> keys of open boxes
-    this.scene = lay.emptyScene();
+    this.scene = emptyScene();
     this.step = null;
     this.count = 0;
     this.changed = false;
@@ -21,17 +21,10 @@ export class GraphView {
     this.marks = { selected: -1, found: new Set(), around: new Set() };
     this.surface = new Surface(
       "Graph. Arrow keys go from box to box, Enter opens or closes one, plus and minus zoom, 0 shows everything.",
-      (context, { ratio }, look, part) => drawGraph(context, ratio, look, part, this.scene, this.lines, app.colours, app.step, app.store),
-      {
-        click: (x, y) => this.click(x, y),
-        key: (event) => this.key(event),
-        hover: (x, y) => this.hover(x, y),
-        bounds: () => ({ w: this.scene.width + 28, h: this.scene.height + 48 }),
-        over: (context, size, look) => drawOver(context, size, look, this.scene, app.colours, app.step, this.marks),
-      },
+      this,
     );
-    this.kind = h("select", { "aria-label": "Which edges", title: "data: from the first node that has a tensor's address to those that have it later", onchange: () => this.rekind() }, h("option", { value: "data" }, "edges: data"), h("option", { value: "order" }, "edges: order of launching"));
-    this.legend = h("ul.legend", { "aria-label": "Kinds of kernels" });
+    this.kind = h("select", { label: "Which edges", onchange: () => this.rekind() }, h("option", { value: "data" }, "edges: data"), h("option", { value: "order" }, "edges: order of launching"));
+    this.legend = h("ul.legend", { label: "Kinds of kernels" });
     this.empty = h("p.nothing", "No graph was captured in this trace.");
     this.asTable = asTable(() => this.rows());
     this.element = h("div.graph",
@@ -47,9 +40,26 @@ export class GraphView {
     );
   }
 
+  draw(context, { ratio }, look, part) {
+    const { colours, step, store } = this.app;
+    drawGraph(context, ratio, look, part, this.scene, this.lines, colours, step, store);
+  }
+
+  over(context, size, look) {
+    drawOver(context, size, look, this.scene, this.app.colours, this.app.step, this.marks);
+  }
+
+  bounds() {
+    return { w: this.scene.width + 28, h: this.scene.height + 48 };
+  }
+
+  titleOf(box) {
+    return title(box, this.app.step, this.app.store);
+  }
+
   get keys() {
     const { step } = this.app;
-    if (!this.open.has(step)) this.open.set(step, lay.firstOpen(step));
+    if (!this.open.has(step)) this.open.set(step, firstOpen(step));
     return this.open.get(step);
   }
 
@@ -59,7 +69,7 @@ export class GraphView {
     const count = step.captures.length + step.partitions.length;
     const grown = this.step === step && this.count !== count;
     if (this.step !== step) this.surface.touched = false;
-    if (grown && !this.changed) this.open.set(step, lay.firstOpen(step));
+    if (grown && !this.changed) this.open.set(step, firstOpen(step));
     [this.step, this.count] = [step, count];
     this.relay();
     if (!this.surface.touched) this.surface.fit();
@@ -69,12 +79,10 @@ export class GraphView {
   }
 
   relay() {
-    const started = performance.now();
     const { w, h: height } = this.surface.size;
-    this.scene = lay.layout(this.app.step, this.keys, this.kind.value, w ? Math.max(0.8, Math.min(3, w / height)) : undefined);
+    this.scene = layout(this.app.step, this.keys, this.kind.value, w ? Math.max(0.8, Math.min(3, w / height)) : undefined);
     this.lines = paths(this.scene);
     this.surface.redraw();
-    this.layoutTime = performance.now() - started;
     this.mark();
     this.asTable.fill();
   }
@@ -100,30 +108,30 @@ export class GraphView {
       this.surface.reveal(now, Math.max(0.3, Math.min(this.surface.look.scale, (w - 30) / now.w, (height - 30) / now.h)));
     }
     this.surface.redraw();
-    this.app.announce(`${title(now, this.app.step, this.app.store)[0]} ${now.open ? "opened" : "closed"}`);
+    this.app.announce(`${this.titleOf(now)[0]} ${now.open ? "opened" : "closed"}`);
     return now;
   }
 
   setAll(open) {
     this.changed = true;
-    this.open.set(this.app.step, open ? lay.allKeys(this.app.step) : new Set());
+    this.open.set(this.app.step, open ? allKeys(this.app.step) : new Set());
     this.relay();
     this.surface.fit();
     this.app.announce(open ? "everything opened" : "everything closed");
   }
 
   selectionOf(box) {
-    if (box.is === lay.NODE) return { is: "node", capture: box.c, at: box.a };
-    if (box.is === lay.PARTITION) return { is: "partition", at: box.at };
-    return { is: "group", capture: box.c, a: box.a, b: box.b, key: box.key, title: title(box, this.app.step, this.app.store) };
+    if (box.is === NODE) return { is: "node", capture: box.c, at: box.a };
+    if (box.is === PARTITION) return { is: "partition", at: box.at };
+    return { is: "group", capture: box.c, a: box.a, b: box.b, key: box.key, title: this.titleOf(box) };
   }
 
   opens(box) {
-    return box.is !== lay.NODE && (box.is !== lay.PARTITION || box.captures.length > 0);
+    return box.is !== NODE && (box.is !== PARTITION || box.captures.length > 0);
   }
 
   click(x, y) {
-    const box = lay.hit(this.scene, x, y);
+    const box = hit(this.scene, x, y);
     if (!box) return this.app.select(null);
     if (!this.opens(box)) return this.app.select(this.selectionOf(box));
     if (box.open && y > box.y + 34) return this.app.select(this.selectionOf(box));
@@ -134,7 +142,7 @@ export class GraphView {
   key(event) {
     const box = this.scene.boxes[this.cursor ?? this.marks.selected] || null;
     if (event.key.startsWith("Arrow")) {
-      const to = lay.next(this.scene, box, event.key);
+      const to = next(this.scene, box, event.key);
       if (to) this.go(to);
       return true;
     }
@@ -157,17 +165,17 @@ export class GraphView {
     this.app.select(this.selectionOf(box));
     this.cursor = box.index;
     if (!this.surface.sees(box)) this.surface.reveal(box, this.surface.look.scale);
-    const [first, second] = title(box, this.app.step, this.app.store);
+    const [first, second] = this.titleOf(box);
     this.app.announce(`${first}, ${second}`);
   }
 
   hover(x, y) {
-    const box = lay.hit(this.scene, x, y);
+    const box = hit(this.scene, x, y);
     this.surface.canvas.style.cursor = box ? "pointer" : "grab";
     if (!box || box.open) return "";
     const capture = box.c >= 0 ? this.app.step.captures[box.c] : null;
     const where = capture ? sourceLines(capture, box.a, box.b) : "";
-    return [...title(box, this.app.step, this.app.store), where].filter((line, i, all) => line && all.indexOf(line) === i).join("\n");
+    return [...this.titleOf(box), where].filter((line, i, all) => line && all.indexOf(line) === i).join("\n");
   }
 
   /** Open what hides a node, and go there. */
@@ -179,7 +187,7 @@ export class GraphView {
     }
     if (selection.is !== "node") return;
     let fresh = false;
-    for (const key of lay.pathTo(this.app.step, selection.capture, selection.at)) {
+    for (const key of pathTo(this.app.step, selection.capture, selection.at)) {
       if (this.keys.has(key)) continue;
       this.keys.add(key);
       fresh = true;
@@ -202,9 +210,6 @@ export class GraphView {
     marks.around = new Set();
     if (selection?.is === "node") marks.selected = scene.owner[selection.capture]?.[selection.at] ?? -1;
     if (selection?.is === "group") marks.selected = scene.byKey.get(selection.key)?.index ?? -1;
-    if (selection?.is === "allocation") {
-      for (const i of this.app.step.captures[selection.capture].usersOf(selection.at)) marks.around.add(scene.owner[selection.capture][i]);
-    }
     if (selection?.is === "partition") marks.selected = scene.byKey.get(`p${selection.at}`)?.index ?? -1;
     this.cursor = marks.selected;
     if (marks.selected >= 0) {
@@ -215,7 +220,10 @@ export class GraphView {
       }
     }
     marks.found = new Set();
-    for (const one of [...highlighted, ...this.app.pointed]) {
+    const { pointed, alike } = this.app;
+    for (const one of [...highlighted, ...(pointed.length ? pointed : alike)]) {
+      if (one.is === "allocation") for (const i of this.app.step.captures[one.capture].usersOf(one.at)) marks.found.add(scene.owner[one.capture][i]);
+      if (one === selection) continue;
       if (one.is === "node") marks.found.add(scene.owner[one.capture]?.[one.at] ?? -1);
       if (one.is === "partition") marks.found.add(scene.byKey.get(`p${one.at}`)?.index ?? -1);
     }
@@ -243,7 +251,7 @@ export class GraphView {
   rows() {
     const leaves = this.scene.boxes.filter((box) => !box.open);
     const rows = leaves.slice(0, MOST_ROWS).map((box) => {
-      const [first, second] = title(box, this.app.step, this.app.store);
+      const [first, second] = this.titleOf(box);
       return [link(first, () => this.go(box)), second];
     });
     const more = leaves.length > MOST_ROWS ? h("p", `and ${plural(leaves.length - MOST_ROWS, "more box")}`) : null;

@@ -18,7 +18,7 @@ class ListView {
     this.app = app;
     this.what = what;
     this.stamp = "";
-    this.element = h("div.list", { tabindex: 0, "aria-label": "Rows. Up and down go from row to row." });
+    this.element = h("div.list", { tabindex: 0, label: "Rows. Up and down go from row to row." });
   }
 
   get target() {
@@ -98,13 +98,13 @@ export class PartitionsView extends ListView {
     const total = rows.reduce((sum, { part }) => sum + part.kernels, 0);
     const inside = rows.reduce((sum, { part }) => sum + (part.graphed ? part.kernels : 0), 0);
     const says = total ? `${number(inside)} of ${plural(total, "kernel")} in graphs` : "kernels not counted";
-    const bar = h("div.share", { role: "img", "aria-label": says });
+    const bar = h("div.share", { role: "img", label: says });
     for (const { part } of rows) {
       const piece = h("i", { class: part.graphed ? "yes" : "no" });
       piece.style.flexGrow = String(Math.max(part.kernels, total / 200));
       bar.append(piece);
     }
-    return h("section", { "aria-label": name }, h("h3", name, h("span", says)), total ? bar : null, rows.map((row) => this.row(row)));
+    return h("section", { label: name }, h("h3", name, h("span", says)), total ? bar : null, rows.map((row) => this.row(row)));
   }
 
   row({ part, at }) {
@@ -154,7 +154,7 @@ export class FailuresView extends ListView {
   card(failure, at) {
     const { app } = this;
     const further = app.store.steps.length > 1 && app.stepIndex < app.store.steps.length - 1;
-    return h("section.failure", { "data-at": at, "aria-label": failure.title },
+    return h("section.failure", { "data-at": at, label: failure.title },
       h("h3", failure.title, h("span.tag.no", failure.code)),
       h(
         "dl",

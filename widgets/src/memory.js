@@ -1,13 +1,14 @@
 // The memory view: pools as envelopes with their blocks as stripes, one step or all steps side by side on one scale.
 
 import { asTable, h, link, table } from "./dom.js";
-import { FONT } from "./draw.js";
+import { write } from "./draw.js";
 import { planStripes, poolStripes } from "./stripes.js";
 import { Surface } from "./surface.js";
 import { bytes, number, plural, short } from "./words.js";
 
 const TOP = 26; // of a picture, for the axis
-const LEFT = 12;
+const LEFT = 62; // of each panel, for its scale of bytes
+const RIGHT = 12;
 const GAP = 30; // above each pool, for its name
 
 export class MemoryView {
@@ -20,16 +21,10 @@ export class MemoryView {
     this.stamp = "";
     this.surface = new Surface(
       "Memory. Left and right go from block to block, plus and minus zoom, 0 shows everything.",
-      (context, size, look) => this.draw(context, size, look),
-      {
-        click: (x, y) => this.click(x, y),
-        key: (event) => this.key(event),
-        hover: (x, y) => this.hover(x, y),
-        bounds: () => ({ w: this.span(), h: 1 }),
-      },
-      { sideways: true },
+      this,
+      true,
     );
-    this.choice = h("select", { "aria-label": "Which memory", onchange: (event) => this.choose(event.target.value) });
+    this.choice = h("select", { label: "Which memory", onchange: (event) => this.choose(event.target.value) });
     this.together = h("input", { type: "checkbox", onchange: () => this.update(true) });
     this.used = h("input", { type: "checkbox", onchange: () => this.update(true) });
     this.sides = h("label.check", this.together, " all steps side by side");
@@ -48,7 +43,7 @@ export class MemoryView {
     const known = this.cache.get(key);
     if (known?.version === step.version) return known.stripes;
     const capture = this.what === "pools" ? null : step.captures[Number(this.what)];
-    const empty = { pools: [], length: 0, unit: "" };
+    const empty = { pools: [], length: 0, unit: "", total: null };
     const stripes = this.what === "pools" ? poolStripes(step.events) : capture ? planStripes(capture) : empty;
     this.cache.set(key, { version: step.version, stripes });
     return stripes;
@@ -58,8 +53,8 @@ export class MemoryView {
     return this.together.checked && this.app.store.steps.length > 1 ? this.app.store.steps : [this.app.step];
   }
 
-  span() {
-    return Math.max(1, ...this.shown().map((step) => this.stripes(step).length));
+  bounds() {
+    return { w: Math.max(1, ...this.shown().map((step) => this.stripes(step).length)), h: 1 };
   }
 
   update(fit = false) {
@@ -106,7 +101,7 @@ export class MemoryView {
   }
 
   x(panel, look, event) {
-    return panel.left + LEFT + ((event * look.scale + look.x) / this.surface.size.w) * (panel.width - 2 * LEFT);
+    return panel.left + LEFT + ((event * look.scale + look.x) / this.surface.size.w) * (panel.width - LEFT - RIGHT);
   }
 
   draw(context, size, look) {
@@ -116,14 +111,13 @@ export class MemoryView {
     context.fillStyle = colours.paper;
     context.fillRect(0, 0, size.w, size.h);
     for (const panel of panels) this.drawPool(context, look, panel, colours);
-    context.font = `11px ${FONT}`;
-    context.textBaseline = "middle";
     steps.forEach((step, n) => {
       const unit = all[n].unit;
-      context.fillStyle = colours.soft;
       const name = steps.length > 1 ? `${step.name}: ` : "";
       const length = all[n].length;
-      if (length) context.fillText(`${name}${number(length)} ${unit} →${this.what === "pools" ? "" : "   each part has a scale of its own"}`, n * width + LEFT, 14);
+      const { total } = all[n];
+      const sums = total ? `   all pools: reserved ${bytes(total.peakReserved)} at the peak, ${bytes(total.reserved)} at rest` : "   each part has a scale of its own";
+      if (length) write(context, `${name}${number(length)} ${unit} →${sums}`, n * width + RIGHT, 14, colours.soft, { width: width - 2 * RIGHT });
       if (n) {
         context.strokeStyle = colours.line;
         context.beginPath();
@@ -139,7 +133,7 @@ export class MemoryView {
     const kind = panel.at % colours.stripes.length;
     context.save();
     context.beginPath();
-    context.rect(left + LEFT - 1, low - height - 1, width - 2 * LEFT + 2, height + 2);
+    context.rect(left + LEFT - 1, low - height - 1, width - LEFT - RIGHT + 2, height + 2);
     context.clip();
     context.fillStyle = colours.envelope;
     context.strokeStyle = colours.edge;
@@ -152,7 +146,7 @@ export class MemoryView {
     context.fill();
     context.stroke();
     const shades = colours.stripes[kind];
-    const edge = left + width - LEFT;
+    const edge = left + width - RIGHT;
     shades.forEach((shade, n) => {
       context.fillStyle = shade;
       context.beginPath();
@@ -166,7 +160,7 @@ export class MemoryView {
       }
       context.fill();
     });
-    if (this.app.selection || this.app.pointed.length) {
+    if (this.app.alike.length || this.app.pointed.length) {
       context.strokeStyle = colours.ink;
       context.lineWidth = 2;
       for (const [at, block] of pool.blocks.entries()) {
@@ -176,25 +170,32 @@ export class MemoryView {
       }
     }
     context.restore();
-    context.font = `600 12px ${FONT}`;
-    context.fillStyle = colours.stripeLines[kind];
-    const y = low - height - 11;
+    this.drawScale(context, panel, colours);
+    const y = low - height - 13;
     const name = short(pool.name, 30);
-    context.textBaseline = "middle";
-    context.fillText(name, left + LEFT, y);
-    const at = left + LEFT + context.measureText(`${name}  `).width;
-    context.font = `11.5px ${FONT}`;
-    context.fillStyle = colours.soft;
+    write(context, name, left + RIGHT, y, colours.stripeLines[kind], { size: 12, weight: "600 " });
+    const at = left + RIGHT + context.measureText(`${name}  `).width;
     const says =
       this.what === "pools"
-        ? `reserved ${bytes(pool.peakReserved)} at the peak, live ${bytes(pool.peakLive)}`
+        ? `reserved ${bytes(pool.peakReserved)} at the peak, ${bytes(pool.reserved)} at rest; live ${bytes(pool.peakLive)}, ${bytes(pool.live)}`
         : bytes(pool.height);
-    if (at + 200 < left + width) context.fillText(says, at, y);
+    if (at + 200 < left + width) write(context, says, at, y, colours.soft, { width: left + width - at - 4 });
+  }
+
+  /** Bytes, from the foot of a panel up. */
+  drawScale(context, { left, low, height, perByte }, colours) {
+    const by = 2 ** Math.ceil(Math.log2(34 / perByte));
+    for (let b = 0; b * perByte <= height; b += by) {
+      const y = low - b * perByte;
+      context.fillStyle = colours.edge;
+      context.fillRect(left + LEFT - 5, y, 4, 1);
+      if (height > 12 || !b) write(context, bytes(b), left + LEFT - 8, y, colours.soft, { size: 10, align: "right" });
+    }
   }
 
   /** Whether a block is selected, or pointed at. */
   isMarked(panel, block, at) {
-    return [this.app.selection, ...this.app.pointed].some((one) => one && this.isThis(panel, block, at, one));
+    return [...this.app.alike, ...this.app.pointed].some((one) => this.isThis(panel, block, at, one));
   }
 
   isThis(panel, block, at, selection) {
@@ -211,7 +212,7 @@ export class MemoryView {
     for (const panel of this.arrange(size).panels) {
       if (px < panel.left || px > panel.left + panel.width || y > panel.low || y < panel.low - panel.height - GAP) continue;
       if (y < panel.low - panel.height) return { panel, block: -1 };
-      const inside = ((px - panel.left - LEFT) / (panel.width - 2 * LEFT)) * size.w;
+      const inside = ((px - panel.left - LEFT) / (panel.width - LEFT - RIGHT)) * size.w;
       const event = (inside - look.x) / look.scale;
       const at = (panel.low - y) / panel.perByte;
       let found = panel.pool.blocks.findIndex((b) => event >= b.from && event < b.to && at >= b.low && at < b.low + b.size);
@@ -269,12 +270,15 @@ export class MemoryView {
   }
 
   rows() {
-    const rows = this.arrange(this.surface.size).panels.map((panel) => [
+    const { panels, all, steps } = this.arrange(this.surface.size);
+    const sums = ({ peakReserved, reserved, peakLive, live }) => [peakReserved, reserved, peakLive, live].map(bytes);
+    const totals = all.flatMap(({ total }, n) => (total ? [[`${steps[n].name}: all pools`, ...sums(total), ""]] : []));
+    const rows = panels.map((panel) => [
       link(panel.pool.name, () => this.app.select(this.selectionOf({ panel, block: -1 }))),
-      bytes(panel.pool.peakReserved),
+      ...(this.what === "pools" ? sums(panel.pool) : [bytes(panel.pool.height)]),
       plural(panel.pool.blocks.length, "block"),
     ]);
-    return table(["pool", "reserved at the peak", "blocks"], rows);
+    return table(["pool", ...(this.what === "pools" ? ["reserved at the peak", "at rest", "live at the peak", "at rest"] : ["bytes"]), "blocks"], [...rows, ...totals]);
   }
 
   mark() {

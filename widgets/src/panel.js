@@ -3,7 +3,8 @@
 import { button, h, link, table } from "./dom.js";
 import { sourceLines } from "./draw.js";
 import { frameLine } from "./lists.js";
-import { bytes, listing, median, number, owner, plural, wordMeaning } from "./words.js";
+import { UNKNOWN } from "./stage.js";
+import { bytes, hex, listing, median, micros, number, owner, place, plural, tenants, wordMeaning } from "./words.js";
 
 const MOST_LINKS = 200;
 const MOST_WORDS = 200;
@@ -39,7 +40,7 @@ function overview(app) {
       ["pool events", step.events.time.length ? number(step.events.time.length) : null],
       ["steps", store.steps.length > 1 ? store.steps.length : null],
     ]),
-    h("p.soft", "Select a box, a stripe or a row. Keys: 1 to 4 change the view, arrows walk, Enter opens, / searches, p hides this panel, f is full screen, Esc lets go."),
+    h("p.soft", "Select a box, a stripe or a row. Keys: 1 to 5 change the view, arrows walk, Enter opens, / searches, p hides this panel, f is full screen, Esc lets go."),
   ];
 }
 
@@ -64,6 +65,10 @@ function allocationLink(app, c, at) {
   return link(app.allocationName(c, at), () => app.select({ is: "allocation", capture: c, at }), app.points(() => app.ofTensor(c, at)));
 }
 
+function slotLink(app, mine, slot, here = true) {
+  return mine.length === 1 && here ? allocationLink(app, mine[0].capture, mine[0].at) : tenants(mine, slot);
+}
+
 function partitionLink(app, capture) {
   const at = app.step.partitions.findIndex((p) => p.id === capture.partition);
   if (at < 0) return null;
@@ -74,7 +79,7 @@ function node(app, { capture: c, at }) {
   const capture = app.step.captures[c];
   const one = capture.node(at);
   const { before, after } = capture.neighbours(at);
-  const kind = one.lowered ? `${one.kind}, was ${one.lowered}` : one.kind;
+  const kind = one.lowered_from ? `${one.kind}, was ${one.lowered_from}` : one.kind;
   const kernel = one.kind === "kernel";
   const rows = one.words.slice(0, MOST_WORDS).map((word) => [
     String(word.offset),
@@ -83,17 +88,17 @@ function node(app, { capture: c, at }) {
     h("span.soft", word.evidence),
   ]);
   return [
-    ...head(`node ${one.index} · ${one.family.word}`, one.name),
+    ...head(`node ${one.index} · ${one.kinds.word}`, one.name),
     facts([
       ["kind", kind],
       ["module", one.module],
       ["your line", frameLine(one.frame, (f) => app.showLine(f), app)],
       ["grid", kernel ? one.grid.join(" × ") : null],
       ["block", kernel ? one.block.join(" × ") : null],
-      ["shared memory", one.shared ? bytes(one.shared) : null],
+      ["shared memory", one.shared_bytes ? bytes(one.shared_bytes) : null],
       ["lane", one.lane || null],
       ["partition", partitionLink(app, capture)],
-      ["parameters", one.words.length ? `${number(one.bytes)} bytes: ${plural(one.pointers, "pointer")} of ${plural(one.words.length, "word")}` : `${number(one.bytes)} bytes`],
+      ["parameters", one.words.length ? `${number(one.parameter_bytes)} bytes: ${plural(one.pointers, "pointer")} of ${plural(one.words.length, "word")}` : `${number(one.parameter_bytes)} bytes`],
     ]),
     one.source ? h("details.source-text", h("summary", kernel ? "what it runs" : "source"), h("pre", one.source)) : null,
     rows.length ? h("h4", "Parameter words") : null,
@@ -186,32 +191,35 @@ function pool(app, { step, pool: name }) {
   return [
     ...head("memory pool", name),
     facts([
-      ["reserved", `${bytes(found.reserved)} at the end, ${bytes(found.peakReserved)} at the peak`],
-      ["live", `${bytes(found.live)} at the end, ${bytes(found.peakLive)} at the peak`],
+      ["reserved", `${bytes(found.reserved)} at rest, ${bytes(found.peakReserved)} at the peak`],
+      ["live", `${bytes(found.live)} at rest, ${bytes(found.peakLive)} at the peak`],
       ["segments", number(found.segments.length)],
       ["blocks", `${number(found.blocks.length)}, of which ${number(alive.length)} are never freed`],
     ]),
     byCall.length ? [h("h4", "Allocated by"), table(["call", "bytes"], byCall.map(([call, size]) => [`call ${call}`, bytes(size)]))] : null,
     h("h4", "Largest blocks at the end"),
     alive.length
-      ? h("ul.links", alive.slice(0, 40).map(({ b, at }) => h("li", link(bytes(b.size), () => app.select({ is: "block", step, pool: name, at })), h("span.soft", ` ${caller(b)}`))))
+      ? h("ul.links", alive.slice(0, 40).map(({ b, at }) => h("li", link(bytes(b.size), () => app.select({ is: "block", step, pool: name, at })), h("span.soft", " ", caller(b)))))
       : h("p.soft", "none: every block was freed"),
   ];
 }
 
-function caller({ call }) {
-  return call === null ? "allocated outside any call" : `allocated in call ${call}`;
+function caller({ call, frame }) {
+  return call === null ? frame && place(frame) : `allocated in call ${call}`;
 }
 
 function block(app, { step, pool: name, at }) {
   const b = app.poolOf(step, name)?.blocks[at];
   if (!b) return overview(app);
+  const trace = app.store.steps[step];
+  const held = app.holders(trace, b).map(({ capture, slot, mine }) => h("div", slotLink(app, mine, slot, trace === app.step), h("span.soft", ` at a launch of capture ${capture.id}`)));
   return [
     ...head(`block in pool ${name}`, bytes(b.size)),
     facts([
       ["bytes", number(b.size)],
       ["address", `0x${b.address.toString(16)}`],
-      ["who", b.call === null && b.frame ? null : caller(b)],
+      ["who", caller(b)],
+      ["who holds it", held.length ? held : null],
       ["allocated at", frameLine(b.frame, (f) => app.showLine(f), app)],
       ["from", `event ${number(b.from)}`],
       ["to", b.alive ? "still live at the end" : `event ${number(b.to)}${b.freedAt === null ? "" : `, in call ${b.freedAt}`}`],
@@ -230,4 +238,29 @@ function failure(app, { at }) {
   ];
 }
 
-const MAKE = { node, group, allocation, partition, pool, block, failure };
+/** One launch, and which words it wrote: of each slot that moved, the nodes with its address. */
+function launch(app, { at }) {
+  const { timeline } = app.views;
+  const one = app.step.launches.one(at);
+  const slots = timeline.slots(at);
+  const moved = (slots ?? []).filter((row) => row.moved);
+  const c = app.step.captures.findIndex((capture) => capture.id === one.capture);
+  const rows = moved.slice(0, MOST_LINKS).map((row) => [
+    slotLink(app, row.mine, row.slot),
+    number(row.words),
+    h("code", `${row.was ? hex(row.was) : "not bound"} → ${hex(row.now)}`),
+  ]);
+  return [
+    ...head(timeline.nameOf(one.capture), `launch ${number(at)}`),
+    facts([
+      ["what", timeline.text(at)],
+      ["launched at", one.start_us === null ? null : `${micros(one.start_us)} on the host's clock`],
+      ["ran", one.gpu_us === null ? null : `${micros(one.gpu_us)} from ${micros(one.gpu_start_us)} on the GPU's`],
+      ["stale if frozen", slots ? `${number(slots.filter((row) => row.first !== row.now).length)} of ${plural(slots.length, "address")}` : null],
+    ]),
+    rows.length ? [h("h4", "What was written"), h("div.scroll", table(["tensor", "words", "address"], rows))] : h("p.soft", slots || !one.words_patched ? "Nothing had moved." : UNKNOWN),
+    button("Show memory plan", () => app.showPlan(c)),
+  ];
+}
+
+const MAKE = { launch, node, group, allocation, partition, pool, block, failure };

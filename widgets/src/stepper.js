@@ -1,6 +1,6 @@
 // The steps of a story: a walk through them, and a table of what changed between them.
 
-import { button, h, table } from "./dom.js";
+import { button, h, table, tool } from "./dom.js";
 
 export class Stepper {
   /** @param {import("./app.js").App} app */
@@ -17,10 +17,10 @@ export class Stepper {
     if (steps.length < 2) return;
     const at = app.stepIndex;
     const focused = app.root.activeElement?.getAttribute("data-step");
-    const walk = h("div.walk", { role: "group", "aria-label": "Steps" },
-      button("‹", () => app.setStep(at - 1), { "aria-label": "Previous step", title: "Previous step ([)", disabled: at === 0 }),
+    const walk = h("div.walk", { role: "group", label: "Steps" },
+      tool("‹", "Previous step", "[", () => app.setStep(at - 1), { disabled: at === 0 }),
       steps.map((one, n) => button([h("span.n", String(n + 1)), one.name], () => app.setStep(n), { class: n === at ? "now" : "", "data-step": n, "aria-current": n === at ? "step" : null })),
-      button("›", () => app.setStep(at + 1), { "aria-label": "Next step", title: "Next step (])", disabled: at === steps.length - 1 }),
+      tool("›", "Next step", "]", () => app.setStep(at + 1), { disabled: at === steps.length - 1 }),
     );
     element.replaceChildren(walk, ...(comparison?.facts.length ? [this.facts(steps, comparison.facts, at)] : []));
     if (focused) /** @type {HTMLElement | null} */ (element.querySelector(`[data-step="${focused}"]`))?.focus();

@@ -1,7 +1,8 @@
 // The traces as the browser holds them: fed with the journal's lines, asked by every view. No DOM.
 
-import { Capture } from "./capture.js";
+import { Capture, rowOf } from "./capture.js";
 import { familiesOf } from "./groups.js";
+import { Launches } from "./launches.js";
 
 /** One trace. */
 class Step {
@@ -11,7 +12,7 @@ class Step {
     this.partitions = [];
     this.captures = [];
     this.failures = [];
-    this.launches = { count: 0, moved: 0, still: 0, words: 0, bytes: 0, times: [], perCapture: new Map() };
+    this.launches = new Launches();
     this.events = { time: [], pool: [], action: [], address: [], size: [], call: [], frame: [] };
     this.version = 0;
   }
@@ -77,27 +78,17 @@ export class Store {
     const { strings, frames } = step.tables;
     for (const text of line.strings) strings.push(text);
     const fresh = line.frames;
-    for (let i = 0; i < fresh.file.length; i++) {
-      frames.push({ file: strings[fresh.file[i]], line: fresh.line[i], function: strings[fresh.function[i]], text: strings[fresh.text[i]] });
-    }
+    for (let i = 0; i < fresh.file.length; i++) frames.push(rowOf(step.tables, fresh, i));
     if (line.captures) this.takeCaptures(step, line.captures);
     if (line.partitions) this.takePartitions(step, line.partitions);
-    if (line.failures) this.takeFailures(step, line.failures);
+    line.failures?.code.forEach((_, i) => step.failures.push(rowOf(step.tables, line.failures, i)));
     step.proved = line.proved ?? step.proved;
-    if (line.launches) takeLaunches(step.launches, line.launches);
-    if (line.pool_events) {
-      const to = step.events;
-      const from = line.pool_events;
-      for (let i = 0; i < from.time.length; i++) {
-        to.time.push(from.time[i]);
-        to.pool.push(strings[from.pool[i]]);
-        to.action.push(from.action[i]);
-        to.address.push(from.address[i]);
-        to.size.push(from.size[i]);
-        to.call.push(from.call[i]);
-        to.frame.push(from.frame[i] === null ? null : frames[from.frame[i]]);
-      }
-    }
+    if (line.launches) step.launches.take(line.launches);
+    if (line.times) step.launches.time(line.times);
+    line.pool_events?.time.forEach((_, i) => {
+      const event = rowOf(step.tables, line.pool_events, i);
+      for (const [name, to] of Object.entries(step.events)) to.push(event[name] ?? null);
+    });
   }
 
   takeCaptures(step, columns) {
@@ -106,24 +97,13 @@ export class Store {
     let node = 0;
     let word = 0;
     let allocation = 0;
+    const before = step.captures.length;
     for (let row = 0; row < columns.id.length; row++) {
       const count = columns.allocations.counts[row];
       const from = columns.allocations.rows;
       const allocations = [];
       for (let i = allocation; i < allocation + count; i++) {
-        allocations.push({
-          index: from.index[i],
-          role: from.role[i],
-          size: from.size[i],
-          slot: from.slot[i],
-          offset: from.offset[i],
-          born: from.born[i],
-          died: from.died[i],
-          name: strings[from.name[i]],
-          shape: from.shape[i],
-          dtype: strings[from.dtype[i]],
-          frame: frameAt(step, from.frame[i]),
-        });
+        allocations.push({ ...rowOf(step.tables, from, i), capture: row + before, at: allocations.length });
       }
       const capture = new Capture(step.tables, this.families, columns, families, row, node, word, allocations);
       step.captures.push(capture);
@@ -137,61 +117,12 @@ export class Store {
     const { strings } = step.tables;
     let reason = 0;
     at.forEach((place, i) => {
-      const count = rows.reasons.counts[i];
-      const from = rows.reasons.rows;
+      const from = reason;
+      reason += rows.reasons.counts[i];
       const reasons = [];
-      for (let k = reason; k < reason + count; k++) {
-        reasons.push({
-          code: strings[from.code[k]],
-          message: strings[from.message[k]],
-          operation: strings[from.operation[k]],
-          frame: frameAt(step, from.frame[k]),
-        });
-      }
-      reason += count;
-      step.partitions[place] = {
-        id: rows.id[i],
-        graph: strings[rows.graph[i]],
-        graphed: rows.graphed[i],
-        kernels: rows.kernels[i],
-        position: rows.position[i],
-        operations: rows.operations[i].map((s) => strings[s]),
-        reasons,
-      };
+      for (let k = from; k < reason; k++) reasons.push(rowOf(step.tables, rows.reasons.rows, k));
+      step.partitions[place] = { ...rowOf(step.tables, rows, i), operations: rows.operations[i].map((s) => strings[s]), reasons };
     });
-  }
-
-  takeFailures(step, rows) {
-    const { strings } = step.tables;
-    for (let i = 0; i < rows.code.length; i++) {
-      step.failures.push({
-        code: strings[rows.code[i]],
-        title: strings[rows.title[i]],
-        message: strings[rows.message[i]],
-        cause: strings[rows.cause[i]],
-        fix: strings[rows.fix[i]],
-        frame: frameAt(step, rows.frame[i]),
-      });
-    }
-  }
-}
-
-function frameAt(step, index) {
-  return index === null ? null : step.tables.frames[index];
-}
-
-function takeLaunches(to, rows) {
-  for (let i = 0; i < rows.capture.length; i++) {
-    const id = rows.capture[i];
-    if (!to.perCapture.has(id)) to.perCapture.set(id, { count: 0, still: 0, words: 0, bytes: 0, times: [] });
-    const mine = to.perCapture.get(id);
-    for (const sums of [to, mine]) {
-      sums.count++;
-      sums.words += rows.words_patched[i];
-      sums.bytes += rows.bytes_copied[i];
-      if (!rows.words_patched[i]) sums.still++;
-      if (rows.cpu_us[i] !== null) sums.times.push(rows.cpu_us[i]);
-    }
   }
 }
 

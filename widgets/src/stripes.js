@@ -10,6 +10,7 @@ export function poolStripes(events) {
   const pools = new Map();
   // Events of one time are one moment: their order is not known.
   const start = events.time[order[0]];
+  const total = { reserved: 0, live: 0, peakReserved: 0, peakLive: 0 };
   let x = -1;
   for (const i of order) {
     x = events.time[i] - start;
@@ -20,12 +21,17 @@ export function poolStripes(events) {
       pools.set(name, pool);
     }
     const [action, address, size, call, frame] = [events.action[i], events.address[i], events.size[i], events.call[i], events.frame[i]];
+    const [reserved, live] = [pool.reserved, pool.live];
     if (action === "segment alloc") openSegment(pool, x, address, size, call);
     else if (action === "segment free") closeSegment(pool, x, address);
     else if (action === "alloc") openBlock(pool, x, address, size, call, frame);
     else closeBlock(pool, x, address, call);
-    pool.peakReserved = Math.max(pool.peakReserved, pool.reserved);
-    pool.peakLive = Math.max(pool.peakLive, pool.live);
+    total.reserved += pool.reserved - reserved;
+    total.live += pool.live - live;
+    for (const sums of [pool, total]) {
+      sums.peakReserved = Math.max(sums.peakReserved, sums.reserved);
+      sums.peakLive = Math.max(sums.peakLive, sums.live);
+    }
   }
   const length = x + 1;
   const list = [...pools.values()];
@@ -34,7 +40,7 @@ export function poolStripes(events) {
     for (const one of pool.blocks) if (one.to === null) [one.to, one.alive] = [length, true];
   }
   list.sort((a, b) => Number(b.name === "default") - Number(a.name === "default") || (a.name < b.name ? -1 : 1));
-  return { pools: list, length, unit: "events" };
+  return { pools: list, length, unit: "events", total };
 }
 
 /** @returns {any} */

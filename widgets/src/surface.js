@@ -1,39 +1,37 @@
 // A canvas that can be moved, zoomed, clicked and reached by keyboard; what it shows is somebody else's.
 
-import { button, h } from "./dom.js";
+import { h, tool } from "./dom.js";
 
 const MOST_ZOOM = 3;
 
 export class Surface {
   /**
    * @param {string} label
-   * @param draw called with (context, size, look, part) whenever that part of the picture must be made again
-   * @param on what it tells: click(x, y, event), open(x, y), key(event) -> handled, hover(x, y) -> text, bounds() -> size,
-   *   and over(context, size, look), which draws on top: with it the picture is kept, and only moved where it can be
+   * @param view what is asked and told: draw(context, size, look, part) whenever that part of the picture must be made again,
+   *   click(x, y), key(event) -> handled, hover(x, y) -> text, bounds() -> size, and over(context, size, look), which draws on
+   *   top: with it the picture is kept, and only moved where it can be
    * @param sideways only the horizontal axis moves and zooms
    */
-  constructor(label, draw, on, { sideways = false } = {}) {
-    this.draw = draw;
-    this.on = on;
+  constructor(label, view, sideways = false) {
+    this.on = view;
     this.sideways = sideways;
     this.look = { scale: 1, x: 0, y: 0 };
     this.touched = false;
     this.size = { w: 0, h: 0, ratio: 1 };
-    this.canvas = h("canvas", { tabindex: 0, role: "application", "aria-label": label });
+    this.canvas = h("canvas", { tabindex: 0, role: "application", label });
     this.tip = h("div.tip", { hidden: true });
     this.hint = h("div.hint", { "aria-hidden": "true" });
-    this.tools = h("div.tools", { role: "group", "aria-label": "Zoom" },
-      button("+", () => this.zoom(1.4), { "aria-label": "Zoom in", title: "Zoom in (+)" }),
-      button("−", () => this.zoom(1 / 1.4), { "aria-label": "Zoom out", title: "Zoom out (-)" }),
-      button("⤢", () => this.fit(), { "aria-label": "Show everything", title: "Show everything (0)" }),
+    this.tools = h("div.tools", { role: "group", label: "Zoom" },
+      tool("+", "Zoom in", "+", () => this.zoom(1.4)),
+      tool("−", "Zoom out", "-", () => this.zoom(1 / 1.4)),
+      tool("⤢", "Show everything", "0", () => this.fit()),
     );
     this.element = h("div.surface", this.canvas, this.tools, this.tip, this.hint);
-    this.kept = on.over ? document.createElement("canvas") : null; // the picture without what is on top
+    this.kept = view.over ? document.createElement("canvas") : null; // the picture without what is on top
     /** @type {{scale: number, x: number, y: number} | null} */
     this.keptLook = null;
     this.pending = 0;
     this.quiet = 0;
-    this.frames = []; // milliseconds of the last pictures
     this.observer = new ResizeObserver(() => this.resize());
     this.observer.observe(this.element);
     this.listen();
@@ -65,7 +63,6 @@ export class Surface {
       down = null;
     });
     canvas.addEventListener("pointerleave", () => (this.tip.hidden = true));
-    canvas.addEventListener("dblclick", (event) => this.on.open?.(...this.at(event.offsetX, event.offsetY)));
     canvas.addEventListener(
       "wheel",
       (event) => {
@@ -195,7 +192,6 @@ export class Surface {
   }
 
   paint() {
-    const started = performance.now();
     const { size, look } = this;
     const context = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext("2d"));
     if (this.kept) {
@@ -203,9 +199,7 @@ export class Surface {
       context.setTransform(1, 0, 0, 1, 0, 0);
       context.drawImage(this.kept, 0, 0);
       this.on.over(context, size, look);
-    } else this.draw(context, size, look, { x: 0, y: 0, w: size.w, h: size.h });
-    this.frames.push(performance.now() - started);
-    if (this.frames.length > 240) this.frames.shift();
+    } else this.on.draw(context, size, look, { x: 0, y: 0, w: size.w, h: size.h });
   }
 
   /** Bring the kept picture up to date: moved by whole pixels it is moved, and only its new edges are drawn. */
@@ -220,7 +214,7 @@ export class Surface {
     const fits = kept.width === canvas.width && kept.height === canvas.height;
     if (!was || !fits || was.scale !== look.scale || !whole(dx) || !whole(dy) || Math.abs(dx) > w / 2 || Math.abs(dy) > height / 2) {
       if (!fits) [kept.width, kept.height] = [canvas.width, canvas.height];
-      return this.draw(context, size, look, { x: 0, y: 0, w, h: height });
+      return this.on.draw(context, size, look, { x: 0, y: 0, w, h: height });
     }
     if (!dx && !dy) return undefined;
     context.setTransform(1, 0, 0, 1, 0, 0);
@@ -238,7 +232,7 @@ export class Surface {
     context.beginPath();
     context.rect(part.x, part.y, part.w, part.h);
     context.clip();
-    this.draw(context, this.size, this.look, part);
+    this.on.draw(context, this.size, this.look, part);
     context.restore();
   }
 

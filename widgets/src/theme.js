@@ -9,8 +9,8 @@ export function mix(colour, other, share) {
 /** What the surroundings are: "light" or "dark". */
 export function surroundings() {
   const body = document.body;
-  if (body.dataset.jpThemeLight) return body.dataset.jpThemeLight === "true" ? "light" : "dark";
-  const kind = body.dataset.vscodeThemeKind;
+  if (body.dataset["jpThemeLight"]) return body.dataset["jpThemeLight"] === "true" ? "light" : "dark";
+  const kind = body.dataset["vscodeThemeKind"];
   if (kind) return kind.includes("light") ? "light" : "dark";
   return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 }
@@ -29,11 +29,11 @@ export function watchSurroundings(tell) {
 
 const LIGHT = {
   paper: "#ffffff", open: "#f8f8f6", open2: "#eef0ec", ink: "#1f2328", soft: "#5b6169", line: "#d3d6d0", edge: "#9aa09a", accent: "#2563b8",
-  bad: "#a03a12", badBack: "#fdebe2", good: "#2d6a1f", goodBack: "#e6f3e0", envelope: "#e4e6e2", chosen: "#e4edf9", mark: "#b98900",
+  bad: "#a03a12", badback: "#fdebe2", good: "#2d6a1f", goodback: "#e6f3e0", envelope: "#e4e6e2", chosen: "#e4edf9", mark: "#b98900",
 };
 const DARK = {
   paper: "#1a1c1f", open: "#202327", open2: "#2a2e33", ink: "#e7e8ea", soft: "#a2a8b0", line: "#40454c", edge: "#6d747d", accent: "#7fb0f5",
-  bad: "#f3a883", badBack: "#3b241a", good: "#a5dc8b", goodBack: "#22331c", envelope: "#2f3439", chosen: "#22344d", mark: "#e0b04f",
+  bad: "#f3a883", badback: "#3b241a", good: "#a5dc8b", goodback: "#22331c", envelope: "#2f3439", chosen: "#22344d", mark: "#e0b04f",
 };
 const SHADES = [0.85, 0.62, 0.73, 0.52];
 const STRIPES = ["#2563b8", "#b4511a", "#3d7a21", "#7e3fb8", "#0f766e", "#94660b"];

@@ -14,9 +14,19 @@ export function number(n) {
   return n.toLocaleString("en-US");
 }
 
+export function hex(address) {
+  return `0x${address.toString(16)}`;
+}
+
+export function micros(us) {
+  if (us >= 1e6) return `${(us / 1e6).toFixed(us < 1e7 ? 2 : 1)} s`;
+  if (us >= 1000) return `${(us / 1000).toFixed(us < 1e4 ? 2 : 1)} ms`;
+  return `${Number(us.toFixed(1))} µs`;
+}
+
 export function plural(count, noun) {
   if (count === 1) return `1 ${noun}`;
-  if (/[xh]$/.test(noun)) return `${number(count)} ${noun}es`;
+  if (/([xh]|ss)$/.test(noun)) return `${number(count)} ${noun}es`;
   return noun.endsWith("y") ? `${number(count)} ${noun.slice(0, -1)}ies` : `${number(count)} ${noun}s`;
 }
 
@@ -54,6 +64,12 @@ export function median(values) {
 /** A tensor as its user knows it: "blocks.3.up.weight [256x64] f32". */
 export function owner({ role, name, index, shape, dtype }) {
   return [name || `${role} ${index}`, shape ? layout({ shape, dtype }) : ""].filter(Boolean).join(" ");
+}
+
+/** Whose memory a slot is: a tensor, or as many as lie in it. */
+export function tenants(mine, slot) {
+  if (mine.length === 1) return owner(mine[0]);
+  return mine.length ? `${mine[0].role}, ${plural(mine.length, "tensor")}` : `slot ${slot}`;
 }
 
 export function layout({ shape, dtype }) {

@@ -1,0 +1,100 @@
+// The launches of a trace: when each was, and which addresses it wrote in the place of which. No DOM.
+
+export class Launches {
+  constructor() {
+    this.count = this.still = this.words = this.bytes = 0;
+    /** @type {number[]} */
+    this.times = [];
+    /** @type {Map<number, {count: number, still: number, words: number, bytes: number, times: number[], at: number[]}>} */
+    this.perCapture = new Map();
+    /** @type {Record<string, any[]>} */
+    this.columns = { capture: [], call: [], moved: [], words_patched: [], bytes_copied: [], cpu_us: [], start_us: [], addresses: [], gpu_start_us: [], gpu_us: [] };
+  }
+
+  take(rows) {
+    for (let i = 0; i < rows.capture.length; i++) {
+      const id = rows.capture[i];
+      if (!this.perCapture.has(id)) this.perCapture.set(id, { count: 0, still: 0, words: 0, bytes: 0, times: [], at: [] });
+      const mine = /** @type {any} */ (this.perCapture.get(id));
+      mine.at.push(this.count);
+      for (const sums of [this, mine]) {
+        sums.count++;
+        sums.words += rows.words_patched[i];
+        sums.bytes += rows.bytes_copied[i];
+        if (!rows.words_patched[i]) sums.still++;
+        if (rows.cpu_us[i] !== null) sums.times.push(rows.cpu_us[i]);
+      }
+      for (const [name, to] of Object.entries(this.columns)) to.push(rows[name]?.[i] ?? (name === "addresses" ? [] : null));
+    }
+  }
+
+  /** When launches that are here already ran on the device. */
+  time(columns) {
+    for (const [name, values] of Object.entries(columns)) values.forEach((value, at) => (this.columns[name][at] = value));
+  }
+
+  one(at) {
+    return Object.fromEntries(Object.entries(this.columns).map(([name, values]) => [name, values[at]]));
+  }
+
+  /**
+   * Where each launch is on an axis: on the device's clock, else the host's, else in the order of launching.
+   * @returns {{clock: "gpu" | "host" | "order", start: number[], end: number[], length: number}}
+   */
+  get axis() {
+    const { gpu_start_us: device, gpu_us: took, start_us: host } = this.columns;
+    const clock = device.some((us) => us !== null) ? "gpu" : host.some((us) => us !== null) ? "host" : "order";
+    const from = clock === "gpu" ? device : clock === "host" ? host : device.map((_, at) => at);
+    let last = 0;
+    const start = from.map((us) => (last = us ?? last));
+    const least = start.reduce((a, b) => Math.min(a, b), Infinity);
+    const end = start.map((us, at) => us + (clock === "gpu" ? took[at] || 0 : clock === "order" ? 0.8 : 0));
+    return { clock, start: start.map((us) => us - least), end: end.map((us) => us - least), length: Math.max(1, end.reduce((a, b) => Math.max(a, b), 0) - least) };
+  }
+
+  /**
+   * The slots of a launch: the address that it has now, the one that it had at the launch before, and the one at the first
+   * launch of this graph, which a frozen graph would still have. Moved ones first. Null where addresses were not kept.
+   * @returns {{slot: number, now: number, was: number, first: number, moved: boolean}[] | null}
+   */
+  slots(at) {
+    const { capture, addresses, words_patched: words } = this.columns;
+    const mine = this.perCapture.get(capture[at])?.at ?? [];
+    /** @type {number[]} */
+    const first = [];
+    /** @type {number[]} */
+    const was = [];
+    /** @type {number[]} */
+    let now = [];
+    for (const k of mine) {
+      if (k > at) break;
+      if (words[k] && !addresses[k].length) return null;
+      for (const [slot, address] of now.entries()) was[slot] = address;
+      now = [...was];
+      addresses[k].forEach((address, slot) => {
+        if (!address) return;
+        first[slot] ??= address;
+        now[slot] = address;
+      });
+    }
+    const rows = now.map((address, slot) => ({ slot, now: address, was: was[slot] ?? 0, first: first[slot], moved: address !== was[slot] })).filter((row) => row.now);
+    return rows.length ? [...rows.filter((row) => row.moved), ...rows.filter((row) => !row.moved)] : null;
+  }
+
+  /** Which slots lay in a piece of memory at some launch: [capture, slot] each once. */
+  within(address, size) {
+    const found = new Map();
+    this.columns.addresses.forEach((list, at) => {
+      list.forEach((one, slot) => {
+        if (one >= address && one < address + size) found.set(`${this.columns.capture[at]} ${slot}`, [this.columns.capture[at], slot]);
+      });
+    });
+    return [...found.values()];
+  }
+
+  /** The addresses that a slot has had. */
+  ever(id, slot) {
+    const list = (this.perCapture.get(id)?.at ?? []).map((at) => this.columns.addresses[at][slot]);
+    return new Set(list.filter(Boolean));
+  }
+}
