@@ -55,7 +55,7 @@ def view(browser: Browser, trained: Trace, tmp_path_factory: pytest.TempPathFact
 
 def shot(view: Locator, shots: Path, name: str) -> None:
     for theme in ("dark", "light"):
-        view.page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+        view.page.emulate_media(color_scheme=theme)
         view.page.wait_for_timeout(100)
         view.screenshot(path=shots / f"{name}-{theme}.png")
 
@@ -107,7 +107,7 @@ def test_words_turn_unless_somebody_wants_less_motion(view: Locator) -> None:
     pictures = {}
     for motion in ("no-preference", "reduce"):
         # GIVEN somebody who wants motion, or none
-        page.emulate_media(reduced_motion=motion)  # type: ignore[arg-type]
+        page.emulate_media(reduced_motion=motion)
         page.keyboard.press("5")
         page.keyboard.press("End")
         page.wait_for_timeout(600)

@@ -222,7 +222,7 @@ export class GraphView {
     marks.found = new Set();
     const { pointed, alike } = this.app;
     for (const one of [...highlighted, ...(pointed.length ? pointed : alike)]) {
-      if (one.is === "allocation") for (const i of this.app.step.captures[one.capture].usersOf(one.at)) marks.found.add(scene.owner[one.capture][i]);
+      if (one.is === "allocation" && !pointed.length) for (const i of this.app.step.captures[one.capture].usersOf(one.at)) marks.found.add(scene.owner[one.capture][i]);
       if (one === selection) continue;
       if (one.is === "node") marks.found.add(scene.owner[one.capture]?.[one.at] ?? -1);
       if (one.is === "partition") marks.found.add(scene.byKey.get(`p${one.at}`)?.index ?? -1);
