@@ -48,7 +48,7 @@ def _compiled(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], settings:
     number, site = next(_numbers), site_being_compiled()
 
     def new_graph(phase: str) -> CompiledGraph:
-        return CompiledGraph(f"{phase} {number}", site.code, site.callers, site.owner, strict=options.strict)
+        return CompiledGraph(f"{phase} {number}", site.callers, site.owner, strict=options.strict)
 
     if target.name == "cuda":
         from paramgraph_kit.backend.inductor import compile_with_inductor

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.backend.registry import CompiledGraph, Key, key_of
+from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.launcher import Options
 from paramgraph_kit.partition.frames import user_frame
@@ -41,7 +41,6 @@ class Model:
                 "pass what torch.compile returned, or nothing for everything that is compiled"
             )
         # Dynamo's functions that resume after a graph break have the file of the original and a name made of its.
-        self._keys = {key_of(code) for code in self.codes}
         self._names = {(code.co_filename, code.co_name) for code in self.codes}
 
     def _add(self, model: Any) -> None:
@@ -105,14 +104,7 @@ class Model:
         owner = graph.owner() if graph.owner is not None else None
         if owner is not None and id(owner) in self.modules:
             return True
-        own = {key_of(graph.code)} if graph.code is not None else set()
-        return any(self._is_mine(key) for key in own | graph.callers)
-
-    def _is_mine(self, key: Key) -> bool:
-        if key in self._keys:
-            return True
-        resumed = _RESUMED.fullmatch(key[1])
-        return resumed is not None and (key[0], resumed[1]) in self._names
+        return graph.callers.any_of(self.codes)
 
     def ran(self, stack: traceback.StackSummary | list[traceback.FrameSummary]) -> bool:
         """Whether a stack goes through this model's code."""

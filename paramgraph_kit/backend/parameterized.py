@@ -249,7 +249,7 @@ class Parameterized:
         number, owner = new_number(), weakref.ref(self)
 
         def new_graph(phase: str) -> CompiledGraph:
-            graphs.append(CompiledGraph(f"{phase} {number}", None, owner=owner, strict=self._options.strict))
+            graphs.append(CompiledGraph(f"{phase} {number}", owner=owner, strict=self._options.strict))
             return graphs[-1]
 
         root = Flat(self._fn, state, leaves, spec)
@@ -271,7 +271,7 @@ class Parameterized:
     def _note(self, reason: Reason) -> None:
         if not any(reason in graph.reasons for graph in self._refused):
             name = f"parameterized {len(self._refused)}"
-            self._refused.append(CompiledGraph(name, None, owner=weakref.ref(self), reasons=[reason]))
+            self._refused.append(CompiledGraph(name, owner=weakref.ref(self), reasons=[reason]))
 
 
 def _functions_of(codes: Set[types.CodeType]) -> list[types.FunctionType]:

@@ -6,25 +6,43 @@ import itertools
 import sys
 import types
 import weakref
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.launcher import Launcher
 from paramgraph_kit.partition.fixed import Kept
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
 
-Key = tuple[str, str, int]  # file, name, first line
-
 _order = itertools.count()
 _graphs: weakref.WeakValueDictionary[int, CompiledGraph] = weakref.WeakValueDictionary()  # by order
 
 
-def key_of(code: types.CodeType) -> Key:
-    """What names a function's code without keeping it alive; Dynamo's rewritten code has the key of the original."""
-    return code.co_filename, code.co_name, code.co_firstlineno
+def original(code: types.CodeType) -> types.CodeType:
+    """The user's code that Dynamo rewrote, or made a function of that resumes after a graph break."""
+    resumed, rewritten = torch_name("ContinueExecutionCache").generated_code_metadata, torch_name("orig_code_map")
+    while True:
+        if code in resumed:
+            code = resumed[code].code
+        elif code in rewritten:
+            code = rewritten[code]
+        else:
+            return code
+
+
+class Codes:
+    """Code objects by identity, which live no longer for being here: a cell that runs again makes others, alike."""
+
+    def __init__(self, codes: Iterable[types.CodeType] = ()) -> None:
+        self._references = {id(code): weakref.ref(code) for code in codes}
+
+    def any_of(self, codes: Iterable[types.CodeType]) -> bool:
+        """Whether one of these very objects is here."""
+        return any((found := self._references.get(id(code))) is not None and found() is code for code in codes)
 
 
 Place = tuple[int, ...]  # in a call, in order; what was cut again has one more number; () where nobody knows
@@ -54,8 +72,7 @@ class CompiledGraph:
     """One compiled FX graph: the launchers of its partitions, and why the rest is not in them."""
 
     name: str  # "forward 0", "backward 0", "inference 1"
-    code: types.CodeType | None  # the user's function that Dynamo compiled
-    callers: frozenset[Key] = frozenset()  # what was running when it was compiled
+    callers: Codes = field(default_factory=Codes)  # the user's function that was compiled, and what was running then
     owner: weakref.ref[Any] | None = None  # ``self`` of that function, where it had one
     launchers: list[Launcher] = field(default_factory=list)
     operations: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by launcher name
@@ -95,8 +112,7 @@ def compiled_graphs() -> list[CompiledGraph]:
 class Site:
     """The user's function that is being compiled."""
 
-    code: types.CodeType | None = None
-    callers: frozenset[Key] = frozenset()
+    callers: Codes = field(default_factory=Codes)
     owner: weakref.ref[Any] | None = None
 
 
@@ -108,13 +124,12 @@ def site_being_compiled() -> Site:
             code, values = frame.f_locals.get("code"), frame.f_locals.get("locals")
             # For a module of torch's own, such as Sequential, Dynamo compiles a wrapper that calls ``fn``.
             owner = values.get("self", values.get("fn")) if isinstance(values, dict) else None
-            callers = set()
+            codes = [original(code)] if isinstance(code, types.CodeType) else []
             while frame is not None:
-                callers.add(key_of(frame.f_code))
+                codes.append(original(frame.f_code))
                 frame = frame.f_back
             return Site(
-                code if isinstance(code, types.CodeType) else None,
-                frozenset(callers),
+                Codes(codes),
                 weakref.ref(owner) if isinstance(owner, torch.nn.Module) else None,
             )
         frame = frame.f_back

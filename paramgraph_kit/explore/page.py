@@ -52,7 +52,9 @@ def to_html(traces: Trace | Mapping[str, Trace], path: str | os.PathLike[str], *
 
 
 def page(traces: Trace | Mapping[str, Trace], *, title: str | None = None) -> str:
-    """The page as text; the same traces give the same text. Of several steps the last is shown without a script."""
+    """The page as text; the same traces give the same text. Of several steps the last is shown without a script,
+    with the failures of all.
+    """
     steps = {traces.title or "trace": traces} if isinstance(traces, Trace) else dict(traces)
     trace = list(steps.values())[-1]
     heading = one_line(title or trace.title) or "paramgraph trace"
@@ -63,7 +65,7 @@ def page(traces: Trace | Mapping[str, Trace], *, title: str | None = None) -> st
         _partitions(trace.partitions),
         _captures(trace),
         _launches(trace.launches),
-        _failures(trace.failures),
+        _failures([failure for each in steps.values() for failure in each.failures]),
         _memory(trace),
     ]
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src '{script_hash()}'"
@@ -98,7 +100,7 @@ def _changes(steps: Mapping[str, Trace]) -> str:
         for fact in compared.facts
     )
     table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
-    lead = "Counted in the traces, step by step; below is the last step."
+    lead = "Counted in the traces, step by step; below is the last step, with the failures of all."
     return _section("What changed", lead, [f'<div class="card scroll">{table}</div>'])
 
 

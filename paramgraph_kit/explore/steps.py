@@ -171,12 +171,20 @@ def _private(trace: Trace) -> str:
 
 def _reserved(trace: Trace) -> str:
     totals = reserved_total(pool_series(trace.pool_events))
-    return f"{bytes_text(max(totals))}, {bytes_text(totals[-1])} at the end" if totals else NOTHING
+    if not totals:
+        return NOTHING
+    return f"{bytes_text(max(totals))}, {bytes_text(totals[-1])} at the end{_earlier(trace, totals)}"
 
 
 def _default(trace: Trace) -> str:
     pools = [series for series in pool_series(trace.pool_events) if series.name == "default"]
-    return bytes_text(pools[0].peak_live) if pools else NOTHING
+    return f"{bytes_text(pools[0].peak_live)}{_earlier(trace, pools[0].live)}" if pools else NOTHING
+
+
+def _earlier(trace: Trace, values: Sequence[int]) -> str:
+    """What was held as the recording began, which several events of one time tell: an earlier step's."""
+    begins = sum(event.time == trace.pool_events[0].time for event in trace.pool_events) > 1
+    return f" ({bytes_text(values[0])} from before)" if begins and values[0] else ""
 
 
 def _same_kernels(before: Trace, after: Trace) -> str:

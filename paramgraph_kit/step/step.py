@@ -58,7 +58,7 @@ class Step:
         name = getattr(fn, "__name__", type(fn).__name__)
         launcher = Launcher(self._driver, PartitionCode(name, self._not_here), options)
         self._launcher = launcher
-        self._compiled = CompiledGraph(f"step {new_number()}", None, owner=weakref.ref(self), strict=options.strict)
+        self._compiled = CompiledGraph(f"step {new_number()}", owner=weakref.ref(self), strict=options.strict)
         self._compiled.launchers.append(launcher)
         functools.update_wrapper(self, fn, updated=())
 

@@ -185,7 +185,7 @@ def test_words_are_counted_where_addresses_moved(registry: CollectorRegistry) ->
 
 def test_what_a_dropped_model_has_done_stays_counted(registry: CollectorRegistry) -> None:
     # GIVEN a compiled function that was called, and nobody has scraped since
-    graph = graphs.CompiledGraph("inference 0", None)
+    graph = graphs.CompiledGraph("inference 0")
     code = PartitionCode("inference 0 partition 0", lambda inputs: (inputs.pop() * 2,))
     graph.launchers.append(Launcher(driver(), code))
     now(registry)

@@ -13,6 +13,8 @@ import torch
 from torch import nn
 
 import paramgraph_kit as pgk
+from paramgraph_kit.explore.steps import NOTHING, comparison
+from paramgraph_kit.trace import Trace
 
 pgk.device()  # at import: before any test of this process runs a backward
 
@@ -41,6 +43,24 @@ def test_the_tour_in_a_terminal(tmp_path: Path) -> None:
         assert part in page
 
 
+def test_every_step_of_the_tour_fills_its_column() -> None:
+    # GIVEN WHEN what was watched in the steps is compared
+    from paramgraph_kit.tour import Tour
+
+    said: list[str] = []
+    steps = Tour(said.append).run()
+    facts = {fact.name: fact.values for fact in comparison(steps).facts}
+    # THEN each column has what its step is about, and an earlier one's memory is told apart
+    assert list(steps) == ["broken", "fixed", "frozen", "parameterized", "memory"]
+    assert facts["failures"] == ("1: A value was read back to the CPU", *["none"] * 4)
+    numbers = facts["numbers: a launch against no graph"]
+    assert [value.partition(",")[0].partition(" of ")[0] for value in numbers[1:4]] == ["equal", "131", "equal"]
+    assert facts["launches"] == (NOTHING, "1", "1", "5", "12")
+    assert facts["kernels in graphs"][3].split(" of ")[0] == facts["kernels in graphs"][3].split(" of ")[1]
+    assert facts["private pools, peak"][3] in ("0 B", NOTHING)
+    assert all("from before" in value for value in facts["reserved in all pools, peak"][2:4])
+
+
 def test_quiet_prints_only_where_the_page_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from paramgraph_kit.__main__ import main
 
@@ -67,14 +87,14 @@ def test_a_false_claim_stops_the_tour(tmp_path: Path, monkeypatch: pytest.Monkey
 
     # GIVEN a tour whose broken layer is not broken, and one whose compiled layer is another function
     class Unbroken(tour.Tour):
-        def fails(self) -> None:
+        def fails(self, trace: Trace) -> None:
             self.broken = NeverFails(self.fixed)
-            super().fails()
+            super().fails(trace)
 
     class Wrong(tour.Tour):
-        def parameterized(self) -> Any:
+        def parameterized(self, trace: Trace) -> None:
             monkeypatch.setattr(pgk, "compile", lambda model, **options: nn.Sequential(model, nn.ReLU()))
-            return super().parameterized()
+            super().parameterized(trace)
 
     for broken in (Unbroken, Wrong):
         lines: list[str] = []

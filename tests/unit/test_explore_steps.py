@@ -6,7 +6,7 @@ import pytest
 
 from paramgraph_kit.explore import Explorer
 from paramgraph_kit.explore.steps import NOTHING, comparison
-from paramgraph_kit.trace import PoolEvent, Trace
+from paramgraph_kit.trace import PoolAction, PoolEvent, Trace
 from tests.unit import explore_sample as sample
 
 
@@ -36,6 +36,19 @@ def test_every_figure_is_counted_in_the_traces() -> None:
     # AND what changed is marked, against the last step that knew it
     assert facts["failures"].changed == (False, True, False)
     assert facts["private pools, peak"].changed == (False, False, True)
+
+
+def test_memory_of_an_earlier_step_is_not_this_one_s() -> None:
+    # GIVEN a recording that begins with two segments of an earlier step, and takes one more
+    def event(time: int, address: int, size: int, action: PoolAction = PoolAction.SEGMENT_ALLOC) -> PoolEvent:
+        return PoolEvent(time, "default", action, address, size)
+
+    before = [event(0, 0, 4 << 20), event(0, 8 << 20, 2 << 20), event(0, 0, 1 << 20, PoolAction.ALLOC)]
+    later = Trace(sample.SOURCE, "later", pool_events=[*before, event(1, 16 << 20, 2 << 20)])
+    # WHEN compared with another THEN what was there is told apart
+    facts = {fact.name: fact.values[1] for fact in comparison({"first": Trace(sample.SOURCE), "later": later}).facts}
+    assert facts["reserved in all pools, peak"] == "8.0 MiB, 8.0 MiB at the end (6.0 MiB from before)"
+    assert facts["live in the default pool, peak"] == "1.0 MiB (1.0 MiB from before)"
 
 
 def test_what_no_trace_knows_is_left_out() -> None:

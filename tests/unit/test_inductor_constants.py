@@ -56,7 +56,7 @@ def test_where_inductor_does_not_take_constants_the_graph_is_compiled_as_it_was(
     graphs: list[CompiledGraph] = []
 
     def new_graph(phase: str) -> CompiledGraph:
-        graphs.append(CompiledGraph(phase, None))
+        graphs.append(CompiledGraph(phase))
         return graphs[-1]
 
     device: Any = SimpleNamespace(device=torch.device("cpu"))

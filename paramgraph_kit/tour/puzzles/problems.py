@@ -186,13 +186,13 @@ PUZZLES: dict[int, Puzzle | Steps] = {
     1: Puzzle("make it capture", {"nodes": 7, "memory": 2 * SIZE + SLACK}, _limited_inputs, _limited),
     2: Puzzle(
         "a counter that counts",
-        {"nodes": 4, "memory": SIZE + SLACK},
+        {"nodes": 5, "memory": SIZE + SLACK},
         lambda g: (_x(g), torch.randint(0, 5, (), generator=g)),
         _decayed,
     ),
     3: Puzzle(
         "rows that count",
-        {"nodes": 6, "memory": SIZE + SLACK},
+        {"nodes": 7, "memory": SIZE + SLACK},
         _kept_rows,
         lambda x, keep: x[keep].mean(0),
     ),

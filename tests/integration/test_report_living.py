@@ -1,0 +1,71 @@
+"""A report is about the model that lives: a cell that runs again makes code that looks the same, and is another."""
+
+from __future__ import annotations
+
+import gc
+import linecache
+from typing import Any
+
+import torch
+
+import paramgraph_kit as pgk
+
+CELL = "/tmp/ipykernel_1/1234.py"  # a kernel names a cell by its text: run again it has the same name
+TEXT = """
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        h = torch.relu(self.first(x))
+        return self.second(h * helper(h))
+
+def helper(h):
+    torch._dynamo.graph_break()
+    return 1 + h.mean()
+
+layer = Layer().to(device)
+compiled = torch.compile(layer, backend="paramgraph")
+results = [compiled(torch.randn(4, 8, device=device)) for _ in range(3)]
+"""
+
+
+def run_cell(names: dict[str, Any], text: str) -> pgk.Report:
+    """Run a cell as a notebook does, and ask for the report."""
+    linecache.cache[CELL] = (len(text), None, text.splitlines(keepends=True), CELL)
+    with torch.no_grad():
+        exec(compile(text, CELL, "exec"), names)
+    return pgk.report(names["compiled"])
+
+
+def test_a_cell_that_runs_again_reports_the_same() -> None:
+    # GIVEN a cell whose layer breaks into several graphs, in a function that it calls
+    names: dict[str, Any] = {"torch": torch, "device": pgk.device()}
+    first = run_cell(names, TEXT)
+    assert len(first.rows) >= 2
+    # WHEN run again, as it is, while somebody still has the first layer THEN the report is of the second one
+    names["kept"] = names["compiled"]
+    again = run_cell(names, TEXT)
+    assert [(row.kernels, row.graphed, row.launches) for row in again.rows] == [
+        (row.kernels, row.graphed, row.launches) for row in first.rows
+    ]
+    assert not {row.graph for row in again.rows} & {row.graph for row in first.rows}
+    assert [row.graph for row in pgk.report(names["kept"]).rows] == [row.graph for row in first.rows]
+
+
+def test_one_graph_of_two_layers_is_in_both_reports_and_goes_with_its_code() -> None:
+    # GIVEN two layers of one class, which share a graph
+    names: dict[str, Any] = {"torch": torch, "device": pgk.device()}
+    text = TEXT.replace(" * helper(h)", "")
+    (row,) = run_cell(names, text).rows
+    layer: torch.nn.Module = names["Layer"]()
+    other = torch.compile(layer.to(pgk.device()), backend="paramgraph")
+    with torch.no_grad():
+        other(torch.randn(4, 8, device=pgk.device()))
+    assert [each.graph for each in pgk.report(other).rows] == [row.graph]
+    # WHEN nobody has the class any more THEN nothing of it is held
+    del other, layer
+    names.clear()
+    gc.collect()
+    assert row.graph not in {each.graph for each in pgk.report().rows}
