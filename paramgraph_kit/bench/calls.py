@@ -2,9 +2,10 @@
 
 With ``--whole-steps`` instead, whole training steps alone.
 
-Inference with each kind of guards, training compiled whole and block by block, and a whole training step as one graph,
-beside no graphs, graph trees and, for the whole step, the frozen graph of the same step, which is the floor. Medians of
-wall times until everything is launched (CPU) and until the device is done (total); gradients are set to None outside.
+Inference with each kind of guards, decoding, training compiled whole and block by block, and a whole training step as
+one graph, beside no graphs, graph trees and, for the whole step, the frozen graph of the same step, which is the floor.
+Medians of wall times until everything is launched (CPU) and until the device is done (total); gradients are set to None
+outside. Each row is kept as it comes, and no workload is begun when the run's time is over.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,26 +25,45 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import paramgraph_kit as pgk
+from paramgraph_kit.bench.decoding import TOKENS
+from paramgraph_kit.bench.decoding import ways as decoding_ways
+from paramgraph_kit.bench.small_models import SmallModel
 from paramgraph_kit.bench.workloads import Llama
 
 ROUNDS, STEPS, WARM_UP = 5, 12, 8
 Row = dict[str, Any]
 Step = Callable[[], Any]
 Ready = tuple[Step, Callable[[], str]]  # and what is to be noted of it
+More = Callable[[], bool]  # whether another workload may be begun
+OVER = "left out: the run's time was over"
+LLAMA = "8 Llama-like layers, 64 tokens"
 
 
-def rows() -> Iterator[Row]:
-    """Each row as it is measured; a way that fails says so in its row, and the others go on."""
-    yield from _measure("8 Llama-like layers, 64 tokens, inference", _inference_ways())
-    yield from _measure("the same, forward and backward", _training_ways(by_block=False))
-    yield from _measure("the same, block by block", _training_ways(by_block=True))
-    yield from step_rows()
+def rows(more: More = lambda: True) -> Iterator[Row]:
+    """Each row as it is measured, while there is ``more``; a way that fails says so, and the others go on."""
+    yield from _measure(more, f"{LLAMA}, inference", _inference_ways())
+    yield from _measure(more, f"{LLAMA}, forward and backward", _training_ways(_llama_model, torch.bfloat16))
+    yield from _measure(
+        more, f"{LLAMA}, forward and backward by block", _training_ways(_llama_model, torch.bfloat16, True)
+    )
+    for name, gemma in (("Gemma 2", True), ("StarCoder 2", False)):
+        make_model = partial(SmallModel, gemma=gemma)
+        yield from _measure(
+            more, f"3 layers like {name}'s, forward and backward", _training_ways(make_model, torch.float32)
+        )
+    for row in _measure(
+        more, f"8 layers with a static cache, {TOKENS} tokens decoded", decoding_ways(_ways_of_compiling())
+    ):
+        if "total_us" in row:
+            row["note"] = f"{TOKENS * 1e6 / row['total_us']:,.0f} tokens/s, {row['note']}"
+        yield row
+    yield from step_rows(more)
 
 
-def step_rows() -> Iterator[Row]:
+def step_rows(more: More = lambda: True) -> Iterator[Row]:
     """Those of whole training steps: compiled in bfloat16, eager in float32, and eleven sizes of images in turn."""
     models = {
-        "8 Llama-like layers, 64 tokens": _llama,
+        LLAMA: _llama,
         "GPT-2 small, 2 x 128 tokens": _gpt2,
         "ResNet-50, batch 8": _resnet,
     }
@@ -50,15 +71,23 @@ def step_rows() -> Iterator[Row]:
         ways = step_ways(make_model, torch.bfloat16, compiled=True)
         # By themselves: in one process with a graph captured by hand, its replay read freed memory (H100).
         trees = {"graph trees": ways.pop("graph trees")}
-        yield from _measure(f"{name}, whole step with fused AdamW, compiled, bfloat16", ways)
-        yield from _measure(f"{name}, whole step with fused AdamW, compiled, bfloat16", trees)
+        yield from _measure(more, f"{name}, whole step with fused AdamW, compiled, bfloat16", ways)
+        yield from _measure(more, f"{name}, whole step with fused AdamW, compiled, bfloat16", trees)
         ways = step_ways(make_model, torch.float32, compiled=False)
-        yield from _measure(f"{name}, whole step with fused AdamW, eager, float32", ways)
-    yield from _measure("ResNet-18, eleven sizes of images in turn, whole step with SGD, eager", _shapes_ways())
+        yield from _measure(more, f"{name}, whole step with fused AdamW, eager, float32", ways)
+    yield from _measure(more, "ResNet-18, eleven sizes of images in turn, whole step with SGD, eager", _shapes_ways())
 
 
-def main(out: Path, *, whole_steps_only: bool = False) -> int:
-    """Print the table and keep it in ``out``; returns the exit status: 1 where a way failed."""
+def main(out: Path, *, whole_steps_only: bool = False, limit_s: float = 300.0) -> int:
+    """Print the table and keep it in ``out``; returns the exit status: 1 where a way failed.
+
+    After ``limit_s`` seconds no workload is begun any more, and the table says so.
+    """
+    start = time.perf_counter()
+
+    def more() -> bool:
+        return time.perf_counter() - start < limit_s
+
     file = out / ("steps.json" if whole_steps_only else "calls.json")
     found: list[Row] = []
     out.mkdir(parents=True, exist_ok=True)
@@ -71,7 +100,7 @@ def main(out: Path, *, whole_steps_only: bool = False) -> int:
         "| workload | way | CPU us | total us | MiB at rest | peak MiB | note |\n|---|---|---|---|---|---|---|",
         flush=True,
     )
-    for row in step_rows() if whole_steps_only else rows():
+    for row in step_rows(more) if whole_steps_only else rows(more):
         found.append(row)
         figures = [row.get(name, "") for name in ("cpu_us", "total_us", "reserved_mib", "peak_mib", "note")]
         print(f"| {row['workload']} | {row['way']} | {' | '.join(map(str, figures))} |", flush=True)
@@ -79,10 +108,13 @@ def main(out: Path, *, whole_steps_only: bool = False) -> int:
     return int(any("failed" in row["note"] for row in found))
 
 
-def _measure(workload: str, ways: dict[str, Callable[[], Ready]]) -> Iterator[Row]:
+def _measure(more: More, workload: str, ways: dict[str, Callable[[], Ready]]) -> Iterator[Row]:
     """Prepare every way, then time them in turns: a machine's speed drifts by more than they differ."""
     ready: dict[str, Ready] = {}
-    result = {way: Row(workload=workload, way=way, note="") for way in ways}
+    result = {way: Row(workload=workload, way=way, note="" if more() else OVER) for way in ways}
+    if any(row["note"] for row in result.values()):
+        yield from result.values()
+        return
     for way, make in ways.items():
         torch._dynamo.reset()
         before = torch.cuda.memory_reserved()
@@ -155,10 +187,11 @@ def _inference_ways() -> dict[str, Any]:
     return {name: way(compiling) for name, compiling in _ways_of_compiling().items()}
 
 
-def _training_ways(*, by_block: bool) -> dict[str, Any]:
+def _training_ways(make_model: Callable[[], Any], dtype: torch.dtype, by_block: bool = False) -> dict[str, Any]:
     def way(name: str, compiling: Callable[[Any], Any]) -> Any:
         def make() -> Ready:
-            model, (ids, _) = _llama_model().to(torch.bfloat16), _tokens(1)
+            torch.manual_seed(0)
+            model, (ids, _) = make_model().to("cuda", dtype), _tokens(1, vocabulary=1024)
             if by_block:
                 for k, block in enumerate(model.layers):
                     model.layers[k] = compiling(block)

@@ -37,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--calls", action="store_true", help="what a call costs around the launch: one process, in turns"
     )
     parser.add_argument("--whole-steps", action="store_true", help="of these, whole training steps alone")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds for --calls (default %(default)s)")
     parser.add_argument("--steps", type=int, default=8, help="timed steps a turn (default %(default)s)")
     parser.add_argument("--child", nargs=2, metavar=("WORKLOAD", "MODE"), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.calls or options.whole_steps:
         from paramgraph_kit.bench.calls import main as calls
 
-        return calls(options.out, whole_steps_only=options.whole_steps)
+        return calls(options.out, whole_steps_only=options.whole_steps, limit_s=options.limit)
     return _parent(options)
 
 
