@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ def _device_before_any_backward() -> None:
     import paramgraph_kit
 
     paramgraph_kit.device()
+    gc.collect()
+    gc.freeze()  # what is imported by now: tests that collect garbage need not look at it again
 
 
 @pytest.fixture
