@@ -17,7 +17,7 @@ from paramgraph_kit.capture.pair import Kind, alignment_of
 from paramgraph_kit.driver.api import Driver, Executable
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.code import PartitionCode
-from paramgraph_kit.launch.generate import ORDINARY, Form, State, launch_function
+from paramgraph_kit.launch.generate import Form, State, launch_function
 from paramgraph_kit.launch.launcher import Options, Variant
 from paramgraph_kit.launch.plan import make_plan
 from paramgraph_kit.step.capture import Alias, Recorded
@@ -58,7 +58,11 @@ class Graphed:
             raise
         state = State(threading.Lock(), len(plan.stages))
         misfit = lambda _: MISFIT  # noqa: E731
-        form = Form(before=self._schedule_first) if recorded.first else ORDINARY
+        inputs = len(captured.specs)
+        form = Form(
+            addressed=frozenset(range(inputs - len(recorded.kept), inputs)),
+            before=self._schedule_first if recorded.first else None,
+        )
         launch = launch_function(driver, captured, plan, executables, state, misfit, misfit, code, form)
         self.checked = Checked()
         probation: Any = self.checked
@@ -105,7 +109,6 @@ class Graphed:
         kept, renewed = self._kept.free()
         self._there = self._there and not renewed
         inputs = [*arguments, *self._entering, *kept]
-        del kept
         written = [arguments[n] for n in self._written_arguments]
         tensors = self._launch(inputs)
         if tensors is MISFIT:
@@ -113,7 +116,7 @@ class Graphed:
         for n, alias in self._aliases.items():
             tensors[n] = self._alias(alias)
         self._write(tensors)
-        self._increment([*self._written, *written])
+        self._increment([*self._written, *written, *self._kept.tensors])
         _schedule(recorded.last)
         order = recorded.order
         leaves = [p if n is None else tensors[n] for n, p in zip(order.results, order.plain, strict=True)]
@@ -179,7 +182,6 @@ class Graphed:
         if not self._there:
             for parameter, gradient in zip(self._parameters, kept, strict=True):
                 parameter.grad = gradient
-        self._increment(kept)
         for cell in self._others:
             cell.put(tensors)
 

@@ -16,6 +16,7 @@ from paramgraph_kit.step.reach import Holder
 from paramgraph_kit.step.values import same
 
 _DICTS = ("attributes", "dict")
+_QUICK = ("global", "cell", "set", "sequence", "class")
 
 
 class Versions:
@@ -58,9 +59,12 @@ class Guard:
         self._cells, self._names = cells, names
         self._gradients = [(h.target, e[""]) for h, e in self._others if h.kind == "gradient"]
         self._others = [(h, e) for h, e in self._others if h.kind != "gradient"]
-        self._quick = [_quick(holder, expected) for holder, expected in self._others]
+        written = {target for target, _ in cells}
+        slow = [h.kind not in _QUICK or (id(h.target) in written and bool(e)) for h, e in self._others]
+        self._volatile = [row for row, is_slow in zip(self._others, slow, strict=True) if is_slow]
+        self._others = [row for row, is_slow in zip(self._others, slow, strict=True) if not is_slow]
+        self._quick = _quick(self._others)
         self._versions = Versions([holder.target for holder, _ in self._dicts])
-        self._volatile: list[tuple[Holder, dict[Any, Any]]] = []
         self._numbers = self._count()
         self._calls, self._rewritten = 0, (0, set[int]())
         # Every hook that is registered anywhere gets the next number.
@@ -114,9 +118,12 @@ class Guard:
         for tensor, gradient in self._gradients:
             if tensor.grad is not gradient:
                 return False
-        for quick, (holder, expected) in zip(self._quick, self._others, strict=True):
-            if not quick() and not self._is(holder, expected):
-                return False
+        try:
+            quick = self._quick()
+        except ValueError:  # a variable of a closure holds nothing any more
+            return False
+        if not quick and not all(self._is(holder, expected) for holder, expected in self._others):
+            return False
         if not all(self._is(holder, expected) for holder, expected in self._volatile):
             return False
         return self._hooks() and all(value_of(what) == then for what, then in self._host)
@@ -156,21 +163,31 @@ class Guard:
         return True
 
 
-def _quick(holder: Holder, expected: dict[Any, Any]) -> Callable[[], bool]:
-    """A test whether nothing at all has changed, at the speed of C; False says nothing."""
-    target, values = holder.target, list(expected.values())
-    match holder.kind:
-        case "global" if values:
-            return lambda key=holder.key, value=values[0]: target.get(key) is value  # type: ignore[misc]
-        case "cell" if values:
-            return lambda value=values[0]: target.cell_contents is value  # type: ignore[misc]
-        case "sequence":
-            return lambda: len(target) == len(values) and all(map(is_, target, values))
-        case "class":
-            every = list(vars(target).values())
-            return lambda: all(map(is_, vars(target).values(), every)) and len(vars(target)) == len(every)
-        case _:
-            return lambda: False
+def _quick(rows: Sequence[tuple[Holder, dict[Any, Any]]]) -> Callable[[], bool]:
+    """Whether nothing at all has changed in any of them, in one expression; False says nothing."""
+    scope: dict[str, Any] = {"all": all, "map": map, "len": len, "vars": vars, "is_": is_}
+    tests = []
+    for n, (holder, expected) in enumerate(rows):
+        values = list(expected.values())
+        scope |= {f"t{n}": holder.target, f"k{n}": holder.key, f"v{n}": values[0] if values else None}
+        match holder.kind:
+            case "global" | "cell" if not values:  # the step writes it itself
+                pass
+            case "global":
+                tests.append(f"t{n}.get(k{n}) is v{n}")
+            case "cell":
+                tests.append(f"t{n}.cell_contents is v{n}")
+            case "set":
+                tests.append(f"t{n} == v{n}")
+            case "sequence":
+                scope[f"v{n}"] = values
+                tests.append(f"len(t{n}) == {len(values)} and all(map(is_, t{n}, v{n}))")
+            case "class":
+                scope[f"v{n}"] = list(vars(holder.target).values())
+                tests.append(f"len(vars(t{n})) == len(v{n}) and all(map(is_, vars(t{n}).values(), v{n}))")
+    exec(f"def quick(): return {' and '.join(tests) or 'True'}", scope)  # places are numbered, never named
+    quick: Callable[[], bool] = scope["quick"]
+    return quick
 
 
 def _hooks_of(tensor: torch.Tensor) -> tuple[Any, Any]:

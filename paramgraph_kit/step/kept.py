@@ -28,18 +28,19 @@ class Kept:
     def __init__(self, driver: Driver, specs: Sequence[InputSpec]) -> None:
         self._driver, self.specs = driver, list(specs)
         self.tensors: list[torch.Tensor] = []
+        self.addresses: list[int] = []
         self._storages: list[torch.UntypedStorage] = []  # held: what is counted must not be gone
         self._handles: list[int] = []
         self._storage_uses = torch_name("_storage_Use_Count")
         most = _references()
         self._most = [[n] * len(self.specs) for n in most]
 
-    def free(self) -> tuple[list[torch.Tensor], bool]:
-        """The tensors, those that somebody holds or has let lie elsewhere replaced by new ones; whether any was."""
+    def free(self) -> tuple[list[int], bool]:
+        """The tensors' addresses, and whether any that somebody holds or has let lie elsewhere was replaced."""
         if not self.tensors:
             for spec in self.specs:
                 self._put(len(self.tensors), self._make(spec))
-            return self.tensors, True
+            return self.addresses, True
         bad: set[int] = set()
         # Whoever gave a tensor another storage has let go of the one that is counted here.
         references, uses, storage_uses = self._most
@@ -50,11 +51,12 @@ class Kept:
                 bad |= {n for n, (a, b) in enumerate(zip(found, most, strict=True)) if a > b}
         for n in bad:
             self._put(n, self._make(self.specs[n]))
-        return self.tensors, bool(bad)
+        return self.addresses, bool(bad)
 
     def _put(self, number: int, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
         self.tensors[number : number + 1] = [tensor]
+        self.addresses[number : number + 1] = [self._driver.address_of(tensor)]
         self._storages[number : number + 1] = [storage]
         self._handles[number : number + 1] = [storage._cdata]
 
