@@ -248,7 +248,7 @@ def test_views_and_writes_into_inputs_that_share_memory() -> None:
     same = torch.arange(4.0).to(DEVICE).view(2, 2)
     result = step(same, same)
     assert result[0] is same
-    assert reasons(step) == []
+    assert bool(reasons(step)) == (torch.__version__ < "2.12")
 
 
 def test_grad_mode_autocast_and_retained_graphs() -> None:
