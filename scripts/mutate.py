@@ -34,13 +34,21 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "paramgraph_kit"
 # What is changed, and the tests that are to notice, the quickest first.
 TESTS: dict[str, tuple[str, ...]] = {
-    "capture": ("unit/test_capture_words.py", "unit/test_capture_merge.py", "unit/test_capture_unused.py"),
-    "launch": ("unit/test_launch_stages.py", "unit/test_launch_plan.py"),
+    "capture": (
+        "unit/test_capture_words.py",
+        "unit/test_capture_merge.py",
+        "unit/test_capture_unused.py",
+        "unit/test_capture_multi_tensor.py",
+    ),
+    "launch": ("unit/test_launch_stages.py", "unit/test_launch_plan.py", "integration/test_recut_sim.py"),
     "partition": (
         "unit/test_partition_order.py",
         "unit/test_partition_rules.py",
         "unit/test_partition_split.py",
         "unit/test_partition_frames.py",
+        "unit/test_partition_names.py",
+        "integration/test_order_sim.py",
+        "integration/test_names_sim.py",
         "integration/test_fixed_sim.py",
         "integration/test_recut_sim.py",
         "integration/test_backend_fx.py",
@@ -128,8 +136,10 @@ def mutants(path: str, source: str) -> Iterator[Mutant]:
 
 
 def _not_run(node: ast.AST) -> Iterator[ast.AST]:
-    """Annotations, docstrings and the text of errors: nobody computes with them."""
+    """Annotations, decorators of classes, docstrings and the text of errors: nobody computes with them."""
     roots: list[ast.AST | None] = []
+    if isinstance(node, ast.ClassDef):
+        roots += node.decorator_list
     if isinstance(node, ast.FunctionDef):
         roots += [node.returns, *(each.annotation for each in [*node.args.args, *node.args.kwonlyargs])]
     if isinstance(node, ast.AnnAssign):

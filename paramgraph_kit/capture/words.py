@@ -325,8 +325,6 @@ def _resolve(
             delta = values[0] - indices[0].allocations[i].address
             if i in candidates[1] and values[1] - indices[1].allocations[i].address == delta:
                 agreed.append((i, delta))
-        if len(agreed) == 1:
-            return agreed[0]
         if agreed:  # merge_ambiguous has already joined what cannot be told apart in time
             return min(agreed, key=lambda t: (t[1] < 0, abs(t[1])))
     return None

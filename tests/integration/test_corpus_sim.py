@@ -40,8 +40,6 @@ def test_a_workload_is_equal_bit_for_bit(case: Case) -> None:
 
 @pytest.mark.parametrize("case", [c for c in SIMULATED if c.expect], ids=lambda case: case.name)
 def test_what_no_graph_may_take_is_refused_and_right(case: Case) -> None:
-    if case.name == "waits for host":
-        pytest.xfail("such an operation is left out at once now, and told as unsafe-op")
     # GIVEN a workload that hides something WHEN compared THEN it is right, and the report says why it is not graphed
     row = check(case, device())
     assert (row["status"], row["different"]) == ("refused", 0)

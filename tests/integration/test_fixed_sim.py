@@ -197,3 +197,26 @@ def test_single_numbers_stay_on_the_host_where_that_is_asked_for(numbers: bool) 
     # WHEN fixed tensors are kept THEN the graph is as it was, unless numbers are wanted too
     assert keep_fixed(module, DEVICE.type, numbers=numbers) == []
     assert (str(module.graph) == before) is not numbers
+
+
+def test_a_fixed_factor_is_saved_for_the_backward() -> None:
+    # GIVEN a product with a table of the host, made once, in inference mode or not
+    compiled = torch.compile(written_in_the_code, backend="paramgraph")
+    with torch.inference_mode():
+        compiled(moved(6, 4))
+    for seed in range(3):
+        x = moved(6, 4, seed=seed).requires_grad_()
+        # WHEN trained THEN the gradient is the table
+        (gradient,) = torch.autograd.grad(compiled(x).sum(), x)
+        assert gradient.tolist() == [[1.0, 2.0, 3.0, 4.0]] * 6
+
+
+def test_what_is_made_of_an_input_is_not_fixed() -> None:
+    # GIVEN a cast of an input beside one of a table of the host
+    def cast(x: Tensor) -> Tensor:
+        return x.to(torch.float64) * torch.ones(4, dtype=torch.float64).to(x.device)
+
+    compiled = torch.compile(cast, backend="paramgraph")
+    # WHEN called with others THEN each call computes its own
+    for seed in range(3):
+        assert compiled(moved(6, 4, seed=seed)).tolist() == moved(6, 4, seed=seed).double().tolist()

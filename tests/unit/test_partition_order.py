@@ -70,6 +70,12 @@ def test_with_memory_to_spare_all_ungraphed_kernels_that_can_run_together_do() -
     assert ordered(edges, {1, 4}, 0.0) == list(range(7))
 
 
+def test_what_is_ungraphed_and_needs_nothing_comes_first() -> None:
+    # GIVEN a graphed kernel and an ungraphed one that need nothing, and one that needs both WHEN ordered THEN there is
+    # one piece to graph
+    assert ordered([(), (), (0, 1)], {1}, 9.0) == [1, 0, 2]
+
+
 @pytest.mark.parametrize("budget", [0.0, 1.0, 1.1, 9.0])
 @pytest.mark.parametrize("seed", range(15))
 def test_every_order_keeps_every_dependency(seed: int, budget: float) -> None:

@@ -263,3 +263,8 @@ def test_what_load_would_refuse_is_not_saved(tmp_path: Path, bad: t.Trace, says:
     # THEN it is refused and no file is left
     assert says in str(caught.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_file_may_have_so_much_and_no_more() -> None:
+    # What a file costs at most follows from these, and they are part of the format.
+    assert (file_format.MAX_BYTES, file_format.MAX_VALUES, file_format.MAX_SLOTS) == (25_165_824, 1_500_000, 65_536)

@@ -113,7 +113,7 @@ def pack_scalar(value: Any) -> bytes:
     if isinstance(value, bool):
         return struct.pack("<q", value)
     if isinstance(value, int):
-        return struct.pack("<q", value) if -(1 << 63) <= value < 1 << 63 else struct.pack("<Q", value % (1 << 64))
+        return struct.pack("<Q", value % (1 << 64))
     if isinstance(value, float):
         return struct.pack("<d", value)
     if isinstance(value, complex):
