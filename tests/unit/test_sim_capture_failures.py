@@ -11,17 +11,9 @@ from torch import nn
 
 from paramgraph_kit.driver.sim.errors import PAGEABLE_COPY
 from paramgraph_kit.driver.sim.machine import machine
+from tests.unit.test_sim_capture import Body, captured
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
-Body = Any
-
-
-def captured(cuda: Any, run: Body, **kwargs: Any) -> tuple[Any, Any]:
-    """(graph, result) of capturing ``run``."""
-    graph = cuda.CUDAGraph()
-    with cuda.graph(graph, **kwargs):
-        result = run()
-    return graph, result
 
 
 def broken(name: str, sim: torch.device, cuda: Any) -> Body:
