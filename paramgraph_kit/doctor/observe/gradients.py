@@ -72,7 +72,8 @@ def around(function: Callable[..., Any]) -> list[Scope]:
             if (tree := tree_of(file)) is not None:
                 found.append(Scope(file, tree, space))
             for body in _bodies(file):
-                found.append(Scope(file, body, {k: v for k, v in space.items() if k not in _own_names(body)}))
+                own = _own_names(body)
+                found.append(Scope(file, body, {k: v for k, v in space.items() if k not in own}))
     return found
 
 
