@@ -15,13 +15,13 @@ import traitlets
 
 from paramgraph_kit.explore.bundle import front_end
 from paramgraph_kit.explore.journal import Journal
+from paramgraph_kit.explore.view import VIEWS
 from paramgraph_kit.trace import growing
 from paramgraph_kit.trace.model import Trace
 
 SHORTEST_WAIT = 0.1  # seconds between two updates
 BYTES_PER_SECOND = 4_000_000  # to the browser: a longer tail is sent less often
 SMALLEST_TAIL = 65_536
-VIEWS = ("auto", "partitions", "graph", "failures", "memory", "timeline")  # auto: the one that has something to say
 
 _log = logging.getLogger(__name__)
 

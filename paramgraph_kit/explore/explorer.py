@@ -16,7 +16,7 @@ from paramgraph_kit.explore.page import to_html
 from paramgraph_kit.explore.picture import Picture, draw
 from paramgraph_kit.explore.pools import pool_series
 from paramgraph_kit.explore.steps import comparison
-from paramgraph_kit.explore.view import View
+from paramgraph_kit.explore.view import VIEWS, View
 from paramgraph_kit.trace.errors import TraceError, UnsupportedError
 from paramgraph_kit.trace.model import Capture, Trace
 
@@ -46,6 +46,7 @@ class Explorer:
             raise TraceError("an explorer needs at least one trace; pass a trace, or {name: trace, ...}")
         self.trace = list(self.steps.values())[-1]
         self._widget: Any = None
+        self._view = "auto"
 
     def __repr__(self) -> str:
         if len(self.steps) > 1:
@@ -64,8 +65,21 @@ class Explorer:
                 module = import_module("paramgraph_kit.explore._widget")
             except ImportError as error:
                 raise UnsupportedError(f"the live view needs {error.name}; pip install paramgraph_kit[lab]") from None
-            self._widget = module.ExplorerWidget(self.steps)
+            self._widget = module.ExplorerWidget(self.steps, view=self._view)
         return self._widget
+
+    def open(self, view: str) -> Explorer:
+        """Open the live view on ``partitions``, ``graph``, ``failures``, ``memory`` or ``timeline``; gives itself.
+
+        Raises:
+            TraceError: there is no such view.
+        """
+        if view not in VIEWS:
+            raise TraceError(f"open({view!r}): no such view; there are {', '.join(VIEWS[1:])}")
+        self._view = view
+        if self._widget is not None:
+            self._widget.view = view
+        return self
 
     def refresh(self) -> None:
         """Show what was added to the traces since; only for traces that ``watch`` does not record."""

@@ -15,6 +15,8 @@ MOST_LINES = 200  # of a picture
 _GOOD, _BAD = "#2d6a1f", "#a03a12"
 _COLOURS = {"[graphed]": _GOOD, "[ungraphed]": _BAD, "because ": _BAD, "fix ": _BAD, "after ": _GOOD}
 
+VIEWS = ("auto", "partitions", "graph", "failures", "memory", "timeline")  # auto: the one that has something to say
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class View:

@@ -1,6 +1,7 @@
 """``python -m scripts.record``: the recordings that the package ships, each made in a process of its own.
 
-One line for each: name, nodes, failures, proofs, bytes, seconds. On a GPU all of them run at the same time.
+One line for each as it is written: name, nodes, failures, proofs, bytes, seconds. On a GPU all of them run at the same
+time; ``--check`` then says what any of them lacks.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="recordings whose name contains one of these, comma-separated")
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for each (default %(default)s)")
     parser.add_argument("--jobs", type=int, help="how many at a time; all on a GPU, otherwise 2")
+    parser.add_argument("--check", action="store_true", help="record nothing, and say what those in the folder lack")
     parser.add_argument("--list", action="store_true", help="print the names and record nothing")
     parser.add_argument("--child", metavar="NAME", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.child:
         return _child(options.child, options.out)
     from paramgraph_kit.driver.select import check_torch
+    from scripts.record.check import check
     from scripts.record.recordings import REAL_ONLY, RECORDINGS
 
     check_torch()
@@ -46,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         print("\n".join(names))
         return 0
+    if options.check:
+        return check(options.out, names)
     options.out.mkdir(parents=True, exist_ok=True)
     rows = []
     for row in _record(names, options, options.jobs or (len(names) if real else 2)):
@@ -78,7 +83,8 @@ def _record(names: Sequence[str], options: argparse.Namespace, jobs: int) -> Ite
         return {"name": name, "error": (said.splitlines() or [f"exit status {done.returncode}"])[-1]}
 
     with ThreadPoolExecutor(max(1, jobs)) as pool:
-        yield from pool.map(one, names)
+        for done in as_completed([pool.submit(one, name) for name in names]):
+            yield done.result()
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 
 import paramgraph_kit as pgk
 from paramgraph_kit.trace import Origin, UnsupportedError
+from scripts.record.check import check, missing
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
 
@@ -151,3 +153,17 @@ def test_a_graph_without_a_capture_is_said_in_one_line() -> None:
     with pytest.raises(UnsupportedError) as caught:
         pgk.explore(pgk.cuda.CUDAGraph())
     assert "\n" not in str(caught.value)
+
+
+def test_what_a_recording_lacks_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # GIVEN what was recorded WHEN it is checked THEN nothing is missing
+    assert check(folder, ["offload", "story-1-broken", "story-3-parameterized", "llama-blocks-paramgraph"]) == 0
+    assert capsys.readouterr().out.count("complete") == 4
+    # WHEN a file is not there, a graph is, or times and lines of what calls itself a GPU's THEN that is said
+    trace = pgk.load(folder / "story-3-parameterized.pgtrace")
+    assert check(folder, ["gpt2"]) == 1
+    assert "cannot be read" in capsys.readouterr().out
+    assert missing("story-3-parameterized", replace(trace, captures=[], launches=[])) == ["graphs", "launches"]
+    real = replace(trace, source=replace(trace.source, origin=Origin.RECORDED))
+    assert missing("story-3-parameterized", real) == ["times on the GPU", "lines of memory"]
+    assert missing("story-2-captured", trace) == ["0 comparisons differ"]

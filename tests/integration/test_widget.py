@@ -214,3 +214,10 @@ def test_the_magic_shows_a_running_cell_and_keeps_its_end(tmp_path: Path) -> Non
     assert "launches    7" in view["data"]["text/plain"]
     assert printed["text"] == "in the cell\n"
     assert error["ename"] == "ZeroDivisionError"
+
+
+def test_it_opens_on_a_view_that_was_asked_for_before_or_after() -> None:
+    # GIVEN an explorer that is to open on a view WHEN the widget is made, or is there THEN it does
+    view = Explorer(sample.trace()).open("timeline")
+    assert view.widget.view == "timeline"
+    assert view.open("memory").widget.view == "memory"

@@ -187,3 +187,11 @@ def test_failures_are_cards_whose_text_stays_text() -> None:
     # AND where no line is known, it says so
     assert "no line of yours" in failure_card(replace(failure, frame=None))
     assert diagnosis._repr_mimebundle_()["text/plain"] == str(diagnosis)
+
+
+def test_an_explorer_opens_on_a_view_that_there_is() -> None:
+    # GIVEN an explorer WHEN it is to open on a view THEN it is itself, and one that is not there is named
+    view = explore(sample.trace())
+    assert view.open("timeline") is view
+    with pytest.raises(TraceError, match=r"open\('timelines'\): no such view; there are partitions, graph, failures"):
+        view.open("timelines")

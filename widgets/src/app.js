@@ -54,7 +54,7 @@ export class App {
   }
   get view() {
     const chosen = this.state.get("view");
-    return chosen in NAMES ? chosen : this.step.telling;
+    return chosen in NAMES ? chosen : this.step.telling(this.store.steps.length > 1);
   }
 
   /** The traces have grown. */

@@ -29,7 +29,7 @@ export class MemoryView {
     this.used = h("input", { type: "checkbox", onchange: () => this.update(true) });
     this.sides = h("label.check", this.together, " all steps side by side");
     this.asTable = asTable(() => this.rows());
-    this.empty = h("p.nothing", "This trace has no allocator events.");
+    this.empty = h("p.nothing", "No allocator events here.");
     this.element = h("div.memory", h("div.bar", this.choice, h("label.check", this.used, " only what is used"), this.sides), this.empty, this.surface.element, this.asTable.element);
   }
 

@@ -23,10 +23,11 @@ class Step {
     const keys = this.partitions.map(key);
     return keys.map((_, at) => at).sort((a, b) => keys[a][0] - keys[b][0] || (keys[a][1] === keys[b][1] ? a - b : keys[a][1] - keys[b][1]));
   }
-  /** The view that has something to say: what failed, what is in no graph, what was captured. */
-  get telling() {
+  /** The view that has something to say: what failed, what is in no graph, in a story what moved, what was captured. */
+  telling(story) {
     if (this.failures.length) return "failures";
     if (this.partitions.some((part) => !part.graphed)) return "partitions";
+    if (story && this.launches.columns.addresses.filter((list) => list.length).length > 1) return "timeline";
     if (this.captures.length) return "graph";
     return this.events.time.length && !this.partitions.length ? "memory" : "partitions";
   }
