@@ -77,6 +77,20 @@ def test_the_magic_follows_a_running_cell(
     assert "calls: 60" in area.nth(1).inner_text()
     page.locator(".jp-CodeCell").nth(1).screenshot(path=shots / "lab-magic.png")
 
+    # AND each launch is on the timeline, with what it wrote; keys there run no shortcut of the notebook
+    view = view_of(page)
+    view.get_by_role("tab", name="Timeline").click()
+    view.get_by_role("button", name="Next launch").click()
+    cells = page.locator(".jp-Cell").count()
+    for key in ("ArrowRight", "ArrowRight", "a", "d", "d"):
+        view.locator(".timeline .surface canvas").press(key)
+    page.wait_for_timeout(600)
+    assert page.locator(".jp-Cell").count() == cells
+    panel = view.get_by_role("complementary", name="Details")
+    assert re.search(r"launch \d+: call \d+ of inference", view.locator(".timeline .bar").inner_text())
+    assert re.search(r"0x[0-9a-f]+ → 0x[0-9a-f]+", panel.inner_text())
+    view.screenshot(path=shots / "lab-timeline.png")
+
 
 def test_a_recorded_story_in_the_dark_theme(
     page: Page, lab: Lab, open_notebook: Callable[[str], None], run_all: Callable[[], None], shots: Path
