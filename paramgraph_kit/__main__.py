@@ -16,7 +16,7 @@ def parser() -> argparse.ArgumentParser:
     """What the command line understands."""
     top = argparse.ArgumentParser(prog="python -m paramgraph_kit", description="CUDA graphs, parameterized.")
     top.add_argument("--version", action="version", version=f"paramgraph_kit {__version__}")
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND")
     tour = commands.add_parser("tour", help="do the main job once, check every claim, write an HTML page")
     tour.add_argument("--html", type=Path, default=Path("paramgraph_tour.html"), help="the page (default %(default)s)")
     tour.add_argument("--quiet", action="store_true", help="print only where the page is")
@@ -52,6 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status: 0, 1 for an error that one line explains, 2 for a wrong call."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     options, rest = parser().parse_known_args(given)
+    if options.command is None and not rest:
+        parser().print_help()
+        return 0
     if options.command == "bench":
         from paramgraph_kit import bench
 

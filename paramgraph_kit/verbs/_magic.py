@@ -113,6 +113,7 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser
         expression="a function and its arguments with commas between them",
         page=False,
     )
+    verb("explore", "look at everything: partitions, graph, failures and memory", "the explorer", expression=last)
     verb("partitions", "show what is graphed, what is not, and why", "the view", expression=last)
     graph = verb("graph", "draw a captured graph", "the picture", expression=last)
     graph.add_argument("--capture", type=int, default=0, metavar="N", help="which one (default %(default)s)")
@@ -186,6 +187,9 @@ class ParamgraphMagics(Magics):  # type: ignore[misc]
     def paramgraph(self, line: str, cell: str | None = None) -> None:
         # The docstring is the help, set below from the parser.
         __tracebackhide__ = True  # as in all that is between the shell and the code of a cell
+        if not line.strip() and cell is None:
+            print(f"{INTRODUCTION}\n{self.parser.format_help()}")
+            return
         try:
             options = self._parse(line)
             if cell is not None:
@@ -253,6 +257,8 @@ class ParamgraphMagics(Magics):  # type: ignore[misc]
             found = verbs.diagnose(error)
             if found.failure.code == "unknown":  # no failure of a capture: nobody must miss it
                 self._bind(options, None)
+                if "pgk.device()" in found.failure.cause:  # no GPU
+                    print(found.failure.cause)
                 raise
             self._bind(options, found)
             display(found)
@@ -304,6 +310,9 @@ class ParamgraphMagics(Magics):  # type: ignore[misc]
         what, *arguments = value if isinstance(value, tuple) and value else (value,)
         with _one_line("story"):
             self._show(options, story(what, *arguments))
+
+    def _explore(self, options: argparse.Namespace) -> None:
+        self._view(options, lambda explorer: explorer)
 
     def _partitions(self, options: argparse.Namespace) -> None:
         self._view(options, lambda explorer: explorer.partitions())

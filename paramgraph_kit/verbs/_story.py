@@ -121,6 +121,7 @@ class _Teller:
 
     def eager(self) -> None:
         """The original, which everything after is compared with."""
+        from paramgraph_kit.doctor import explain
         from paramgraph_kit.doctor.rewrite.proof import RETURNS, STEPS, Truth
         from paramgraph_kit.driver.select import driver
 
@@ -130,7 +131,11 @@ class _Teller:
                 self.truth = Truth(self.prover)
         except Exception as error:
             text = str(error).strip().partition("\n")[0]
-            raise self.stop(f"it does not run eagerly: {type(error).__name__}: {text}. Make it run first") from error
+            found = explain(error)
+            hint = f". {found.title}: {found.fix}" if "pgk.device()" in found.cause else ""
+            raise self.stop(
+                f"it does not run eagerly: {type(error).__name__}: {text}. Make it run first{hint}"
+            ) from error
         sizes = {name: sum(value.numel() for value in each) for name, each in self.truth.seen.items()}
         results = sizes.pop(RETURNS, 0)
         self.say(f"{STEPS} calls with inputs of their own, to compare with: {results:,} values of results", 3)

@@ -332,7 +332,7 @@ def test_help_is_the_docstring_and_names_every_verb(session: Session) -> None:
     asked = session.good("%paramgraph -h")
     # THEN all verbs and options are in it, from the parser that reads them
     assert asked.out in doc
-    for verb in ("watch", "diagnose", "story", "partitions", "graph", "memory", "report", "save"):
+    for verb in ("watch", "diagnose", "story", "explore", "partitions", "graph", "memory", "report", "save"):
         said = session.good(f"%paramgraph {verb} --help").out
         assert said.startswith(f"usage: %paramgraph {verb} [-h]")
         assert said in doc
@@ -340,10 +340,57 @@ def test_help_is_the_docstring_and_names_every_verb(session: Session) -> None:
     assert "usage: %paramgraph save" in session.shell.object_inspect_mime("%paramgraph")["text/plain"]
 
 
+def test_the_bare_magic_shows_what_can_be_done(session: Session) -> None:
+    said = session.good("%paramgraph").out
+    assert said.startswith("Watch a cell, find out why a capture failed")
+    assert all(f"\n    {verb} " in said for verb in ("watch", "diagnose", "story", "explore", "save"))
+
+
+CELLS = {
+    "a loop": "for i in range(3):\n    y = x * i\n    kept.append(y.sum().item())",
+    "a function of the cell": "def inner(a):\n    if a.sum() > 0:\n        return a * 2\n    return a\ny = inner(x)",
+    "a comprehension": "values = [float(row.sum()) for row in x]",
+    "a walrus": "a, *rest = x.unbind(0)\nif (s := a.sum().item()) > 100:\n    a = a * s\nout = torch.stack([a, *rest])",
+    "attributes": "box.n += 1\nbox.state = box.state * 0.9 + x\nprint(box.n)",
+    "a class of the cell": "class M:\n    def forward(self, a):\n        return a.nonzero()\ny = M().forward(x)",
+    "try": "try:\n    k = int((x > 0).sum())\nexcept ValueError:\n    k = 0\ny = x[:k]",
+    "with": "with torch.no_grad():\n    y = x @ host.to(x.device)\n    z = y[y > 0]",
+}
+
+
+def test_a_cell_and_a_function_of_its_lines_get_one_answer(session: Session, tmp_path: Path) -> None:
+    session.good(
+        "import torch\nfrom types import SimpleNamespace\nx = torch.randn(4, 4, device=x.device)\nkept = []\n"
+        "host = torch.ones(4, 4)\nbox = SimpleNamespace(n=0, state=torch.zeros_like(x))"
+    )
+    for number, (name, cell) in enumerate(CELLS.items()):
+        # GIVEN lines that are no straight program WHEN looked at as a cell, and as a function in a file
+        session.good(f"%%paramgraph diagnose -o why\n{cell}")
+        file = tmp_path / f"lines{number}.py"
+        file.write_text("def lines():\n" + "".join(f"    {line}\n" for line in cell.splitlines()))
+        exec(compile(file.read_text(), str(file), "exec"), session.shell.user_ns)
+        found = pgk.diagnose(session["lines"])
+        # THEN the same is found
+        of_cell, of_function = (
+            [(f.code, f.frame and f.frame.text) for f in d.failures] for d in (session["why"], found)
+        )
+        assert of_cell, name
+        assert sorted(map(str, of_cell)) == sorted(map(str, of_function)), name
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="about a machine without a GPU")
+def test_cuda_without_a_gpu_points_at_the_device_that_is_there(session: Session) -> None:
+    result = session.run("%%paramgraph diagnose\nimport torch\ntorch.zeros(3, device='cuda')")
+    assert not result.success
+    assert "pgk.device() is" in result.out
+    session.good("def f():\n    return torch.zeros(3, device='cuda')")
+    session.good("%paramgraph story f -o told")
+    assert "torch.zeros(3, device=pgk.device()) in the place of" in session["told"].stopped
+
+
 @pytest.mark.parametrize(
     ("cell", "says"),
     [
-        ("%paramgraph", "%paramgraph: the following arguments are required: VERB (%paramgraph? shows the help)"),
         ("%paramgraph wach", "%paramgraph: argument VERB: invalid choice: 'wach'"),
         ("%paramgraph graph --captur 1", "%paramgraph graph: unrecognized arguments: --captur"),
         ("%paramgraph graph --capture one", "%paramgraph graph: argument --capture: invalid int value: 'one'"),

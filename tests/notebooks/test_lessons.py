@@ -17,7 +17,7 @@ import pytest
 from scripts import notebooks
 
 START = "00_start_here"
-LAUNCHES = "01_launch_overhead"
+LAUNCHES = "09_launch_overhead"
 FIRST = "01_broken_to_parameterized"
 FAILURES = "02_capture_failures"
 MEMORY = "03_memory_pools"
