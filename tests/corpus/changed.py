@@ -293,6 +293,50 @@ class _Pass:
         return "tanh for erf, 1"
 
 
+@torch.no_grad()
+def _merged_in_turn(model: Any, inputs: list[Tensor], _: torch.optim.Optimizer | None) -> list[Tensor]:
+    """Each adapter merged into its layer in place, called, and the weights put back."""
+    layers = [layer for layer in model.modules() if isinstance(layer, LoRALinear)]
+    before = [layer.base.weight.clone() for layer in layers]
+    found = [model(*inputs)]
+    for layer in layers:
+        layer.base.weight += 2.0 * layer.up @ layer.down
+        layer.up.mul_(-1.0)
+    found.append(model(*inputs))
+    for layer, weight in zip(layers, before, strict=True):
+        layer.base.weight.copy_(weight)
+        layer.up.mul_(-1.0)
+    return found
+
+
+def _swapped_in_turn(model: Any, inputs: list[Tensor], optimizer: torch.optim.Optimizer | None) -> list[Tensor]:
+    """Weights that lie elsewhere in each call, as where they are gathered: on new memory, with other strides."""
+    linear = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+    before = [layer.weight.data for layer in linear]
+    found = []
+    for arrange in (Tensor.clone, lambda w: w.t().contiguous().t(), lambda w: w):
+        for layer, weight in zip(linear, before, strict=True):
+            layer.weight.data = arrange(weight) * 1.5
+        found += finish(model, mean_square(model(*inputs), inputs), optimizer)
+        for layer, weight in zip(linear, before, strict=True):
+            layer.weight.data = weight
+    return found
+
+
+class CachedWeights(nn.Module):
+    """A parametrized layer that is used twice, its weight computed once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = parametrizations.weight_norm(nn.Linear(WIDTH, WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x``: (rows, 32)."""
+        with parametrize.cached():
+            result: Tensor = self.layer(self.layer(x).tanh())
+        return result
+
+
 def cases() -> list[Case]:
     """The family of changed models."""
     rows, step, call = normal((16, WIDTH)), training(), inference()
@@ -315,6 +359,9 @@ def cases() -> list[Case]:
         Case("spectral norm training", **trained(changed(parametrizations.spectral_norm))),
         Case("orthogonal weights training", **trained(_orthogonal)),
         Case("a parametrization of one's own training", **trained(_symmetric)),
+        Case("parametrization cached training", **trained(CachedWeights)),
+        Case("lora merged in turn", built(changed(LoRALinear)), rows, _merged_in_turn),
+        Case("weights swapped in turn training", built(MLP, train=True), rows, _swapped_in_turn, training=True),
         Case("pruned training", **trained(_pruned)),
         Case("pruned and made permanent", **called(_permanent), graphed=True),
         Case("functional_call with mixed weights training", **trained(CalledWith)),
