@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -170,23 +170,22 @@ def test_a_side_stream_that_is_not_joined() -> None:
     assert frame.text == "with pgk.diagnose.capture(pgk.cuda.CUDAGraph()):"
 
 
-@pytest.mark.xfail(reason="such operations are left out at once now, and told as unsafe-op", strict=False)
 def test_from_a_compiled_model_each_reason_has_its_line_and_a_fix() -> None:
     # GIVEN a model with a place that no graph may hold
-    def model(x: torch.Tensor) -> torch.Tensor:
+    def model(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
         y = x * 2
-        y = y + torch.arange(4.0).to(x.device)
+        y = y + table.sin().to(x.device)
         torch._dynamo.graph_break()
         return y * 3
 
     torch._dynamo.reset()
     compiled = pgk.compile(model)
-    compiled(torch.ones(4, device=DEVICE))
+    compiled(torch.ones(4, device=DEVICE), torch.ones(4))
     # WHEN diagnosed THEN each reason is told at its line, with a fix
     found = pgk.diagnose(compiled)
     assert set(found.codes) == {"cpu-op", "device-copy", "graph-break"}, str(found)
     assert {f.frame.text for f in found if f.frame} == {
-        "y = y + torch.arange(4.0).to(x.device)",
+        "y = y + table.sin().to(x.device)",
         "torch._dynamo.graph_break()",
     }
     assert all("after" in failure.fix and failure.cause for failure in found)
@@ -195,7 +194,6 @@ def test_from_a_compiled_model_each_reason_has_its_line_and_a_fix() -> None:
     torch._dynamo.reset()
 
 
-@pytest.mark.xfail(reason="such operations are left out at once now, and told as unsafe-op", strict=False)
 def test_from_a_model_compiled_by_somebody_else_a_copy_is_looked_at() -> None:
     # GIVEN a module compiled with another backend and never called
     class Model(torch.nn.Module):
@@ -204,9 +202,9 @@ def test_from_a_model_compiled_by_somebody_else_a_copy_is_looked_at() -> None:
             self.seen: torch.Tensor
             self.register_buffer("seen", torch.zeros((), device=DEVICE))
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
             self.seen += 1
-            y: torch.Tensor = x + torch.arange(4.0).to(x.device)
+            y: torch.Tensor = x + table.sin().to(x.device)
             return y
 
     torch._dynamo.reset()
@@ -215,55 +213,68 @@ def test_from_a_model_compiled_by_somebody_else_a_copy_is_looked_at() -> None:
     # WHEN diagnosed without arguments THEN one line says what is missing
     with pytest.raises(ParamgraphError, match=r"^nothing of this model is compiled .* diagnose\(model, \*args\)$"):
         pgk.diagnose(compiled)
-    # WHEN diagnosed with arguments THEN the reasons are found, and the model is as it was
-    found = pgk.diagnose(compiled, torch.ones(4, device=DEVICE))
-    assert set(found.codes) >= {"device-copy"}, str(found)
-    assert {f.frame.text for f in found if f.frame} == {"y: torch.Tensor = x + torch.arange(4.0).to(x.device)"}
+    # WHEN diagnosed with arguments THEN what a capture would refuse is found, and the model is as it was
+    found = pgk.diagnose(compiled, torch.ones(4, device=DEVICE), torch.ones(4))
+    assert set(found.codes) >= {"copy-to-gpu"}, str(found)
+    assert {f.frame.text for f in found if f.frame} == {"y: torch.Tensor = x + table.sin().to(x.device)"}
     assert model.seen.item() == 0
     torch._dynamo.reset()
 
 
-@pytest.mark.xfail(reason="such operations are left out at once now, and told as unsafe-op", strict=False)
 def test_an_error_of_our_own_launcher_is_told_at_its_line() -> None:
     # GIVEN a model with a place that no graph may hold, compiled so that this is an error
-    def model(x: torch.Tensor) -> torch.Tensor:
+    def model(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
         y = x * 2
-        return y + torch.arange(4.0).to(x.device)
+        return y + table.sin().to(x.device)
 
     torch._dynamo.reset()
     with pytest.raises(Exception, match="runs on cpu") as caught:
-        pgk.compile(model, strict=True)(torch.ones(4, device=DEVICE))
+        pgk.compile(model, strict=True)(torch.ones(4, device=DEVICE), torch.ones(4))
     # WHEN the error is diagnosed THEN it is the same as from the model, with the line and a fix
     found = pgk.diagnose(caught.value)
     assert found.codes == ("cpu-op",)
     assert found.failure.frame is not None
-    assert found.failure.frame.text == "return y + torch.arange(4.0).to(x.device)"
+    assert found.failure.frame.text == "return y + table.sin().to(x.device)"
     assert found.failure.fix.startswith("before")
     torch._dynamo.reset()
 
 
-@pytest.mark.xfail(reason="such operations are left out at once now, and told as unsafe-op", strict=False)
-def test_what_a_capture_of_ours_ran_into_is_told_at_your_line() -> None:
-    # GIVEN a custom operation that waits, which no compiler can see
+def test_what_cannot_be_in_a_graph_has_the_fix_of_its_operation() -> None:
+    # GIVEN custom operations that wait, in what they say and in what they call, and one of torch's that does
+    def total(x: torch.Tensor) -> float:
+        return float(x.sum().item())
+
     @torch.library.custom_op("paramgraph_test::waits", mutates_args=())
     def waits(x: torch.Tensor) -> torch.Tensor:
         return x * x.sum().item()
 
-    @waits.register_fake
-    def _(x: torch.Tensor) -> torch.Tensor:
-        return torch.empty_like(x)
+    @torch.library.custom_op("paramgraph_test::waits_inside", mutates_args=())
+    def waits_inside(x: torch.Tensor) -> torch.Tensor:
+        return x * total(x)
 
-    torch._dynamo.reset()
-    compiled = pgk.compile(lambda x: waits(x + 1) * 2)
+    for each in (waits, waits_inside):
+        each.register_fake(torch.empty_like)
     x = torch.ones(4, device=DEVICE)
-    # WHEN it has been called THEN the result is right, and the diagnosis names the line inside the operation
-    assert compiled(x).tolist() == [32.0] * 4
-    (failure,) = pgk.diagnose(compiled)
-    assert (failure.code, failure.title) == ("capture-failed", "A value was read back to the CPU")
-    assert failure.frame is not None
-    assert failure.frame.text == "return x * x.sum().item()"
-    assert "cudagraph_unsafe" in failure.fix
-    assert len(failure_text(failure).splitlines()) <= 12
+    says: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], str]] = {
+        "Its Python reads a tensor on the host: x.sum().item()": (lambda x: waits(x + 1) * 2, "stays on the GPU"),
+        "Its capture failed: CUDA error: operation not permitted when stream is capturing": (
+            lambda x: waits_inside(x + 1) * 2,
+            "stays on the GPU",
+        ),
+        "Reads the least and the largest value on the host: give min and max": (
+            lambda x: torch.histc(x, 4) * 2,
+            "low, high",
+        ),
+    }
+    for title, (function, fix) in says.items():
+        torch._dynamo.reset()
+        compiled = pgk.compile(function)
+        # WHEN it has been called THEN the result is right, and the operation is told with a fix that is about it
+        assert torch.equal(compiled(x), function(x))
+        (failure,) = pgk.diagnose(compiled)
+        assert (failure.code, failure.title) == ("unsafe-op", title)
+        assert fix in failure.fix
+        assert len(failure_text(failure).splitlines()) <= 12
     torch._dynamo.reset()
 
 

@@ -8,7 +8,7 @@ from paramgraph_kit.doctor.explain.gather import cuda_code_in, gather
 from paramgraph_kit.doctor.explain.operations import calls_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID, BY_REASON
 from paramgraph_kit.doctor.known.evidence import Evidence, first_line
-from paramgraph_kit.doctor.known.failure_class import fix
+from paramgraph_kit.doctor.known.failure_class import FailureClass, fix
 from paramgraph_kit.doctor.known.match import recognise
 from paramgraph_kit.trace.model import Failure, Frame, Reason
 
@@ -49,7 +49,17 @@ def _failure(group: list[Reason]) -> Failure:
     listed = ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if names[MOST_NAMES:] else "")
     said = f"{listed} {'is' if len(names) == 1 else 'are'} in no graph" if names else ""
     title = reason.message[:1].upper() + reason.message[1:]
-    return Failure(each.id if each is not ANY else reason.code, title, said, reason.frame, each.cause, each.fix)
+    code = each.id if each is not ANY else reason.code
+    return Failure(code, title, said, reason.frame, each.cause, _fix(each, reason))
+
+
+def _fix(each: FailureClass, reason: Reason) -> str:
+    """The fix for the operation, where each has its own: ``aten.histc``, ``aten.index_put``, ``mine.operation``."""
+    space, _, name = reason.operation.rpartition(".")
+    if not each.fixes or "index_put" in name or not name:
+        return each.fix
+    own = each.fixes["other" if space in ("aten", "prims", "inductor") else "custom"]
+    return each.fixes.get(name.strip("_"), own)
 
 
 def _refused(reason: Reason) -> Failure | None:

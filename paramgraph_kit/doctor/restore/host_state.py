@@ -8,7 +8,7 @@ import io
 import queue
 import sys
 import types
-from collections import deque
+from collections import OrderedDict, deque
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import is_
@@ -53,12 +53,15 @@ class Holder:
                 name: slot.__get__(self.target) for name, slot in _slots_of(self.target) if _is_set(slot, self.target)
             }
         # Of a subclass only what it holds counts, and not what it answers.
-        return next(kind.copy(self.target) for kind in _CONTAINERS if issubclass(type(self.target), kind))
+        kind = type(self.target)
+        known = _PLAIN.get(kind) or next(each for each in _CONTAINERS if issubclass(kind, each))
+        return known.copy(self.target)
 
     def is_same(self, value: Any) -> bool:
         """Whether it still holds ``value``, which ``read`` gave."""
-        plain = self.kind in ("container", "attributes") and type(self.target) in _CONTAINERS
-        return _same(self.target if plain else self.read(), value)
+        if self.kind in ("container", "attributes") and type(self.target) in _PLAIN:
+            return not (self.target or value) or _same_parts(self.target, value)
+        return _same(self.read(), value)
 
     def write(self, value: Any) -> None:
         """Hold ``value`` again."""
@@ -287,6 +290,7 @@ class HostState:
 
 
 _CONTAINERS = (list, dict, set, deque)
+_PLAIN: dict[type, Any] = {**{kind: kind for kind in _CONTAINERS}, OrderedDict: dict}  # a module has many of the last
 
 
 def _slots_of(value: Any) -> list[tuple[str, Any]]:
@@ -362,19 +366,20 @@ def _same(a: Any, b: Any) -> bool:
         return False
     if isinstance(a, (int, float, complex, str, bytes)):
         return bool(a == b) or (a != a and b != b)  # nan is itself
+    return isinstance(a, (dict, list, tuple, deque, set)) and _same_parts(a, b)
+
+
+def _same_parts(a: Any, b: Any) -> bool:
+    """The same of two containers of one kind."""
+    if len(a) != len(b):
+        return False
     if isinstance(a, dict):
-        if len(a) != len(b):
-            return False
         if all(map(is_, a, b)) and all(map(is_, a.values(), b.values())):
             return True  # nearly always, and at the speed of C
         return all(key in b and _same_part(value, b[key]) for key, value in a.items())
-    if isinstance(a, (list, tuple, deque)):
-        if len(a) != len(b):
-            return False
-        return all(map(is_, a, b)) or all(_same_part(x, y) for x, y in zip(a, b, strict=True))
     if isinstance(a, set):
         return bool(a == b)
-    return False
+    return all(map(is_, a, b)) or all(_same_part(x, y) for x, y in zip(a, b, strict=True))
 
 
 def _same_part(a: Any, b: Any) -> bool:
