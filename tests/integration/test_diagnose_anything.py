@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import weakref
 from collections.abc import Callable, Iterator
@@ -216,3 +217,87 @@ def test_a_cache_of_casts_around_a_function_is_told_and_without_it_nothing() -> 
         assert not pgk.diagnose(forward, x)
     with torch.autocast(DEVICE.type, torch.bfloat16), torch.no_grad():
         assert not pgk.diagnose(forward, x)
+
+
+class MuteError(Exception):
+    """An exception whose text cannot be made."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Unusual(BaseException):
+    """No Exception."""
+
+
+def raising(error: BaseException) -> Callable[[Any], Any]:
+    def f(x: Any) -> Any:
+        raise error
+
+    return f
+
+
+@pytest.mark.parametrize(
+    "error", [MuteError(), Unusual(), GeneratorExit(), StopIteration()], ids=lambda e: type(e).__name__
+)
+def test_a_rewrite_of_what_raises_says_so(error: BaseException) -> None:
+    # GIVEN a function that raises what few expect WHEN it is to be rewritten THEN that is told, and nothing is raised
+    found = pgk.diagnose(raising(error), torch.ones(2, device=DEVICE), fix=True)
+    assert found.codes == ("raises",)
+    assert found.fix is not None
+    assert "cannot be run" in found.fix.instead[0]
+
+
+def test_a_rewrite_leaves_inputs_alone_that_have_no_numbers_to_move() -> None:
+    # GIVEN inputs without data, or not dense WHEN a function of them is to be rewritten THEN nothing is raised
+    for given in (torch.ones(4, device="meta"), torch.eye(3).to_sparse()):
+        assert pgk.diagnose(lambda t: t * 2, given, fix=True).codes == ("empty-graph",)
+
+
+def test_what_only_cuda_has_is_no_fault_of_the_function() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("it is about the simulated device")
+    # GIVEN what the simulated device has not: its own refusals, torch's and CUDA's
+    x = torch.ones(4, device=DEVICE)
+    for function in (
+        lambda x: x + torch.empty(4, pin_memory=True).to(x.device),
+        lambda x: x + torch.rand(4, generator=torch.Generator(device=x.device), device=x.device),
+        lambda x: pgk.cuda.Event(external=True),
+        lambda x: pgk.cuda.CUDAGraph().enable_debug_mode(),
+        lambda x: pgk.cuda.Stream().priority_of_mine,
+        lambda x: torch.zeros(4, device="cuda"),
+        lambda x: x.to_sparse().coalesce(),
+    ):
+        # WHEN diagnosed THEN it says that this is not known, and never that the function fails without a capture
+        found = pgk.diagnose(function, x)
+        assert "not-simulated" in found.codes, str(found)
+        assert "raises" not in found.codes
+    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
+        pgk.cuda.Stream(colour=1)
+
+    # and calls past torch, which it does not see, are a note
+    def allocates(x: torch.Tensor) -> torch.Tensor:
+        ctypes.c_void_p()
+        return x * 2
+
+    assert any("past torch" in note for note in pgk.diagnose(allocates, x).notes)
+
+
+def test_a_value_that_is_no_number_does_not_change_from_call_to_call() -> None:
+    assert not pgk.diagnose(lambda x: x * torch.tensor(float("nan")), torch.ones(2, device=DEVICE))
+
+
+def test_a_rate_that_falls_with_a_count_on_the_cpu_is_frozen() -> None:
+    # GIVEN Adagrad, which counts on the CPU and has no check of captures, with a decay and without
+    for decay, codes in ((0.1, ("learning-rate-frozen",)), (0.0, ())):
+        p = nn.Parameter(torch.ones(3, device=DEVICE))
+        optimizer = torch.optim.Adagrad([p], lr_decay=decay)
+
+        def step(x: torch.Tensor, p: Any = p, optimizer: Any = optimizer) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss: Any = (p * x).sum()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()  # type: ignore[no-any-return]
+
+        assert pgk.diagnose(step, torch.ones(3, device=DEVICE)).codes == codes

@@ -76,7 +76,7 @@ def _of_one(a: Step, b: Step, random_drawn: bool, only_random: bool, told: Colle
     """How the same operation differs between the calls."""
     frame = a.place.frame()
     # Of other shapes, other numbers are only what follows; so are those of a backward pass.
-    if a.values != b.values and a.shapes == b.shapes and not a.place.in_backward:
+    if not _equal(a.values, b.values) and a.shapes == b.shapes and not a.place.in_backward:
         then, now = _differing(a.values, b.values)
         text = frame.text if frame else ""
         if a.name in FACTORIES_AND_VIEWS:
@@ -90,7 +90,7 @@ def _of_one(a: Step, b: Step, random_drawn: bool, only_random: bool, told: Colle
         else:
             code = "scalar-frozen"
         yield _failure(code, f"{a.name} got {then} in one call and {now} in the next", a.place)
-    if a.from_cpu != b.from_cpu:
+    if not _equal(a.from_cpu, b.from_cpu):
         then, now = _differing(a.from_cpu, b.from_cpu)
         drawn = random_drawn and frame is not None and any(word in frame.text for word in RANDOM_WORDS)
         drawn = drawn or only_random
@@ -102,6 +102,11 @@ def _of_one(a: Step, b: Step, random_drawn: bool, only_random: bool, told: Colle
     pairs = zip(a.outside, b.outside, strict=False)
     if any(x and y and x != y and x not in told for x, y in pairs):
         yield _failure("stale-input", f"{a.name} read a tensor that was another one in the next call", a.place)
+
+
+def _equal(a: tuple[object, ...], b: tuple[object, ...]) -> bool:
+    """Whether numbers are the same ones; one that is not a number is itself."""
+    return a == b or (len(a) == len(b) and all(x == y or (x != x and y != y) for x, y in zip(a, b, strict=True)))
 
 
 def _is_fraction(value: object) -> bool:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from types import CodeType, CoroutineType, GeneratorType
+from types import CodeType
 from typing import Any
-
-import torch
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.compare import differences
@@ -15,10 +13,11 @@ from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.gradients import around, note, sets_to_none
 from paramgraph_kit.doctor.observe.gradients import problems as problems_between
 from paramgraph_kit.doctor.observe.kept import kept
+from paramgraph_kit.doctor.observe.notes import has_tensor, notes_of
 from paramgraph_kit.doctor.observe.one_call import Call, Caller, is_capturing, synchronize
 from paramgraph_kit.doctor.observe.places import codes_in
 from paramgraph_kit.doctor.observe.source_lines import entered_after, frame_at, gives_memory, tests_of, written_at
-from paramgraph_kit.doctor.restore.host_state import DEEP, Change, Holder
+from paramgraph_kit.doctor.restore.host_state import Change, Holder
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.driver.select import twin
@@ -136,16 +135,12 @@ class _Examiner(Caller):
             text = "no operation ran on the device in this thread"
             found.problems.append(BY_ID["empty-graph"].failure(text, None))
         found.problems.sort(key=lambda f: (f.code in ("raises", "exits", "time-limit"), *_position(f.frame)))
+        found.notes += notes_of(found.result, found.operations, calls[-1].steps, self.state.functions)
         if any(call.threads for call in calls):
             found.notes.append("it starts threads, and what they do was not looked at")
         if self.state.lazy:
             text = "it makes the parameters of a lazy module at its first call, and they stay"
             found.notes.append(f"{text}: call it before a capture")
-        if issubclass(type(found.result), (GeneratorType, CoroutineType)):
-            found.notes.append(f"it returns a {type(found.result).__name__}, which nothing has run: give what runs it")
-        elif found.result is not None and not _has_tensor(found.result) and found.operations:
-            kind = type(found.result).__name__
-            found.notes.append(f"it returns a {kind} and no tensor: after a replay, only tensors have new values")
         return found
 
     def depends(self, frame: Frame, asked: set[tuple[str, int]]) -> bool:
@@ -201,7 +196,7 @@ class _Examiner(Caller):
     def between_calls(self, call: Call, found: Examination) -> list[Failure]:
         """What happens to gradients and results between calls, as far as it can be read."""
         codes = self.codes(call)
-        if _has_tensor(call.result):
+        if has_tensor(call.result):
             for frame in kept(around(self.function), self.function, codes):
                 text = "its results are kept, and each replay writes to the same memory: keep a clone()"
                 found.notes.append(f"{text} at {frame.label()}")
@@ -280,19 +275,6 @@ def _without_echoes(problems: list[Failure]) -> list[Failure]:
 
 def _position(frame: Frame | None) -> tuple[str, int]:
     return (frame.file, frame.line) if frame else ("~", 0)
-
-
-def _has_tensor(value: Any, depth: int = 0) -> bool:
-    try:
-        if isinstance(value, torch.Tensor) or depth > DEEP:
-            return True
-        if isinstance(value, dict):
-            return any(_has_tensor(part, depth + 1) for part in value.values())
-        if isinstance(value, (list, tuple)):
-            return any(_has_tensor(part, depth + 1) for part in value)
-        return any(isinstance(part, torch.Tensor) for part in vars(value).values())
-    except Exception:  # an object without attributes, or one that answers as it likes
-        return False
 
 
 def _defined(function: Any) -> Frame | None:

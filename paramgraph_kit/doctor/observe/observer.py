@@ -44,6 +44,9 @@ class Step:
         return (self.name, self.place.ids)
 
 
+COPIED_THERE = ("where", "_to_copy", "copy_", "index", "index_put_", "_index_put_impl_", "bernoulli_")
+
+
 class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
     """Watches the thread in which it is made."""
 
@@ -156,11 +159,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             if kind == self._device:
                 outside.append(key if key not in keeper.made else 0)
         # Attention takes its seed and offset so, and leaves them undefined where nothing is dropped.
-        if (
-            on_device
-            and "attention" not in op.name
-            and op.name not in ("where", "_to_copy", "copy_", "index", "index_put_", "_index_put_impl_")
-        ):
+        if on_device and "attention" not in op.name and op.name not in COPIED_THERE:
             for tensor in tensors:
                 if tensor.device.type == "cpu" and tensor.dim() == 0:
                     value = tensor.item()
@@ -321,6 +320,9 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             name = type(optimizer).__name__
             text = f"Attempting CUDA graph capture of step() for {name} but param_groups' capturable is False."
             self.refused(text, None, "step", place)
+        if any(group.get("lr_decay") and "capturable" not in group for group in optimizer.param_groups):
+            text = f"{type(optimizer).__name__} divides its rate by a number of steps that it counts on the CPU"
+            self.silent("learning-rate-frozen", text, place)
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         outside: list[torch.Tensor] = []
         for parameter in parameters:

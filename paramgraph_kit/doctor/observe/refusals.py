@@ -117,8 +117,8 @@ def refusal(
         return _waits(name) if kwargs.get("output_size") is None and len(tensors) == 1 else None
     if name in ("index", "index_put_", "index_put", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"):
         return _index(name, args, kwargs, device, known)
-    if name == "where" and any(tensor.device.type == "cpu" for tensor in tensors):
-        return _pageable("where")
+    if name in ("where", "bernoulli_") and any(tensor.device.type == "cpu" for tensor in tensors):
+        return _pageable(name)
     generator = kwargs.get("generator")
     if generator is not None and generator.device.type == device and not _is_default(generator):
         return Refusal("Attempt to increase offset for a CUDA generator not in capture mode.", None, name)

@@ -37,7 +37,7 @@ def moved(value: Any, i: int) -> Any:
     generator = torch.Generator().manual_seed(i)
 
     def one(tensor: Any) -> Any:
-        if not isinstance(tensor, torch.Tensor):
+        if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided or tensor.is_meta or tensor.is_nested:
             return tensor
         plain = tensor.detach().cpu()
         flat = plain.reshape(-1)

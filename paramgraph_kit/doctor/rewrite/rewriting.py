@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paramgraph_kit.doctor.explain.exception import explain
+from paramgraph_kit.doctor.explain.gather import text_of
+from paramgraph_kit.doctor.known.evidence import first_line
 from paramgraph_kit.doctor.observe.examine import examine
 from paramgraph_kit.doctor.rewrite.planning import Attempt, Plan
 from paramgraph_kit.doctor.rewrite.proof import STEPS, After, Truth
@@ -62,7 +64,9 @@ def rewrite(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failur
     try:
         with attempt.watched():
             truth = Truth(attempt.prover)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise  # it is the user's
+    except BaseException as error:
         found.instead = [f"it cannot be run {STEPS} times with other inputs: {_brief(error)}", *_by_hand(failures)]
         return found
     plans: list[Plan] = []
@@ -102,7 +106,9 @@ def _tried(attempt: Attempt, plans: Sequence[Plan], truth: Truth) -> str:
     try:
         with attempt.borrow(plans)():
             wrong = truth.wrong(attempt.prover.from_now().eager(attempt.after(plans)))
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise  # it is the user's
+    except BaseException as error:
         return _brief(error)
     return f"the numbers would change ({wrong[0]})" if wrong else ""
 
@@ -126,7 +132,9 @@ def _capture(attempt: Attempt, plans: Sequence[Plan], truth: Truth, found: Rewri
         place = frame_text(error.failure.frame)
         found.verified.append(f"its capture still fails: {error.failure.title} [{error.failure.code}] at {place}")
         return
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise  # it is the user's
+    except BaseException as error:
         found.verified.append(f"its capture still fails: {_brief(error)}")
         return
     wrong = truth.wrong(seen)
@@ -157,6 +165,5 @@ def _by_hand(failures: Sequence[Failure], unsafe: dict[int, str] | None = None) 
 
 def _brief(error: BaseException) -> str:
     failure = explain(error)
-    text = str(error).splitlines()
     where = f" at {frame_text(failure.frame)}" if failure.frame else ""
-    return f"{type(error).__name__}: {text[0] if text else ''}{where}"[:200]
+    return f"{type(error).__name__}: {first_line(text_of(error))}{where}"[:200]

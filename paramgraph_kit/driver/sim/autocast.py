@@ -1,10 +1,13 @@
 """``torch.autocast`` on the device: CUDA's lists of what runs in the lower precision and what in float32.
 
-Weights are cast at every use: there is no cache of casts to go stale, as there is on CUDA.
+As on CUDA, the cast of a weight is kept until the outermost region ends, where ``cache_enabled`` says so: whatever is
+captured in between reads the kept cast, and not the weight.
 """
 
 from __future__ import annotations
 
+import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -51,6 +54,37 @@ _guard = torch_name("_ExcludeDispatchKeyGuard")
 _KEYS = torch_name("DispatchKeySet")(torch_name("DispatchKey").AutocastPrivateUse1)
 
 
+_kept: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = {}  # by id: a weight, and its cast
+
+
+def _cast(value: torch.Tensor, target: torch.dtype) -> torch.Tensor:
+    keeps = (
+        torch.is_autocast_cache_enabled()
+        and value.dtype == torch.float32
+        and target == torch.get_autocast_dtype(DEVICE_NAME)
+        and (value.requires_grad and value.is_leaf and not value._is_view())
+    )
+    if not keeps:
+        return value.to(target)
+    weight, cast = _kept.get(id(value), (None, value))
+    if weight is None or weight() is not value or cast.dtype != target:
+        cast = value.to(target)
+        _kept[id(value)] = (weakref.ref(value), cast)
+    return cast
+
+
+def _forget_casts() -> None:
+    """Let torch's own call at the end of a region drop the casts that are kept here."""
+    clear = torch.clear_autocast_cache
+
+    @functools.wraps(clear)
+    def clear_both() -> None:
+        _kept.clear()
+        clear()
+
+    torch.clear_autocast_cache = clear_both
+
+
 def _casting(op: Any, dtype: Callable[[], torch.dtype]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         with _guard(_KEYS):
@@ -58,7 +92,7 @@ def _casting(op: Any, dtype: Callable[[], torch.dtype]) -> Callable[..., Any]:
             flat, spec = flatten(args, kwargs)
             for i, value in enumerate(flat):
                 if isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype != torch.float64:
-                    flat[i] = value.to(target)
+                    flat[i] = _cast(value, target)
             cast, options = unflatten(flat, spec)
             return op(*cast, **options)
 
@@ -67,6 +101,7 @@ def _casting(op: Any, dtype: Callable[[], torch.dtype]) -> Callable[..., Any]:
 
 def install_autocast(library: Any) -> Any:
     """Register the casts in ``library``; returns the fallback's own library, to be kept alive."""
+    _forget_casts()
     lists = ((LOWER, lambda: torch.get_autocast_dtype(DEVICE_NAME)), (FLOAT32, lambda: torch.float32))
     for names, dtype in lists:
         for name in names:

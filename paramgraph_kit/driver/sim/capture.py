@@ -6,11 +6,12 @@ import struct
 import threading
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 from paramgraph_kit.driver.torch_names import torch_name
 
 from .allocator import PoolId
-from .errors import cuda_error
+from .errors import cuda_error, missing
 from .graph import SimNode
 from .machine import machine
 from .stream import MODES, Capture, current_stream, default_stream, open_captures, set_current
@@ -141,6 +142,9 @@ class CUDAGraph:
     def nodes(self) -> tuple[SimNode, ...]:
         """The recorded nodes, in order (the simulator's own addition)."""
         return tuple(self._capture.nodes) if self._capture is not None else ()
+
+    def __getattr__(self, name: str) -> Any:
+        raise missing("CUDAGraph", name)
 
     def __del__(self) -> None:
         self.reset()

@@ -62,3 +62,8 @@ def out_of_memory(nbytes: int, total: int, reserved: int, allocated: int) -> Run
         f"{mib(total)} of which {mib(max(total - reserved, 0))} is free. Of the allocated memory {mib(allocated)} is "
         f"allocated by PyTorch, and {mib(reserved - allocated)} is reserved by PyTorch but unallocated."
     )
+
+
+def missing(kind: str, name: str) -> AttributeError:
+    """What an object answers that a name of torch.cuda's is asked of, which the simulated device has not."""
+    return AttributeError(f"the simulated device's {kind} has no {name}: leave it out, or use a GPU")

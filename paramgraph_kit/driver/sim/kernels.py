@@ -120,6 +120,10 @@ def leaves(result: Any) -> list[Any]:
     return [result]
 
 
+# Given a CPU tensor, CUDA's kernels copy it to the device first, also where a number would do.
+COPIES_CPU_OPERANDS = frozenset({"where", "index", "index_put", "index_put_", "_index_put_impl_", "bernoulli_"})
+
+
 class Kernel:
     """One aten overload on the device."""
 
@@ -133,7 +137,7 @@ class Kernel:
         self.out_names = [a.name for a in schema.arguments if a.is_out]
         self.written = [i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
         self.in_place = bool(self.written)
-        self.scalar_cpu_ok = op._opname not in ("where", "index", "index_put", "index_put_", "_index_put_impl_")
+        self.scalar_cpu_ok = op._opname not in COPIES_CPU_OPERANDS
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the operation on device tensors, or record it."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import autograd
-from .errors import cuda_error
+from .errors import cuda_error, missing
 
 if TYPE_CHECKING:
     from .allocator import PoolId
@@ -85,6 +85,11 @@ class Stream:
     """The twin of ``torch.cuda.Stream``; ``cuda_stream`` is its raw number, 0 for the default stream."""
 
     def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
+        for name, value in kwargs.items():
+            if name not in ("stream_id", "device_index", "device_type", "stream_ptr"):
+                raise TypeError(f"Stream() got an unexpected keyword argument {name!r}")
+            if name == "stream_ptr" and value:
+                raise missing("Stream", name)
         self.priority = priority
         self.cuda_stream: int = kwargs.get("stream_id") or _table.register(self)
         self.capture: Capture | None = None
@@ -143,6 +148,9 @@ class Stream:
     def is_capturing(self) -> bool:
         """Whether this stream is part of a capture."""
         return self.capture is not None
+
+    def __getattr__(self, name: str) -> Any:
+        raise missing("Stream", name)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Stream) and other.cuda_stream == self.cuda_stream
@@ -219,6 +227,9 @@ class Event:
                 raise cuda_error(1)  # what an H200 answers for an event of a finished capture
             raise self.capture.fail(907)
         forbid_in_capture(None)
+
+    def __getattr__(self, name: str) -> Any:
+        raise missing("Event", name)
 
     def __repr__(self) -> str:
         return f"<Event {'recorded' if self.recorded_at is not None else 'uninitialized'}>"

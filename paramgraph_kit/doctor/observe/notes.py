@@ -1,0 +1,66 @@
+"""What is no problem but good to know: of a result, and of what the simulated device does not see."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Iterator
+from types import CodeType, CoroutineType, GeneratorType, ModuleType
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.observe.observer import Step
+from paramgraph_kit.doctor.restore.host_state import DEEP
+from paramgraph_kit.driver.select import driver
+
+_PAST_TORCH = ("ctypes", "cffi", "cuda", "cupy", "pycuda", "numba")
+
+
+def notes_of(result: Any, operations: int, steps: Iterable[Step], functions: Iterable[Any]) -> list[str]:
+    """Notes on what a function returned, after so many operations on the device, and on what it did unseen."""
+    found = []
+    if issubclass(type(result), (GeneratorType, CoroutineType)):
+        found.append(f"it returns a {type(result).__name__}, which nothing has run: give what runs it")
+    elif result is not None and not has_tensor(result) and operations:
+        kind = type(result).__name__
+        found.append(f"it returns a {kind} and no tensor: after a replay, only tensors have new values")
+    return found if driver().device.type == "cuda" else [*found, *_unseen(steps, functions)]
+
+
+def has_tensor(value: Any, depth: int = 0) -> bool:
+    """Whether something is a tensor or holds one; what is too deep to tell counts as one."""
+    try:
+        if isinstance(value, torch.Tensor) or depth > DEEP:
+            return True
+        if isinstance(value, dict):
+            return any(has_tensor(part, depth + 1) for part in value.values())
+        if isinstance(value, (list, tuple)):
+            return any(has_tensor(part, depth + 1) for part in value)
+        return any(isinstance(part, torch.Tensor) for part in vars(value).values())
+    except Exception:  # an object without attributes, or one that answers as it likes
+        return False
+
+
+def _unseen(steps: Iterable[Step], functions: Iterable[Any]) -> Iterator[str]:
+    """What a GPU would do and the simulated device does not."""
+    named = sorted({name for function in functions for name in _past_torch(function)})
+    if named:
+        yield f"it calls {', '.join(named)}, past torch: the simulated device does not see what that does in a capture"
+    if torch.backends.cudnn.benchmark and any(step.on_device and "convolution" in step.name for step in steps):
+        text = "cudnn.benchmark tries kernels at the first call of each shape, and the simulated device has none"
+        yield f"{text}: call it with every shape before a capture"
+
+
+def _past_torch(function: Any) -> Iterator[str]:
+    """Names in a function that lead to C or to CUDA itself."""
+    for name in _names(function.__code__):
+        value = function.__globals__.get(name)
+        if isinstance(value, ctypes.CDLL) or (
+            isinstance(value, ModuleType) and value.__name__.partition(".")[0] in _PAST_TORCH
+        ):
+            yield name
+
+
+def _names(code: CodeType) -> set[str]:
+    inner = (part for part in code.co_consts if isinstance(part, CodeType))
+    return set(code.co_names).union(*map(_names, inner))
