@@ -26,6 +26,7 @@ COVERAGE = "05_partitions_and_coverage"
 TRAINING = "06_training_step"
 STREAMS = "07_streams"
 YOURS = "08_your_own_model"
+WHOLE = "10_whole_step"
 AT_ONCE = 2  # runs of nbval side by side
 
 
@@ -139,6 +140,8 @@ CASES = [
     Case(YOURS, "every = dict(pgk.recorded)", "every = {'mine': trace}", 4, "yours: not recorded"),
     Case(YOURS, '"parameterized": "llama-paramgraph"', '"parameterized": "llama-graph-trees"', 5, "yours: trees"),
     Case(TRAINING, '"frozen": frozen_blocks}', '"frozen": by_block}', 7, "training: nothing is frozen"),
+    Case(WHOLE, 'verify="always")\nwith', 'select="never")\nwith', 3, "whole step: nothing is launched"),
+    Case(WHOLE, '"frozen": frozen}', '"frozen": made}', 5, "whole step: nothing is frozen"),
     # nothing else in a copy fails: the failures above are of the claims, not of the copying
     Case(FIRST, "broken_graph = cuda.CUDAGraph()", "broken_graph = cuda.CUDAGraph()  # same", None, "first: a comment"),
 ]
