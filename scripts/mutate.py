@@ -66,6 +66,7 @@ TESTS: dict[str, tuple[str, ...]] = {
 }
 ALWAYS = (
     "integration/test_launch_sim.py",
+    "integration/test_launch_sim_streams.py",
     "integration/test_launch_sim_metadata.py",
     "integration/test_launch_sim_stages.py",
     "integration/test_launch_sim_probation.py",

@@ -327,25 +327,6 @@ def test_under_autocast_casts_are_made_once(made: list[DirectCall]) -> None:
     assert torch.equal(layer.weight.grad, eager.weight.grad)
 
 
-def test_activations_are_given_back_after_the_backward(made: list[DirectCall]) -> None:
-    # GIVEN a direct step that saves 1 MiB and more
-    compiled = warmed(lambda x: x.sin().cos().exp(), 512, 1024)
-    x = torch.randn(512, 1024, device=DEVICE, requires_grad=True)
-    assert is_direct(made[0])
-    gc.collect()
-    before = pgk.cuda.memory_allocated()
-
-    # WHEN
-    loss = compiled(x).sum()
-    held = pgk.cuda.memory_allocated() - before
-    loss.backward()
-    x.grad = None
-
-    # THEN only the loss is left, while its graph still lives
-    assert held >= 2 << 20
-    assert pgk.cuda.memory_allocated() - before <= 1024
-
-
 def test_a_forward_without_backward_leaves_nothing(made: list[DirectCall]) -> None:
     compiled = warmed(lambda x: x.sin().cos().exp(), 512, 1024)
     x = torch.randn(512, 1024, device=DEVICE, requires_grad=True)
@@ -448,60 +429,3 @@ def test_layers_that_share_one_graph_are_all_called_directly(made: list[DirectCa
         assert ours.grad is not None
         assert theirs.grad is not None
         assert torch.equal(ours.grad, theirs.grad)
-
-
-def wide(x: Tensor) -> Tensor:
-    """A function that saves enough small activations for a shelf."""
-    for _ in range(4):
-        x = x.sin() * x.cos() + x.exp().tanh()
-    return x
-
-
-def test_small_activations_go_as_addresses(made: list[DirectCall]) -> None:
-    # GIVEN a direct step that saves many small activations
-    compiled = warmed(wide, 4, 8)
-    step = made[0]._step
-    assert step is not None
-
-    # WHEN
-    x = torch.randn(4, 8, device=DEVICE, requires_grad=True)
-    result = compiled(x)
-
-    # THEN what is saved are addresses, and the gradients are eager's
-    assert len(step.located) == 1
-    assert sum(type(each) is int for each in result.grad_fn.saved) >= 3
-    result.sum().backward()
-    assert x.grad is not None
-    assert torch.equal(x.grad, torch.autograd.grad(wide(x).sum(), x)[0])
-
-
-def test_a_launch_that_cannot_take_addresses_gets_tensors(made: list[DirectCall]) -> None:
-    # GIVEN a forward that has left addresses
-    compiled = warmed(wide, 4, 8)
-    step = made[0]._step
-    assert step is not None
-    x = torch.randn(4, 8, device=DEVICE, requires_grad=True)
-    result = compiled(x)
-    assert step.located
-
-    # WHEN the backward's graph may not be launched
-    step.backward.launcher.pause()
-    result.sum().backward()
-
-    # THEN it runs ungraphed on the same activations, and the next step goes on without addresses
-    assert x.grad is not None
-    assert torch.equal(x.grad, torch.autograd.grad(wide(x).sum(), x)[0])
-    assert not step.located
-    x.grad = None
-    compiled(x).sum().backward()
-    assert x.grad is not None
-    assert torch.equal(x.grad, torch.autograd.grad(wide(x).sum(), x)[0])
-
-    # AND once it may, with them again
-    step.backward.launcher.resume()
-    for _ in range(3):
-        x.grad = None
-        compiled(x).sum().backward()
-    assert step.located
-    assert x.grad is not None
-    assert torch.equal(x.grad, torch.autograd.grad(wide(x).sum(), x)[0])

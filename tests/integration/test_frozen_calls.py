@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -17,8 +16,7 @@ from torch.nn import functional as F
 
 import paramgraph_kit as pgk
 from paramgraph_kit.backend.direct.located import MISSED
-from paramgraph_kit.backend.frozen.calls import CHECKED, FrozenCalls
-from paramgraph_kit.backend.registry import compiled_graphs
+from paramgraph_kit.backend.frozen.calls import FrozenCalls
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
 DEVICE = pgk.device()
@@ -356,6 +354,13 @@ def test_fuzz_a_frozen_call_is_what_an_ordinary_one_is_or_is_not_made() -> None:
         assert frozen.call((rows(),), {}) is not MISSED
 
 
+def frozen_alike(step: Any) -> Any:
+    """The call of ``step`` whose like are launched in one look, if there is one."""
+    for state in step._states:
+        state._rebuilds = 0  # it is not written as often in a program
+    return next((each for each in step._alike if each.call.__name__ == "frozen" and each.stands), None)
+
+
 def test_fuzz_a_parameterized_call_is_eagers_or_is_not_launched_at_once() -> None:
     # GIVEN calls of a parameterized model that are launched in one look
     pick = random.Random(1)
@@ -389,140 +394,3 @@ def test_fuzz_a_parameterized_call_is_eagers_or_is_not_launched_at_once() -> Non
 
     # AND both happened
     assert min(taken.values()) > CHANGES // 100
-
-
-def frozen_alike(step: Any) -> Any:
-    """The call of ``step`` whose like are launched in one look, if there is one."""
-    for state in step._states:
-        state._rebuilds = 0  # it is not written as often in a program
-    return next((each for each in step._alike if each.call.__name__ == "frozen" and each.stands), None)
-
-
-def test_calls_go_on_right_after_a_change() -> None:
-    # GIVEN
-    model = Outer().to(DEVICE)
-    eager = copy.deepcopy(model)
-    compiled = warmed(model, "dynamo", rows())
-
-    # WHEN parameters move and settings change for good
-    for each in (model, eager):
-        torch.manual_seed(1)
-        for parameter in each.parameters():
-            parameter.data = torch.randn_like(parameter)
-        setattr(each.blocks[0], "scale", 0.5)  # noqa: B010 - the type of a list's member is not known
-
-    # THEN calls are right, and frozen anew without holding the old ones
-    with torch.no_grad():
-        for _ in range(6):
-            x = rows()
-            assert torch.equal(compiled(x), eager(x))
-    assert len(frozen_of(compiled)._frozen) == 1
-
-
-@pytest.mark.parametrize("guards", ["dynamo", "inputs"])
-def test_training_through_frozen_calls_has_eagers_bits(guards: str) -> None:
-    model = Outer().to(DEVICE)
-    eager = copy.deepcopy(model)
-    compiled = pgk.compile(model, guards=guards)
-    optimizers = [torch.optim.SGD(each.parameters(), lr=1e-3) for each in (model, eager)]
-    for _ in range(7):
-        x = rows()
-        for each, optimizer in zip((compiled, eager), optimizers, strict=True):
-            optimizer.zero_grad()
-            each(x).mean().backward()
-            optimizer.step()
-        for ours, theirs in zip(model.parameters(), eager.parameters(), strict=True):
-            assert torch.equal(ours, theirs)
-    assert frozen_of(compiled)._frozen, frozen_of(compiled).reason
-
-
-def test_inputs_promises_a_model_that_stays_and_says_when_it_has_not() -> None:
-    # GIVEN guards of the inputs only
-    model = Outer().to(DEVICE)
-    compiled = warmed(model, "inputs", rows())
-
-    # WHEN the promise is broken
-    setattr(model.blocks[0], "scale", 9.0)  # noqa: B010 - the type of a list's member is not known
-
-    # THEN a call within the next CHECKED says so
-    def many() -> None:
-        for _ in range(CHECKED + 1):
-            compiled(rows())
-
-    with torch.no_grad(), pytest.raises(pgk.PromiseError, match="promises that the model stays as it is"):
-        many()
-
-
-@pytest.mark.parametrize(
-    ("function", "reason"),
-    [
-        (lambda x: (x.sin(), print("", end=""))[0], "graph|function|call"),
-        (lambda x: {"a": x.sin(), "b": [x.cos(), 3]}, None),
-        (lambda x: (x.sin(),), None),
-        (lambda *xs: xs[0].sin(), "takes its arguments in a way"),
-    ],
-)
-def test_what_is_returned_comes_back_in_the_same_shape(function: Callable[..., Any], reason: str | None) -> None:
-    compiled = pgk.compile(function, guards="dynamo")
-    with torch.no_grad():
-        for _ in range(6):
-            x = rows()
-            ours, theirs = compiled(x), function(x)
-            assert torch.utils._pytree.tree_structure(ours) == torch.utils._pytree.tree_structure(theirs)
-            pairs = zip(*(torch.utils._pytree.tree_leaves(each) for each in (ours, theirs)), strict=True)
-            assert all(torch.equal(a, b) if isinstance(a, Tensor) else a == b for a, b in pairs)
-    assert isinstance(compiled, FrozenCalls)
-    assert bool(compiled._frozen) == (reason is None)
-    if reason is not None and compiled.reason is not None:
-        assert any(word in compiled.reason for word in reason.split("|"))
-
-
-class Counter(nn.Module):
-    """A module whose call changes it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls, self.linear = 0, nn.Linear(8, 8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Count, and go through the layer."""
-        self.calls += 1
-        y: Tensor = self.linear(x)
-        return y
-
-
-def test_a_call_with_side_effects_is_never_frozen() -> None:
-    model = Counter().to(DEVICE)
-    compiled = pgk.compile(model, guards="dynamo")
-    with torch.no_grad():
-        for _ in range(8):
-            compiled(rows())
-    assert model.calls == 8
-    assert not frozen_of(compiled)._frozen
-
-
-def test_a_compiled_module_stays_a_module() -> None:
-    model = Outer().to(DEVICE)
-    compiled = warmed(model, "dynamo", rows())
-
-    assert isinstance(compiled, torch._dynamo.OptimizedModule)
-    assert compiled._orig_mod is model
-    assert list(dict(compiled.named_parameters())) == [f"_orig_mod.{n}" for n, _ in model.named_parameters()]
-    assert repr(frozen_of(compiled)) == "FrozenCalls(1 kinds of calls, guards='dynamo')"
-
-
-def test_a_paused_launcher_is_not_launched_from() -> None:
-    model = Outer().to(DEVICE)
-    compiled = warmed(model, "dynamo", rows())
-    launchers = [launcher for graph in compiled_graphs() for launcher in graph.launchers]
-    for launcher in launchers:
-        launcher.pause()
-    before = sum(launcher.ungraphed_calls for launcher in launchers)
-    with torch.no_grad():
-        compiled(rows())
-    assert sum(launcher.ungraphed_calls for launcher in launchers) == before + 1
-
-
-def test_an_unknown_kind_of_guards_is_an_error() -> None:
-    with pytest.raises(pgk.UnsupportedError, match="guards='none': choose one of 'full', 'dynamo', 'inputs'"):
-        pgk.compile(lambda x: x, guards="none")

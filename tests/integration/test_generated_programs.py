@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GP
 Tensor = torch.Tensor
 
 
-@settings(max_examples=20, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_a_program_that_nobody_wrote_computes_what_eager_computes(data: st.DataObject) -> None:
     # GIVEN a program WHEN it is compiled, and parameterized, and called three times THEN it is eager's

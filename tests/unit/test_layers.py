@@ -161,6 +161,13 @@ def test_circles_of_files_are_found(tmp_path: Path, files: dict[str, str], expec
     assert file_circles(tmp_path) == [tuple(f"{PACKAGE}.{module}" for module in group) for group in wanted]
 
 
+def test_files_of_tests_and_scripts_are_short_as_well(repository: Path) -> None:
+    paths = [path for folder in ("tests", "scripts") for path in (repository / folder).rglob("*.py")]
+    lines = {str(p.relative_to(repository)): len(p.read_text(encoding="utf-8").splitlines()) for p in paths}
+    assert len(lines) > 100
+    assert {file: n for file, n in lines.items() if n > MAX_LINES} == {}
+
+
 def test_layers_import_one_way_only(repository: Path) -> None:
     assert violations(repository / PACKAGE) == []
 
