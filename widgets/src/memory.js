@@ -20,7 +20,7 @@ export class MemoryView {
     this.options = "";
     this.stamp = "";
     this.surface = new Surface(
-      "Memory. Left and right go from block to block, plus and minus zoom, 0 shows everything.",
+      "Memory. Left and right walk, plus and minus zoom, 0 shows everything.",
       this,
       true,
     );
@@ -67,6 +67,8 @@ export class MemoryView {
       this.choice.replaceChildren(...options.map(([value, words]) => h("option", { value }, words)));
     }
     this.choice.value = this.what;
+    // Where next to nothing of what is reserved is used, only that can be seen.
+    if (this.step !== step) this.used.checked = this.stripes(step).pools.every(({ reach, height }) => reach * 4 < height);
     this.step = step;
     this.sides.hidden = store.steps.length < 2;
     this.empty.hidden = this.shown().some((one) => this.stripes(one).length);

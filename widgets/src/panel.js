@@ -40,7 +40,7 @@ function overview(app) {
       ["pool events", step.events.time.length ? number(step.events.time.length) : null],
       ["steps", store.steps.length > 1 ? store.steps.length : null],
     ]),
-    h("p.soft", "Select a box, a stripe or a row. Keys: 1 to 5 change the view, arrows walk, Enter opens, / searches, p hides this panel, f fills the screen."),
+    h("p.soft", "Keys: 1 to 5 change the view, arrows walk, Enter opens, / searches, p hides this panel, f fills the screen."),
   ];
 }
 

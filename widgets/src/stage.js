@@ -3,7 +3,7 @@
 import { write } from "./draw.js";
 import { hex, short } from "./words.js";
 
-export const UNKNOWN = "Addresses are kept of a graph's first 256 launches: not of this one.";
+export const UNKNOWN = "Addresses of this launch were not kept: only a graph's first 256 are.";
 export const rowHeight = 34;
 const HEAD = 38;
 const MONO = 'ui-monospace, "DejaVu Sans Mono", monospace';

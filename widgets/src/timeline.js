@@ -10,7 +10,7 @@ const AXIS = 24;
 const MOST_ROWS = 60; // slots of one launch that are drawn
 const TURN = 450; // milliseconds in which a word turns
 const BEAT = 1100; // from launch to launch while they are played
-const CLOCKS = { gpu: "time on the GPU", host: "time on the host: when launched, not how long", order: "simulated order: what came first, not when" };
+const CLOCKS = { gpu: "time on the GPU", host: "time on the host: when launched, not how long", order: "simulated order, not time" };
 
 export class TimelineView {
   constructor(app) {
@@ -30,7 +30,7 @@ export class TimelineView {
     this.range = h("input", { type: "range", min: 0, label: "Launch", oninput: () => this.go(Number(this.range.value)) });
     this.says = h("span.soft");
     this.canvas = h("canvas", { role: "img" });
-    this.stage = h("div.stage", { tabindex: 0, label: "What this launch wrote" }, this.canvas);
+    this.stage = h("div.stage", { tabindex: 0, label: "What it wrote" }, this.canvas);
     this.asTable = asTable(() => this.rows());
     this.empty = h("p.nothing", "No graph was launched here.");
     this.bar = h("div.bar",
