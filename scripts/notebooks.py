@@ -145,8 +145,10 @@ def execute(path: Path) -> None:
     path.write_text(dumps(canonical(json.loads(nbformat.writes(notebook)))), encoding="utf-8")
 
 
-def cells(path: Path) -> None:
-    """Run a notebook's code cells one after the other in one namespace; a claim that fails raises.
+def cells(path: Path, turns: int = 1) -> None:
+    """Run a notebook's code cells one after the other in one namespace, all of them again for each further turn.
+
+    A claim that fails raises.
 
     So does the check of an exercise that was right when its output was stored.
     """
@@ -165,7 +167,7 @@ def cells(path: Path) -> None:
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     try:
         with torch.enable_grad():  # a notebook may switch gradients off; the next one finds them on
-            for number, cell in enumerate(code, 1):
+            for number, cell in list(enumerate(code, 1)) * turns:
                 # Named as IPython names a cell: diagnoses then take it for the user's code, and quote its lines.
                 source, name = "".join(cell["source"]), f"<ipython-input-{number}-{path.stem}>"
                 linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
@@ -251,6 +253,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("notebook", nargs="*", type=Path, help="default: all (run: all that are solved)")
     parser.add_argument("--jobs", type=int, default=0, help="cells: so many notebooks at once, each in a process")
     parser.add_argument("--limit", type=float, default=300, metavar="S", help="cells --jobs: seconds for a notebook")
+    parser.add_argument("--twice", action="store_true", help="cells: run all, and all again, as people do")
     options = parser.parse_intermixed_args(arguments)
     paths = [p.resolve() for p in options.notebook] or notebooks()
 
@@ -267,7 +270,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.verb == "execute":
             execute(path)
         elif options.verb == "cells":
-            cells(path)
+            cells(path, 2 if options.twice else 1)
         else:
             path.write_text(dumps(canonical(json.loads(path.read_text(encoding="utf-8")))), encoding="utf-8")
     return 0

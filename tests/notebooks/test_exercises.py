@@ -219,6 +219,12 @@ def test_wrong_answer_is_told_what_is_wrong(said: dict[str, list[str]], number: 
     assert WRONG[number][2] in line
 
 
+def test_a_solution_that_is_run_again_stays_right(capsys: pytest.CaptureFixture[str]) -> None:
+    # GIVEN an exercise about partitions WHEN all its cells run twice in one kernel THEN nothing is counted twice
+    notebooks.cells(SOLUTIONS / f"{COVERAGE}.ipynb", turns=2)
+    assert capsys.readouterr().out.count("right: Report(1 of 1 partitions graphed") == 2
+
+
 def test_a_solution_that_is_no_longer_right_fails_without_jupyter(tmp_path: Path) -> None:
     # GIVEN a solution whose answer is wrong, stored as right
     copy = with_answer(SOLUTIONS / f"{WORDS}.ipynb", 'def verdict(a, b):\n    return "constant"', tmp_path / "w.ipynb")
