@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from operator import is_
+from operator import attrgetter, is_
+from types import FunctionType
 from typing import Any
 
 from paramgraph_kit.driver.dict_versions import unwritten
@@ -139,7 +140,11 @@ class Unchanged:
         self._known = [*chain.from_iterable(w.values for w in entries), *(w.values[0] for w in cells)]
         classes = [w for w in watched if w.kind == "class"]
         self._objects, self._classes = [w.holder for w in classes], [w.values[0] for w in classes]
-        self._rest = [w for w in watched if not w.versioned and w.kind not in ("entries", "cell", "class")]
+        functions = [w for w in watched if w.kind == "attributes" and type(w.holder) is FunctionType]
+        self._parts = [(attrgetter(*w.keys), w.holder) for w in functions]
+        self._known += chain.from_iterable(w.values for w in functions)
+        looked_at = {id(w) for w in (*entries, *cells, *classes, *functions)}
+        self._rest = [w for w in watched if not w.versioned and id(w) not in looked_at]
 
     def __call__(self) -> bool:
         """Whether that is so."""
@@ -152,6 +157,8 @@ class Unchanged:
             now += [cell.cell_contents for cell in self._cells]
         except ValueError:  # a variable that was unbound
             return False
+        for parts, function in self._parts:
+            now += parts(function)
         return all(map(is_, now, self._known)) and all(each.same() for each in self._rest)
 
 

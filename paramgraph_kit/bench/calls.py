@@ -27,7 +27,9 @@ from torch import Tensor, nn
 import paramgraph_kit as pgk
 from paramgraph_kit.bench.decoding import TOKENS
 from paramgraph_kit.bench.decoding import ways as decoding_ways
+from paramgraph_kit.bench.plot import calls_svg
 from paramgraph_kit.bench.small_models import SmallModel
+from paramgraph_kit.bench.table import calls_markdown
 from paramgraph_kit.bench.workloads import Llama
 
 ROUNDS, STEPS, WARM_UP = 5, 12, 8
@@ -57,6 +59,7 @@ def rows(more: More = lambda: True) -> Iterator[Row]:
         if "total_us" in row:
             row["note"] = f"{TOKENS * 1e6 / row['total_us']:,.0f} tokens/s, {row['note']}"
         yield row
+    yield from _measure(more, "one kernel on 1024 numbers, which no graph makes quicker", _single_ways())
     yield from step_rows(more)
 
 
@@ -104,7 +107,10 @@ def main(out: Path, *, whole_steps_only: bool = False, limit_s: float = 300.0) -
         found.append(row)
         figures = [row.get(name, "") for name in ("cpu_us", "total_us", "reserved_mib", "peak_mib", "note")]
         print(f"| {row['workload']} | {row['way']} | {' | '.join(map(str, figures))} |", flush=True)
-        file.write_text(json.dumps({"source": source, "rows": found}, indent=1) + "\n")
+        result = {"source": source, "rows": found}
+        file.write_text(json.dumps(result, indent=1) + "\n")
+        file.with_suffix(".md").write_text(calls_markdown(found))
+        file.with_suffix(".svg").write_text(calls_svg(result))
     return int(any("failed" in row["note"] for row in found))
 
 
@@ -185,6 +191,31 @@ def _inference_ways() -> dict[str, Any]:
         return make
 
     return {name: way(compiling) for name, compiling in _ways_of_compiling().items()}
+
+
+def _single_ways() -> dict[str, Any]:
+    """What a graph may not pay for, and what is told of it where graphs are measured."""
+
+    def way(**options: Any) -> Any:
+        def make() -> Ready:
+            x, compiled = torch.randn(1024, device="cuda"), pgk.compile(lambda x: x.sin() * 2 + 1, **options)
+
+            def step() -> None:
+                with torch.no_grad():
+                    compiled(x)
+
+            def note() -> str:
+                return "; ".join(f"{reason.code}: {reason.message}" for reason in pgk.report(compiled).reasons)
+
+            return step, note
+
+        return make
+
+    return {
+        "no graphs": way(select="never"),
+        "paramgraph": way(),
+        'paramgraph, select="measure"': way(select="measure"),
+    }
 
 
 def _training_ways(make_model: Callable[[], Any], dtype: torch.dtype, by_block: bool = False) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import accumulate
 from typing import Any
 
 from paramgraph_kit.bench.frozen import MODE as FROZEN
@@ -15,6 +16,13 @@ from paramgraph_kit.explore.names import short
 MIB = 1 << 20
 WIDTH, LEFT, RIGHT = 860, 280, 140
 BAR, GAP, TOP = 11, 9, 58
+WAYS = {
+    "graph trees": COLOURS[1],
+    "paramgraph": COLOURS[0],
+    'paramgraph, guards="dynamo"': COLOURS[2],
+    'paramgraph, guards="inputs"': COLOURS[3],
+    "parameterize(model)": COLOURS[4],
+}
 COLOUR_OF = {"graph trees": COLOURS[1], "paramgraph": COLOURS[0]}
 Result = dict[str, Any]
 
@@ -63,6 +71,32 @@ def memory_svg(result: Result) -> str:
     return _svg("Device memory at rest, added to no graphs; MiB, each step of the axis 16 times", result, groups, ticks)
 
 
+def calls_svg(result: Result) -> str:
+    """Total time of a call, each way, over that of graph trees, for each workload of ``bench --calls``.
+
+    >>> times = [("graph trees", 4.0), ("paramgraph", 2.0), ('paramgraph, guards="inputs"', 1.0)]
+    >>> rows = [{"workload": "a model", "way": way, "total_us": us} for way, us in times]
+    >>> "0.25: 1 us" in calls_svg({"source": {"device": "a GPU", "date": "today"}, "rows": rows})
+    True
+    """
+    found: dict[str, dict[str, float]] = {}
+    for row in result["rows"]:
+        if "total_us" in row:
+            found.setdefault(row["workload"], {})[row["way"]] = row["total_us"]
+    groups = []
+    for name, ways in found.items():
+        if (trees := ways.get("graph trees")) is None:
+            continue
+        bars = [
+            Bar(way, us / trees / 1.5, f"{us / trees:.2f}: {us:,.0f} us") for way, us in ways.items() if way in WAYS
+        ]
+        groups.append((f"{name}, {trees:,.0f} us", bars))
+    ticks = [(f"{tick:g}", tick / 1.5) for tick in (0, 0.5, 1, 1.5)]
+    return _svg(
+        "Total time of a call; with graph trees, whose time is at the left, it is 1", result, groups, ticks, WAYS
+    )
+
+
 def _by_workload(result: Result) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for row in result["rows"]:
@@ -72,11 +106,18 @@ def _by_workload(result: Result) -> dict[str, dict[str, Any]]:
 
 
 def _svg(
-    title: str, result: Result, groups: Sequence[tuple[str, Sequence[Bar]]], ticks: Sequence[tuple[str, float]]
+    title: str,
+    result: Result,
+    groups: Sequence[tuple[str, Sequence[Bar]]],
+    ticks: Sequence[tuple[str, float]],
+    colours: Mapping[str, str] = COLOUR_OF,
 ) -> str:
     wide = WIDTH - LEFT - RIGHT
     heights = [max(1, len(bars)) * (BAR + 2) + GAP for _, bars in groups]
-    height = TOP + sum(heights) + 26
+    starts = list(accumulate((25 + 6 * len(series) for series in colours), initial=0))
+    legend = 36 if starts[-1] < WIDTH / 2 else 54  # on a line of its own where it is long
+    top = TOP + legend - 36
+    height = top + sum(heights) + 26
     source = ", ".join(str(result["source"][k]) for k in ("device", "date") if k in result["source"])
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" role="img"',
@@ -85,16 +126,16 @@ def _svg(
         f'<text x="12" y="18" font-size="13" font-weight="600" fill="#222">{escape(title)}</text>',
         f'<text x="12" y="36" fill="#666">{escape(source)}</text>',
     ]
-    for n, (series, colour) in enumerate(COLOUR_OF.items()):
-        x = WIDTH - RIGHT - 180 + 100 * n
-        parts.append(f'<rect x="{x}" y="27" width="10" height="10" fill="{colour}"/>')
-        parts.append(f'<text x="{x + 15}" y="36" fill="#222">{series}</text>')
+    for start, (series, colour) in zip(starts, colours.items(), strict=False):
+        x = WIDTH - 40 - starts[-1] + start
+        parts.append(f'<rect x="{x}" y="{legend - 9}" width="10" height="10" fill="{colour}"/>')
+        parts.append(f'<text x="{x + 15}" y="{legend}" fill="#222">{escape(series)}</text>')
     bottom = height - 20
     for label, share in ticks:
         tick_x = LEFT + wide * share
-        parts.append(f'<path d="M{tick_x:.1f} {TOP - 8}V{bottom}" stroke="#ddd" fill="none"/>')
+        parts.append(f'<path d="M{tick_x:.1f} {top - 8}V{bottom}" stroke="#ddd" fill="none"/>')
         parts.append(f'<text x="{tick_x:.1f}" y="{bottom + 13}" text-anchor="middle" fill="#777">{label}</text>')
-    y = TOP
+    y = top
     for (name, bars), tall in zip(groups, heights, strict=True):
         middle = y + (tall - GAP) / 2 + 4
         parts.append(
@@ -103,7 +144,7 @@ def _svg(
         for n, bar in enumerate(bars):
             at = y + n * (BAR + 2)
             long = wide * min(1.0, max(0.0, bar.share))
-            colour = COLOUR_OF[bar.series]
+            colour = colours[bar.series]
             parts.append(f'<rect x="{LEFT}" y="{at}" width="{long:.1f}" height="{BAR}" fill="{colour}"/>')
             parts.append(f'<text x="{LEFT + long + 5:.1f}" y="{at + 9}" fill="{colour}">{escape(bar.label)}</text>')
         y += tall

@@ -94,3 +94,33 @@ def _missing(row: dict[str, Any] | None) -> str:
 
 
 _KEYS = ("stepping_bytes", "peak_reserved_bytes", "rest_bytes")
+
+
+def calls_markdown(rows: list[dict[str, Any]]) -> str:
+    """The rows of ``bench --calls`` as one table for each workload, over graph trees where these were timed.
+
+    >>> rows = [{"workload": "a model", "way": way, "cpu_us": 1, "total_us": us, "note": ""} for way, us in
+    ...         (("graph trees", 4), ("paramgraph", 2))]
+    >>> print(calls_markdown(rows))
+    #### a model
+    <BLANKLINE>
+    | | CPU / total us | total over trees | MiB at rest / peak | |
+    |---|---|---|---|---|
+    | graph trees | 1 / 4 | 1.00 | | |
+    | paramgraph | 1 / 2 | 0.50 | | |
+    <BLANKLINE>
+    """
+    lines: list[str] = []
+    for workload in dict.fromkeys(row["workload"] for row in rows):
+        mine = [row for row in rows if row["workload"] == workload]
+        trees = next((row["total_us"] for row in mine if row["way"] == "graph trees" and "total_us" in row), None)
+        lines += [f"#### {workload}", "", "| | CPU / total us | total over trees | MiB at rest / peak | |"]
+        lines.append("|---|---|---|---|---|")
+        for row in mine:
+            times = f"{row['cpu_us']} / {row['total_us']}" if "total_us" in row else ""
+            ratio = f"{row['total_us'] / trees:.2f}" if trees and times else ""
+            held = " / ".join(str(row[name]) for name in ("reserved_mib", "peak_mib") if name in row)
+            cells = (row["way"], times, ratio, held, row["note"])
+            lines.append("|" + "|".join(f" {cell} " if cell else " " for cell in cells) + "|")
+        lines.append("")
+    return "\n".join(lines)
