@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 
+from paramgraph_kit.capture.multi_tensor import KERNEL
 from paramgraph_kit.driver.api import RawNode
+from paramgraph_kit.driver.kernel_names import ATEN
 
 _LOAD, _STORE = re.compile(r"LoadWithCastILi(\d)E"), re.compile(r"StoreWithCastILi(\d)E")
 # A product or quotient with a number that is held: the function has no members, the number has at least four bytes.
@@ -39,3 +41,18 @@ def _gap(tensors: int, start: int, size: int) -> set[int]:
         return set(range(start, start + size)) if size == 8 else set()
     ints = -(-tensors // 4) * 4
     return set(range(start + tensors, start + ints)) if size == ints + 4 * tensors else set()
+
+
+def closes_closure(node: RawNode, offset: int) -> bool:
+    """Whether a word is the last one of a closure: there nvcc keeps where the host has a copy of it, for host calls.
+
+    ATen's closures are for host and device. What they capture comes first, and a pointer makes them end with a whole
+    word, which no number shares [H100: of clamp, dropout, GradScaler's kernels].
+    """
+    if not node.name.startswith(ATEN) or "EUl" not in node.name:
+        return False
+    if KERNEL in node.name or "distribution" in node.name:
+        places = node.layout[2:]  # behind lists of tensors and a functor, or a count and the generator's state
+    else:
+        places = node.layout[_FUNCTION : _FUNCTION + 1] if "elementwise_kernel" in node.name else ()
+    return any(size > 8 and not (start | size) & 7 and offset == start + size - 8 for start, size in places)

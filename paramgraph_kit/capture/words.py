@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
+from paramgraph_kit.capture.elementwise import closes_closure
 from paramgraph_kit.capture.unused import unused_bytes
 from paramgraph_kit.driver.api import RawAllocation, RawNode
 from paramgraph_kit.driver.kernel_names import ATEN, CUDNN, takes_device_memory_only
@@ -198,7 +199,7 @@ def notable_words(
                 words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=evidence))
             elif (
                 not (in_x or in_y)
-                and _may_be_left_over(a, offset)
+                and (_may_be_left_over(a, offset) or closes_closure(a, offset))
                 and not unused.touches(offset, 8)
                 and host.left_over(a, value_x)
                 and host.left_over(b, value_y)

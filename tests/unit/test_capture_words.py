@@ -255,6 +255,45 @@ def test_a_number_beside_half_a_leftover_address_is_no_address(
         assert refusal(*both, lambda _: None, host).code == "unexplained-word"
 
 
+CLOSURE = (
+    "_ZN2at6native29vectorized_elementwise_kernelILi4EZZZNS0_12_GLOBAL__N_119launch_clamp_scalarEvENKUlvE_clEvEUlfE_"
+)
+AMP = (
+    "_ZN2at6native12_GLOBAL__N_125multi_tensor_apply_kernelINS1_18TensorListMetadataILi1EEEZZNS0_10amp_unscaleEvEUlfE_"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "layout", "accepted"),
+    [
+        (CLOSURE, 24, ((0, 4), (8, 24), (32, 16)), True),  # two floats and an enum, then where the host has its copy
+        (CLOSURE, 40, ((0, 4), (8, 24), (32, 16)), False),  # an address of the kernel's data
+        (CLOSURE, 16, ((0, 4), (8, 24), (32, 16)), False),  # what it has captured
+        (CLOSURE, 8, ((0, 4), (8, 8), (16, 16)), False),  # a number and no pointer
+        (CLOSURE.replace("EUlfE_", "EFunctor"), 24, ((0, 4), (8, 24), (32, 16)), False),
+        (AMP, 32, ((0, 8), (8, 1), (16, 24)), True),
+        (AMP, 24, ((0, 8), (8, 1), (16, 24)), False),
+    ],
+)
+def test_a_closure_of_aten_ends_with_where_the_host_has_its_copy(
+    name: str, at: int, layout: tuple[tuple[int, int], ...], accepted: bool
+) -> None:
+    # GIVEN a word that holds one host address in one capture and another in the other
+    def kernel(value: int) -> RawNode:
+        data = bytes(at) + struct.pack("<Q", value) + bytes(max(o + n for o, n in layout) - at - 8)
+        return node(data, name=name, layout=layout)
+
+    heap = 0x55C1 << 32
+    both = pair([(kernel(heap + 64), kernel(heap + 4096))], [twins(0, 0, 4096)])
+    host = Host(lambda value: value >> 32 == 0x55C1)
+    # WHEN compared THEN it is known for what it is only at the end of a closure
+    if accepted:
+        words = {word.offset: word for word in classify(*both, lambda _: None, host)[0]}
+        assert words[at].evidence.startswith("host addresses")
+    else:
+        assert refusal(*both, lambda _: None, host).code == "unexplained-word"
+
+
 def test_leftover_host_addresses_are_accepted_but_only_on_both_sides() -> None:
     # GIVEN padding that holds the host's stack addresses, different in each capture
     def is_host(value: int) -> bool:
