@@ -135,6 +135,8 @@ class Graphed:
             s and alignment_of(self._driver.address_of(x)) != s.alignment for x, s in zip(entering, specs, strict=True)
         ):
             return MISFIT
+        for stream in self.variant.captured.recording.streams:  # what is queued there may still write the state
+            self._driver.join_streams(stream, self._driver.current_stream())
         _schedule(self._recorded.first)  # both ways compute with what it writes
         cells = self._again + self._others
         comparison = Comparison(self._driver, cells, self._guard.tensors, arguments, quiet)

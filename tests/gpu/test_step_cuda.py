@@ -208,3 +208,68 @@ def test_state_that_moves_is_captured_again() -> None:
         assert equal(step(*ours.batch(number)), theirs.step(*theirs.batch(number)))
     assert equal(steps.values_of(ours), steps.values_of(theirs))
     assert pgk.report(step).rows[0].launches >= 3
+
+
+class Branches(nn.Module):
+    """Two branches, one on a stream of the user's, who waits for its event outside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = nn.Linear(256, 256), nn.Linear(256, 256)
+        self.side, self.done = torch.cuda.Stream(), torch.cuda.Event()
+        self.offset: torch.Tensor
+        self.register_buffer("offset", torch.zeros(256))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """``x``: (rows, 256)."""
+        here = torch.cuda.current_stream()
+        self.side.wait_stream(here)
+        with torch.cuda.stream(self.side):
+            left = torch.relu(self.left(x) + self.offset)
+            self.done.record()
+        right = torch.sigmoid(self.right(x))
+        here.wait_stream(self.side)
+        return left * right
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_streams_of_the_user_s_are_branches_and_keep_their_meaning_outside(training: bool) -> None:
+    # GIVEN a step on two streams; before each call the caller queues a write, behind a pause, on the step's own stream
+    torch.manual_seed(0)
+    ours, theirs = Branches().cuda(), Branches().cuda()
+    theirs.load_state_dict(ours.state_dict())
+
+    def step_of(model: Branches) -> Any:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x: torch.Tensor) -> torch.Tensor:
+            if not training:
+                with torch.no_grad():
+                    return model(x)
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach()
+
+        return pgk.parameterize(step, state=(model, optimizer)) if model is ours else step
+
+    mine, plain = step_of(ours), step_of(theirs)
+    host = torch.empty(()).pin_memory()
+    for number in range(6):
+        x = torch.randn(64, 256, device="cuda")
+        torch.cuda.synchronize()
+        found = []
+        for model, step in ((ours, mine), (theirs, plain)):
+            with torch.cuda.stream(model.side):
+                torch.cuda._sleep(5_000_000)
+                model.offset.fill_(number + 1.0)
+            result = step(x)
+            # WHEN the results are fetched on that stream, and its event is waited for THEN they are eager's
+            with torch.cuda.stream(model.side):
+                host.copy_(result.sum(), non_blocking=True)
+            model.side.synchronize()
+            model.done.synchronize()
+            found.append((result, host.clone()))
+        assert equal(found[0], found[1])
+    assert pgk.report(mine).reasons == ()

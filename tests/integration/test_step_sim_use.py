@@ -15,7 +15,8 @@ import torch
 from torch import nn
 
 import paramgraph_kit as pgk
-from paramgraph_kit.driver.sim.driver import SimExecutable
+from paramgraph_kit.driver.sim.driver import SimDriver, SimExecutable
+from paramgraph_kit.step import verify
 from tests.integration import steps
 from tests.integration.fx_models import LlamaBlock
 from tests.integration.test_step_sim import equal, run
@@ -383,3 +384,38 @@ def test_a_profiler_may_watch_every_call() -> None:
     assert any(
         "'launch'" in str(entry.code) or getattr(entry.code, "co_name", "") == "launch" for entry in profiler.getstats()
     )
+
+
+def test_a_comparison_waits_for_what_is_queued_on_the_step_s_own_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a step with a branch on a stream of the user's, on which the caller may still write the state
+    log: list[str] = []
+    side = pgk.cuda.Stream()
+    model = nn.Linear(4, 4).to(pgk.device())
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        here = pgk.cuda.current_stream()
+        side.wait_stream(here)
+        with pgk.cuda.stream(side):
+            y = model(x).detach()
+        here.wait_stream(side)
+        return y + 1
+
+    join, copies = SimDriver.join_streams, verify.Memory.copies
+
+    def joined(driver: Any, *streams: int) -> None:
+        log.append("join")
+        join(driver, *streams)
+
+    def copied(memory: Any) -> Any:
+        log.append("copy")
+        return copies(memory)
+
+    monkeypatch.setattr(SimDriver, "join_streams", joined)
+    monkeypatch.setattr(verify.Memory, "copies", copied)
+    whole = pgk.parameterize(step, state=model)
+    # WHEN its first launch is compared THEN the state is copied after all that
+    for seed in range(4):
+        x = torch.full((2, 4), float(seed), device=pgk.device())
+        assert torch.equal(whole(x), step(x))
+    assert log[:2] == ["join", "copy"]
+    assert log.count("join") == 1 + 2 * 2  # and each launch takes its place

@@ -7,7 +7,7 @@ therefore order the streams themselves, and record again what somebody may wait 
 from __future__ import annotations
 
 import ctypes
-import weakref
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -50,8 +50,10 @@ class Forks:
     def __init__(self, device: int, stream: torch.cuda.Stream) -> None:
         self.streams: tuple[int, ...] = ()
         self._stream = stream
+        self._kept: list[tuple[Any, Any]] = []
         self._candidates = dict.fromkeys(each.cuda_stream for each in pool_streams(device))
-        self._events: dict[int, tuple[weakref.ref[Any], Any]] = {}  # by id, with the stream of the last record
+        # By id, with the stream of the last record. Held: torch 2.11 leaves weak references to dead events dangling.
+        self._events: dict[int, tuple[Any, Any]] = {}
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -63,7 +65,7 @@ class Forks:
             record(event, where)
             if captures(handle := _handle(where)):
                 self._candidates[handle] = None
-                self._events[id(event)] = weakref.ref(event), where
+                self._events[id(event)] = event, where
 
         def following(event: Any, stream: Any = None) -> None:
             where = torch.cuda.current_stream() if stream is None else stream
@@ -84,11 +86,12 @@ class Forks:
     def __exit__(self, *_: object) -> None:
         """After the capture: what it left in events is of no use to anybody, so record them where they were."""
         here = torch.cuda.current_stream(self._stream.device)
-        for reference, stream in self._events.values():
-            event = reference()
-            if event is not None:
-                with suppress(RuntimeError):
-                    event.record(here if stream == self._stream else stream)
+        alone = _holders((torch.cuda.Event(), None))
+        self._kept = [entry for entry in self._events.values() if _holders(entry) > alone]
+        self._events.clear()
+        for event, stream in self._kept:
+            with suppress(RuntimeError):
+                event.record(here if stream == self._stream else stream)
 
     def kept(self) -> tuple[Any, ...]:
         """Events that somebody outside may wait for.
@@ -96,10 +99,14 @@ class Forks:
         Raises:
             RefusedError: one of them measures time, and inside of a launch there is none to be had.
         """
-        events = tuple(event for reference, _ in self._events.values() if (event := reference()) is not None)
+        events = tuple(event for event, _ in self._kept)
         if any(map(_measures_time, events)):
             raise RefusedError(TIMED_EVENT)
         return events
+
+
+def _holders(entry: tuple[Any, Any]) -> int:
+    return sys.getrefcount(entry[0])
 
 
 def _handle(stream: Any) -> int:
