@@ -44,7 +44,10 @@ function platform() {
   return known;
 }
 
-const PLAIN = ["announce", "choice", "colours", "element", "finder", "holders", "legend", "selection", "sideways", "stamp", "touched", "turned"];
+const PLAIN = [
+  "announce", "axis", "choice", "colours", "element", "finder", "highlighted", "holders", "legend", "neighbours", "player", "range", "segments", "selection",
+  "sideways", "stage", "stamp", "stripes", "surface", "touched", "turned", "turning", "within",
+];
 
 /** Names of properties that are ours alone, which may be shortened: nothing from outside is writtenLikeThis or in PLAIN. */
 function ours() {

@@ -267,7 +267,8 @@ MEASURE = """async () => {
 
 
 MOVED = """() => {
-  const { surface } = document.querySelector("#paramgraph-explorer > div").paramgraph.views.graph;
+  const { shadowRoot } = document.querySelector("#paramgraph-explorer > div");
+  const surface = shadowRoot.querySelector(".graph .surface").picture;
   const { canvas } = surface;
   const pixels = () => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
   const differing = [];

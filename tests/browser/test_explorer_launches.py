@@ -136,7 +136,7 @@ def test_launches_play_and_zoom(view: Locator) -> None:
     assert bar.inner_text() == stopped
 
     # WHEN it is zoomed THEN a launch is wider, and everything fits again
-    scale = f"{APP}.views.timeline.surface.look.scale"
+    scale = f"{APP}.root.querySelector('.timeline .surface').picture.look.scale"
     before = page.evaluate(scale)
     for _ in range(4):
         page.keyboard.press("+")

@@ -59,9 +59,9 @@ export function layerOf(path) {
  * @returns {{base: string, pieces: {a: number, b: number, k: number}[]}[]}
  */
 export function layersOf(modules) {
-  /** @type {{base: string, pieces: {a: number, b: number, k: number}[]}[]} */
+  /** @type {{base: string, pieces: any[]}[]} */
   const groups = [];
-  /** @type {{base: string, pieces: {a: number, b: number, k: number}[]} | null} */
+  /** @type {{base: string, pieces: any[]} | null} */
   let group = null;
   modules.forEach((path, i) => {
     if (!path) {
@@ -81,17 +81,35 @@ export function layersOf(modules) {
       groups.push(group);
     }
     const last = group.pieces.at(-1);
-    if (last?.k === k) last.b = i + 1;
-    else group.pieces.push({ a: i, b: i + 1, k });
+    if (last?.k === k) [last.b, last.own] = [i + 1, last.own + 1];
+    else group.pieces.push({ a: i, b: i + 1, k, own: 1 });
   });
+  for (const one of groups) one.pieces = settled(one.pieces);
   return groups.filter(({ base, pieces }) => alike(modules, base, pieces));
+}
+
+/**
+ * Pieces without strays: a kernel that fuses operations of several layers has the path of one, wherever it runs. What lies
+ * inside another piece and is much smaller is part of it; what stands before all others and comes again is part of none.
+ */
+function settled(pieces) {
+  const kept = [];
+  for (const piece of pieces) {
+    const [before, last] = kept.slice(-2);
+    if (last && before.k === piece.k && 3 * last.own <= before.own + piece.own) {
+      kept.pop();
+      [before.b, before.own] = [piece.b, before.own + piece.own];
+    } else kept.push(piece);
+  }
+  while (kept.slice(1).some(({ k, own }) => k === kept[0].k && 3 * kept[0].own <= own)) kept.shift();
+  return kept.map(({ a, b, k }) => ({ a, b, k }));
 }
 
 /** Whether most members are made of the same parts: an nn.Sequential of many things is no layer, repeated. */
 function alike(modules, base, pieces) {
   const counts = new Map();
   for (const { a, b, k } of pieces) {
-    const inside = modules.slice(a, b).filter(Boolean).map((path) => path.slice((base ? base.length + 1 : 0) + String(k).length));
+    const inside = modules.slice(a, b).filter((path) => path && layerOf(path)?.k === k).map((path) => path.slice((base ? base.length + 1 : 0) + String(k).length));
     const parts = [...new Set(inside)].sort().join();
     counts.set(parts, (counts.get(parts) || 0) + 1);
   }

@@ -2,10 +2,10 @@
 
 export class Launches {
   constructor() {
-    this.count = this.still = this.words = this.bytes = 0;
+    this.count = this.still = this.bytes = 0;
     /** @type {number[]} */
     this.times = [];
-    /** @type {Map<number, {count: number, still: number, words: number, bytes: number, times: number[], at: number[]}>} */
+    /** @type {Map<number, {count: number, still: number, bytes: number, times: number[], at: number[]}>} */
     this.perCapture = new Map();
     /** @type {Record<string, any[]>} */
     this.columns = { capture: [], call: [], moved: [], words_patched: [], bytes_copied: [], cpu_us: [], start_us: [], addresses: [], gpu_start_us: [], gpu_us: [] };
@@ -14,12 +14,11 @@ export class Launches {
   take(rows) {
     for (let i = 0; i < rows.capture.length; i++) {
       const id = rows.capture[i];
-      if (!this.perCapture.has(id)) this.perCapture.set(id, { count: 0, still: 0, words: 0, bytes: 0, times: [], at: [] });
+      if (!this.perCapture.has(id)) this.perCapture.set(id, { count: 0, still: 0, bytes: 0, times: [], at: [] });
       const mine = /** @type {any} */ (this.perCapture.get(id));
       mine.at.push(this.count);
       for (const sums of [this, mine]) {
         sums.count++;
-        sums.words += rows.words_patched[i];
         sums.bytes += rows.bytes_copied[i];
         if (!rows.words_patched[i]) sums.still++;
         if (rows.cpu_us[i] !== null) sums.times.push(rows.cpu_us[i]);

@@ -27,6 +27,7 @@ export class Surface {
       tool("⤢", "Show everything", "0", () => this.fit()),
     );
     this.element = h("div.surface", this.canvas, this.tools, this.tip, this.hint);
+    Object.assign(this.element, { picture: this }); // for tests and measurements in a browser
     this.kept = view.over ? document.createElement("canvas") : null; // the picture without what is on top
     /** @type {{scale: number, x: number, y: number} | null} */
     this.keptLook = null;
