@@ -16,6 +16,7 @@ from paramgraph_kit.backend.reads import walk
 from paramgraph_kit.backend.watched import Unchanged, Watched
 
 _REBUILDS = 3  # of the guard: state that is written all the time is compared value by value instead
+_COMPARED = 32  # calls so, until the guard is made once more: a model that goes to and fro is not written all the time
 
 
 class State:
@@ -33,7 +34,7 @@ class State:
         self.key = (tuple(found.key), self.members.key, tuple(map(hidden_key, self.hidden)))
         self._hidden_now = self.key[2]
         self._unchanged: Unchanged | None = None
-        self._rebuilds = 0
+        self._rebuilds = self._compared = 0
 
     @property
     def modules(self) -> tuple[int, ...]:
@@ -71,8 +72,9 @@ class State:
 
     def settle(self) -> None:
         """From now on ``settled`` tells; state that is written all the time stays with ``holds``."""
-        if self._rebuilds < _REBUILDS:
-            self._rebuilds += 1
+        self._compared += self._rebuilds >= _REBUILDS
+        if self._rebuilds < _REBUILDS or self._compared > _COMPARED:
+            self._rebuilds, self._compared = self._rebuilds + 1, 0
             self._unchanged = Unchanged(self.watched, self.members.dicts)
         else:
             self._unchanged = None

@@ -179,6 +179,21 @@ def test_a_module_of_another_class_is_another_model() -> None:
         assert equal(step(x), model(x))
 
 
+def test_a_model_that_goes_to_and_fro_is_launched_at_once_again() -> None:
+    # GIVEN a model that is evaluated between epochs
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU()).to(DEVICE)
+    step, x = pgk.parameterize(model), randn(2, 3)
+    with torch.no_grad():
+        for epoch in range(12):
+            model.train(epoch % 2 == 0)
+            for _ in range(40):
+                step(x)
+        # THEN its calls take one look after however many epochs
+        assert frozen(step, x) is not MISSED
+        assert equal(step(x), model(x))
+
+
 def test_one_tensor_given_twice_is_one() -> None:
     # GIVEN functions of two arguments, which ask whether they are one
     linear = nn.Linear(4, 4).to(DEVICE)
