@@ -190,6 +190,16 @@ What those do not cover is in programs of our own, recorded on the same H200 by 
 The same holds for the classes of `python -m paramgraph_kit diagnose --list` that name a reason why the simulator cannot
 know them; all others are run on it, the failing program and the working one.
 
+## What it says of that when it runs
+
+Whatever asks for something that only CUDA has (pinned memory from factories, generators of the device, sparse
+results, names of `torch.cuda` that it lacks, calls of the CUDA runtime that fail without a GPU) raises, and
+`pgk.diagnose` and traces tell that as *not simulated*: nothing is said of a capture on a GPU, and never that capture
+is not the reason. What succeeds here and may not on a GPU is a note of `pgk.diagnose`: calls past torch (`ctypes`,
+`cffi`, `cuda.bindings`, `cupy`), and kernels that `torch.backends.cudnn.benchmark` tries at the first call of a
+shape. First calls of cuBLAS and cuDNN create handles on a GPU and nothing here: warm up before each capture, as torch
+asks for.
+
 <!-- Written by `python -m tests.integration.h200_cases`; a test compares it with a fresh run. -->
 """
 
