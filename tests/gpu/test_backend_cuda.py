@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import itertools
 from typing import Any
 
 import pytest
 import torch
+import torch._functorch.config as functorch_config
 from torch import nn
 
 import paramgraph_kit as pgk
@@ -44,6 +46,26 @@ def test_stages_give_memory_back_with_the_same_bits() -> None:
     assert max(len(v.plan.stages) for v in variants) > 1
     assert any(v.plan.shelf_bytes for v in variants)
     assert result["different"] == 0
+
+
+def test_offloaded_activations_leave_with_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a training step whose large activations torch takes to the host and back
+    offloading: Any = importlib.import_module("torch._functorch._activation_offloading.activation_offloading")
+    choose, marked = offloading.choose_offload_sets, []
+
+    def marking(forward: torch.fx.GraphModule, *rest: Any) -> Any:
+        for node in forward.graph.find_nodes(op="call_function", target=torch.ops.aten.mm.default):
+            node.meta["should_offload"] = True
+            marked.append(node)
+        return choose(forward, *rest)
+
+    monkeypatch.setattr(offloading, "choose_offload_sets", marking)
+    with functorch_config.patch(enable_activation_offloading=True):
+        result = compare_bits(llama("test", **SIZE, training=True), steps=3)
+    # WHEN compared with the same compiled code without graphs THEN nothing differs, and the copies are between graphs
+    assert marked
+    assert result["different"] == 0
+    assert {reason.partition(":")[0] for reason in result["reasons"]} == {"device-copy"}
 
 
 def test_every_launch_can_be_verified_and_the_quicker_way_kept() -> None:
