@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from tests.integration.step_parts import Program, basic, batch, device, mlp, rate
 
@@ -155,6 +156,20 @@ def recurrent() -> Program:
     return Program(basic(model, optimizer), (model, optimizer), model, batch)
 
 
+def checkpointed_dropout() -> Program:
+    model = mlp(0.3)
+    optimizer = adamw(model.parameters())
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(checkpoint(model, x, use_reentrant=False), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return Program(step, (model, optimizer), model, batch)
+
+
 def queued() -> Program:
     model = mlp()
     optimizer = adamw(model.parameters())
@@ -182,5 +197,6 @@ RECIPES: dict[str, Callable[[], Program]] = {
     "functional": functional,
     "normalized": normalized,
     "recurrent": recurrent,
+    "checkpointed dropout": checkpointed_dropout,
     "queue": queued,
 }

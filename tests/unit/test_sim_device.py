@@ -17,6 +17,7 @@ import pytest
 import torch
 from torch import nn
 
+import paramgraph_kit as pgk
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.sim.arena import Arena
 from paramgraph_kit.driver.sim.machine import machine
@@ -354,3 +355,24 @@ def test_memory_first_looked_at_in_inference_mode_can_be_written_afterwards() ->
     later = arena.view(address, (2,), (1,), torch.float32)
     later.copy_(torch.tensor([1.0, 2.0]))
     assert later.tolist() == [1.0, 2.0]
+
+
+def test_in_a_capture_the_generator_s_state_is_what_the_capture_has_drawn() -> None:
+    # GIVEN a capture that draws, goes back to where it began, and draws again (as a checkpoint's second run does)
+    device = pgk.device()
+    torch.rand(3, device=device)
+    before, graph = pgk.cuda.get_rng_state(), pgk.cuda.CUDAGraph()
+    with pgk.cuda.graph(graph):
+        state = pgk.cuda.get_rng_state()
+        one = torch.rand(3, device=device)
+        pgk.cuda.set_rng_state(state)
+        other = torch.rand(3, device=device)
+
+    # WHEN it is replayed  THEN both are the same numbers, and the generator has moved on once
+    assert torch.equal(pgk.cuda.get_rng_state(), before)
+    graph.replay()
+    assert torch.equal(one.cpu(), other.cpu())
+    after = pgk.cuda.get_rng_state()
+    pgk.cuda.set_rng_state(before)
+    assert torch.equal(torch.rand(3, device=device).cpu(), one.cpu())
+    assert torch.equal(pgk.cuda.get_rng_state(), after)

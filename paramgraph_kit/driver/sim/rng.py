@@ -51,9 +51,20 @@ class DeviceGenerator:
         self.offset += steps
         return offset
 
-    def state(self) -> bytes:
+    def state(self, offset: int | None = None) -> bytes:
         """Seed and offset, 16 bytes."""
-        return struct.pack("<QQ", self.seed, self.offset)
+        return struct.pack("<QQ", self.seed, self.offset if offset is None else offset)
+
+    def offset_of(self, state: bytes) -> int:
+        """The offset in what ``state`` returned; another seed cannot be set in a capture."""
+        seed, offset = struct.unpack("<QQ", state)
+        if seed != self.seed:
+            raise RuntimeError(
+                "CUDAGeneratorImpl::set_current_seed can be called during stream capture only if new seed is the same "
+                "as the original seed."
+            )
+        found: int = offset
+        return found
 
     def set_state(self, state: bytes) -> None:
         """Restore what ``state`` returned."""
