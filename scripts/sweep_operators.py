@@ -36,6 +36,8 @@ from tests.sweep.operators import MODES, Finding, Subject, examine, ready, subje
 
 LIMIT_S = 180  # for one operator; then its worker is stopped, and that is a finding
 LONG_S = 3
+START_S = 300  # until a worker is ready, at most
+READY = "ready"  # what a worker says before it takes the first subject
 GRACE_S = 15  # at the end, for what is under way
 
 
@@ -69,6 +71,7 @@ def work(samples: int) -> None:
     device = ready()
     examine(Subject("backward", "add", "float32"), 1)  # imports what compiling needs
     gc.collect()
+    print(READY, file=answers)
     gc.freeze()  # each compilation is preceded by a collection, which took more time than most operators
     for line in sys.stdin:
         finding = examine(Subject(*json.loads(line)), samples)
@@ -105,6 +108,8 @@ class Sweep:
             except queue.Empty:
                 break
             worker = worker or self._start()
+            if worker is None:
+                break
             finding = self._ask(worker, subject)
             if finding is None:
                 worker = None
@@ -117,10 +122,11 @@ class Sweep:
             worker.kill()
             worker.communicate()
 
-    def _start(self) -> subprocess.Popen[str]:
+    def _start(self) -> subprocess.Popen[str] | None:
+        """A worker that is ready: many that start at once take a minute, which is no operator's fault."""
         command = [sys.executable, "-W", "ignore", __file__, "--worker", str(self.samples)]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-        return subprocess.Popen(
+        worker = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -128,6 +134,15 @@ class Sweep:
             text=True,
             env=environment,
         )
+        assert worker.stdout is not None
+        answered, _, _ = select.select(
+            [worker.stdout], [], [], min(max(0.0, self.deadline - time.monotonic()), START_S)
+        )
+        if answered and worker.stdout.readline().strip() == READY:
+            return worker
+        worker.kill()
+        worker.communicate()
+        return None
 
     def _ask(self, worker: subprocess.Popen[str], subject: Subject) -> Finding | None:
         """A worker's finding; None where the sweep is over, and one of its own where the worker is."""

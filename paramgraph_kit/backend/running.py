@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import datetime
+import importlib
 import os
 import random
 import sys
@@ -29,6 +30,7 @@ _OUTSIDE = frozenset(
         *(os.urandom, os.getcwd, os.listdir, os.stat, builtins.open, builtins.input),
     )
 )
+_IMPORT = importlib._bootstrap._find_and_load.__code__  # type: ignore[attr-defined]  # of modules that are not there yet
 
 
 @dataclass(slots=True)
@@ -39,9 +41,14 @@ class Running:
     asked: tuple[str, Frame] | None = None
     drew: bool = False  # random numbers on the host
     _known: dict[types.CodeType, bool] = field(default_factory=dict)
+    _imports: int = 0  # under way
 
     def hook(self, frame: types.FrameType, event: str, function: Any) -> None:
         """For ``sys.setprofile``."""
+        if frame.f_code is _IMPORT:
+            self._imports += (event == "call") - (event == "return")
+        if self._imports:  # what a module does when it is imported, and who finds it, is done once
+            return
         if event == "call":
             code = frame.f_code
             if code not in self._known:

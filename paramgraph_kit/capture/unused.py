@@ -10,6 +10,7 @@ Shape.cu.)
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable
 
@@ -22,7 +23,20 @@ from paramgraph_kit.driver.kernel_names import ATEN as ATEN
 DIMENSIONS = 25  # room in OffsetCalculator and TensorInfo
 _SIZES = 4 + 12 * DIMENSIONS  # of an OffsetCalculator: int dims, IntDivider sizes_[25]
 _STRIDES = 4 * DIMENSIONS  # for each of its tensors
+_CUFFT, _CUFFT_BYTES, _CUFFT_FLAG = re.compile(r"_Z\d+(?:regular|vector)_fft"), 168, 112
 _TENSOR_INFO = {8 + 2 * 4 * DIMENSIONS + 8: 8, 8 + 2 * 8 * DIMENSIONS + 8: 8}  # size: bytes of its pointer
+
+
+def fields(node: RawNode) -> tuple[tuple[int, int], ...]:
+    """(offset, bytes) of what a kernel is given: its parameters, and where a struct's gap is known, what is around it.
+
+    cuFFT's struct has a flag of one byte, and beside it what is left of an address: of 13 launches of 11 transforms all
+    had 0 there, below heap, stack and older parameters [H100, CUDA 13.0].
+    """
+    if node.layout == ((0, _CUFFT_BYTES),) and _CUFFT.match(node.name) and node.parameters[_CUFFT_FLAG] <= 1:
+        behind = _CUFFT_FLAG + 8
+        return ((0, _CUFFT_FLAG), (_CUFFT_FLAG, 1), (behind, _CUFFT_BYTES - behind))
+    return node.layout
 
 
 def unused_bytes(node: RawNode, is_pointer: Callable[[int], bool]) -> set[int]:
@@ -30,7 +44,7 @@ def unused_bytes(node: RawNode, is_pointer: Callable[[int], bool]) -> set[int]:
     found: set[int] = set()
     if not node.layout:
         return found
-    inside = {at for offset, size in node.layout for at in range(offset, offset + size)}
+    inside = {at for offset, size in fields(node) for at in range(offset, offset + size)}
     found.update(at for at in range(len(node.parameters)) if at not in inside)
     if not node.name.startswith(ATEN):
         return found

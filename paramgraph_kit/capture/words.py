@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from paramgraph_kit.capture.elementwise import closes_closure
-from paramgraph_kit.capture.unused import unused_bytes
+from paramgraph_kit.capture.unused import fields, unused_bytes
 from paramgraph_kit.driver.api import RawAllocation, RawNode
 from paramgraph_kit.driver.kernel_names import ATEN, CUDNN, takes_device_memory_only
 from paramgraph_kit.trace.errors import RefusedError
@@ -175,7 +175,7 @@ def notable_words(
         for place, value_x, value_y in [(n, x, y) for n, (x, y) in pairs if x != y or _FIRST_ADDRESS <= x < _END]:
             offset = 8 * place
             in_x, in_y = first.contains(value_x), second.contains(value_y)
-            if in_x and in_y:
+            if in_x and in_y and _is_one_value(a, offset):
                 target = _resolve(indices, (value_x, value_y), (a.position, b.position))
                 if target is not None:
                     words.append(
@@ -199,7 +199,7 @@ def notable_words(
                 words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=evidence))
             elif (
                 not (in_x or in_y)
-                and (_may_be_left_over(a, offset) or closes_closure(a, offset))
+                and _may_be_left_over(a, offset)
                 and not unused.touches(offset, 8)
                 and host.left_over(a, value_x)
                 and host.left_over(b, value_y)
@@ -222,12 +222,19 @@ def _may_be_left_over(node: RawNode, offset: int) -> bool:
     """Whether a whole address may be left over in a word of this kernel.
 
     Not where parameters end within it: half an address beside a number makes an address of the number (2.5 in the lower
-    half was one, and frozen [H100]). Nor in function objects, whose padding does the same, or where nothing is padded.
+    half was one, and frozen [H100]). Nor in a small function object, whose padding does the same, but for its end.
     """
-    if not node.layout:  # nobody knows where parameters end
-        return True
     small = SMALL if node.name.startswith((ATEN, *_FILLED)) else 0
-    return any(start <= offset and offset + 8 <= start + size and size > small for start, size in node.layout)
+    return _is_one_value(node, offset, small) or closes_closure(node, offset)
+
+
+def _is_one_value(node: RawNode, offset: int, small: int = 0) -> bool:
+    """Whether a word lies inside one parameter (of more bytes than ``small``), as far as is known where these end.
+
+    A flag below the rest of an older address is none: rewritten, it would be the lowest byte of another address.
+    """
+    within = ((start, size) for start, size in fields(node) if start <= offset and offset + 8 <= start + size)
+    return not node.layout or any(size > small for _, size in within)
 
 
 def _values(node: RawNode) -> tuple[int, ...]:

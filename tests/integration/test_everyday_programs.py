@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import importlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -164,3 +166,21 @@ def test_an_everyday_program_computes_what_eager_computes(name: str) -> None:
 def test_a_checkpoint_draws_the_same_random_numbers_again_on_the_simulated_device() -> None:
     # GIVEN dropout under a checkpoint, eagerly WHEN its backward runs it again THEN the same numbers are dropped
     assert all(torch.equal(forward, backward) for forward, backward in outcome(checkpointed, lambda fn: fn))
+
+
+def test_what_an_import_runs_is_no_code_of_the_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a function that imports a module at its first call, which then reads much
+    text = "STATE = [object() for _ in range(30_000)]\ndef read():\n    return [*STATE]\nread()\n"
+    (tmp_path / "imported_late.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def late(x: Tensor) -> Tensor:
+        importlib.import_module("imported_late")
+        return x * 2
+
+    call = pgk.parameterize(late)
+    # WHEN it is called THEN it is a graph
+    for seed in range(3):
+        assert torch.equal(call(numbers(4, seed=seed)), numbers(4, seed=seed) * 2)
+    assert not pgk.report(call).reasons
+    assert [row.launches for row in pgk.report(call).rows] == [2]

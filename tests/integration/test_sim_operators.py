@@ -123,7 +123,8 @@ def test_a_sweep_writes_each_result_goes_on_and_ends_by_itself(tmp_path: Path) -
     assert [json.loads(line)["mode"] for line in out.read_text().splitlines()[3:]] == ["eager"] * 9
 
     # WHEN it has no time left THEN it ends, and says what is not run
-    again = main(["--out", str(out), "--modes", "captured", "--minutes", "0", "--only", "add"])
+    costs = ["--costs", str(out), "--limit", "5"]
+    again = main(["--out", str(out), "--modes", "captured", "--minutes", "0", "--only", "add", *costs])
     assert again == 0
     assert len(load(out)) == 10
 

@@ -226,6 +226,39 @@ def test_two_packed_numbers_that_look_like_a_phantom_address_are_numbers() -> No
     assert found(words) == [(0, WordKind.SCALAR, None, 0)]
 
 
+CUFFT = "_Z14vector_fft_c2rILj64E3EPTIJLj8EEELj8ELj24E"
+
+
+@pytest.mark.parametrize(
+    ("name", "layout", "flag", "pointer"),
+    [
+        (CUFFT, ((0, 168),), 0, False),
+        (CUFFT, ((0, 168),), 1, False),
+        (CUFFT, ((0, 168),), 16, True),  # no flag: another struct than the known one
+        ("library", ((0, 168),), 0, True),
+        ("library", ((0, 112), (112, 1), (120, 48)), 1, False),
+        ("library", ((0, 112), (112, 4), (116, 4), (120, 48)), 1, False),
+    ],
+)
+def test_a_flag_below_the_rest_of_an_older_address_is_not_rewritten(
+    name: str, layout: tuple[tuple[int, int], ...], flag: int, pointer: bool
+) -> None:
+    # GIVEN a struct with a flag of one byte, and above it what is left of an address that an earlier kernel was given
+    def fft(base: int) -> RawNode:
+        return node(base, bytes(104), struct.pack("<Q", base + 256 + flag), bytes(48), name=name, layout=layout)
+
+    both = pair([(fft(BASE[0]), fft(BASE[1]))], [twins(0, 0, 4096)])
+    # WHEN compared THEN it is an address only where a whole one may be
+    if layout[1:] == ((112, 4), (116, 4), (120, 48)):
+        assert refusal(*both).code == "unexplained-word"  # two numbers of which one differs
+        return
+    (words,) = classify(*both)
+    assert [(w.offset, w.kind) for w in words if w.allocation is not None or w.offset == 112] == [
+        (0, WordKind.POINTER),
+        (112, WordKind.POINTER if pointer else WordKind.SCALAR),
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "layout", "accepted"),
     [
@@ -234,6 +267,16 @@ def test_two_packed_numbers_that_look_like_a_phantom_address_are_numbers() -> No
         ("library", ((0, 4),), False),  # a number; what is behind it in the word is no parameter
         ("library", ((0, 4), (4, 4)), False),
         ("_ZN2at6native29vectorized_elementwise_kernel", ((0, 8),), False),  # a function object: a number and padding
+        (
+            "_ZN2at6native29vectorized_elementwise_kernelILi8EZNS0_19masked_scale_kernelEUlfbE_",
+            ((0, 8),),
+            True,
+        ),  # a lambda
+        (
+            "_ZN2at6native29vectorized_elementwise_kernelILi8EZNS0_10pow_kernelEUlfE_",
+            ((0, 16),),
+            False,
+        ),  # not its last word
         ("_ZN2at6native13reduce_kernel", ((0, 40),), True),
         ("triton_poi_fused_mul_0", ((0, 8),), False),
     ],
@@ -243,7 +286,7 @@ def test_a_number_beside_half_a_leftover_address_is_no_address(
 ) -> None:
     # GIVEN a float that changes from call to call, and the upper half of a host address above it
     def number(value: float) -> RawNode:
-        rest = bytes(32) if layout == ((0, 40),) else b""
+        rest = bytes(max(size for _, size in layout) - 8) if layout and layout[0][1] > 8 else b""
         return node(struct.pack("<fI", value, 0x7F3D) + rest, name=name, layout=layout)
 
     both = pair([(number(2.5), number(3.5))], [twins(0, 0, 4096)])
