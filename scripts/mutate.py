@@ -36,6 +36,7 @@ PACKAGE = "paramgraph_kit"
 TESTS: dict[str, tuple[str, ...]] = {
     "capture": (
         "unit/test_capture_words.py",
+        "unit/test_capture_leftovers.py",
         "unit/test_capture_merge.py",
         "unit/test_capture_unused.py",
         "unit/test_capture_multi_tensor.py",

@@ -1,0 +1,112 @@
+"""Words that hold what is left of older addresses: never taken for numbers, nor numbers for them."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from paramgraph_kit.capture.words import Host, classify
+from paramgraph_kit.driver.api import RawNode
+from paramgraph_kit.trace.model import WordKind
+from tests.unit.test_capture_words import BASE, node, pair, refusal, twins
+
+CUFFT = "_Z14vector_fft_c2rILj64E3EPTIJLj8EEELj8ELj24E"
+
+
+@pytest.mark.parametrize(
+    ("name", "layout", "flag", "pointer"),
+    [
+        (CUFFT, ((0, 168),), 0, False),
+        (CUFFT, ((0, 168),), 1, False),
+        (CUFFT, ((0, 168),), 16, True),  # no flag: another struct than the known one
+        ("library", ((0, 168),), 0, True),
+        ("library", ((0, 112), (112, 1), (120, 48)), 1, False),
+        ("library", ((0, 112), (112, 4), (116, 4), (120, 48)), 1, False),
+    ],
+)
+def test_a_flag_below_the_rest_of_an_older_address_is_not_rewritten(
+    name: str, layout: tuple[tuple[int, int], ...], flag: int, pointer: bool
+) -> None:
+    # GIVEN a struct with a flag of one byte, and above it what is left of an address that an earlier kernel was given
+    def fft(base: int) -> RawNode:
+        return node(base, bytes(104), struct.pack("<Q", base + 256 + flag), bytes(48), name=name, layout=layout)
+
+    both = pair([(fft(BASE[0]), fft(BASE[1]))], [twins(0, 0, 4096)])
+    # WHEN compared THEN it is an address only where a whole one may be
+    if layout[1:] == ((112, 4), (116, 4), (120, 48)):
+        assert refusal(*both).code == "unexplained-word"  # two numbers of which one differs
+        return
+    (words,) = classify(*both)
+    assert [(w.offset, w.kind) for w in words if w.allocation is not None or w.offset == 112] == [
+        (0, WordKind.POINTER),
+        (112, WordKind.POINTER if pointer else WordKind.SCALAR),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "layout", "accepted"),
+    [
+        ("library", (), True),
+        ("library", ((0, 8),), True),
+        ("library", ((0, 4),), False),  # a number; what is behind it in the word is no parameter
+        ("library", ((0, 4), (4, 4)), False),
+        ("_ZN2at6native29vectorized_elementwise_kernel", ((0, 8),), False),  # a function object: a number and padding
+        ("_ZN2at6native13reduce_kernel", ((0, 40),), True),
+        ("triton_poi_fused_mul_0", ((0, 8),), False),
+    ],
+)
+def test_a_number_beside_half_a_leftover_address_is_no_address(
+    name: str, layout: tuple[tuple[int, int], ...], accepted: bool
+) -> None:
+    # GIVEN a float that changes from call to call, and the upper half of a host address above it
+    def number(value: float) -> RawNode:
+        rest = bytes(max(size for _, size in layout) - 8) if layout and layout[0][1] > 8 else b""
+        return node(struct.pack("<fI", value, 0x7F3D) + rest, name=name, layout=layout)
+
+    both = pair([(number(2.5), number(3.5))], [twins(0, 0, 4096)])
+    host = Host(lambda value: value >> 32 == 0x7F3D)
+    # WHEN compared THEN it is bytes left over only where a whole address may have been
+    if accepted:
+        assert classify(*both, lambda _: None, host)[0][0].evidence.startswith("host addresses")
+    else:
+        assert refusal(*both, lambda _: None, host).code == "unexplained-word"
+
+
+CLOSURE = (
+    "_ZN2at6native29vectorized_elementwise_kernelILi4EZZZNS0_12_GLOBAL__N_119launch_clamp_scalarEvENKUlvE_clEvEUlfE_"
+)
+AMP = (
+    "_ZN2at6native12_GLOBAL__N_125multi_tensor_apply_kernelINS1_18TensorListMetadataILi1EEEZZNS0_10amp_unscaleEvEUlfE_"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "layout", "accepted"),
+    [
+        (CLOSURE, 24, ((0, 4), (8, 24), (32, 16)), True),  # two floats and an enum, then where the host has its copy
+        (CLOSURE, 40, ((0, 4), (8, 24), (32, 16)), False),  # an address of the kernel's data
+        (CLOSURE, 16, ((0, 4), (8, 24), (32, 16)), False),  # what it has captured
+        (CLOSURE, 8, ((0, 4), (8, 8), (16, 16)), False),  # a number and no pointer
+        (CLOSURE.replace("EUlfE_", "EFunctor"), 24, ((0, 4), (8, 24), (32, 16)), False),
+        (AMP, 32, ((0, 8), (8, 1), (16, 24)), True),
+        (AMP, 24, ((0, 8), (8, 1), (16, 24)), False),
+    ],
+)
+def test_a_closure_of_aten_ends_with_where_the_host_has_its_copy(
+    name: str, at: int, layout: tuple[tuple[int, int], ...], accepted: bool
+) -> None:
+    # GIVEN a word that holds one host address in one capture and another in the other
+    def kernel(value: int) -> RawNode:
+        data = bytes(at) + struct.pack("<Q", value) + bytes(max(o + n for o, n in layout) - at - 8)
+        return node(data, name=name, layout=layout)
+
+    heap = 0x55C1 << 32
+    both = pair([(kernel(heap + 64), kernel(heap + 4096))], [twins(0, 0, 4096)])
+    host = Host(lambda value: value >> 32 == 0x55C1)
+    # WHEN compared THEN it is known for what it is only at the end of a closure
+    if accepted:
+        words = {word.offset: word for word in classify(*both, lambda _: None, host)[0]}
+        assert words[at].evidence.startswith("host addresses")
+    else:
+        assert refusal(*both, lambda _: None, host).code == "unexplained-word"
