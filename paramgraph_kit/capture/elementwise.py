@@ -14,6 +14,7 @@ from paramgraph_kit.driver.kernel_names import ATEN
 _LOAD, _STORE = re.compile(r"LoadWithCastILi(\d)E"), re.compile(r"StoreWithCastILi(\d)E")
 # A product or quotient with a number that is held: the function has no members, the number has at least four bytes.
 _HELD = re.compile(r"[AB]UnaryFunctorI(?:[fdil]|N3c104HalfE|N3c108BFloat16E).*binary_internal10(?:Mul|Div)FunctorI")
+_NUMBER_LAST = re.compile(r"[AB]UnaryFunctor")  # a function, then the number that it is called with
 _FUNCTION = 1  # its place among the parameters: (count, function, addresses, ...)
 
 
@@ -49,7 +50,7 @@ def closes_closure(node: RawNode, offset: int) -> bool:
     ATen's closures are for host and device. What they capture comes first, and a pointer makes them end with a whole
     word, which no number shares [H100: of clamp, dropout, GradScaler's kernels].
     """
-    if not node.name.startswith(ATEN) or "EUl" not in node.name:
+    if not node.name.startswith(ATEN) or "EUl" not in node.name or _NUMBER_LAST.search(node.name):
         return False
     if KERNEL in node.name or "distribution" in node.name:
         places = node.layout[2:]  # behind lists of tensors and a functor, or a count and the generator's state

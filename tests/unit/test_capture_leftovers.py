@@ -89,6 +89,12 @@ AMP = (
         (CLOSURE, 16, ((0, 4), (8, 24), (32, 16)), False),  # what it has captured
         (CLOSURE, 8, ((0, 4), (8, 8), (16, 16)), False),  # a number and no pointer
         (CLOSURE.replace("EUlfE_", "EFunctor"), 24, ((0, 4), (8, 24), (32, 16)), False),
+        (
+            CLOSURE.replace("19launch", "13AUnaryFunctor19launch"),
+            24,
+            ((0, 4), (8, 24), (32, 16)),
+            False,
+        ),  # a number ends it
         (AMP, 32, ((0, 8), (8, 1), (16, 24)), True),
         (AMP, 24, ((0, 8), (8, 1), (16, 24)), False),
     ],
