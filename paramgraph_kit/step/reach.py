@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import types
 from collections import deque
 from collections.abc import Iterable, Mapping, Set
@@ -146,6 +147,7 @@ class Names:
 
     known: set[str] = field(default_factory=set)
     spaces: dict[int, tuple[dict[str, Any], set[str]]] = field(default_factory=dict)  # of the user's globals
+    modules: set[str] = field(default_factory=set)  # that the user's code imports as it runs
     dynamic: bool = False  # the user's code looks names up that are not in it
     compiled: bool = False  # code ran that Dynamo has compiled: it has read modules out of sight
     _seen: set[types.CodeType] = field(default_factory=set)
@@ -162,12 +164,13 @@ class Names:
             self.compiled = self.compiled or code.co_filename.endswith("_dynamo/eval_frame.py")
         else:
             self.dynamic = self.dynamic or bool(names & _DYNAMIC)
+            self.modules |= names_of(code).modules
             self.spaces.setdefault(id(space), (space, set()))[1].update(_globals_named(code))
 
     def copy(self) -> Names:
         """What it knows by now."""
         spaces = {key: (space, set(names)) for key, (space, names) in self.spaces.items()}
-        return Names(set(self.known), spaces, self.dynamic, self.compiled)
+        return Names(set(self.known), spaces, set(self.modules), self.dynamic, self.compiled)
 
     def counts(self, holder: Holder, key: Any) -> bool:
         """Whether the step may have read a place."""
@@ -203,6 +206,7 @@ class Reach:
             self._visit(value, name)
         for space, known in names.spaces.values():
             self._globals(space, known)
+        self._imported(names.modules)
         self.own = len(self.holders)  # those behind are the arguments' alone, which are others at each call
         for name, value in given:
             self._visit(value, name)
@@ -281,6 +285,12 @@ class Reach:
                 self._visit(value, name)
         if not library:
             self._globals(function.__globals__, _globals_named(function.__code__))
+            self._imported(names_of(function.__code__).modules)
+
+    def _imported(self, modules: Iterable[str]) -> None:
+        for name in sorted(modules):
+            if name in sys.modules:
+                self._visit(sys.modules[name], name)
 
     def _globals(self, space: dict[str, Any], names: Iterable[str]) -> None:
         for name in sorted(names):

@@ -1,8 +1,9 @@
 """Training loops around ``pgk.parameterize(step, state=...)``: evaluation between steps, names, what never rests."""
 
-# mypy: disable-error-code="no-untyped-call, index, union-attr, operator"
+# mypy: disable-error-code="no-untyped-call, index, union-attr, operator, import-not-found"
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,6 +87,30 @@ def test_a_global_that_the_step_reads_counts(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setitem(globals(), "scale", 1.0 + number // 3)
         x, y = steps.batch(number)
         assert equal(step(x, y), twin.step(x * scale, y))
+    assert pgk.report(step).rows[0].executables == 3
+
+
+def test_a_module_that_the_step_imports_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a step that imports its settings as it runs
+    (tmp_path / "settings_of_a_step.py").write_text("scale = 1.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    program, twin = (steps.simple(steps.OPTIMIZERS["sgd"]) for _ in range(2))
+
+    def scaled(inner: Any) -> Any:
+        def call(x: torch.Tensor, y: torch.Tensor) -> Any:
+            import settings_of_a_step as settings
+
+            return inner(x * settings.scale, y)
+
+        return call
+
+    step, plain = pgk.parameterize(scaled(program.step), state=program.state), scaled(twin.step)
+
+    # WHEN they change between calls  THEN the bits are right
+    for number in range(9):
+        assert equal(step(*steps.batch(number)), plain(*steps.batch(number)))
+        if number in (3, 6):
+            monkeypatch.setattr("settings_of_a_step.scale", 1.0 + number)
     assert pgk.report(step).rows[0].executables == 3
 
 
