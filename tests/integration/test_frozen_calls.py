@@ -211,7 +211,11 @@ def assigned(module: nn.Module) -> Undo:
 def shadowed(owner: Any, name: str, value: Any) -> Undo:
     """An attribute of the object in front of its class's."""
     setattr(owner, name, value)
-    return lambda: delattr(owner, name)
+
+    def undo() -> None:
+        vars(owner).pop(name, None)  # it may have been set twice
+
+    return undo
 
 
 def appended(modules: nn.ModuleList) -> Undo:
@@ -292,7 +296,7 @@ def changes(model: Outer, pick: random.Random) -> list[Callable[[], Undo]]:
         lambda: item(globals(), "TABLE", {"shift": number}),
         lambda: appended(model.blocks),
         lambda: reordered(model.blocks),
-        lambda: frozen_parameter(block.linear.bias),
+        lambda: frozen_parameter(block.norm.weight),
         lambda: lambda: None,
     ]
 
