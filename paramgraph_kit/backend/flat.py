@@ -141,7 +141,13 @@ def _without_streams() -> Iterator[None]:
 
 
 def _refuse_misplaced_views(metadata: Any, tensors: Sequence[torch.Tensor]) -> None:
-    """Raise RefusedError where a result may be a view of an input that is written and lies otherwise than its copy."""
+    """Raise RefusedError where a result may be a view of an input that is written and lies otherwise than its copy.
+
+    And where an input gets another shape: AOTAutograd, which makes one of inputs that share memory, mistakes it.
+    """
+    if any(info.mutates_metadata for info in metadata.input_info):
+        text = "it changes the shape or strides of an input, and inputs share memory: return a view instead"
+        raise RefusedError(Reason("unknown-output", text))
     storages = [x.untyped_storage()._cdata for x in tensors]
     odd = any(
         storages.count(storage) == 1 and (x.storage_offset() or not x.is_contiguous())

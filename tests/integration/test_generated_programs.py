@@ -86,6 +86,26 @@ def test_a_view_that_would_lie_elsewhere_is_refused() -> None:
     assert "it returns a view of one" in str(pgk.report(changed))
 
 
+def test_another_shape_for_an_input_is_refused_where_inputs_share_memory() -> None:
+    # GIVEN arguments that share memory, of which one gets another shape, and another that is written
+    def step(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+        z.neg_()
+        x.transpose_(0, -1)
+        return x + 1
+
+    def examples() -> tuple[Tensor, ...]:
+        whole = torch.arange(24.0).reshape(4, 6).to(pgk.device())
+        return whole, whole[:, 1:], torch.arange(54).to(pgk.device())[1:].as_strided((6, 4), (8, 1), 1)
+
+    # WHEN it is parameterized THEN it says why not, and runs as it is
+    changed = pgk.parameterize(step, *examples())
+    for _ in range(2):
+        mine, twins = examples(), examples()
+        assert changed(*mine).tolist() == step(*twins).tolist()
+        assert [x.tolist() for x in mine] == [x.tolist() for x in twins]
+    assert "it changes the shape or strides of an input" in str(pgk.report(changed))
+
+
 def test_the_same_numbers_make_the_same_program() -> None:
     one, other = (generate(random.Random(5).randrange) for _ in range(2))
 
