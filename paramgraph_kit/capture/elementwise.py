@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from paramgraph_kit.capture.multi_tensor import KERNEL
 from paramgraph_kit.driver.api import RawNode
@@ -15,6 +16,7 @@ _LOAD, _STORE = re.compile(r"LoadWithCastILi(\d)E"), re.compile(r"StoreWithCastI
 # A product or quotient with a number that is held: the function has no members, the number has at least four bytes.
 _HELD = re.compile(r"[AB]UnaryFunctorI(?:[fdil]|N3c104HalfE|N3c108BFloat16E).*binary_internal10(?:Mul|Div)FunctorI")
 _NUMBER_LAST = re.compile(r"[AB]UnaryFunctor")  # a function, then the number that it is called with
+_UPPER_HALVES = range(0x5500, 0x5700), range(0x7E00, 0x8000)  # of a process's heap; of its stacks and libraries
 _FUNCTION = 1  # its place among the parameters: (count, function, addresses, ...)
 
 
@@ -22,6 +24,8 @@ def unused_of_elementwise(node: RawNode) -> set[int]:
     """Offsets of the bytes of ``node.parameters``."""
     found: set[int] = set()
     layout = node.layout
+    if "elementwise_kernel" in node.name:  # a closure that captures nothing: one that does ends with an address
+        found.update(start for start, size in _places_of_closures(node) if size == 1)
     unrolled = "unrolled_elementwise_kernel" in node.name and len(layout) == 7
     if unrolled:
         # Calculators of offsets, then what loads and stores: of one byte where they hold nothing.
@@ -50,10 +54,24 @@ def closes_closure(node: RawNode, offset: int) -> bool:
     ATen's closures are for host and device. What they capture comes first, and a pointer makes them end with a whole
     word, which no number shares [H100: of clamp, dropout, GradScaler's kernels].
     """
-    if not node.name.startswith(ATEN) or "EUl" not in node.name or _NUMBER_LAST.search(node.name):
-        return False
-    if KERNEL in node.name or "distribution" in node.name:
-        places = node.layout[2:]  # behind lists of tensors and a functor, or a count and the generator's state
-    else:
-        places = node.layout[_FUNCTION : _FUNCTION + 1] if "elementwise_kernel" in node.name else ()
+    places = _places_of_closures(node)
     return any(size > 8 and not (start | size) & 7 and offset == start + size - 8 for start, size in places)
+
+
+def _places_of_closures(node: RawNode) -> Sequence[tuple[int, int]]:
+    if not node.name.startswith(ATEN) or "EUl" not in node.name or _NUMBER_LAST.search(node.name):
+        return ()
+    if KERNEL in node.name or "distribution" in node.name:
+        return node.layout[2:]  # behind lists of tensors and a functor, or a count and the generator's state
+    return node.layout[_FUNCTION : _FUNCTION + 1] if "elementwise_kernel" in node.name else ()
+
+
+def differ_in_padding(node: RawNode, offset: int, first: int, second: int) -> bool:
+    """Whether two words differ in a gap: behind a closure's last number of four bytes, before the host's address.
+
+    It holds the upper half of some address of the host, of its heap's or its stack's: 4.6e-41 as a float. Anything else
+    there may be a second number.
+    """
+    halves = first >> 32, second >> 32
+    in_gap = first & 0xFFFFFFFF == second & 0xFFFFFFFF and closes_closure(node, offset + 8)
+    return in_gap and all(any(half in part for part in _UPPER_HALVES) for half in halves)

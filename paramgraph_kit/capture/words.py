@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from paramgraph_kit.capture.elementwise import closes_closure
+from paramgraph_kit.capture.elementwise import closes_closure, differ_in_padding
 from paramgraph_kit.capture.unused import fields, unused_bytes
 from paramgraph_kit.driver.api import RawAllocation, RawNode
 from paramgraph_kit.driver.kernel_names import ATEN, CUDNN, takes_device_memory_only
@@ -205,7 +205,11 @@ def notable_words(
                 and host.left_over(b, value_y)
             ):
                 words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_LEFTOVER))
-            elif unused.differs_only_there(offset, 8) or a.name.startswith(CUDNN):
+            elif (
+                unused.differs_only_there(offset, 8)
+                or differ_in_padding(a, offset, value_x, value_y)
+                or a.name.startswith(CUDNN)
+            ):
                 # cuDNN's descriptors have room for more dimensions than are filled in, and an address would be
                 # phantom in both.
                 words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_UNUSED))

@@ -116,3 +116,45 @@ def test_a_closure_of_aten_ends_with_where_the_host_has_its_copy(
         assert words[at].evidence.startswith("host addresses")
     else:
         assert refusal(*both, lambda _: None, host).code == "unexplained-word"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "size", "accepted"),
+    [
+        ((1.5, 0x7FEA), (1.5, 0x55C1), 16, True),
+        ((1.5, 0x7FEA), (2.5, 0x7FEB), 16, False),  # the number itself changes
+        ((1.5, 1), (1.5, 2), 16, False),  # a second number may
+        ((1.5, 0x7FEA), (1.5, 0x3F80_0000), 16, False),
+        ((1.5, 0x7FEA), (1.5, 0x55C1), 24, False),  # behind it is no end of the closure
+    ],
+)
+def test_the_gap_of_a_closure_is_before_its_end_and_holds_half_an_address(
+    first: tuple[float, int], second: tuple[float, int], size: int, accepted: bool
+) -> None:
+    # GIVEN a closure with a number of four bytes, and four more that differ between two captures
+    def kernel(number: float, half: int) -> RawNode:
+        data = struct.pack("<QfI", 7, number, half) + bytes(size - 8 + 16)
+        return node(data, name=CLOSURE, layout=((0, 4), (8, size), (8 + size, 16)))
+
+    both = pair([(kernel(*first), kernel(*second))], [twins(0, 0, 4096)])
+    # WHEN compared THEN they are a gap only if nothing else can lie there
+    if accepted:
+        words = {word.offset: word for word in classify(*both)[0]}
+        assert words[8].evidence == "bytes that the kernel does not read"
+    else:
+        assert refusal(*both).code == "unexplained-word"
+
+
+@pytest.mark.parametrize(("name", "accepted"), [(CLOSURE, True), (CLOSURE.replace("EUlfE_", "EFunctor"), False)])
+def test_a_closure_of_one_byte_has_captured_nothing(name: str, accepted: bool) -> None:
+    # GIVEN a function object of one byte, which holds 1 in one capture and 0 in the other
+    def kernel(byte: int) -> RawNode:
+        return node(struct.pack("<IBxxx", 7, byte) + bytes(16), name=name, layout=((0, 4), (4, 1), (8, 16)))
+
+    both = pair([(kernel(0), kernel(1))], [twins(0, 0, 4096)])
+    # WHEN compared THEN a closure's byte is none that it reads, and another function's may be a flag
+    if accepted:
+        (words,) = classify(*both)
+        assert words[0].evidence == "bytes that the kernel does not read"
+    else:
+        assert refusal(*both).code == "unexplained-word"
