@@ -22,10 +22,10 @@ from paramgraph_kit.driver.cuda.calls import Owned, call, library
 from paramgraph_kit.driver.cuda.forks import stream_of
 from paramgraph_kit.driver.cuda.held import held_bytes
 from paramgraph_kit.driver.cuda.random import advance
+from paramgraph_kit.driver.cuda.shared_memory import allowed
 from paramgraph_kit.trace.errors import DriverCallError, RefusedError, UnsupportedError
 from paramgraph_kit.trace.model import NodeKind, Reason
 
-_SHARED = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _UPDATABLE = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE
 _BINDING = struct.Struct("<QIIq")  # struct Binding in kernels.cu
 
@@ -97,10 +97,10 @@ class CudaExecutable:
         function = kernels.function(f"pgk_patch_{size}")  # where it cannot be built, fail unchanged
         updaters = {}
         for index, node in self._nodes.items():
-            _allow_shared(recording.nodes[index])
             value = cu.CUkernelNodeAttrValue()  # a fresh one each time: the driver writes its handle into it
             value.deviceUpdatableKernelNode.deviceUpdatable = 1
-            call(cu.cuGraphKernelNodeSetAttribute, node, _UPDATABLE, value)
+            with allowed(*_needs(recording.nodes[index]), self._device):
+                call(cu.cuGraphKernelNodeSetAttribute, node, _UPDATABLE, value)
             updaters[index] = int(value.deviceUpdatableKernelNode.devNode)
         packed = b"".join(_BINDING.pack(updaters[b.node], b.offset, b.slot, b.delta) for b in bindings)
         rows = torch.frombuffer(bytearray(packed or bytes(_BINDING.size)), dtype=torch.uint8).to(f"cuda:{self._device}")
@@ -157,23 +157,25 @@ class CudaExecutable:
                 extra = (ctypes.c_uint64 * 5)(1, base, 2, ctypes.addressof(size), 0)
                 params.extra = ctypes.addressof(extra)
                 self._keep += [buffer, size, extra]
-            work.append((raw, self._nodes[index], params, buffer, [(b.offset, b.slot, b.delta) for b in words]))
+            needs = _needs(raw)
+            work.append((needs, self._nodes[index], params, buffer, [(b.offset, b.slot, b.delta) for b in words]))
             # Asked now, with what was captured: a node that does not take its own parameters takes no others in a call.
-            _allow_shared(raw)
-            (status,) = cu.cuGraphExecKernelNodeSetParams(self._exec.raw, self._nodes[index], params)
+            with allowed(*needs, self._device):
+                (status,) = cu.cuGraphExecKernelNodeSetParams(self._exec.raw, self._nodes[index], params)
             if status != cu.CUresult.CUDA_SUCCESS:
                 text = f"CUDA takes no parameters for a kernel of the graph any more ({status.name})"
                 raise RefusedError(Reason("opaque-node", text, operation=raw.name))
         set_params, executable, pack = cu.cuGraphExecKernelNodeSetParams, self._exec.raw, struct.Struct("<Q").pack_into
-        success = cu.CUresult.CUDA_SUCCESS
+        success, device = cu.CUresult.CUDA_SUCCESS, self._device
 
         def patch(addresses: Sequence[int]) -> None:
-            for raw, node, params, buffer, words in work:
+            for needs, node, params, buffer, words in work:
                 for offset, slot, delta in words:
                     pack(buffer, offset, addresses[slot] + delta)
                 (status,) = set_params(executable, node, params)
-                if status != success and _allow_shared(raw):
-                    (status,) = set_params(executable, node, params)
+                if status != success:
+                    with allowed(*needs, device) as raised:
+                        (status,) = set_params(executable, node, params) if raised else (status,)
                 if status != success:
                     raise DriverCallError("cuGraphExecKernelNodeSetParams", int(status), status.name)
 
@@ -205,16 +207,8 @@ class CudaExecutable:
         return launch_random if increment else launch
 
 
-def _allow_shared(node: RawNode) -> bool:
-    """Let a kernel's function have the shared memory of this node again; whether that was in the way.
-
-    cuDNN sets what a function may take before each launch, so that its last launch decides, and CUDA takes neither
-    parameters nor attributes for a node that has more [H100, batch normalization of several sizes].
-    """
+def _needs(node: RawNode) -> tuple[int, int, int]:
+    """(CUkernel or 0, CUfunction, bytes of dynamic shared memory) of a node."""
     if node.kind is not NodeKind.KERNEL or not node.shared_bytes:
-        return False
-    function = cu.CUfunction(node.handle[1])
-    if call(cu.cuFuncGetAttribute, _SHARED, function) >= node.shared_bytes:
-        return False
-    call(cu.cuFuncSetAttribute, function, _SHARED, node.shared_bytes)
-    return True
+        return 0, 0, 0
+    return int(call(cu.cuGraphKernelNodeGetParams, node.handle[0]).kern), node.handle[1], node.shared_bytes
