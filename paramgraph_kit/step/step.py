@@ -35,7 +35,7 @@ from paramgraph_kit.trace.model import Reason
 
 _modes = torch_name("_len_torch_dispatch_stack")  # they have to see every operation
 MAX_GRAPHS = 64  # of one step: batches come in so many shapes
-MAX_FUTILE = 8  # captures in a row, none of which fits the next call
+MAX_FUTILE = 8  # captures in a row without a launch: no more until there is one
 UNDER_WAY = "capture-under-way"
 
 
@@ -80,7 +80,8 @@ class Step:
             if graphed.fits():
                 result = self._launched(graphed, key, tensors, args, kwargs)
                 if result is not MISFIT:
-                    self._futile.pop(key, None)
+                    if self._futile.pop(key, 0) >= MAX_FUTILE:
+                        self._resume(key)
                     return result
         return self._ungraphed(key, tensors, args, kwargs)
 
@@ -239,6 +240,14 @@ class Step:
     def _refuse(self, key: Any, reason: Reason) -> None:
         self._refused[key] = reason
         self._note(reason)
+
+    def _resume(self, key: Any) -> None:
+        """One of the graphs fits after all, as where many states take turns: capture on."""
+        reason = self._refused.get(key)
+        if reason is not None and reason.code == "too-many-variants":
+            del self._refused[key]
+            if reason not in self._refused.values():
+                self._launcher.reasons.remove(reason)
 
     def _note(self, reason: Reason) -> None:
         if reason not in self._launcher.reasons:

@@ -139,3 +139,36 @@ def test_what_never_fits_is_not_captured_for_ever(change: Any, where: str) -> No
     assert "captured 8 times" in reason.message
     assert where in reason.message
     assert equal(steps.values_of(ours), steps.values_of(theirs))
+
+
+def test_many_states_that_take_turns_all_come_to_graphs() -> None:
+    # GIVEN a step with a head for each of twelve tasks, more than are captured in a row without a launch
+    class Heads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.task, self.body = "0", nn.Linear(8, 8)
+            self.heads = nn.ModuleDict({str(n): nn.Linear(8, 4) for n in range(12)})
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = self.heads[self.task](torch.relu(self.body(x)))
+            return out
+
+    models = [Heads().to(pgk.device()) for _ in range(2)]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+    ours, theirs = map(steps.basic, models, optimizers)
+    step = pgk.parameterize(ours, state=(models[0], optimizers[0]))
+
+    # WHEN they take turns  THEN the bits are right
+    for number in range(60):
+        for model in models:
+            model.task = str(number % 12)
+        assert equal(step(*steps.batch(number)), theirs(*steps.batch(number)))
+        if number == 11:  # AND capturing pauses with the reason
+            assert "captured 8 times" in pgk.report(step).reasons[0].message
+
+    # AND goes on when the first of them returns, until each has its graph
+    report = pgk.report(step)
+    assert report.reasons == ()
+    assert report.rows[0].executables == 12
+    assert equal(list(models[0].parameters()), list(models[1].parameters()))
