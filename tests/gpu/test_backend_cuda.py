@@ -61,7 +61,7 @@ def test_offloaded_activations_leave_with_the_same_bits(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(offloading, "choose_offload_sets", marking)
     with functorch_config.patch(enable_activation_offloading=True):
-        result = compare_bits(llama("test", **SIZE, training=True), steps=3)
+        result = compare_bits(llama("test", **SIZE, blocks=False, training=True), steps=3)
     # WHEN compared with the same compiled code without graphs THEN nothing differs, and the copies are between graphs
     assert marked
     assert result["different"] == 0
