@@ -16,6 +16,7 @@ from paramgraph_kit.doctor.restore.keeper import RandomState
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.profiling import set_profile
 from paramgraph_kit.step.reach import EMPTY, Holder, Names, Reach
+from paramgraph_kit.step.streams import Streams
 from paramgraph_kit.step.values import same
 
 SMALL = 4096  # bytes: host memory that is compared by value
@@ -83,6 +84,7 @@ class Observation:
     host_written: list[str]  # names of such on the host
     moved: list[str]  # names of tensors that lie elsewhere or look otherwise
     drew_on_host: bool
+    aside: bool  # something may have run on a stream that no capture has
     random_increment: int
     names: Names  # what the code that has run names
     within: set[tuple[str, int, str]]  # the holders that it can have got to
@@ -125,7 +127,8 @@ def observe(
     """Call it once, ungraphed; ``given`` are its arguments."""
     before = snapshot(roots, given, names)
     random, position = RandomState(), driver.random_position()
-    with deferring(before.reach.schedulers, run=True) as deferred, watching(names), here():
+    streams = Streams(driver)
+    with deferring(before.reach.schedulers, run=True) as deferred, streams.watched(), watching(names, streams), here():
         result = call()
     after = snapshot(roots, given, names)
     within = Reach(roots, given, names, narrow=True).keys
@@ -139,6 +142,7 @@ def observe(
         [n for n, t, _ in _written(before, after) if t.device != driver.device] + _arrays_written(before, after),
         [name for name, t in before.reach.tensors.values() if _moved(t, before, after)],
         random.host_moved(),
+        streams.aside,
         driver.random_position() - position,
         names.copy(),
         within,
@@ -176,13 +180,15 @@ def _same_as_then(was: Any, now: Any, known: dict[int, dict[Any, Any]]) -> bool:
 
 
 @contextmanager
-def watching(names: Names) -> Iterator[None]:
-    """Note what runs on this thread."""
-    add, before = names.add, sys.getprofile()
+def watching(names: Names, streams: Streams) -> Iterator[None]:
+    """Note what runs on this thread, and on which streams."""
+    add, look_at, before = names.add, streams.look, sys.getprofile()
 
-    def hook(frame: types.FrameType, event: str, _argument: object) -> None:
+    def hook(frame: types.FrameType, event: str, argument: object) -> None:
         if event == "call":
             add(frame.f_code, frame.f_globals)
+        if event in ("call", "c_call"):
+            look_at(event, argument)
 
     sys.setprofile(hook)
     try:

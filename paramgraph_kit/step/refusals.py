@@ -39,6 +39,9 @@ def check_observation(seen: Observation) -> None:
     """
     if not seen.before.reach.complete or not seen.after.reach.complete:
         raise RefusedError(Reason("too-much-state", "the step leads to too many objects to watch: give it less"))
+    if seen.aside:
+        text = "the step works on a stream that has not waited for the step's own, and no launch would have that work"
+        raise RefusedError(Reason("user-stream", f"{text}: begin with stream.wait_stream(torch.cuda.current_stream())"))
     if seen.drew_on_host:
         text = "the step draws random numbers on the host, which a graph would repeat: draw on the device"
         raise RefusedError(Reason("host-random", text))

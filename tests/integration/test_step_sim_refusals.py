@@ -370,3 +370,63 @@ def test_mistakes_are_errors() -> None:
         pgk.parameterize(step, state=program.state)
     with pytest.raises(TypeError, match="missing"):  # the step's own mistakes stay its own
         step()
+
+
+@pytest.mark.parametrize("how", ["with", "set_stream", "before its fork", "waits for another's event"])
+def test_work_on_a_stream_that_never_waited_for_the_step_s_own_is_done_once_a_call(how: str) -> None:
+    # GIVEN a step that counts on a stream of the user's, which no capture of the step's stream takes in
+    model: Any = nn.Linear(4, 4).to(pgk.device())
+    model.register_buffer("count", torch.zeros(1, device=pgk.device()))
+    side, other = pgk.cuda.Stream(), pgk.cuda.Event()
+    other.record(side)
+
+    def step(x: torch.Tensor) -> Any:
+        here = pgk.cuda.current_stream()
+        if how == "set_stream":
+            pgk.cuda.set_stream(side)
+            model.count += 1
+            pgk.cuda.set_stream(here)
+        else:
+            with pgk.cuda.stream(side):
+                if how == "waits for another's event":
+                    side.wait_event(other)
+                model.count.add_(1)
+                if how == "before its fork":
+                    side.wait_stream(here)
+        here.wait_stream(side)
+        return model(x).detach()
+
+    whole = pgk.parameterize(step, state=model)
+    for number in range(5):
+        # WHEN it is called THEN it counts each call once, and the report says why it is not launched
+        x = torch.full((2, 4), float(number), device=pgk.device())
+        assert torch.equal(whole(x), model(x))
+        assert model.count.item() == number + 1
+    (reason,) = pgk.report(whole).reasons
+    assert reason.code == "user-stream"
+    assert "stream.wait_stream(torch.cuda.current_stream())" in reason.message
+
+
+@pytest.mark.parametrize("entered", ["before", "after"])
+def test_a_fork_may_be_written_inside_its_stream(entered: str) -> None:
+    # GIVEN a step whose second stream waits for its own, before it is entered or as the first thing there
+    model, side = nn.Linear(4, 4).to(pgk.device()), pgk.cuda.Stream()
+
+    def step(x: torch.Tensor) -> Any:
+        here = pgk.cuda.current_stream()
+        if entered == "after":
+            side.wait_stream(here)
+        with pgk.cuda.stream(side):
+            if entered == "before":
+                here.record_event().wait(side)
+            left = model(x).detach()
+        here.wait_stream(side)
+        return left + 1
+
+    # WHEN it is called THEN it is launched, with the bits of the step
+    whole = pgk.parameterize(step, state=model)
+    for number in range(4):
+        x = torch.full((2, 4), float(number), device=pgk.device())
+        assert torch.equal(whole(x), step(x))
+    assert pgk.report(whole).reasons == ()
+    assert pgk.report(whole).rows[0].launches == 2

@@ -66,6 +66,10 @@ class Forks:
             lane.knows[other] = max(lane.knows.get(other, 0), count)
         return False
 
+    def reached(self, stream: int) -> bool:
+        """Whether the capture would have what runs on a stream now."""
+        return stream in self._lanes
+
     def captured(self, event: object) -> bool:
         """Whether an event was recorded in what would be the capture."""
         return id(event) in self._events
