@@ -20,7 +20,8 @@ T = TypeVar("T")
 
 _PARTITION = re.compile(r"\s*def partition_(\d+)\(")
 _FUNCTION = re.compile(r"\s*def \w+\(")
-_ON_STREAM = re.compile(r"\s*with stream[1-9]\d*:")  # 0 is "default_stream": whichever is current
+# 0 is "default_stream": whichever is current. The operations change streams or wait, for work outside of the partition.
+_ON_STREAM = re.compile(r"\s*with stream[1-9]\d*:|[^#]*\btorch\.ops\.streams\.")
 _SOURCES = re.compile(r"\s*# Topologically Sorted Source Nodes: \[([^]]*)\]")
 _LAUNCH = re.compile(r"\s*(triton_\w+)\.run\(")
 _CALLED = re.compile(r"self\.partitions\[(\d+)\]\(")
@@ -63,11 +64,13 @@ class GeneratedCode:
         return dict(found)
 
     def on_streams(self) -> frozenset[int]:
-        r"""The partitions that enter a stream of the user's, which Inductor compiles from torch 2.12 on.
+        r"""The partitions that enter streams, as Inductor lets them from torch 2.12 on, or call operations on streams.
 
         >>> code = "def partition_0(args):\n  k.run(x)\ndef partition_1(args):\n  with stream1:\n    k.run(x)\n"
+        >>> code += "def partition_2(args):\n  torch.ops.streams.join.default(1, 0)\n"
+        >>> code += "def partition_3(args):\n  # torch.ops.streams.join\n"
         >>> sorted(GeneratedCode(code).on_streams())
-        [1]
+        [1, 2]
         """
         found, here = set(), -1
         for line in self._source.splitlines():
