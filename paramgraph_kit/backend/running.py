@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from paramgraph_kit.backend.code_names import is_foreign, is_foreign_module
-from paramgraph_kit.driver.profiling import set_profile
+from paramgraph_kit.driver.profiling import Collector, collector, set_profile
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Frame, Reason
 
@@ -40,6 +40,7 @@ class Running:
     codes: dict[types.CodeType, dict[str, Any]] = field(default_factory=dict)
     asked: tuple[str, Frame] | None = None
     drew: bool = False  # random numbers on the host
+    collector: Collector = field(default_factory=Collector)
     _known: dict[types.CodeType, bool] = field(default_factory=dict)
     _imports: int = 0  # under way
 
@@ -47,7 +48,8 @@ class Running:
         """For ``sys.setprofile``."""
         if frame.f_code is _IMPORT:
             self._imports += (event == "call") - (event == "return")
-        if self._imports:  # what a module does when it is imported, and who finds it, is done once
+        # What a module does when it is imported, and who finds it, is done once; a collection may come anywhere.
+        if self._imports or self.collector.runs:
             return
         if event == "call":
             code = frame.f_code
@@ -87,13 +89,15 @@ def _is_foreign(frame: types.FrameType) -> bool:
 @contextmanager
 def running() -> Iterator[Running]:
     """Note what runs on this thread in the block; random numbers of the host are put back."""
-    found, before, drawn = Running(), sys.getprofile(), _drawn()
-    sys.setprofile(found.hook)
-    try:
-        yield found
-    finally:
-        set_profile(before)
-        found.drew = _put_back(drawn)
+    before, drawn = sys.getprofile(), _drawn()
+    with collector() as collects:
+        found = Running(collector=collects)
+        sys.setprofile(found.hook)
+        try:
+            yield found
+        finally:
+            set_profile(before)
+            found.drew = _put_back(drawn)
 
 
 def _drawn() -> tuple[Any, Any]:

@@ -1,8 +1,13 @@
-"""Hooks on the calls of this thread that give a profiler its place back."""
+"""Hooks on the calls of this thread that give a profiler its place back, and leave the garbage collector out."""
 
 from __future__ import annotations
 
+import gc
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -12,3 +17,32 @@ def set_profile(hook: Any) -> None:
         sys.setprofile(hook)
     else:
         hook.enable()
+
+
+@dataclass(slots=True)
+class Collector:
+    """Whether the garbage collector runs on this thread, its callbacks and the finalizers that it calls included."""
+
+    runs: bool = False
+
+
+@contextmanager
+def collector() -> Iterator[Collector]:
+    """Know in the block when the collector runs: where it happens to is no part of the code that it interrupts."""
+    found, thread = Collector(), threading.get_ident()
+
+    def first(phase: str, _information: object) -> None:
+        if phase == "start" and threading.get_ident() == thread:
+            found.runs = True
+
+    def last(phase: str, _information: object) -> None:
+        if phase == "stop" and threading.get_ident() == thread:
+            found.runs = False
+
+    gc.callbacks.insert(0, first)
+    gc.callbacks.append(last)
+    try:
+        yield found
+    finally:
+        gc.callbacks.remove(first)
+        gc.callbacks.remove(last)

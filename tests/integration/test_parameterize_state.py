@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import random
 import sys
@@ -187,6 +188,7 @@ def reads_a_file() -> int:
 BIG = np.ones(1)
 NUMBER = 1.0
 NUMBERS = iter(range(100))
+COLLECTED: dict[str, float] = {}
 
 
 @pytest.mark.parametrize(
@@ -212,6 +214,30 @@ def test_what_cannot_be_watched_is_refused_by_name(
     assert len(results) == 3
     assert launches(step) == 0
     assert any(text in each for each in reasons(step)), reasons(step)
+
+
+def test_what_the_garbage_collector_runs_is_no_part_of_a_function() -> None:
+    # GIVEN a collection in the midst of a function, and a callback that asks the time and keeps it
+    def callback(_phase: str, _information: object) -> None:
+        COLLECTED["called"] = time.perf_counter()
+
+    def fn(x: Tensor) -> Tensor:
+        gc.collect()
+        return x * 2
+
+    step = pgk.parameterize(fn)
+    before = [*gc.callbacks]
+    gc.callbacks.append(callback)
+    # WHEN called THEN it is launched, and nothing is left with the collector
+    try:
+        for _ in range(4):
+            x = randn(2)
+            assert torch.equal(step(x), x * 2)
+        assert gc.callbacks == [*before, callback]
+    finally:
+        gc.callbacks.remove(callback)
+    assert COLLECTED.keys() == {"called"}
+    assert launches(step) == 3, reasons(step)
 
 
 @pytest.mark.parametrize("verify", ["first", "always"])
