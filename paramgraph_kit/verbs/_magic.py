@@ -255,10 +255,10 @@ class ParamgraphMagics(Magics):  # type: ignore[misc]
             self._execute(code)
         except Exception as error:
             found = verbs.diagnose(error)
-            if found.failure.code == "unknown":  # no failure of a capture: nobody must miss it
+            if found.failure.code in ("unknown", "not-simulated"):  # no failure of a capture: nobody must miss it
                 self._bind(options, None)
-                if "pgk.device()" in found.failure.cause:  # no GPU
-                    print(found.failure.cause)
+                if found.failure.code == "not-simulated":
+                    print(found.failure.cause, found.failure.fix, sep="\n")
                 raise
             self._bind(options, found)
             display(found)

@@ -132,7 +132,8 @@ class _Teller:
         except Exception as error:
             text = str(error).strip().partition("\n")[0]
             found = explain(error)
-            hint = f". {found.title}: {found.fix}" if "pgk.device()" in found.cause else ""
+            instead = found.fix.splitlines()[-1].removeprefix("after").strip()
+            hint = f": {instead}" if found.code == "not-simulated" else ""
             raise self.stop(
                 f"it does not run eagerly: {type(error).__name__}: {text}. Make it run first{hint}"
             ) from error

@@ -382,10 +382,10 @@ def test_a_cell_and_a_function_of_its_lines_get_one_answer(session: Session, tmp
 def test_cuda_without_a_gpu_points_at_the_device_that_is_there(session: Session) -> None:
     result = session.run("%%paramgraph diagnose\nimport torch\ntorch.zeros(3, device='cuda')")
     assert not result.success
-    assert "pgk.device() is" in result.out
+    assert "device=pgk.device() and pgk.cuda run here too" in result.out
     session.good("def f():\n    return torch.zeros(3, device='cuda')")
     session.good("%paramgraph story f -o told")
-    assert "torch.zeros(3, device=pgk.device()) in the place of" in session["told"].stopped
+    assert "Make it run first: device=pgk.device() and pgk.cuda run here too" in session["told"].stopped
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from paramgraph_kit.doctor.explain.gather import gather
@@ -14,8 +13,6 @@ from paramgraph_kit.trace.errors import RefusedError, cause_chain
 from paramgraph_kit.trace.model import Failure
 
 MOST_IN_CHAIN = 4
-
-_NO_GPU = re.compile(r"not compiled with CUDA enabled|no NVIDIA driver|No CUDA GPUs are available")
 
 
 def explain(exception: BaseException) -> Failure:
@@ -92,15 +89,6 @@ def _unknown(evidence: list[Evidence]) -> Failure:
     if len(evidence) > MOST_IN_CHAIN:
         lines.append(f"and {len(evidence) - MOST_IN_CHAIN} more")
     frame = next((item.frame for item in evidence if item.frame), None)
-    if any(_NO_GPU.search(item.message) for item in evidence):
-        return Failure(
-            "unknown",
-            "There is no GPU here, or torch is built without CUDA",
-            " <- ".join(lines),
-            frame,
-            'device="cuda" names a GPU. pgk.device() is "cuda" where there is one, and the simulated device elsewhere.',
-            'torch.zeros(3, device=pgk.device()) in the place of device="cuda"; pgk.cuda in that of torch.cuda',
-        )
     return Failure(
         "unknown",
         f"{evidence[0].type} was raised, and it is none that CUDA graphs are known for",
