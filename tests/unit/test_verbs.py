@@ -194,7 +194,16 @@ def test_version_and_help_list_what_there_is(capsys: pytest.CaptureFixture[str])
         assert f"    {command} " in out
 
 
-@pytest.mark.parametrize("arguments", [[], ["turn"], ["tour", "--fast"]])
+def test_no_command_shows_what_can_be_done(capsys: pytest.CaptureFixture[str]) -> None:
+    # GIVEN nothing asked for WHEN run THEN it is no error: the help
+    assert main([]) == 0
+    alone = capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert alone == capsys.readouterr()
+
+
+@pytest.mark.parametrize("arguments", [["--fast"], ["turn"], ["tour", "--fast"]])
 def test_a_wrong_call_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(arguments)
