@@ -267,10 +267,11 @@ def test_what_cannot_be_in_a_graph_has_the_fix_of_its_operation() -> None:
         ),
     }
     for title, (function, fix) in says.items():
-        torch._dynamo.reset()
-        compiled = pgk.compile(function)
         # WHEN it has been called THEN the result is right, and the operation is told with a fix that is about it
-        assert torch.equal(compiled(x), function(x))
+        for _ in range(2):  # what only its capture tells is left out from the next compilation on, by Inductor
+            torch._dynamo.reset()
+            compiled = pgk.compile(function)
+            assert torch.equal(compiled(x), function(x))
         (failure,) = pgk.diagnose(compiled)
         assert (failure.code, failure.title) == ("unsafe-op", title)
         assert fix in failure.fix
