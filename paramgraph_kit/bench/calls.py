@@ -136,7 +136,7 @@ def _measure(more: More, workload: str, ways: dict[str, Callable[[], Ready]]) ->
             torch.cuda.synchronize()
             ready[way] = step, note
         except Exception as error:
-            result[way]["note"] = f"failed: {type(error).__name__}: {str(error).splitlines()[0][:120]}"
+            result[way]["note"] = _failed(error)
         gc.collect()
         torch.cuda.empty_cache()
         result[way]["reserved_mib"] = torch.cuda.memory_reserved() - before >> 20
@@ -148,11 +148,15 @@ def _measure(more: More, workload: str, ways: dict[str, Callable[[], Ready]]) ->
     times: dict[str, list[tuple[float, float]]] = {way: [] for way in ready}
     in_a_row: dict[str, list[float]] = {way: [] for way in ready}
     for _ in range(ROUNDS):
-        for way, (step, _) in ready.items():
-            for _ in range(3):
-                step()
-            times[way] += [_timed(step) for _ in range(STEPS)]
-            in_a_row[way].append(_timed(lambda step=step: [step() for _ in range(STEPS)])[1] / STEPS)  # type: ignore[misc]
+        for way, (step, _) in list(ready.items()):
+            try:
+                for _ in range(3):
+                    step()
+                times[way] += [_timed(step) for _ in range(STEPS)]
+                in_a_row[way].append(_timed(lambda step=step: [step() for _ in range(STEPS)])[1] / STEPS)  # type: ignore[misc]
+            except Exception as error:  # one way's failure is a row, not the end of all
+                result[way]["note"] = _failed(error)
+                del ready[way]
     for way, row in result.items():
         if way in ready:
             row |= {"cpu_us": round(statistics.median(cpu for cpu, _ in times[way]))}
@@ -162,6 +166,10 @@ def _measure(more: More, workload: str, ways: dict[str, Callable[[], Ready]]) ->
     ready.clear()
     gc.collect()
     torch.cuda.empty_cache()
+
+
+def _failed(error: Exception) -> str:
+    return f"failed: {type(error).__name__}: {str(error).splitlines()[0][:120]}"
 
 
 def _timed(step: Step) -> tuple[float, float]:
