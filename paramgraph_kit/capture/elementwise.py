@@ -51,11 +51,11 @@ def _gap(tensors: int, start: int, size: int) -> set[int]:
 def closes_closure(node: RawNode, offset: int) -> bool:
     """Whether a word is the last one of a closure: there nvcc keeps where the host has a copy of it, for host calls.
 
-    ATen's closures are for host and device. What they capture comes first, and a pointer makes them end with a whole
-    word, which no number shares [H100: of clamp, dropout, GradScaler's kernels].
+    ATen's closures are for host and device. What they capture, if anything, comes first, and a pointer makes them end
+    with a whole word, which no number shares [H100: of clamp, dropout, GradScaler's kernels; pow's holds no other].
     """
     places = _places_of_closures(node)
-    return any(size > 8 and not (start | size) & 7 and offset == start + size - 8 for start, size in places)
+    return any(size >= 8 and not (start | size) & 7 and offset == start + size - 8 for start, size in places)
 
 
 def _places_of_closures(node: RawNode) -> Sequence[tuple[int, int]]:

@@ -87,7 +87,8 @@ AMP = (
         (CLOSURE, 24, ((0, 4), (8, 24), (32, 16)), True),  # two floats and an enum, then where the host has its copy
         (CLOSURE, 40, ((0, 4), (8, 24), (32, 16)), False),  # an address of the kernel's data
         (CLOSURE, 16, ((0, 4), (8, 24), (32, 16)), False),  # what it has captured
-        (CLOSURE, 8, ((0, 4), (8, 8), (16, 16)), False),  # a number and no pointer
+        (CLOSURE, 8, ((0, 4), (8, 8), (16, 16)), True),  # nothing but that: a number would have it behind it
+        (CLOSURE, 8, ((0, 4), (4, 12), (16, 16)), False),  # aligned to 4 bytes: numbers, and no pointer
         (CLOSURE.replace("EUlfE_", "EFunctor"), 24, ((0, 4), (8, 24), (32, 16)), False),
         (
             CLOSURE.replace("19launch", "13AUnaryFunctor19launch"),
