@@ -171,20 +171,35 @@ def _private(trace: Trace) -> str:
 
 def _reserved(trace: Trace) -> str:
     totals = reserved_total(pool_series(trace.pool_events))
-    if not totals:
-        return NOTHING
-    return f"{bytes_text(max(totals))}, {bytes_text(totals[-1])} at the end{_earlier(trace, totals)}"
+    return bytes_text(max(totals)) if totals else NOTHING
+
+
+def _reserved_at_the_end(trace: Trace) -> str:
+    totals = reserved_total(pool_series(trace.pool_events))
+    return bytes_text(totals[-1]) if totals else NOTHING
+
+
+def _reserved_before(trace: Trace) -> str:
+    return _as_it_began(trace, reserved_total(pool_series(trace.pool_events)))
 
 
 def _default(trace: Trace) -> str:
-    pools = [series for series in pool_series(trace.pool_events) if series.name == "default"]
-    return f"{bytes_text(pools[0].peak_live)}{_earlier(trace, pools[0].live)}" if pools else NOTHING
+    live = _live(trace)
+    return bytes_text(max(live)) if live else NOTHING
 
 
-def _earlier(trace: Trace, values: Sequence[int]) -> str:
+def _live_before(trace: Trace) -> str:
+    return _as_it_began(trace, _live(trace))
+
+
+def _live(trace: Trace) -> Sequence[int]:
+    return next((series.live for series in pool_series(trace.pool_events) if series.name == "default"), ())
+
+
+def _as_it_began(trace: Trace, values: Sequence[int]) -> str:
     """What was held as the recording began, which several events of one time tell: an earlier step's."""
-    begins = sum(event.time == trace.pool_events[0].time for event in trace.pool_events) > 1
-    return f" ({bytes_text(values[0])} from before)" if begins and values[0] else ""
+    begins = sum(event.time == trace.pool_events[0].time for event in trace.pool_events) > 1 if values else False
+    return bytes_text(values[0]) if begins and values[0] else NOTHING
 
 
 def _same_kernels(before: Trace, after: Trace) -> str:
@@ -213,6 +228,9 @@ _FACTS: tuple[tuple[str, Callable[[Trace], str]], ...] = (
     ("CPU time of a launch", _cpu),
     ("workspace", _workspace),
     ("reserved in all pools, peak", _reserved),
+    ("at the end", _reserved_at_the_end),
+    ("from before", _reserved_before),
     ("private pools, peak", _private),
     ("live in the default pool, peak", _default),
+    ("live from before", _live_before),
 )
