@@ -31,6 +31,7 @@ from paramgraph_kit.launch.plan import GRAIN
 from paramgraph_kit.step.cells import TENSOR, Cell, cells_of, layout
 from paramgraph_kit.step.observe import Change, Deferred, Observation, busy, deferring, here
 from paramgraph_kit.step.reach import EMPTY
+from paramgraph_kit.step.refusals import failed
 from paramgraph_kit.step.values import same
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason, Word, WordKind
@@ -183,12 +184,20 @@ class _Taker:
                     change.holder.put(change.key, pytree.tree_unflatten(mirrors, spec))
             note = lambda: at.append(driver.recorded_nodes())  # noqa: E731
             with busy(), here(), deferring(seen.before.reach.schedulers, run=False, note=note) as calls:
-                result = self._call(arguments)
+                result = self._called(arguments)
             self.deferred = list(zip(at, calls, strict=True))
             return self._take(result)
         finally:
             seen.before.put_back()  # containers that the call has filled
             seen.after.put_back()
+
+    def _called(self, arguments: Sequence[torch.Tensor]) -> Any:
+        try:
+            return self._call(arguments)
+        except RefusedError:
+            raise
+        except Exception as error:  # explained here, while its frames still have their variables
+            raise RefusedError(failed(error)) from error
 
     def _take(self, result: Any) -> list[Any]:
         held = [change.holder.read().get(change.key, EMPTY) for change in self._changes]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import paramgraph_kit as pgk
+from paramgraph_kit.backend.frozen import calls
 from paramgraph_kit.backend.frozen.calls import CHECKED, FrozenCalls
 from paramgraph_kit.backend.registry import compiled_graphs
 from tests.integration import test_frozen_calls
@@ -81,6 +82,27 @@ def test_inputs_promises_a_model_that_stays_and_says_when_it_has_not() -> None:
 
     with torch.no_grad(), pytest.raises(pgk.PromiseError, match="promises that the model stays as it is"):
         many()
+
+
+@pytest.mark.parametrize("guards", ["dynamo", "inputs"])
+def test_calls_are_frozen_anew_where_dynamo_was_reset(guards: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a model whose calls are frozen, and few calls that are watched for that
+    monkeypatch.setattr(calls, "ATTEMPTS", 5)
+    model = Outer().to(DEVICE)
+    eager = copy.deepcopy(model)
+    compiled = warmed(model, guards, rows())
+    for scale in (0.5, 0.25):
+        # WHEN what Dynamo has compiled is thrown away, where the promise ends, and the model changes
+        torch._dynamo.reset()
+        for each in (model, eager):
+            setattr(each.blocks[0], "scale", scale)  # noqa: B010 - the type of a list's member is not known
+        # THEN nothing is kept of it, no promise is broken, and calls are right and frozen again
+        assert not frozen_of(compiled)._frozen
+        with torch.no_grad():
+            for _ in range(CHECKED + 2):
+                x = rows()
+                assert torch.equal(compiled(x), eager(x))
+        assert len(frozen_of(compiled)._frozen) == 1, frozen_of(compiled).reason
 
 
 @pytest.mark.parametrize(

@@ -430,3 +430,43 @@ def test_a_fork_may_be_written_inside_its_stream(entered: str) -> None:
         assert torch.equal(whole(x), step(x))
     assert pgk.report(whole).reasons == ()
     assert pgk.report(whole).rows[0].launches == 2
+
+
+def test_a_failed_capture_leaves_nothing_that_spoils_the_next_shape() -> None:
+    # GIVEN a step whose optimizer reads its rate, so that each capture fails after the backward pass
+    model = steps.mlp()
+    rate = torch.tensor(0.01, device=pgk.device())
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
+
+    def train(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    step = pgk.parameterize(train, state=(model, optimizer))
+    # WHEN shapes take turns
+    for n in range(6):
+        step(*(each[: 2 + n % 2] for each in steps.batch(n)))
+    # THEN each is refused for that alone: no node of a failed capture's backward is left on its stream
+    assert [reason.code for reason in pgk.report(step).reasons] == ["optimizer-sync"]
+
+
+@pytest.mark.parametrize(("indexed", "code"), [("list", "sync-item"), ("mask", "dynamic-shape")])
+def test_a_failed_capture_is_explained_by_what_its_local_variables_are(indexed: str, code: str) -> None:
+    # GIVEN two steps with the same line, which reads back a value or makes a size of values
+    total = torch.zeros((), device=pgk.device())
+
+    def add(x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+        found, at = ([1.0, 2.0, 3.0], place) if indexed == "list" else (x, x > 0)
+        chosen = found[at]  # type: ignore[call-overload]
+        total.add_((x * chosen).sum())
+        return total.clone()
+
+    step = pgk.parameterize(add, state=(total,))
+    # WHEN captured
+    for _ in range(3):
+        step(torch.ones(4, device=pgk.device()), torch.tensor(1, device=pgk.device()))
+    # THEN each is told as what it is
+    assert [reason.code for reason in pgk.report(step).reasons] == [code]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ class _Frozen:
 
     call: Callable[[tuple[Any, ...], dict[str, Any]], Any]  # MISSED for a call of another kind
     unmoved: Callable[[], bool]  # whether the members that it was made with are where they were
+    code: weakref.ref[Any]  # Dynamo's for such calls, until that is discarded
 
 
 class FrozenCalls:
@@ -121,7 +123,12 @@ class FrozenCalls:
             f" return {given_back}",
         ]
         exec("\n".join(source), scope)  # from numbers and parameters' names, never from values
-        return _Frozen(scope["frozen"], scope["unmoved"])
+        return _Frozen(scope["frozen"], scope["unmoved"], weakref.ref(entry.code, self._discarded))
+
+    def _discarded(self, code: weakref.ref[Any]) -> None:
+        """Dynamo has let its code go, as ``torch._dynamo.reset()`` does: the guards go with it, so learn anew."""
+        self._frozen = [each for each in self._frozen if each.code is not code]
+        self._attempts = 0
 
     def _tests(self, frame: Frame, given: Mapping[str, Any], local: str, scope: dict[str, Any]) -> list[str] | None:
         """Expressions over the arguments' names that must hold."""

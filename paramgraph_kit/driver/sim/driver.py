@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import platform
 import struct
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +16,7 @@ import torch
 from paramgraph_kit.driver.api import TIMED_EVENT, Binding, Phantom, RawNode, Recording
 from paramgraph_kit.driver.host_memory import host_memory
 from paramgraph_kit.driver.torch_names import torch_name
-from paramgraph_kit.trace.errors import RefusedError, UnsupportedError
+from paramgraph_kit.trace.errors import RefusedError, UnsupportedError, cause_chain
 from paramgraph_kit.trace.model import NodeKind, Origin, PoolAction, PoolEvent, Reason, Source
 
 from . import aftermath
@@ -149,6 +150,10 @@ class SimDriver:
         found = SimPhantom(side, self._reuse)
         try:
             yield found
+        except BaseException as error:
+            for each in cause_chain(error):  # what went wrong must not keep tensors or a backward graph of the capture
+                traceback.clear_frames(each.__traceback__)
+            raise
         finally:
             found.close()
 
