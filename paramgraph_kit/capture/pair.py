@@ -119,21 +119,18 @@ def capture_pair(
     sides: list[Side] = []
     outputs: list[list[Output]] = []
     positions = [i for i, spec in enumerate(specs) if spec is not None]
-    base = 0
+    starts: list[list[int]] = []  # of all that each side handed out
     capture_s = 0.0
     try:
         for side in (0, 1):
             started = time.perf_counter()
             with driver.phantom(side) as phantom:
-                mirrors, inputs = _mirror(driver, phantom, specs, scalars)
+                mirrors, inputs = _mirror(driver, phantom, specs, scalars, side)
                 recording = driver.record(partial(_call, run, inputs), phantom, survey=side == 0, eager=eager)
                 recordings.append(recording)
                 capture_s += time.perf_counter() - started
-                made = recording.allocations or [
-                    RawAllocation(a.address - base + phantom.base, a.size, a.born, a.died)
-                    for a in recordings[0].allocations
-                ]
-                base = phantom.base
+                starts.append(list(phantom.starts))
+                made = recording.allocations or _moved(recordings[0].allocations, starts[0], starts[-1])
                 allocations = mirrors + merge_ambiguous(made, len(recording.nodes))
                 try:
                     outputs.append(_outputs(driver, recording.result, inputs, allocations, positions, phantom.contains))
@@ -195,17 +192,29 @@ def _layout(value: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...], torc
     return tuple(value.shape), tuple(value.stride()), value.dtype
 
 
+def _moved(allocations: Sequence[RawAllocation], first: Sequence[int], second: Sequence[int]) -> list[RawAllocation]:
+    """One side's allocations as the other side has made them."""
+    if len(first) != len(second):
+        raise RefusedError(Reason("unstable-capture", "two captures made different allocations"))
+    moved = []
+    for a in allocations:
+        place = bisect.bisect_right(first, a.address) - 1
+        moved.append(RawAllocation(a.address - first[place] + second[place], a.size, a.born, a.died))
+    return moved
+
+
 def _call(run: Callable[[list[Any]], Any], inputs: list[Any]) -> Any:
     return run(list(inputs))  # which it empties
 
 
 def _mirror(
-    driver: Driver, phantom: Any, specs: Sequence[InputSpec | None], scalars: Sequence[Any]
+    driver: Driver, phantom: Any, specs: Sequence[InputSpec | None], scalars: Sequence[Any], side: int
 ) -> tuple[list[RawAllocation], list[Any]]:
     """Phantom twins of the inputs.
 
     Each gets memory of its own even where the real ones share a storage, so that a word names one input and a
-    later call whose inputs are arranged differently is still right.
+    later call whose inputs are arranged differently is still right. One that is aligned to few bytes only lies at two
+    such places, so that what is made of where it lies beyond its alignment differs.
     """
     mirrors: list[RawAllocation] = []
     inputs: list[Any] = []
@@ -214,7 +223,8 @@ def _mirror(
         if spec is None:
             inputs.append(next(rest))
             continue
-        address = phantom.reserve(spec.nbytes, spec.alignment % ALIGNMENT)
+        residue = spec.alignment * (1 + 2 * side) if spec.alignment < ALIGNMENT else 0
+        address = phantom.reserve(spec.nbytes, residue)
         mirrors.append(RawAllocation(address, spec.nbytes, 0))
         twin = driver.tensor_at(address, spec.nbytes, spec.size, spec.stride, 0, spec.dtype)
         inputs.append(lazily(twin, spec.bits))

@@ -77,7 +77,9 @@ class Binding:
 class Phantom(Protocol):
     """Address ranges that a capture may record but never touch; gone after ``with``."""
 
-    base: int  # where this side's range begins
+    @property
+    def starts(self) -> Sequence[int]:
+        """Addresses of all that was handed out, in order: inputs, then what was allocated; alike on both sides."""
 
     def reserve(self, nbytes: int, residue: int = 0) -> int:
         """An address for an input of ``nbytes``, equal to ``residue`` modulo 512, with a gap on either side."""
@@ -182,7 +184,10 @@ class Driver(Protocol):
         """
 
     def knows_address(self, value: int) -> bool:
-        """Whether a value is an address of memory that the device can read, the caching allocator's or not."""
+        """Whether a value is an address of memory that the device can read, the caching allocator's or not.
+
+        Or one that an earlier capture was given, and may have left in a library's cache.
+        """
 
     @property
     def reads_host(self) -> bool:

@@ -242,6 +242,24 @@ def test_a_refused_capture_leaves_no_phantom_memory_mapped(driver: Any) -> None:
         assert [each._mapped - each.base for each in ranges] == [0, 0]
 
 
+def test_an_address_that_an_earlier_capture_was_given_is_no_number(driver: Any) -> None:
+    # GIVEN an address that a capture has had, far behind all that the next one will need
+    with driver.phantom(0) as phantom:
+        phantom.reserve(1 << 30)
+        address = phantom.reserve(512)
+    x = torch.ones(8, dtype=torch.int64, device="cuda")
+    for number, refused in ((address, ["unowned-address"]), (address + (64 << 30), [])):
+
+        def moved(inputs: list[Any], number: int = number) -> list[Any]:
+            return [inputs[0] + number]
+
+        launcher = Launcher(driver, PartitionCode("moved", moved))
+        # WHEN a kernel is given it in both captures THEN it is refused, and a number that none has had is not
+        for _ in range(2):
+            assert torch.equal(launcher([x])[0], x + number)
+        assert [reason.code for reason in launcher.reasons] == refused
+
+
 def test_memory_of_other_processes_is_not_counted_as_ours() -> None:
     from paramgraph_kit.driver.cuda.held import held_bytes
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -211,6 +212,38 @@ def test_captures_that_differ_are_refused() -> None:
         ("unstable-capture", ""),
         ("unstable-capture", ""),
     ]
+
+
+DIFFERS, GIVEN = "differ between two captures", "an address that was given as a number: the simulator"
+MADE_OF_ADDRESSES: dict[str, tuple[Callable[[int, int], int], str]] = {
+    "a distance between two": (lambda x, y: y - x, DIFFERS),
+    "what is left of one below a page": (lambda x, y: x % 4096, DIFFERS),
+    "what is left of one beyond its alignment": (lambda x, y: y % 256, DIFFERS),
+    "its number of elements": (lambda x, y: x // 8, DIFFERS),
+    "its lower half": (lambda x, y: x % (1 << 32), DIFFERS),
+    "itself": (lambda x, y: x, GIVEN),
+    "one of its elements": (lambda x, y: y + 16, GIVEN),
+    "its alignment": (lambda x, y: y % 8, ""),
+}
+
+
+@pytest.mark.parametrize("what", MADE_OF_ADDRESSES)
+def test_a_number_made_of_addresses_is_never_kept(what: str) -> None:
+    # GIVEN a function that computes with a number made of where its inputs lie, of which one is aligned to 8 bytes only
+    number, refused = MADE_OF_ADDRESSES[what]
+
+    def located(x: Tensor, y: Tensor) -> tuple[Tensor]:
+        return (x + number(DRIVER.address_of(x), DRIVER.address_of(y)),)
+
+    launcher = launcher_of(located)
+    for call in range(6):
+        x, y = moved(8, seed=call, dtype=torch.int64), moved(64, dtype=torch.int64)[2 * call + 1 :]
+        # WHEN it is called with inputs elsewhere THEN its numbers are eager's
+        assert_same(launcher([x, y]), located(x, y))
+    # AND it is launched only where the number is the same wherever they lie
+    assert (launches(launcher) > 0) == (refused == "")
+    assert [refused in reason.message for reason in launcher.reasons] == [True] * bool(refused)
+    assert set(codes(launcher)) <= {"unexplained-word"}
 
 
 def test_two_threads_may_call_one_launcher() -> None:

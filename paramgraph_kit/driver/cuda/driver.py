@@ -18,6 +18,7 @@ from paramgraph_kit.driver.cuda.calls import call, is_device_address
 from paramgraph_kit.driver.cuda.describe import nodes_of
 from paramgraph_kit.driver.cuda.executable import CudaExecutable
 from paramgraph_kit.driver.cuda.forks import stream_of
+from paramgraph_kit.driver.cuda.phantom import was_phantom
 from paramgraph_kit.driver.cuda.record import CudaPhantom, record
 from paramgraph_kit.driver.cuda.recover import settle
 from paramgraph_kit.driver.host_memory import host_memory
@@ -179,8 +180,8 @@ class CudaDriver:
         return [(s["address"], s["total_size"]) for s in torch.cuda.memory_snapshot(include_traces=False)]
 
     def knows_address(self, value: int) -> bool:
-        """Whether CUDA knows a value as an address."""
-        return is_device_address(value)
+        """Whether CUDA knows a value as an address, or a capture did, which may have left it in a library's cache."""
+        return is_device_address(value) or was_phantom(value)
 
     @cached_property
     def reads_host(self) -> bool:

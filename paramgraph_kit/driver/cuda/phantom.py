@@ -14,17 +14,11 @@ from typing import Any
 from cuda.bindings import driver as cu
 
 from paramgraph_kit.driver.cuda.calls import call
+from paramgraph_kit.driver.phantom_layout import GAP, GRAIN, Layout
 from paramgraph_kit.driver.torch_names import torch_name
-from paramgraph_kit.trace.errors import RefusedError
-from paramgraph_kit.trace.model import Reason
 
 CHUNK = 32 << 20  # 64 GiB mapped in steps of 32 MiB took 60-85 ms on an H200
 RANGE = 512 << 30  # address space is free
-GRAIN = 2 << 20  # what cudaMalloc aligns large blocks to
-# A pointer just before or past an allocation (an end pointer, a pre-decremented iterator) falls into a gap.
-GAP = 4 << 20
-# Both sides lay memory out alike, so that an address differs between them in one byte only: what kernels' parameters
-# hold of earlier pointers (padding, unused array entries) then differs nowhere else.
 # Their upper halves (6784 and 11136) are no common size of a tensor: two packed 32-bit integers are no address.
 BASE = (0x1A80_0000_0000, 0x2B80_0000_0000)
 
@@ -36,7 +30,8 @@ class PhantomRange:
         self.device = device
         self._side = side
         self.base = int(call(cu.cuMemAddressReserve, RANGE, GRAIN, BASE[side], 0))
-        self._cursor = self.base
+        self.layout = Layout(self.base, RANGE, side)
+        self.reached = self.base  # the end of all that any capture was given
         self._mapped = self.base
         self._chunk: Any = None
         self.exhausted = False
@@ -52,7 +47,8 @@ class PhantomRange:
     def __enter__(self) -> PhantomRange:
         self._unmap()  # what somebody held for longer than a capture
         self._chunk = call(cu.cuMemCreate, CHUNK, _properties(self.device), 0)
-        self._cursor = self._mapped = self.base
+        self._mapped = self.base
+        self.layout = Layout(self.base, RANGE, self._side)
         self.exhausted = False
         return self
 
@@ -79,24 +75,10 @@ class PhantomRange:
 
     def reserve(self, nbytes: int, residue: int = 0) -> int:
         """A fresh address with a gap on either side, equal to ``residue`` modulo 512."""
-        start = -(-(self._cursor + GAP) // GRAIN) * GRAIN + residue % 512
-        end = start + max(nbytes, 1)
-        if end + GAP > self.base + RANGE:
-            self.exhausted = True
-            raise RefusedError(
-                Reason("phantom-exhausted", f"one call addresses more than {RANGE >> 30} GiB; compile smaller blocks")
-            )
-        self._map(end + GAP)
-        self._cursor = end
+        start = self.layout.place(nbytes, residue)
+        self.reached = max(self.reached, self.layout.end)
+        self._map(self.layout.end + GAP)
         return start
-
-    def mark(self) -> int:
-        """Where the next allocation would go; ``rewind`` returns there."""
-        return self._cursor
-
-    def rewind(self, mark: int) -> None:
-        """Hand out the same addresses again."""
-        self._cursor = mark
 
     def _map(self, end: int) -> None:
         start = self._mapped
@@ -149,6 +131,11 @@ def _access(device: int) -> Any:
 
 # Never forgotten: torch calls a range's allocator back when the last tensor on it dies, whenever that is.
 _ranges: dict[tuple[int, int], list[PhantomRange]] = {}
+
+
+def was_phantom(address: int) -> bool:
+    """Whether some capture may have been given this address."""
+    return any(each.base <= address < each.reached for ranges in _ranges.values() for each in ranges)
 
 
 def phantom_range(device: int, side: int) -> PhantomRange:

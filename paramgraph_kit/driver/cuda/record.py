@@ -12,7 +12,7 @@ import itertools
 import sys
 import traceback
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
@@ -55,9 +55,9 @@ class CudaPhantom:
         self.range.__exit__(kind, error, trace)
 
     @property
-    def base(self) -> int:
-        """Where this side's range begins: the two sides' layouts are equal up to this."""
-        return self.range.base
+    def starts(self) -> Sequence[int]:
+        """Of all that was handed out, in order."""
+        return self.range.layout.starts
 
     def reserve(self, nbytes: int, residue: int = 0) -> int:
         """An address for an input."""
@@ -102,7 +102,7 @@ def _survey(
     run: Callable[[], Any], phantom: CudaPhantom, stream: torch.cuda.Stream, device: int, history: _History
 ) -> list[RawAllocation]:
     """Capture and forget: what was allocated, and when."""
-    mark = phantom.range.mark()
+    mark = phantom.range.layout.mark()
     with history:
         graph, result, _ = _capture(run, phantom, stream, device, history.labels)
         found = history.allocations(phantom, device)  # while the results live: they never died
@@ -111,7 +111,7 @@ def _survey(
     torch_name("_cuda_clearCublasWorkspaces")()
     _free_deferred(device)
     phantom.pool = None
-    phantom.range.rewind(mark)
+    phantom.range.layout.rewind(mark)
     return found
 
 

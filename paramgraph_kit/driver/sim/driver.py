@@ -242,6 +242,14 @@ class SimDriver:
         if patching not in ("auto", "device", "host", "simulated"):
             raise ValueError(f"patching is auto, device or host, not {patching!r}")
         chosen = [recording.nodes[n].handle for n in nodes]
+        for b in bindings:
+            node = recording.nodes[b.node]
+            if node.handle.addressed <= b.offset < len(node.parameters):
+                place = f"bytes {b.offset}..{b.offset + 8} of a kernel's parameters"
+                text = (
+                    f"{place} are an address that was given as a number: the simulator computes with the captured one"
+                )
+                raise RefusedError(Reason("unexplained-word", text, operation=node.name))
         moved = [replace(b, node=b.node - nodes.start) for b in bindings]
         return SimExecutable(chosen, moved, slots, 0 if nodes.start else recording.random_increment)
 

@@ -74,6 +74,11 @@ class SimNode:
         self._views: list[torch.Tensor] = []
         self._epoch = -1
 
+    @property
+    def addressed(self) -> int:
+        """How many bytes of its parameters, from the first on, a replay takes addresses from."""
+        return 8 * (len(self.layouts) + 2 * (self.random_delta is not None))
+
     def copy(self) -> SimNode:
         """The same node with a parameter buffer of its own, to be patched."""
         twin = object.__new__(SimNode)

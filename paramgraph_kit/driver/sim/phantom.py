@@ -1,13 +1,16 @@
 """Phantom memory: addresses that a capture may record, with nothing behind them.
 
-The two sides lie in disjoint ranges with different gaps between allocations, so that a pointer's value differs between
-the sides while its allocation and offset agree. A freed address is used again within the capture, in parts if need be,
-as the real allocator does; which freed piece is taken depends on sizes and order only, so both sides choose alike.
+The two sides lie in disjoint ranges, laid out as on a GPU (``driver/phantom_layout.py``). A freed address is used again
+within the capture, in parts if need be, as the real allocator does; which freed piece is taken depends on sizes and
+order only, so both sides choose alike.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from paramgraph_kit.driver.api import RawAllocation
+from paramgraph_kit.driver.phantom_layout import Layout
 
 from .allocator import ROUND
 from .stream import Capture
@@ -35,7 +38,7 @@ class SimPhantom:
         self.reuse = reuse
         self.base = _BASE + side * _SIDE
         self.stop = self.base + _SIDE
-        self._next = self.base + (7 + 4 * side) * ROUND
+        self._layout = Layout(self.base, _SIDE, side)
         self._count = 0
         self._live: dict[int, tuple[_Piece, RawAllocation]] = {}
         self._free: list[_Piece] = []
@@ -45,7 +48,12 @@ class SimPhantom:
 
     def reserve(self, nbytes: int, residue: int = 0) -> int:
         """An address for an input; see ``driver.api.Phantom``. It is no allocation of the recording."""
-        return self._fresh(nbytes + residue).address + residue
+        return self._layout.place(nbytes, residue)
+
+    @property
+    def starts(self) -> Sequence[int]:
+        """Of all that was handed out first, in order."""
+        return self._layout.starts
 
     def contains(self, address: int) -> bool:
         """Whether an address lies in this side's range."""
@@ -79,11 +87,8 @@ class SimPhantom:
 
     def _fresh(self, nbytes: int) -> _Piece:
         size = max(-(-nbytes // ROUND), 1) * ROUND
-        address = self._next
-        gap = (1 + (self._count * (5 + 2 * self.side) + 3 * self.side) % 11) * ROUND
-        self._next += size + gap
         self._count += 1
-        return _Piece(address, size, self._count)
+        return _Piece(self._layout.place(size), size, self._count)
 
     def _reused(self, size: int) -> _Piece | None:
         fitting = [p for p in self._free if p.size >= size]
