@@ -115,7 +115,7 @@ def _unsafe_reason(node: torch.fx.Node) -> tuple[str, str] | None:
             return "unsafe-op", "makes a sparse tensor, whose size the host must know"
         if operation_of(node).rpartition(".")[2].startswith(("index_put", "_unsafe_index_put")):
             return "unsafe-op", "a mask as index: the host must wait for the number of its true elements"
-        return "unsafe-op", "torch lists it as unsafe in CUDA graphs"
+        return "unsafe-op", host_read(node) or "torch lists it as unsafe in CUDA graphs"
     if (why := host_read(node)) is not None:
         return "unsafe-op", why
     for argument in node.args if isinstance(target, torch._ops.HigherOrderOperator) else ():

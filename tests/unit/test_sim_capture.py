@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
+from paramgraph_kit.driver.sim.kernels import Kernel
 from paramgraph_kit.trace.model import NodeKind
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
@@ -87,6 +89,35 @@ def test_numbers_of_the_host_are_baked(sim: torch.device, cuda: Any) -> None:
     t.fill_(6)
     graph.replay()
     assert (a.tolist(), b.tolist()) == ([3, 3], [5, 5])
+
+
+@pytest.mark.parametrize("name", ["linalg_ldl_solve", "linalg_lu_solve", "lu_unpack"])
+def test_a_capture_gives_lapack_no_pivot_outside_of_the_matrix(
+    sim: torch.device, cuda: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    # GIVEN a factored matrix, its strides as a factorisation leaves them, and what CPU kernels are given
+    matrix = torch.eye(3) * 2
+    factors, pivots = torch.linalg.ldl_factor(matrix) if "ldl" in name else torch.linalg.lu_factor(matrix)
+    factors, pivots = factors.mT.to(sim).mT, pivots.to(sim)
+    given: list[int] = []
+    invoke = Kernel.invoke
+
+    def noting(self: Any, flat: Any, *rest: Any) -> Any:
+        given.extend(n for x in flat if isinstance(x, Tensor) and x.dtype == torch.int32 for n in x.tolist())
+        return invoke(self, flat, *rest)
+
+    monkeypatch.setattr(Kernel, "invoke", noting)
+    operation = getattr(torch.ops.aten, name).default
+
+    def run() -> Any:
+        return operation(factors, pivots) if name == "lu_unpack" else operation(factors, pivots, right)
+
+    # WHEN something that takes its pivots is captured
+    right = torch.ones(3, 1, device=sim)
+    captured(cuda, run)
+    # THEN whatever a kernel saw of pivots counts from 1: LAPACK would write before the matrix for a 0
+    assert given
+    assert set(given) <= {1, 2, 3}
 
 
 def test_random_numbers_differ_per_replay_and_equal_eager_ones(sim: torch.device, cuda: Any) -> None:

@@ -134,7 +134,9 @@ class Kernel:
         self.name = f"{op._opname}" + ("" if op._overloadname in ("default", "") else f".{op._overloadname}")
         self.random = torch.Tag.nondeterministic_seeded in op.tags
         self.takes_generator = any(a.name == "generator" for a in schema.arguments)
+        self.argument_names = [a.name for a in schema.arguments]
         self.out_names = [a.name for a in schema.arguments if a.is_out]
+        self.pivot_names = [name for name in self.argument_names if name.endswith("pivots")]
         self.written = [i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
         self.in_place = bool(self.written)
         self.scalar_cpu_ok = op._opname not in COPIES_CPU_OPERANDS
@@ -204,7 +206,7 @@ class Kernel:
             state = (m.generator.seed, m.generator.advance())
         twins: dict[int, torch.Tensor] = {}
         cpu_flat = list(flat)
-        outs = self._out_positions(flat, spec) if self.out_names else ()
+        outs = self._positions(self.out_names, flat, spec)
         for i, tensor in zip(slots, operands, strict=True):
             twin = (
                 torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=CPU)
@@ -229,9 +231,13 @@ class Kernel:
             wrapped.append(known)
         return self._returned(wrapped)
 
-    def _out_positions(self, flat: list[Any], spec: Spec) -> tuple[int, ...]:
-        marks = unflatten(range(len(flat)), spec)[1]
-        return tuple(i for name in self.out_names for i in leaves(marks.get(name, [])))
+    def _positions(self, names: Sequence[str], flat: list[Any], spec: Spec) -> tuple[int, ...]:
+        """Where in ``flat`` arguments stand."""
+        if not names:
+            return ()
+        args, kwargs = unflatten(range(len(flat)), spec)
+        marks = dict(zip(self.argument_names, args, strict=False)) | kwargs
+        return tuple(i for name in names for i in leaves(marks.get(name, [])))
 
     def _returned(self, values: list[Any]) -> Any:
         returns = self.op._schema.returns
@@ -255,7 +261,7 @@ class Kernel:
             meta_flat[i] = meta
             metas[id(meta)] = tensor
         shapes = self._infer(meta_flat, spec, slots)
-        for i in self._out_positions(flat, spec) if self.out_names else ():
+        for i in self._positions(self.out_names, flat, spec):
             fit_out(flat[i], meta_flat[i])
         results: list[Any] = []
         fresh: list[torch.Tensor] = []
@@ -302,11 +308,14 @@ class Kernel:
     def _infer_on_cpu(self, meta_flat: list[Any], spec: Spec, slots: list[int]) -> list[Any]:
         """The same by the CPU's kernel on stand-ins, which no reader ever sees."""
         flat = list(meta_flat)
+        pivots = self._positions(self.pivot_names, flat, spec)
         for i in slots:
             flat[i] = _stand_in(meta_flat[i])
+            if i in pivots:  # LAPACK counts from 1, and looks before the matrix for a pivot of 0
+                flat[i].fill_(1)
         results = self.invoke(flat, spec, (0, 0) if self.random else None)
         back = {id(flat[i]): meta_flat[i] for i in slots}
-        for i in self._out_positions(flat, spec) if self.out_names else ():
+        for i in self._positions(self.out_names, flat, spec):
             fit_out(meta_flat[i], flat[i])
         return [back.get(id(r), r) for r in results]
 
