@@ -43,7 +43,9 @@ def parser() -> argparse.ArgumentParser:
         "--fix", action="store_true", help="with FILE.py:FUNCTION: rewrite its lines, try them, and print the diff"
     )
     metrics = commands.add_parser("metrics", help="list the metrics of a service, or write a dashboard of them")
-    metrics.add_argument("--dashboard", type=Path, help="write this file for Grafana's import instead")
+    what = metrics.add_mutually_exclusive_group()
+    what.add_argument("--dashboard", type=Path, help="write this file for Grafana's import instead")
+    what.add_argument("--cost", action="store_true", help="measure instead what they cost a call on this machine")
     commands.add_parser("bench", help="measure against no graphs and graph trees (needs a GPU)", add_help=False)
     return top
 
@@ -69,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif options.command == "viewer":
             _viewer(options.html)
         elif options.command == "metrics":
-            _metrics(options.dashboard)
+            _metrics(options.dashboard, cost=options.cost)
         else:
             _explore(options.trace, options.html)
     except ParamgraphError as error:
@@ -100,10 +102,15 @@ def _viewer(page: Path) -> None:
     print(f"page: {write_viewer(page, recorded.packed())}")
 
 
-def _metrics(board: Path | None) -> None:
+def _metrics(board: Path | None, *, cost: bool) -> None:
     from paramgraph_kit.metrics import dashboard
     from paramgraph_kit.metrics.table import METRICS
 
+    if cost:
+        from paramgraph_kit.metrics.cost import cost as measured
+
+        print(measured())
+        return
     if board is None:
         width = max(len(metric.prometheus) for metric in METRICS)
         print("\n".join(f"{metric.prometheus:<{width}}  {metric.text}" for metric in METRICS))

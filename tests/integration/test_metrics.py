@@ -34,6 +34,7 @@ from paramgraph_kit.driver.select import driver
 from paramgraph_kit.launch import launcher as launching
 from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.launch.launcher import Launcher
+from paramgraph_kit.metrics import cost as costs
 from paramgraph_kit.metrics.table import METRICS
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
@@ -331,3 +332,21 @@ def test_the_command_lists_them_and_writes_the_dashboard(tmp_path: Path, capsys:
     # AND a folder that is not there is said in one line
     assert main(["metrics", "--dashboard", str(tmp_path / "no" / "board.json")]) == 1
     assert "cannot write the dashboard to " in capsys.readouterr().err
+
+
+def test_what_metrics_cost_is_measured_with_a_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a measurement that is short
+    monkeypatch.setattr(costs, "TURNS", 5)
+    monkeypatch.setattr(costs, "CALLS", 20)
+    observers = list(launching.observers)
+    # WHEN asked for THEN it says where, and what a call takes both ways
+    assert main(["metrics", "--cost"]) == 0
+    where, call, scrape = capsys.readouterr().out.splitlines()
+    assert where.startswith("simulated device, driver -, torch ")
+    (without, exported) = (float(found) for found in re.findall(r"([\d.]+) us with", call))
+    assert 0 < without < 3 * exported < 9 * without
+    assert float(re.findall(r"(\d+) us", scrape)[0]) > 0
+    # AND no exporter is left
+    assert launching.observers == observers
