@@ -27,6 +27,7 @@ from paramgraph_kit.backend.reads import Ran
 from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.backend.running import running
 from paramgraph_kit.backend.state import State
+from paramgraph_kit.driver.native.build import prepare
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.tensors import same_bits
 from paramgraph_kit.driver.torch_names import torch_name
@@ -73,6 +74,7 @@ class Parameterized:
     def __init__(self, fn: Callable[..., Any], options: Options) -> None:
         self._fn = fn
         self._options = options
+        prepare()
         self._late: list[Any] = []  # functions that ran, though no name led to them
         self._ran: set[types.CodeType] | None = None
         self._states: list[State] = []  # the last ones

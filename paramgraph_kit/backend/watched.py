@@ -10,7 +10,7 @@ from operator import attrgetter, is_
 from types import FunctionType
 from typing import Any
 
-from paramgraph_kit.driver.dict_versions import unwritten
+from paramgraph_kit.driver.dict_versions import Versions
 
 MISSING = object()  # where there is nothing under a name
 
@@ -123,7 +123,7 @@ class ClassEntries:
 class Unchanged:
     """Whether nothing has been written to any of these since: asked at every call, so mostly in C.
 
-    Dictionaries that are seldom written have a version, which Dynamo's guards keep track of (20 ns each); empty ones
+    Dictionaries that are seldom written have a version (see ``driver.dict_versions``); empty ones
     must still be empty (8 ns), and modules of the classes that they were of (20 ns). The rest is compared object by
     object (40 ns each).
     """
@@ -132,7 +132,7 @@ class Unchanged:
         versioned = list({id(d): d for d in (*dicts, *(w.holder for w in watched if w.versioned))}.values())
         self._empty = [each for each in versioned if not each]
         self._dicts = [each for each in versioned if each]
-        self._versions = unwritten(self._dicts)
+        self._versions = Versions(self._dicts)
         entries = [w for w in watched if w.kind == "entries" and not w.versioned]
         cells = [w for w in watched if w.kind == "cell"]
         self._owners = [(w.holder.get, key) for w in entries for key in w.keys]
@@ -148,7 +148,7 @@ class Unchanged:
 
     def __call__(self) -> bool:
         """Whether that is so."""
-        if any(self._empty) or not self._versions(self._dicts):
+        if any(self._empty) or not self._versions():
             return False
         if list(map(type, self._objects)) != self._classes:
             return False

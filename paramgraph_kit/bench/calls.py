@@ -31,6 +31,7 @@ from paramgraph_kit.bench.plot import calls_svg
 from paramgraph_kit.bench.small_models import SmallModel
 from paramgraph_kit.bench.table import calls_markdown
 from paramgraph_kit.bench.workloads import Llama
+from paramgraph_kit.driver.native.build import prepare
 
 ROUNDS, STEPS, WARM_UP = 5, 12, 8
 COLUMNS = {
@@ -99,6 +100,7 @@ def main(out: Path, *, whole_steps_only: bool = False, limit_s: float = 300.0) -
     def more() -> bool:
         return time.perf_counter() - start < limit_s
 
+    prepare(wait=True)  # so that no way is timed while it is built
     file = out / ("steps.json" if whole_steps_only else "calls.json")
     found: list[Row] = []
     out.mkdir(parents=True, exist_ok=True)

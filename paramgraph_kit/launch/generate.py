@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -49,10 +50,16 @@ class Form:
 
     static: Mapping[int, torch.Tensor] = field(default_factory=dict)  # left out: whoever calls makes sure of them
     addressed: frozenset[int] = frozenset()  # inputs that are given as addresses
+    together: range = range(0)  # the last inputs, given as one tuple of aligned addresses; as outputs they are None
     # Outputs on the shelf that are returned as addresses; the shelf itself, which holds them, is returned last.
     located: frozenset[int] = frozenset()
     capturing: Callable[[], bool] | None = None  # when to call ``ungraphed``, where not only in a capture
     before: Callable[[], None] | None = None  # called once it is sure that this call is a launch
+
+    @property
+    def apart(self) -> Container[int]:
+        """Inputs that no name of their own is given for."""
+        return {*self.static, *self.together}
 
 
 ORDINARY = Form()
@@ -111,22 +118,23 @@ def launch_function(
 
 
 def _source(captured: Captured, plan: Plan, scope: dict[str, Any], partition: PartitionCode, form: Form) -> list[str]:
-    given = [k for k in range(len(captured.specs)) if k not in form.static]
-    tensors = [k for k in captured.input_positions if k not in form.static]
+    apart = form.apart
+    given = [k for k in range(len(captured.specs)) if k not in apart]
+    tensors = [k for k in captured.input_positions if k not in apart]
     lines = ["def launch(inputs):", " if capturing(): return ungraphed(inputs)"]
-    if given:
-        lines.append(f" {''.join(f'i{k}, ' for k in given)}= inputs")
+    if given or form.together:
+        lines.append(f" {''.join(f'i{k}, ' for k in given)}{'together, ' if form.together else ''}= inputs")
     lines += [f" a{k} = i{k}" if k in form.addressed else f" a{k} = address(i{k})" for k in tensors]
     lines += _guard(captured, scope, partition, form)
     if form.before is not None:
         scope["before"] = form.before
         lines.append(" before()")
     lines += [" inputs.clear()", " s = current_stream()"]
-    makers, shelved, values = _outputs(captured, plan, scope, form.located)
+    makers, shelved, values = _outputs(captured, plan, scope, form)
     before, after = _around(captured, scope)
     body = before
     for n, stage in enumerate(plan.stages):
-        body += _stage(n, stage, plan, makers, form.static, captured.recording.streams)
+        body += _stage(n, stage, plan, makers, form, captured.recording.streams)
     body += after
     if plan.blocks:
         blocks = [f"w{b}" for b in range(len(plan.blocks))]
@@ -153,7 +161,7 @@ def _around(captured: Captured, scope: dict[str, Any]) -> tuple[list[str], list[
 
 
 def _stage(
-    n: int, stage: Stage, plan: Plan, makers: Mapping[int, str], static: Container[int], streams: Sequence[int]
+    n: int, stage: Stage, plan: Plan, makers: Mapping[int, str], form: Form, streams: Sequence[int]
 ) -> list[str]:
     """One launch: what it needs is made, then what nobody needs any more is given back, in the stream's order."""
     lines = [makers[allocation] for allocation in stage.fresh]
@@ -163,7 +171,7 @@ def _stage(
         made.append("q")
     lines += [f" w{b} = allocate({block.nbytes}, s)" for b, block in enumerate(plan.blocks) if block.first == n]
     lines += [f" keep({name}, {stream})" for name in made for stream in streams]
-    table = [_address(slot) for slot in stage.slots]
+    table = _table(stage.slots, form.together)
     lines += [
         " acquire()",
         " try:",
@@ -186,9 +194,23 @@ def _stage(
     ]
     # Stream-ordered: whoever gets this memory next runs after this launch.
     lines += [f" free(w{b}); w{b} = 0" for b, block in enumerate(plan.blocks) if block.last == n]
-    if spent := [f"i{k}" for k in stage.spent if k not in static]:
+    apart = form.apart
+    if spent := [f"i{k}" for k in stage.spent if k not in apart]:
         lines.append(f" {' = '.join(spent)} = None")
     return lines
+
+
+def _table(slots: Sequence[Slot], together: range) -> list[str]:
+    """Expressions of a table's entries; what stands in the tuple of many inputs comes from there in one piece."""
+    places = [together.index(s.position) if isinstance(s, Input) and s.position in together else None for s in slots]
+    table: list[str] = []
+    for first, same in groupby(range(len(slots)), lambda n: None if places[n] is None else places[n] - n):  # type: ignore[operator]
+        row = list(same)
+        if first is None:
+            table += [_address(slots[n]) for n in row]
+        else:
+            table.append(f"*together[{places[row[0]]}:{places[row[-1]] + 1}]")  # type: ignore[operator]
+    return table
 
 
 def _address(slot: Slot) -> str:
@@ -204,7 +226,8 @@ def _address(slot: Slot) -> str:
 
 
 def _guard(captured: Captured, scope: dict[str, Any], partition: PartitionCode, form: Form) -> list[str]:
-    given = [k for k in captured.input_positions if k not in form.static]
+    apart = form.apart
+    given = [k for k in captured.input_positions if k not in apart]
     aligned = [f"a{k}" for k in given if _alignment(captured, k) == ALIGNMENT]
     tests = [f"({' | '.join(aligned)}) & {ALIGNMENT - 1}"] if aligned else []
     for k in given:
@@ -218,7 +241,7 @@ def _guard(captured: Captured, scope: dict[str, Any], partition: PartitionCode, 
         if spec is None:
             tests.append(_differs(f"i{k}", f"c{k}", next(rest), scope))
             continue
-        if k in form.static or k in form.addressed:
+        if k in form.addressed or k in apart:
             continue
         conjugated, negated = spec.bits
         if partition.layouts:
@@ -244,7 +267,7 @@ def _alignment(captured: Captured, position: int) -> int:
 
 
 def _outputs(
-    captured: Captured, plan: Plan, scope: dict[str, Any], located: Container[int]
+    captured: Captured, plan: Plan, scope: dict[str, Any], form: Form
 ) -> tuple[dict[int, str], list[str], list[str]]:
     """Code that makes each fresh allocation, code that makes the shelf's views, and the values that are returned."""
     makers: dict[int, str] = {}
@@ -269,7 +292,7 @@ def _outputs(
             scope[f"f{k}"] = getattr(output.value, "tensor", output.value)
             values.append(f"f{k}")
         elif output.kind is Kind.ARGUMENT:
-            values.append(f"i{output.source}")
+            values.append("None" if output.source in form.together else f"i{output.source}")
         elif output.kind is Kind.INPUT:
             itemsize = output.dtype.itemsize if output.dtype else 1
             spec = captured.specs[output.source]
@@ -280,7 +303,7 @@ def _outputs(
             values.append(_lazy(f"empty({output.size}, {output.stride}, e{k})", output.bits))
         elif output.source in makers:
             values.append(_lazy(_fresh(output, by_allocation[output.source][0], k, scope), output.bits))
-        elif k in located:
+        elif k in form.located:
             values.append(f"aq + {plan.placements[output.source].offset + output.offset}")
         else:
             assert output.dtype is not None
@@ -288,10 +311,10 @@ def _outputs(
             at = (plan.placements[output.source].offset + output.offset) // output.dtype.itemsize
             values.append(_lazy(f"view({name}, {output.size}, {output.stride}, {at})", output.bits))
     scope |= {f"{name}_type": dtype for dtype, name in shelved.items()}
-    if located:
+    if form.located:
         values.append("q")
     views = [f" {name} = q.view({name}_type)" for name in shelved.values()]
-    return makers, [*([" aq = address(q)"] if located else []), *views], values
+    return makers, [*([" aq = address(q)"] if form.located else []), *views], values
 
 
 def _lazy(value: str, bits: Bits, has: Bits = PLAIN) -> str:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from operator import is_
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from paramgraph_kit.capture.pair import Kind, alignment_of
 from paramgraph_kit.driver.api import Driver, Executable
-from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.driver.native.tensors import Gradients, written
 from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.launch.generate import Form, State, launch_function
 from paramgraph_kit.launch.launcher import Options, Variant
@@ -37,7 +36,7 @@ class Graphed:
         driver: Driver,
         recorded: Recorded,
         guard: Guard,
-        written: Sequence[torch.Tensor],
+        writes: Sequence[torch.Tensor],
         written_arguments: Sequence[int],
         kept: Kept,
         code: PartitionCode,
@@ -60,7 +59,7 @@ class Graphed:
         misfit = lambda _: MISFIT  # noqa: E731
         inputs = len(captured.specs)
         form = Form(
-            addressed=frozenset(range(inputs - len(recorded.kept), inputs)),
+            together=range(inputs - len(recorded.kept), inputs),
             before=self._schedule_first if recorded.first else None,
         )
         launch = launch_function(driver, captured, plan, executables, state, misfit, misfit, code, form)
@@ -76,7 +75,7 @@ class Graphed:
             for n, output in enumerate(captured.outputs)
             if output.kind is Kind.FIXED and isinstance(output.value, Alias)
         }
-        self._written, self._written_arguments = list(written), list(written_arguments)
+        self._written, self._written_arguments = list(writes), list(written_arguments)
         self._bases = {id(t): t for t in recorded.state}
         # Gradients on memory that is used again, in the order of that: nearly always they are there already.
         place = {number: n for n, number in enumerate(recorded.kept)}
@@ -85,7 +84,7 @@ class Graphed:
         self._others = [cell for cell in recorded.cells if not cell.exits or cell.exits[0] not in place]
         self._parameters = [cell.holder.target for cell in self._again]
         self._there = False
-        self._increment = torch_name("_increment_version")
+        self._gradients = Gradients(self._parameters)
         self._entering: list[torch.Tensor] = []
 
     def __repr__(self) -> str:
@@ -108,15 +107,14 @@ class Graphed:
         recorded = self._recorded
         kept, renewed = self._kept.free()
         self._there = self._there and not renewed
-        inputs = [*arguments, *self._entering, *kept]
-        written = [arguments[n] for n in self._written_arguments]
+        inputs = [*arguments, *self._entering, kept] if kept else [*arguments, *self._entering]
         tensors = self._launch(inputs)
         if tensors is MISFIT:
             return MISFIT
         for n, alias in self._aliases.items():
             tensors[n] = self._alias(alias)
         self._write(tensors)
-        self._increment([*self._written, *written, *self._kept.tensors])
+        written([*self._written, *(arguments[n] for n in self._written_arguments), *self._kept.tensors])
         _schedule(recorded.last)
         order = recorded.order
         leaves = [p if n is None else tensors[n] for n, p in zip(order.results, order.plain, strict=True)]
@@ -166,9 +164,8 @@ class Graphed:
 
     def _cells_fit(self) -> bool:
         """Whether cells hold what they held at the captured entry, or its like; notes what a launch reads of them."""
-        now = [p.grad for p in self._parameters]
-        self._there = bool(self._kept.tensors) and all(map(is_, now, self._kept.tensors))
-        del now
+        kept = self._kept.tensors
+        self._there = bool(kept) and self._gradients.are(kept)
         if not self._there and any(cell.entering() is None for cell in self._again):
             return False
         entering: list[torch.Tensor] = []

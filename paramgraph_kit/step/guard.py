@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from paramgraph_kit.driver.dict_versions import guard_version
+from paramgraph_kit.driver.dict_versions import Versions
+from paramgraph_kit.driver.native.tensors import Gradients, Looks
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.step.observe import Observation, Snapshot, value_of
 from paramgraph_kit.step.reach import Holder
@@ -17,23 +18,6 @@ from paramgraph_kit.step.values import same
 
 _DICTS = ("attributes", "dict")
 _QUICK = ("global", "cell", "set", "sequence", "class")
-
-
-class Versions:
-    """Asks Dynamo's guards whether dicts were written since, 20 ns each; without them, every dict is read."""
-
-    def __init__(self, dicts: Sequence[dict[Any, Any]]) -> None:
-        self._dicts = list(dicts)
-        root = torch_name("RootGuardManager")()
-        kind = torch_name("GuardManagerType").GUARD_MANAGER
-        for n, each in enumerate(self._dicts):
-            item = root.list_getitem_manager(key=n, source=f"dicts[{n}]", example_value=each, guard_manager_enum=kind)
-            guard_version(item, each, "a place of the step's state")
-        self._check: Callable[[Any], bool] = root.check
-
-    def unchanged(self) -> bool:
-        """Whether nobody wrote any of them."""
-        return self._check(self._dicts)
 
 
 class Guard:
@@ -57,7 +41,8 @@ class Guard:
             row = self._dicts if holder.kind in _DICTS else self._others
             row.append((holder, expected))
         self._cells, self._names = cells, names
-        self._gradients = [(h.target, e[""]) for h, e in self._others if h.kind == "gradient"]
+        rows = [(h.target, e[""]) for h, e in self._others if h.kind == "gradient"]
+        self._gradients, self._gradients_then = Gradients([t for t, _ in rows]), [g for _, g in rows]
         self._others = [(h, e) for h, e in self._others if h.kind != "gradient"]
         written = {target for target, _ in cells}
         slow = [h.kind not in _QUICK or (id(h.target) in written and bool(e)) for h, e in self._others]
@@ -72,15 +57,8 @@ class Guard:
         self._hooked = [(h.target, _hooks_of(h.target)) for h in seen.reach.holders if h.kind == "gradient"]
         self._unhooked = seen.reach.unhooked
         self._host = [(what, seen.host[id(what)]) for what in _host_of(seen)]
-        self.tensors = list(used)  # held, so that no address is anybody else's
-        self._addresses = [t.data_ptr() for t in self.tensors]
-        self._positions = list(range(len(self.tensors)))
-        leaves = [t for t in self.tensors if t.is_leaf and (t.requires_grad or isinstance(t, torch.nn.Parameter))]
-        self._leaves = leaves
-        guards = torch_name("TensorGuards")
-        self._check: Callable[..., bool] | None = (
-            guards(*leaves, dynamic_dims_sizes=None, dynamic_dims_strides=None).check if leaves else None
-        )
+        self.tensors = list(used)
+        self._looks = Looks(self.tensors)  # holds them, so that no address is anybody else's
 
     def holds(self) -> bool:
         """Whether a launch would do what the call would do."""
@@ -89,9 +67,7 @@ class Guard:
 
     def lies(self) -> bool:
         """Whether the tensors lie where they lay and look as they did."""
-        if list(map(_address, self.tensors)) != self._addresses:
-            return False
-        return self._check is None or self._check(*self._leaves)
+        return self._looks.same()
 
     def difference(self) -> tuple[str, bool] | None:
         """The first place that holds something else, and whether both are numbers."""
@@ -113,11 +89,10 @@ class Guard:
         return True
 
     def _places(self) -> bool:
-        if not self._versions.unchanged() and not self._reread():
+        if not self._versions() and not self._reread():
             return False
-        for tensor, gradient in self._gradients:
-            if tensor.grad is not gradient:
-                return False
+        if not self._gradients.are(self._gradients_then):
+            return False
         try:
             quick = self._quick()
         except ValueError:  # a variable of a closure holds nothing any more
@@ -195,7 +170,6 @@ def _hooks_of(tensor: torch.Tensor) -> tuple[Any, Any]:
 
 
 _GONE = object()
-_address = torch.Tensor.data_ptr
 
 
 def _host_of(seen: Snapshot) -> list[Any]:

@@ -7,15 +7,17 @@ anew, unless somebody still holds it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from operator import le
 from typing import Any
 
 import torch
 
-from paramgraph_kit.capture.pair import InputSpec
+from paramgraph_kit.capture.pair import ALIGNMENT, InputSpec, alignment_of
 from paramgraph_kit.driver.api import Driver
+from paramgraph_kit.driver.native.build import checks
 from paramgraph_kit.driver.torch_names import torch_name
 
 # Where torch does not tell, a gradient that only C++ holds is written over; autograd notices, as of any write.
@@ -28,19 +30,22 @@ class Kept:
     def __init__(self, driver: Driver, specs: Sequence[InputSpec]) -> None:
         self._driver, self.specs = driver, list(specs)
         self.tensors: list[torch.Tensor] = []
-        self.addresses: list[int] = []
+        self.addresses: tuple[int, ...] = ()
         self._storages: list[torch.UntypedStorage] = []  # held: what is counted must not be gone
         self._handles: list[int] = []
         self._storage_uses = torch_name("_storage_Use_Count")
         most = _references()
         self._most = [[n] * len(self.specs) for n in most]
 
-    def free(self) -> tuple[list[int], bool]:
+    def free(self) -> tuple[tuple[int, ...], bool]:
         """The tensors' addresses, and whether any that somebody holds or has let lie elsewhere was replaced."""
         if not self.tensors:
             for spec in self.specs:
                 self._put(len(self.tensors), self._make(spec))
             return self.addresses, True
+        native = checks()
+        if native is not None and native.unheld(self.tensors, self._handles, *_uses(native)):
+            return self.addresses, False
         bad: set[int] = set()
         # Whoever gave a tensor another storage has let go of the one that is counted here.
         references, uses, storage_uses = self._most
@@ -56,7 +61,9 @@ class Kept:
     def _put(self, number: int, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
         self.tensors[number : number + 1] = [tensor]
-        self.addresses[number : number + 1] = [self._driver.address_of(tensor)]
+        address = self._driver.address_of(tensor)
+        assert alignment_of(address) == ALIGNMENT, "a new tensor lies as a captured one does"
+        self.addresses = (*self.addresses[:number], address, *self.addresses[number + 1 :])
         self._storages[number : number + 1] = [storage]
         self._handles[number : number + 1] = [storage._cdata]
 
@@ -64,15 +71,29 @@ class Kept:
         return self._driver.empty_strided(spec.size, spec.stride, spec.dtype)
 
 
-@cache
-def _references() -> tuple[int, int, int]:
-    """How often a gradient is referred to that only its parameter and one list hold, as ``free`` counts."""
+@contextmanager
+def _example() -> Iterator[tuple[list[Any], list[int]]]:
+    """A gradient that only its parameter and one list hold, and the address of its storage, which is held too."""
     with torch.inference_mode(False):
         parameter = torch.nn.Parameter(torch.empty(1, device="cpu"))
         parameter.grad = torch.empty(1, device="cpu")
         held: list[Any] = [parameter.grad]
         storage = held[0].untyped_storage()
-        storages = [storage._cdata]
+        yield held, [storage._cdata]
+
+
+@cache
+def _references() -> tuple[int, int, int]:
+    """How often such a gradient is referred to, as ``free`` counts."""
+    with _example() as (held, storages):
         (references,), (uses,) = list(map(sys.getrefcount, held)), list(map(_tensor_uses, held))
         (storage_uses,) = list(map(torch_name("_storage_Use_Count"), storages))
     return references, uses, storage_uses
+
+
+@cache
+def _uses(native: Any) -> tuple[int, int, int]:
+    """The same, as C++ counts."""
+    with _example() as (held, storages):
+        found: tuple[int, int, int] = native.uses(held, storages)[0]
+    return found

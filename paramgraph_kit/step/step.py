@@ -18,6 +18,7 @@ import torch
 
 from paramgraph_kit.backend import new_number
 from paramgraph_kit.backend.registry import CompiledGraph, compiled_graphs
+from paramgraph_kit.driver.native.build import prepare
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.code import PartitionCode
@@ -47,6 +48,7 @@ class Step:
     def __init__(self, fn: Callable[..., Any], state: Sequence[Any], options: Options) -> None:
         self._fn, self._state, self._options = fn, tuple(state), options
         self._driver = driver()
+        prepare()
         self._arguments = Arguments(self._driver)
         self._names = Names()
         self._graphs: dict[Any, list[Graphed]] = {}

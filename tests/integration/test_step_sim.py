@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import paramgraph_kit as pgk
+from paramgraph_kit.driver.native import build
 from tests.integration import steps
 
 STEPS = 20
@@ -168,6 +169,15 @@ MUTATIONS = {
 }
 
 
+@pytest.fixture(params=["C++", "Python"])
+def checked_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a launch depends on is asked in C++, or in Python alone."""
+    build.prepare(wait=True)
+    if request.param == "Python":
+        monkeypatch.setattr(build, "_built", [])
+
+
+@pytest.mark.usefixtures("checked_in")
 @pytest.mark.parametrize("change", MUTATIONS)
 def test_after_a_change_outside_the_bits_are_right(change: str) -> None:
     # GIVEN a step that runs from a graph
@@ -198,6 +208,38 @@ def test_after_a_change_outside_the_bits_are_right(change: str) -> None:
     before = report.rows[0].launches
     step(*ours.batch(0))
     assert pgk.report(step).rows[0].launches == before + 1
+
+
+@pytest.mark.usefixtures("checked_in")
+def test_a_table_that_is_turned_where_it_lies_is_another_one() -> None:
+    # GIVEN a step that reads a table which is no parameter
+    tables = [torch.arange(64.0).view(8, 8).to(steps.device()) for _ in range(2)]
+    models = [nn.Linear(8, 4).to(steps.device()) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+
+    def made(model: nn.Module, table: torch.Tensor) -> Any:
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+
+        def step(x: torch.Tensor) -> Any:
+            optimizer.zero_grad()
+            loss = model(x @ table).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        return step
+
+    ours, theirs = (made(m, t) for m, t in zip(models, tables, strict=True))
+    graphed = pgk.parameterize(ours, state=(models[0], tables[0]))
+    x = steps.batch(0)[0]
+    for _ in range(4):
+        assert equal(graphed(x), theirs(x))
+
+    # WHEN it is turned at the same address THEN results are those of the turned one
+    for table in tables:
+        table.t_()
+    for _ in range(4):
+        assert equal(graphed(x), theirs(x))
 
 
 def test_a_new_optimizer_is_another_step() -> None:

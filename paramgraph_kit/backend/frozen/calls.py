@@ -19,6 +19,7 @@ from paramgraph_kit.backend.direct.located import MISSED
 from paramgraph_kit.backend.frozen.frame import Frame, frame_of, obstacle_in
 from paramgraph_kit.backend.frozen.guards import Inputs, Member, children_of, members_of, unmoved, without_hooks
 from paramgraph_kit.backend.frozen.source import HEEDED, launch_lines, returned
+from paramgraph_kit.driver.native.build import prepare
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace.errors import PromiseError
 
@@ -53,6 +54,7 @@ class FrozenCalls:
         self._ordinary, self._compiled, self._mode = ordinary, compiled, mode
         self._frozen: list[_Frozen] = []
         self._attempts = 0
+        prepare()
         self.reason: str | None = None
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from paramgraph_kit.backend.plain import PLAIN
-from paramgraph_kit.driver.dict_versions import unwritten
+from paramgraph_kit.driver.dict_versions import Versions
 from paramgraph_kit.driver.torch_names import torch_name
 
 REWRITTEN = 8  # times that guards of dictionaries are made anew; what is written more often is looked at each time
@@ -82,16 +82,16 @@ class Unwritten:
 
     def __init__(self, dicts: Sequence[dict[Any, Any]], same: Callable[[], bool]) -> None:
         self._dicts, self._same = list(dicts), same
-        self._check = unwritten(self._dicts)
+        self._check = Versions(self._dicts)
         self._rewritten = 0
 
     def __call__(self) -> bool:
         """Whether that is so."""
-        if self._check(self._dicts):
+        if self._check():
             return True
         if self._rewritten >= REWRITTEN or not self._same():
             return self._same()
-        fresh = unwritten(self._dicts)
+        fresh = Versions(self._dicts)
         if not self._same():  # what another thread has written before that, no version tells
             return False
         self._check = fresh

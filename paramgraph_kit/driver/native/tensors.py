@@ -1,0 +1,92 @@
+"""Questions about hundreds of tensors at once, asked at each call: in C++ where it is built, in Python until then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter, is_
+from typing import Any
+
+import torch
+
+from paramgraph_kit.driver.native.build import checks
+from paramgraph_kit.driver.torch_names import torch_name
+
+_address = torch.Tensor.data_ptr
+_gradient = attrgetter("grad")
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+class Looks:
+    """What some tensors, all different ones, looked like when this was made, and where they lay; they are held.
+
+    >>> tensors = [torch.zeros(2, 3), torch.ones(4)]
+    >>> looks = Looks(tensors)
+    >>> looks.same()
+    True
+    >>> _ = tensors[0].t_()
+    >>> looks.same()
+    False
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self.tensors = tuple(tensors)
+        self._addresses = list(map(_address, self.tensors))
+        guards = torch_name("TensorGuards")
+        self._check: Callable[..., bool] | None = (
+            guards(*self.tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check if tensors else None
+        )
+        self._look: Any = None
+        self._asked = False  # whether C++ was asked for a look: of tensors of other kinds it has none
+
+    def same(self) -> bool:
+        """Whether address, type, kind, layout, and whether they need gradients, are as they were."""
+        native = checks()
+        if native is None:
+            return self._same()
+        if not self._asked:
+            look = native.look(self.tensors)
+            if not self._same():  # asked for second: the look is of tensors that were the same
+                return False
+            self._asked, self._look = True, look
+        return bool(native.same(self._look)) if self._look is not None else self._same()
+
+    def _same(self) -> bool:
+        if list(map(_address, self.tensors)) != self._addresses:
+            return False
+        return self._check is None or self._check(*self.tensors)
+
+
+class Gradients:
+    """Of some tensors, to be compared with others at each call.
+
+    >>> weight, gradient = torch.nn.Parameter(torch.zeros(2)), torch.ones(2)
+    >>> weight.grad = gradient
+    >>> Gradients([weight]).are([gradient]), Gradients([weight]).are([None])
+    (True, False)
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self._tensors = list(tensors)
+        self._plain = all(type(x) in _PLAIN for x in self._tensors)  # of others ``grad`` may be code
+
+    def are(self, known: list[Any]) -> bool:
+        """Whether they are these objects, or None."""
+        native = checks()
+        if native is not None and self._plain:
+            return bool(native.gradients_are(self._tensors, known))
+        return all(map(is_, map(_gradient, self._tensors), known))
+
+
+def written(tensors: list[torch.Tensor]) -> None:
+    """Let autograd see that all of these were written; those of inference mode have nothing to see it by.
+
+    >>> x = torch.zeros(2)
+    >>> written([x, x])
+    >>> x._version
+    2
+    """
+    native = checks()
+    if native is not None:
+        native.written(tensors)
+    else:
+        torch_name("_increment_version")(tensors)

@@ -1,0 +1,369 @@
+"""The checks in C++ agree with those in Python, whatever is done to tensors and dictionaries; or nothing is built."""
+
+# mypy: disable-error-code="no-untyped-call"
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from paramgraph_kit.driver.dict_versions import Versions
+from paramgraph_kit.driver.native import build
+from paramgraph_kit.driver.native.tensors import Gradients, Looks, written
+from paramgraph_kit.driver.select import driver
+from paramgraph_kit.step.kept import Kept
+from paramgraph_kit.trace.errors import UnsupportedError
+
+MANY = 1500  # changes of each kind
+
+
+@pytest.fixture(scope="module")
+def native() -> Any:
+    build.prepare(wait=True)
+    if build.checks() is None:
+        pytest.skip("no C++ compiler")
+    return build.checks()
+
+
+@pytest.fixture
+def in_python(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], Any]:
+    """Calls a function while nothing is built."""
+
+    def call(function: Callable[[], Any]) -> Any:
+        with monkeypatch.context() as context:
+            context.setattr(build, "_built", [])
+            return function()
+
+    return call
+
+
+class Sub(torch.Tensor):
+    pass
+
+
+def _data(x: torch.Tensor, r: random.Random) -> None:
+    x.data = r.choice([x.data.clone(), x.data, x.data.view(x.shape), torch.zeros(2, 3), torch.zeros(2, 3).double()])
+
+
+def _set(x: torch.Tensor, r: random.Random) -> None:
+    x.data.set_(x.untyped_storage(), r.choice([0, 0, 1]), (r.choice([1, 2]), 2), r.choice([(2, 1), (1, 2), (3, 1)]))
+
+
+CHANGES: dict[str, Callable[[torch.Tensor, random.Random], object]] = {
+    "nothing": lambda x, r: None,
+    "values": lambda x, r: x.data.fill_(r.random()),
+    "data": _data,
+    "set": _set,
+    "transposed": lambda x, r: x.data.t_() if x.dim() == 2 else None,
+    "unsqueezed": lambda x, r: x.data.unsqueeze_(0) if x.dim() < 4 else x.data.squeeze_(0),
+    "requires": lambda x, r: x.requires_grad_(r.random() < 0.5) if x.is_leaf and x.is_floating_point() else None,
+    "gradient": lambda x, r: setattr(x, "grad", torch.ones_like(x)) if x.is_leaf else None,
+    "class": lambda x, r: setattr(x, "__class__", r.choice([torch.Tensor, nn.Parameter, Sub])),
+    "swapped": lambda x, r: torch.utils.swap_tensors(x, type(x)(torch.zeros(2, 3))) if x.grad is None else None,
+    "resized": lambda x, r: x.data.resize_(r.choice([(2, 3), (0, 3), (3, 2)])),
+    "storage": lambda x, r: x.untyped_storage().resize_(x.untyped_storage().nbytes() + r.choice([0, 4096])),
+    "attribute": lambda x, r: setattr(x, "note", r.random()),
+}
+
+
+def _looked_at() -> list[torch.Tensor]:
+    base = torch.zeros(2, 3)
+    return [
+        *(base, nn.Parameter(torch.zeros(2, 3)), torch.zeros(3, 4)[1:, ::2], torch.zeros(2, 3).requires_grad_()),
+        *(base.view(3, 2), torch.zeros(0, 3), torch.zeros(2, 2, dtype=torch.complex64).conj(), torch.zeros(())),
+    ]
+
+
+def test_fuzz_looks_of_tensors_agree(native: Any, in_python: Any) -> None:
+    # GIVEN tensors of many kinds, looked at both ways
+    r = random.Random(0)
+    seen = {True: 0, False: 0}
+    for number in range(MANY):
+        if number % 50 == 0:
+            given = _looked_at()
+        looks = Looks(given)
+        assert looks.same()
+        assert in_python(looks.same)
+
+        # WHEN some of them change, or seem to
+        done = []
+        for _ in range(r.choice([1, 1, 2])):
+            name, n = r.choice(list(CHANGES)), r.randrange(len(given))
+            try:
+                CHANGES[name](given[n], r)
+            except (RuntimeError, TypeError):  # torch does not do that to such a tensor
+                name += " (refused)"
+            done.append((name, n))
+
+        # THEN both say the same
+        found = looks.same()
+        assert found == in_python(looks.same), done
+        seen[found] += 1
+    assert min(seen.values()) > MANY // 10
+
+
+def test_memory_that_was_freed_is_noticed(native: Any, in_python: Any) -> None:
+    # GIVEN looks WHEN the memory is given back in place
+    given = _looked_at()
+    looks = Looks(given)
+    assert looks.same()
+    given[2].untyped_storage().resize_(0)
+
+    # THEN both ways say so
+    assert not looks.same()
+    assert not in_python(looks.same)
+
+
+def test_looks_depend_on_the_thread_s_switches_as_torch_s_guards_do(native: Any, in_python: Any) -> None:
+    # GIVEN looks that were taken in the ordinary mode
+    looks = Looks(_looked_at())
+    assert looks.same()
+
+    # WHEN asked in inference mode THEN both ways agree
+    with torch.inference_mode():
+        assert looks.same() == in_python(looks.same)
+
+
+def test_a_tensor_of_another_kind_is_asked_about_in_python(native: Any) -> None:
+    # GIVEN a sparse tensor among others
+    class Meta(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+            return func(*args, **(kwargs or {}))
+
+    # WHEN C++ is asked THEN it has no look
+    assert native.look((torch.zeros(2), torch.zeros(2).to_sparse())) is None
+    wrapped = torch.Tensor._make_wrapper_subclass(Meta, (2,))
+    assert native.look((wrapped,)) is None
+
+
+def test_what_changes_before_it_is_built_is_seen_afterwards(native: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN looks and versions that were taken in Python
+    monkeypatch.setattr(build, "_built", [])
+    given, dicts = _looked_at(), [{"a": 1}]
+    looks, versions = Looks(given), Versions(dicts)
+    assert looks.same()
+    assert versions()
+
+    # WHEN something changes, and then C++ is there
+    given[0].t_()
+    dicts[0]["a"] = 2
+    monkeypatch.setattr(build, "_built", [native])
+
+    # THEN nothing is the same, for good
+    for _ in range(3):
+        assert not looks.same()
+        assert not versions()
+
+
+def _contents(dicts: list[dict[Any, Any]]) -> list[list[tuple[Any, int]]]:
+    return [[(key, id(value)) for key, value in each.items()] for each in dicts]
+
+
+def test_fuzz_every_write_to_a_dictionary_is_noticed(native: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN dictionaries of many kinds, watched both ways by several who come and go
+    class Plain:
+        pass
+
+    r = random.Random(1)
+    objects = [Plain() for _ in range(3)]
+    dicts: list[dict[Any, Any]] = [
+        {},
+        {"a": 1},
+        {n: n for n in range(20)},
+        *(vars(each) for each in objects),
+        vars(nn.Linear(2, 2)),
+    ]
+    writes: list[Callable[[dict[Any, Any]], object]] = [
+        lambda d: d.update(x=object()),
+        lambda d: d.pop("x", None),
+        lambda d: d.setdefault("y", 1),
+        lambda d: d.get("x"),
+        lambda d: d.clear() if d is dicts[2] else None,
+        lambda d: d.update({"a": d.get("a", 0)}),
+        lambda d: setattr(objects[r.randrange(3)], "value", object()),
+        lambda d: delattr(objects[0], "value") if hasattr(objects[0], "value") else None,
+        lambda d: list(d),
+        lambda d: d.__ior__({"z": object()}),
+        lambda d: d.popitem() if d is dicts[0] and d else None,
+    ]
+    others: list[Versions] = []
+    noticed = 0
+    for _ in range(MANY):
+        monkeypatch.setattr(build, "_built", [native])
+        ours = Versions(dicts)
+        monkeypatch.setattr(build, "_built", [])
+        theirs = Versions(dicts)
+        others = [*others[-5:], ours]
+        before = _contents(dicts)
+        assert ours()
+        assert theirs()
+
+        # WHEN something is done to one of them
+        r.choice(writes)(r.choice(dicts))
+
+        # THEN what changed is noticed, and both ways agree
+        same = ours()
+        assert same or not others[0]()
+        assert not same or _contents(dicts) == before
+        assert same == theirs()
+        noticed += not same
+    assert noticed > MANY // 10
+
+
+def test_gradients_agree(native: Any, in_python: Any) -> None:
+    # GIVEN leaves, one of a class whose gradient is code
+    class Coded(nn.Parameter):
+        grad = property(lambda self: None)
+
+    leaves = [nn.Parameter(torch.zeros(2)) for _ in range(3)]
+    r = random.Random(2)
+    pool = [torch.ones(2), torch.ones(2), None]
+
+    # WHEN they have gradients by chance THEN both ways agree whether they have these
+    for _ in range(200):
+        for leaf in leaves:
+            leaf.grad = r.choice(pool)
+        known = [r.choice([leaf.grad, leaf.grad, leaf.grad, *pool]) for leaf in leaves]
+        asked = Gradients(leaves)
+        assert (
+            asked.are(known)
+            == in_python(lambda a=asked, k=known: a.are(k))
+            == all(leaf.grad is k for leaf, k in zip(leaves, known, strict=True))
+        )
+    coded = Coded(torch.zeros(2))
+    assert Gradients([coded]).are([None])
+    assert not Gradients([coded]).are([pool[0]])
+
+
+def test_writes_are_seen_by_autograd(native: Any, in_python: Any) -> None:
+    # GIVEN a tensor, a view of it, and one of inference mode
+    x = torch.zeros(2)
+    view = x[:1]
+    with torch.inference_mode():
+        without = torch.zeros(2)
+
+    # WHEN they are written THEN versions move alike
+    written([x, without])
+    assert (x._version, view._version) == (1, 1)
+    in_python(lambda: written([view, without]))
+    assert (x._version, view._version) == (2, 2)
+
+
+def test_fuzz_who_holds_gradients(native: Any, in_python: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN gradients that a step writes over as long as nobody holds them
+    specs = [
+        _spec((2, 3)),
+        _spec((4,)),
+        _spec(()),
+    ]
+    kept = Kept(driver(), specs)
+    kept.free()
+    leaves = [nn.Parameter(driver().empty_strided(s.size, s.stride, s.dtype)) for s in specs]
+    r = random.Random(3)
+    holds: list[Callable[[torch.Tensor], Any]] = [
+        lambda g: None,
+        lambda g: g,
+        lambda g: g.detach(),
+        lambda g: g.view(-1),
+        lambda g: g.untyped_storage(),
+        lambda g: [g],
+        lambda g: setattr(g, "data", torch.zeros_like(g)),
+    ]
+    for _ in range(300):
+        for leaf, gradient in zip(leaves, kept.tensors, strict=True):
+            leaf.grad = gradient
+        del gradient
+        n = r.randrange(3)
+        before = list(map(id, kept.tensors))
+
+        # WHEN somebody holds one, or its memory, or lets it lie elsewhere
+        held = r.choice(holds)(kept.tensors[n])
+
+        # THEN C++ says that they are free only where Python does
+        quickly = native.unheld(kept.tensors, kept._handles, *_uses(native))
+        addresses, renewed = in_python(kept.free)
+        assert not (quickly and renewed)
+        assert quickly or renewed
+        assert addresses == tuple(map(driver().address_of, kept.tensors))
+        assert (before == list(map(id, kept.tensors))) is not renewed
+        del held
+
+
+def _uses(native: Any) -> tuple[int, int, int]:
+    from paramgraph_kit.step.kept import _uses as uses
+
+    return uses(native)
+
+
+def _spec(size: tuple[int, ...]) -> Any:
+    from paramgraph_kit.capture.pair import ALIGNMENT, InputSpec
+
+    like = torch.empty(size)
+    return InputSpec(tuple(like.shape), tuple(like.stride()), like.dtype, ALIGNMENT, like.nbytes)
+
+
+def test_it_is_built_once_and_kept(native: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a folder that has been built in
+    path = build.built_at(build.cache_folder())
+
+    # WHEN asked again without a compiler THEN it is there
+    monkeypatch.setenv("CXX", str(tmp_path / "none"))
+    assert build.built_at(build.cache_folder()) == path
+    assert build.load(path) is not None
+
+
+@pytest.mark.parametrize(
+    ("named", "wording"),
+    [
+        ("false", "false could not build them"),
+        ("", "no C\\+\\+ compiler was found: install g\\+\\+, or name one in CXX"),
+    ],
+)
+def test_without_a_compiler_all_stays_in_python(
+    named: str, wording: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN no compiler, or one that fails
+    monkeypatch.setenv("CXX", named)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+
+    # WHEN it is built THEN the error says so, and nothing is left behind
+    with pytest.raises(UnsupportedError, match=wording):
+        build.built_at(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+    # and in the background nothing happens
+    monkeypatch.setattr(build, "_built", [])
+    monkeypatch.setattr(build, "cache_folder", lambda: tmp_path)
+    build._build()
+    assert build.checks() is None
+
+
+def test_a_torch_that_keeps_tensors_elsewhere_is_noticed(native: Any) -> None:
+    # GIVEN addresses that no object has in one place WHEN asked to learn THEN it says so and forgets nothing
+    some = [torch.zeros(1), torch.zeros(2)]
+    assert not native.learn(some, [x._cdata + 8 for x in some])
+    assert Looks(some).same()
+
+
+def test_wrong_arguments_are_errors(native: Any) -> None:
+    # GIVEN, WHEN and THEN: what is no list, tuple, dictionary or capsule
+    wrong: list[Callable[[], Any]] = [
+        lambda: native.look([]),
+        lambda: native.written(()),
+        lambda: native.gradients_are([], [1]),
+        lambda: native.unheld([]),
+        lambda: native.watch(({}, 1)),
+        lambda: native.uses((), ()),
+    ]
+    for call in wrong:
+        with pytest.raises(TypeError, match="takes"):
+            call()
+    for ask in (native.same, native.unwritten):
+        with pytest.raises(ValueError, match="Capsule"):
+            ask(object())
