@@ -9,17 +9,23 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from paramgraph_kit.bench.plot import memory_svg, time_svg
 from paramgraph_kit.bench.table import markdown
 from paramgraph_kit.bench.turns import Child, turns
+from paramgraph_kit.bench.ways import Compared
 
+PARTS = {
+    "calls": "instead, what a call costs around the launch: inference, training and decoding, each way in turn",
+    "whole-steps": "instead, whole training steps as one graph: time and memory, each way in turn",
+}
 COMMAND = (sys.executable, "-m", "paramgraph_kit.bench")
 TURNS = 7
 LIMIT_S = 900  # for one workload in one mode, its turn waited for included
@@ -32,28 +38,74 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--out", type=Path, default=Path("results"), help="folder for bench.json, bench.md and bench-*.svg"
     )
     parser.add_argument("--only", default="", help="workloads whose name contains one of these, comma-separated")
+    parser.add_argument("--ways", default="", help="with --calls or --whole-steps: of the ways, the same")
     parser.add_argument("--more", action="store_true", help="keep what bench.json says of other workloads")
-    parser.add_argument(
-        "--calls", action="store_true", help="what a call costs around the launch: one process, in turns"
-    )
-    parser.add_argument("--whole-steps", action="store_true", help="of these, whole training steps alone")
-    parser.add_argument("--limit", type=float, default=300.0, help="seconds for --calls (default %(default)s)")
+    part = parser.add_mutually_exclusive_group()
+    for name, text in PARTS.items():
+        part.add_argument(f"--{name}", dest="part", action="store_const", const=name, help=text)
+    parser.add_argument("--seconds", type=float, default=240.0, help="that these may take (default %(default)s)")
+    jobs = len(os.sched_getaffinity(0))
+    parser.add_argument("--jobs", type=int, default=jobs, help="processes that get ready at once (default: all cores)")
+    parser.add_argument("--list", action="store_true", help="with one of these: print the workloads and run nothing")
     parser.add_argument("--steps", type=int, default=8, help="timed steps a turn (default %(default)s)")
     parser.add_argument("--child", nargs=2, metavar=("WORKLOAD", "MODE"), help=argparse.SUPPRESS)
+    parser.add_argument("--alone", nargs=2, metavar=("WORKLOAD", "WAY"), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.child:
         workload, mode = options.child
         return _child(workload, mode)
+    if options.alone:
+        return _alone(options.part, *options.alone)
+    if options.part and options.list:
+        print("\n".join(f"{workload.name}: {', '.join(workload.ways)}" for workload in _workloads(options.part)))
+        return 0
     import torch
 
     if not torch.cuda.is_available():
         print("bench: no GPU here; it measures real launches only", file=sys.stderr)
         return 2
-    if options.calls or options.whole_steps:
-        from paramgraph_kit.bench.calls import main as calls
+    return _side_by_side(options) if options.part else _parent(options)
 
-        return calls(options.out, whole_steps_only=options.whole_steps, limit_s=options.limit)
-    return _parent(options)
+
+def _named(name: str, parts: str) -> bool:
+    return any(part in name for part in parts.split(","))
+
+
+def _workloads(part: str) -> list[Compared]:
+    """Those of a part; nothing is made yet."""
+    from paramgraph_kit.bench.calls import calls
+    from paramgraph_kit.bench.steps import whole_steps
+
+    return calls() if part == "calls" else whole_steps()
+
+
+def _side_by_side(options: argparse.Namespace) -> int:
+    import torch
+
+    from paramgraph_kit.bench.side_by_side import run, started
+    from paramgraph_kit.driver.native.build import prepare
+
+    chosen = []
+    for workload in _workloads(options.part):
+        ways = {way: make for way, make in workload.ways.items() if _named(way, options.ways)}
+        chosen += [replace(workload, ways=ways)] if _named(workload.name, options.only) else []
+    prepare(wait=True)  # once, not in each of the processes
+    start = started([*COMMAND, f"--{options.part}", "--alone"])
+    gib = torch.cuda.mem_get_info()[0] / (1 << 30)
+    how = {"seconds": options.seconds, "jobs": options.jobs, "gib": gib}
+    return run(chosen, start, options.out, options.part, _source(f" --{options.part}"), **how)
+
+
+def _alone(part: str, name: str, way: str) -> int:
+    from paramgraph_kit.bench.alone import measure_alone, printed
+    from paramgraph_kit.driver.native.build import prepare
+
+    prepare(wait=True)  # so that nothing is timed while it is built
+    cores: set[int] = set()
+    workload = next(w for w in _workloads(part) if w.name == name)
+    measure_alone(workload, way, turns(cores), cores, printed)
+    sys.stdout.flush()
+    os._exit(0)  # graphs that are torn down at exit are no part of a measurement
 
 
 def _parent(options: argparse.Namespace) -> int:
@@ -61,9 +113,8 @@ def _parent(options: argparse.Namespace) -> int:
     from paramgraph_kit.bench.measure import MODES, quick_cores
     from paramgraph_kit.bench.workloads import proof_workloads
 
-    wanted = options.only.split(",")
-    chosen = [w for w in proof_workloads() if any(part in w.name for part in wanted)]
-    frozen = [w.name for w in frozen_workloads() if any(part in w.name for part in wanted)]
+    chosen = [w for w in proof_workloads() if _named(w.name, options.only)]
+    frozen = [w.name for w in frozen_workloads() if _named(w.name, options.only)]
     names = [w.name for w in chosen] + frozen
     path = options.out / "bench.json"
     options.out.mkdir(parents=True, exist_ok=True)
@@ -120,11 +171,13 @@ class _Child(Child):
         return row
 
 
-def _source() -> dict[str, Any]:
+def _source(options: str = "") -> dict[str, Any]:
     from paramgraph_kit.driver.select import driver
 
     source = asdict(driver().source())
-    return {k: v for k, v in source.items() if k != "from_file"} | {"command": "python -m paramgraph_kit bench"}
+    return {k: v for k, v in source.items() if k != "from_file"} | {
+        "command": f"python -m paramgraph_kit bench{options}"
+    }
 
 
 def _child(name: str, mode: str) -> int:

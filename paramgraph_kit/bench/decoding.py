@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from paramgraph_kit.bench.ways import Make, Ready, mark
+
+Compiling = Callable[[Any], Any]
 TOKENS = 24  # that one loop makes
 
 
@@ -72,28 +76,20 @@ def decode(step: Callable[[Tensor, Tensor], Tensor], first: Tensor, count: int =
     return torch.cat(found, dim=1)
 
 
-def ways(compilers: dict[str, Callable[[Any], Any]], device: str = "cuda", **size: int) -> dict[str, Any]:
-    """For each way of compiling what makes (a loop, what is to be noted of it): whether its tokens are eager's."""
+def decoding_ways(compilers: Mapping[str, Compiling], device: str, **size: int) -> dict[str, Make]:
+    """A loop each way; its tokens are compared with those of the others."""
 
-    def way(name: str, compiling: Callable[[Any], Any]) -> Any:
-        def make() -> tuple[Callable[[], Tensor], Callable[[], str]]:
-            torch.manual_seed(0)
-            model = Decoder(**size).to(device, torch.bfloat16)
-            first = torch.ones(1, 1, dtype=torch.int64, device=device)
-            expected, compiled = decode(model, first), compiling(model)
+    def way(name: str, compiling: Compiling) -> Ready:
+        torch.manual_seed(0)
+        model = Decoder(**size).to(device, torch.bfloat16)
+        first = torch.ones(1, 1, dtype=torch.int64, device=device)
+        compiled = compiling(model)
 
-            def step(token: Tensor, position: Tensor) -> Tensor:
-                if name == "graph trees":
-                    torch.compiler.cudagraph_mark_step_begin()
-                logits: Tensor = compiled(token, position)
-                return logits
+        def step(token: Tensor, position: Tensor) -> Tensor:
+            mark(name)
+            logits: Tensor = compiled(token, position)
+            return logits
 
-            def note() -> str:
-                different = (decode(step, first) != expected).flatten().nonzero()
-                return f"another token than eager's at {int(different[0])}" if len(different) else "eager's tokens"
+        return Ready(lambda: decode(step, first), tokens=lambda: decode(step, first)[0].tolist())
 
-            return lambda: decode(step, first), note
-
-        return make
-
-    return {name: way(name, compiling) for name, compiling in compilers.items()}
+    return {name: partial(way, name, compiling) for name, compiling in compilers.items()}

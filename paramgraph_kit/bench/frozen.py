@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -17,8 +17,9 @@ from torch import Tensor
 from paramgraph_kit.backend.registry import compiled_graphs
 from paramgraph_kit.bench.measure import MODES, Run
 from paramgraph_kit.bench.workloads import Workload, llama
-from paramgraph_kit.driver.select import twin
+from paramgraph_kit.driver.select import device, twin
 from paramgraph_kit.driver.tensors import same_bits
+from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.launcher import Launcher
 
 Row = dict[str, Any]
@@ -109,6 +110,35 @@ def _cell(row: Row, way: str) -> str:
     us, ratios = row["us"][way], row["over_frozen"].get(way)
     text = " / ".join(f"{us[name]:.0f}" for name in ("back_to_back", "alone"))
     return text if ratios is None else f"{text} ({ratios['back_to_back']:.3f} / {ratios['alone']:.3f})"
+
+
+def captured_by_hand(calls: Sequence[Callable[[], Any]], held: Any) -> Callable[[], None]:
+    """The replay of one ``torch.cuda.graph`` for each call, all in one pool; ``held`` is what they read.
+
+    Whoever clears cuBLAS' workspaces, as graph trees do, must not free what a graph was captured with: so they are
+    allocated anew in the capture, where they belong to the pool.
+    """
+    cuda = twin()
+    stream, pool = cuda.Stream(), cuda.graph_pool_handle()
+    with cuda.stream(stream):
+        for _ in range(3):
+            for call in calls:
+                call()
+    cuda.synchronize()
+    if device().type == "cuda":
+        torch_name("_cuda_clearCublasWorkspaces")()
+    graphs = [cuda.CUDAGraph() for _ in calls]
+    results = []
+    for graph, call in zip(graphs, calls, strict=True):
+        with cuda.graph(graph, pool=pool, stream=stream):
+            results.append(call())
+    kept = graphs, calls, results, held  # a frozen graph holds nothing of what it reads
+
+    def replay() -> None:
+        for graph in kept[0]:
+            graph.replay()
+
+    return replay
 
 
 def _ways(launcher: Launcher, here: list[Any], there: list[Any]) -> dict[str, Callable[[], list[Tensor]]]:

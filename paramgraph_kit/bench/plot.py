@@ -22,6 +22,8 @@ WAYS = {
     'paramgraph, guards="dynamo"': COLOURS[2],
     'paramgraph, guards="inputs"': COLOURS[3],
     "parameterize(model)": COLOURS[4],
+    "parameterize(step, state=...)": COLOURS[0],
+    "frozen graph": COLOURS[5],
 }
 COLOUR_OF = {"graph trees": COLOURS[1], "paramgraph": COLOURS[0]}
 Result = dict[str, Any]

@@ -6,6 +6,7 @@ from statistics import median
 from typing import Any
 
 from paramgraph_kit.bench.frozen import MODE, markdown_frozen
+from paramgraph_kit.bench.ways import FROZEN, NO_GRAPHS, TREES
 
 MIB = 1 << 20
 
@@ -97,30 +98,99 @@ _KEYS = ("stepping_bytes", "peak_reserved_bytes", "rest_bytes")
 
 
 def calls_markdown(rows: list[dict[str, Any]]) -> str:
-    """The rows of ``bench --calls`` as one table for each workload, over graph trees where these were timed.
+    """The rows of ``bench --calls`` and ``--whole-steps`` as one table for each workload.
 
-    >>> rows = [{"workload": "a model", "way": way, "cpu_us": 1, "total_us": us, "note": ""} for way, us in
-    ...         (("graph trees", 4), ("paramgraph", 2))]
+    Ratios are medians over the turns. Memory is the allocator's in MiB, at rest and at the peak of a step; below the
+    code without graphs, what is added at rest, in brackets for the whole process where the system tells it, and the
+    peak over that without graphs.
+
+    >>> rows = [{"workload": "a model", "way": way, "cpu_us": 1, "total_us": us, "total_us_turns": [us],
+    ...          "in_a_row_us": us, "rest_mib": us, "peak_mib": 2 * us, "note": ""}
+    ...         for way, us in (("no graphs", 8), ("graph trees", 4), ("paramgraph", 10))]
     >>> print(calls_markdown(rows))
     #### a model
     <BLANKLINE>
-    | | CPU / total us | total over trees | MiB at rest / peak | |
-    |---|---|---|---|---|
-    | graph trees | 1 / 4 | 1.00 | | |
-    | paramgraph | 1 / 2 | 0.50 | | |
+    | | CPU / total us | in a row | over trees | over frozen | at rest | peak | |
+    |---|---|---|---|---|---|---|---|
+    | no graphs | 1 / 8 | 8 | 2.00 | | 8 | 16 | |
+    | graph trees | 1 / 4 | 4 | 1.00 | | -4 | 0.50 | |
+    | paramgraph | 1 / 10 | 10 | 2.50 | | +2 | 1.25 | |
     <BLANKLINE>
     """
     lines: list[str] = []
-    for workload in dict.fromkeys(row["workload"] for row in rows):
-        mine = [row for row in rows if row["workload"] == workload]
-        trees = next((row["total_us"] for row in mine if row["way"] == "graph trees" and "total_us" in row), None)
-        lines += [f"#### {workload}", "", "| | CPU / total us | total over trees | MiB at rest / peak | |"]
-        lines.append("|---|---|---|---|---|")
-        for row in mine:
-            times = f"{row['cpu_us']} / {row['total_us']}" if "total_us" in row else ""
-            ratio = f"{row['total_us'] / trees:.2f}" if trees and times else ""
-            held = " / ".join(str(row[name]) for name in ("reserved_mib", "peak_mib") if name in row)
-            cells = (row["way"], times, ratio, held, row["note"])
+    for workload, ways in _by_way(rows).items():
+        lines += [
+            f"#### {workload}",
+            "",
+            "| | CPU / total us | in a row | over trees | over frozen | at rest | peak | |",
+        ]
+        lines.append("|---" * 8 + "|")
+        for way, row in ways.items():
+            times = (
+                [f"{row['cpu_us']:.0f} / {row['total_us']:.0f}", f"{row['in_a_row_us']:.0f}"]
+                if _timed(row)
+                else ["", ""]
+            )
+            ratios = [_text(over(row, ways.get(other)), ".2f") for other in (TREES, FROZEN)]
+            cells = [way, *times, *ratios, *_memory(row, ways.get(NO_GRAPHS)), row["note"]]
             lines.append("|" + "|".join(f" {cell} " if cell else " " for cell in cells) + "|")
         lines.append("")
     return "\n".join(lines)
+
+
+def worst(rows: list[dict[str, Any]], count: int = 8) -> list[str]:
+    """What of ours is slower than graph trees or than no graphs, and what holds most more than no graphs.
+
+    >>> rows = [{"workload": "a model", "way": way, "total_us": us, "total_us_turns": [us], "rest_mib": us, "note": ""}
+    ...         for way, us in (("no graphs", 80), ("graph trees", 4), ("paramgraph", 10))]
+    >>> worst(rows)
+    ['2.50 of graph trees: a model, paramgraph', '-70 MiB at rest over no graphs: a model, paramgraph']
+    """
+    slow: list[tuple[float, str]] = []
+    memory: list[tuple[float, str]] = []
+    for workload, ways in _by_way(rows).items():
+        for way, row in ways.items():
+            if way in (NO_GRAPHS, TREES, FROZEN):
+                continue
+            for other in (TREES, NO_GRAPHS):
+                if (ratio := over(row, ways.get(other))) is not None and (other == TREES or ratio > 1):
+                    slow.append((ratio, f"{ratio:.2f} of {other}: {workload}, {way}"))
+            plain = ways.get(NO_GRAPHS, {})
+            if "rest_mib" in row and "rest_mib" in plain:
+                more = row["rest_mib"] - plain["rest_mib"]
+                memory.append((more, f"{more:+d} MiB at rest over no graphs: {workload}, {way}"))
+    return [text for found in (slow, memory) for _, text in sorted(found, reverse=True)[:count]]
+
+
+def over(row: dict[str, Any], other: dict[str, Any] | None) -> float | None:
+    """The total time over another way's, turn by turn: what drifts is the same in both."""
+    if not other or "total_us_turns" not in row or "total_us_turns" not in other:
+        return None
+    pairs = list(zip(row["total_us_turns"], other["total_us_turns"], strict=False))
+    return median(mine / theirs for mine, theirs in pairs) if pairs else None
+
+
+def _by_way(rows: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(row["workload"], {})[row["way"]] = row
+    return found
+
+
+def _timed(row: dict[str, Any]) -> bool:
+    return "total_us" in row
+
+
+def _memory(row: dict[str, Any], plain: dict[str, Any] | None) -> list[str]:
+    if "rest_mib" not in row:
+        return ["", ""]
+    if plain is None or plain is row or "rest_mib" not in plain:
+        return [str(row["rest_mib"]), str(row["peak_mib"])]
+    rest = f"{row['rest_mib'] - plain['rest_mib']:+d}"
+    if "rest_held_mib" in row and "rest_held_mib" in plain:
+        rest += f" ({row['rest_held_mib'] - plain['rest_held_mib']:+d})"
+    return [rest, f"{row['peak_mib'] / max(plain['peak_mib'], 1):.2f}"]
+
+
+def _text(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 READY = "ready to be timed"
+LATE = "not done in time"
 
 
 class Child:
@@ -27,9 +28,21 @@ class Child:
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, env=env
         )
-        self._limit = threading.Timer(limit, self._process.kill)
+        self._limit: threading.Timer | None = None
+        self._late = False
+        self.live(limit)
+
+    def live(self, seconds: float) -> None:
+        """End it in so many seconds from now, and not before."""
+        if self._limit is not None:
+            self._limit.cancel()
+        self._limit = threading.Timer(seconds, self._end)
         self._limit.daemon = True
         self._limit.start()
+
+    def _end(self) -> None:
+        self._late = True
+        self._process.kill()
 
     def wait_until_ready(self) -> None:
         """Until it is warm or done with its turn, or has ended."""
@@ -50,7 +63,8 @@ class Child:
         """No more turns: what it measured, or its error."""
         self.take_a_turn(0)
         status = self._process.wait()
-        self._limit.cancel()
+        if self._limit is not None:
+            self._limit.cancel()
         self._errors.seek(0)
         self.said = self._errors.read().strip()
         for stream in (self._errors, self._process.stdout, self._process.stdin):
@@ -60,7 +74,7 @@ class Child:
             return dict(json.loads(self._last))
         except (json.JSONDecodeError, TypeError, ValueError):
             last = self.said.splitlines()[-1:] or [f"exit status {status} and no output"]
-            return self.row | {"error": last[0]}
+            return self.row | {"error": LATE if self._late else last[0]}
 
 
 def turns(cores: set[int]) -> Iterator[int]:

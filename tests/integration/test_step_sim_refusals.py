@@ -460,7 +460,7 @@ def test_a_failed_capture_is_explained_by_what_its_local_variables_are(indexed: 
 
     def add(x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
         found, at = ([1.0, 2.0, 3.0], place) if indexed == "list" else (x, x > 0)
-        chosen = found[at]  # type: ignore[call-overload]
+        chosen = found[at]
         total.add_((x * chosen).sum())
         return total.clone()
 

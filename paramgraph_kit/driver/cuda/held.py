@@ -11,13 +11,21 @@ import torch
 
 def held_bytes(device: int) -> int:
     """Bytes of this process on a device; where NVML does not list it (a container), of everybody who is on it."""
+    listed = listed_bytes(device)
+    if listed is not None:
+        return listed
+    free, everything = torch.cuda.mem_get_info(device)
+    return everything - free
+
+
+def listed_bytes(device: int) -> int | None:
+    """Bytes of this process alone; None where NVML does not list it."""
     try:
         nvml, handle = _nvml(device)
         mine = [p for p in nvml.device_get_compute_running_processes_v3(handle) if p.pid == os.getpid()]
         return int(mine[0].used_gpu_memory)
     except Exception:  # no NVML, no permission, another namespace of processes
-        free, everything = torch.cuda.mem_get_info(device)
-        return everything - free
+        return None
 
 
 @cache
