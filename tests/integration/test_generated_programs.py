@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 import paramgraph_kit as pgk
 from scripts.sweep_programs import main
+from tests.sweep.lines import Defined
 from tests.sweep.operators import ready
 from tests.sweep.programs import TORCHS, generate, wrong
 
@@ -104,6 +106,46 @@ def test_another_shape_for_an_input_is_refused_where_inputs_share_memory() -> No
         assert changed(*mine).tolist() == step(*twins).tolist()
         assert [x.tolist() for x in mine] == [x.tolist() for x in twins]
     assert "it changes the shape or strides of an input" in str(pgk.report(changed))
+
+
+@pytest.mark.parametrize(
+    ("write", "refused"),
+    [
+        (lambda x: x.as_strided((2, 2), (1, 1)).add_(1), "overlaps itself"),
+        (lambda x: x.unfold(0, 2, 1).conj().mul_(2), "overlaps itself"),
+        (lambda x: x.expand(2, 6).t_(), ""),  # writes nothing but a shape
+        (lambda x: x[::2].add_(x[1:4]), "reads what it writes"),
+        (lambda x: torch.add(x[::2], 1, out=x[:3]), "reads what it writes"),
+        (lambda x: x[::2].add_(x[1::2]), ""),
+        (lambda x: x[::2].add_(x[::2]), ""),
+        (lambda x: x[:0].copy_(x[1:1]), ""),
+    ],
+)
+def test_what_torch_leaves_open_is_in_no_program(write: Callable[[Tensor], Any], refused: str) -> None:
+    # GIVEN a write WHEN it is tried THEN it is no line of a program where its result depends on an order
+    with Defined():
+        if refused:
+            with pytest.raises(ValueError, match=refused):
+                write(torch.arange(6.0))
+        else:
+            write(torch.arange(6.0))
+
+
+def test_programs_are_differentiated_and_called_with_shared_and_shifted_arguments() -> None:
+    # GIVEN a hundred programs WHEN looked at THEN there are enough of each kind
+    found = [generate(random.Random(seed).randrange) for seed in range(100)]
+    kinds = Counter(each.__name__ for program in found for each in set(program.arrangements))
+    assert min(kinds[name] for name in ("_twice", "_inside", "_apart", "_shifted")) >= 5, kinds
+    assert sum(program.differentiated for program in found) >= 5
+    # AND shared memory is shared, and what is shifted is the same numbers elsewhere
+    for program in found:
+        for call, arrangement in enumerate(program.arrangements):
+            made, given = program.made(call), program.arguments(call)
+            if arrangement.__name__ == "_twice" and len(given) > 1:
+                assert given[0] is given[1]
+            if arrangement.__name__ == "_shifted":
+                assert [x.tolist() for x in given] == [x.tolist() for x in made]
+                assert [x.storage_offset() - 1 for x in given] == [x.storage_offset() for x in made]
 
 
 def test_the_same_numbers_make_the_same_program() -> None:

@@ -1,7 +1,8 @@
 """Programs that nobody wrote: views, writes in place, aliases, lazy bits, empty and overlapping tensors, by chance.
 
 A program is Python source; whoever draws its numbers (hypothesis, or a seed) decides what it is. Every line has run on
-the CPU before it is taken, so that a program is valid, and as odd as PyTorch allows.
+the CPU before it is taken, so that a program is valid, and as odd as PyTorch allows. Some are differentiated. Each is
+called with arguments elsewhere, with some that share memory where they did not, and with some at odd addresses.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from paramgraph_kit import parameterize
 from paramgraph_kit.backend import paramgraph
 from paramgraph_kit.driver.select import device
 from tests.sweep.checks import poison
+from tests.sweep.lines import NEW, VIEWS, WRITES, Defined
 from tests.sweep.samples import Mover, Tensor, difference
 
 Draw = Callable[[int], int]  # a number from 0 to below n
@@ -26,28 +28,10 @@ Draw = Callable[[int], int]  # a number from 0 to below n
 SHAPES = ((4, 6), (6, 4), (6,), (4,), (2, 4, 6), (), (0, 4), (1, 6), (4, 1))
 DTYPES = (torch.float32, torch.float32, torch.complex64, torch.int64)
 
-# What a line may be; {a} and {b} are values that there are, {n} a small number.
-VIEWS = (
-    *("{a}.mT", "{a}[1:]", "{a}[::2]", "{a}[..., 1:]", "{a}[0]", "{a}[..., ::2]", "{a}.unsqueeze({n})", "{a}[:0]"),
-    *("{a}.view(-1)", "{a}.expand(3, *{a}.shape)", "{a}.conj()", "{a}.imag", "{a}.real", "torch._neg_view({a})"),
-    *("{a}.unfold(0, 2, 1)", "{a}.as_strided((2, 2), (1, 1))", "{a}.detach()", "{a}.view({a}.dtype)", "{a}.squeeze()"),
-    *("torch.view_as_real({a})", "{a}.chunk(2)[-1]", "{a}.diagonal()", "{a}.swapaxes(0, -1)", "{a}.movedim(0, -1)"),
-)
-NEW = (
-    *("{a} + {b}", "{a} * {b}", "{a} - 1", "{a} * 2", "{a}.sin()", "{a}.abs()", "{a}.clone()", "{a}.contiguous()"),
-    *("{a}.sum()", "{a}.sum(0)", "torch.cat([{a}, {b}])", "torch.stack([{a}, {a}])", "{a}.flip(0)", "{a}.reshape(-1)"),
-    *("torch.where({a} == {b}, {a}, {b})", "{a}.roll({n})", "torch.zeros_like({a})", "{a}.cumsum(0)", "-{a}"),
-    *("torch.empty_like({a}).fill_({n})", "{a}.to(torch.float64)", "{a}.max()", "{a}.resolve_conj()", "{a} @ {b}"),
-    *("{a}.new_zeros(0, 3)", "{a}.conj_physical()", "torch.fft.fft({a})", "torch.fft.ihfft({a})", "{a}.repeat(2)"),
-)
-WRITES = (
-    *("{a}.add_(1)", "{a}.mul_({b})", "{a}.copy_({b})", "{a}.zero_()", "{a}.fill_({n})", "{a}[1:].add_({b}[:-1])"),
-    *("{a}[0] = {b}", "{a}[..., ::2].mul_(2)", "{a}.mT.add_({n})", "{a}.view(-1)[{n}:] = {n}", "{a}.neg_()"),
-    *("{a}.conj().add_(1j)", "{a}.imag.fill_({n})", "torch.add({a}, {b}, out={a})", "{a}.index_fill_(0, {i}, 5)"),
-    *("{a}.masked_fill_({a} == {b}, {n})", "{a}.sub_({a})", "{a}.transpose_(0, -1)", "{a}.squeeze_()"),
-)
 TORCHS = "AOTAutograd alone: "
 KINDS = (VIEWS, NEW, WRITES, VIEWS, NEW)
+CALLS = 4
+Arrangement = Callable[[list[Tensor]], list[Tensor]]
 
 
 @dataclass(frozen=True)
@@ -56,7 +40,13 @@ class Generated:
 
     source: str
     names: tuple[str, ...]
-    arguments: Callable[[int], list[Tensor]]  # by seed
+    made: Callable[[int], list[Tensor]]  # by seed
+    arrangements: tuple[Arrangement, ...]  # of the arguments, one call after the other
+    differentiated: bool = False  # whether its results' gradients are computed, too
+
+    def arguments(self, call: int) -> list[Tensor]:
+        """Arguments of a call, on the host."""
+        return self.arrangements[call % len(self.arrangements)](self.made(call))
 
     def function(self) -> Callable[..., Any]:
         """The program itself, compiled from its source."""
@@ -66,7 +56,8 @@ class Generated:
         shown = [
             f"{n}: {x.dtype}{tuple(x.shape)} {x.stride()}" for n, x in zip(self.names, self.arguments(0), strict=True)
         ]
-        return f"# {', '.join(shown)}\n{self.source}"
+        how = [each.__name__.strip("_") for each in self.arrangements] + ["differentiated"] * self.differentiated
+        return f"# {', '.join(shown)}\n# {', '.join(how)}\n{self.source}"
 
 
 def _function(source: str) -> Callable[..., Any]:
@@ -81,28 +72,69 @@ def generate(draw: Draw) -> Generated:
     makers = [_tensor(draw) for _ in range(1 + draw(3))]
     shared = len(makers) > 1 and draw(3) == 0
 
-    def arguments(seed: int) -> list[Tensor]:
+    def made(seed: int) -> list[Tensor]:
         found = [make(seed + 10 * k) for k, make in enumerate(makers)]
         if shared and found[0].dim():
             found[1] = found[0][..., 1:]
         return found
 
     names = tuple("xyz"[: len(makers)])
+    differentiated = draw(4) == 0
     values, lines = list(names), list[str]()
-    for number in range(2 + draw(7)):
+    for number in range(2 + draw(9)):
         kind = KINDS[draw(len(KINDS))]
         a, b = (values[draw(len(values))] for _ in "ab")
         index = f"torch.tensor([0], device={a}.device)"
-        text = kind[draw(len(kind))].format(a=a, b=b, n=draw(3), i=index)
+        first = f"torch.zeros_like({a}[:1], dtype=torch.int64)"
+        text = kind[draw(len(kind))].format(a=a, b=b, n=draw(3), i=index, z=first)
         name = f"v{number}"
         line = text if kind is WRITES else f"{name} = {text}"
-        if _valid([*lines, line], values, arguments(0), names):
+        if _valid(_source([*lines, line], values[:1], names), made(0), differentiated):
             lines.append(line)
             values += [] if kind is WRITES else [name]
     results = [values[draw(len(values))] for _ in range(1 + draw(3))]
     # Where all is in the arguments already, something is computed after all.
     results += ["x + 1"] if draw(4) == 0 else []
-    return Generated(_source(lines, results, names), names, arguments)
+    source = _source(lines, results, names)
+    others = [each for each in (_twice, _inside, _apart) if draw(2) == 0]
+    wanted = (_plain, _plain, others[draw(len(others))] if others else _plain, _shifted)
+    differentiated = differentiated and _valid(source, made(0), True)
+    arrangements = [each if _valid(source, each(made(0)), differentiated) else _plain for each in wanted]
+    return Generated(source, names, made, tuple(arrangements), differentiated)
+
+
+def _plain(arguments: list[Tensor]) -> list[Tensor]:
+    return arguments
+
+
+def _twice(arguments: list[Tensor]) -> list[Tensor]:
+    """The first one in the place of the second, too."""
+    return [arguments[0], *arguments[:1], *arguments[2:]][: len(arguments)]
+
+
+def _inside(arguments: list[Tensor]) -> list[Tensor]:
+    """The second one is a part of the first."""
+    return [arguments[0], *(x[1:] if x.dim() else x for x in arguments[:1]), *arguments[2:]][: len(arguments)]
+
+
+def _apart(arguments: list[Tensor]) -> list[Tensor]:
+    """None shares memory with another."""
+    return [x.clone() for x in arguments]
+
+
+def _shifted(arguments: list[Tensor]) -> list[Tensor]:
+    """Each one element behind where an allocation begins."""
+
+    def moved(x: Tensor) -> Tensor:
+        storage = x.untyped_storage()
+        whole = torch.empty(storage.nbytes() + x.element_size(), dtype=torch.uint8)
+        whole[x.element_size() :] = torch.empty(0, dtype=torch.uint8).set_(storage)
+        found = torch.empty(0, dtype=x.dtype).set_(
+            whole.untyped_storage(), x.storage_offset() + 1, x.size(), x.stride()
+        )
+        return found.conj() if x.is_conj() else found
+
+    return [moved(x) for x in arguments]
 
 
 def _tensor(draw: Draw) -> Callable[[int], Tensor]:
@@ -133,17 +165,40 @@ def _source(lines: Sequence[str], results: Sequence[str], names: Sequence[str]) 
     return f"def program({', '.join(names)}):\n{body}\n"
 
 
-def _valid(lines: Sequence[str], values: Sequence[str], arguments: Sequence[Tensor], names: Sequence[str]) -> bool:
+def _valid(source: str, arguments: Sequence[Tensor], differentiated: bool) -> bool:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # some are given once a process, and here an error is an answer
-            _function(_source(lines, values[:1], names))(*Mover(torch.device("cpu")).all(arguments))
+            mine = _leaves(Mover(torch.device("cpu")).all(arguments), differentiated)
+            with Defined():
+                results = _function(source)(*mine)
+                return not differentiated or _gradients(results, mine) is not None
     except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError):
         return False
-    return True
 
 
-def wrong(program: Generated, calls: int = 3) -> str:
+def _leaves(arguments: list[Tensor], differentiated: bool) -> list[Tensor]:
+    """What a program is called with: one tensor where the same one is given twice."""
+    known: dict[tuple[object, ...], Tensor] = {}
+    found: list[Tensor] = []
+    for x in arguments:
+        key = (x.data_ptr(), x.shape, x.stride(), x.dtype, x.is_conj()) if x.numel() else (len(found),)
+        found.append(known.setdefault(key, x))
+    if not differentiated:
+        return found
+    return [x.requires_grad_() if x.is_floating_point() or x.is_complex() else x for x in found]
+
+
+def _gradients(results: Sequence[Tensor], leaves: Sequence[Tensor]) -> list[Tensor | None] | None:
+    """Of all results' squares; None where nothing depends on a leaf."""
+    wanted = [y for y in results if y.requires_grad]
+    if not wanted:
+        return None
+    sum((y * y.conj()).real.float().sum() for y in wanted).backward()  # type: ignore[union-attr]
+    return [x.grad for x in leaves]
+
+
+def wrong(program: Generated, calls: int = CALLS) -> str:
     """How a program differs from eager, compiled by this backend or parameterized; "" if nowhere.
 
     What AOTAutograd alone gets wrong too begins with TORCHS.
@@ -155,7 +210,7 @@ def wrong(program: Generated, calls: int = 3) -> str:
 
 def _wrong(program: Generated, calls: int) -> str:
     function = program.function()
-    expected = [_outcome(function, program.arguments(seed), 0) for seed in range(calls)]
+    expected = [_outcome(function, program, seed, 0) for seed in range(calls)]
     ways: dict[str, Callable[..., Any]] = {
         "compile": partial(_compiled, backend=paramgraph),
         "parameterize": _parameterized,
@@ -172,7 +227,7 @@ def _first_unlike(make: Callable[..., Any], program: Generated, expected: Sequen
     gc.collect()
     changed = make(program.function(), program)
     for seed, wanted in enumerate(expected):
-        if unlike := _unlike(_outcome(changed, program.arguments(seed), seed), wanted):
+        if unlike := _unlike(_outcome(changed, program, seed, seed), wanted):
             return f"call {seed + 1}: {unlike}"
     return ""
 
@@ -183,7 +238,8 @@ def _compiled(function: Callable[..., Any], _: Generated, backend: Any) -> Calla
 
 
 def _parameterized(function: Callable[..., Any], program: Generated) -> Callable[..., Any]:
-    changed: Callable[..., Any] = parameterize(function, *Mover(device()).all(program.arguments(9)))
+    example = Mover(device()).all(program.made(9))
+    changed: Callable[..., Any] = parameterize(function, *_leaves(example, program.differentiated))
     return changed
 
 
@@ -192,28 +248,31 @@ class _Outcome:
     results: Any  # on the host
     arguments: list[Tensor]  # as they are afterwards, on the host
     aliases: list[int | None]  # the argument whose memory a result is in
+    gradients: Any = ()
     error: str = ""
 
 
-def _outcome(function: Callable[..., Any], arguments: Sequence[Tensor], call: int) -> _Outcome:
+def _outcome(function: Callable[..., Any], program: Generated, seed: int, call: int) -> _Outcome:
     kept = poison(call)
-    mine = Mover(device()).all(arguments)
+    mine = _leaves(Mover(device()).all(program.arguments(seed)), program.differentiated)
     try:
         results = function(*mine)
+        gradients = _gradients(results, mine) if program.differentiated else ()
     except Exception as error:
-        return _Outcome((), [], [], type(error).__name__)
+        return _Outcome((), [], [], error=type(error).__name__)
     del kept
     homes = {
         x.untyped_storage().data_ptr(): k for k, x in reversed(list(enumerate(mine))) if x.untyped_storage().nbytes()
     }
     aliases = [homes.get(y.untyped_storage().data_ptr()) for y in results]
-    return _Outcome([y.detach().cpu() for y in results], [x.detach().cpu() for x in mine], aliases)
+    on_host = [None if g is None else g.cpu() for g in gradients or ()]
+    return _Outcome([y.detach().cpu() for y in results], [x.detach().cpu() for x in mine], aliases, on_host)
 
 
 def _unlike(got: _Outcome, expected: _Outcome) -> str:
     if got.error or expected.error:
         return "" if bool(got.error) == bool(expected.error) else f"{got.error or 'no error'}, eager: {expected.error}"
-    for what in ("results", "arguments"):
+    for what in ("results", "arguments", "gradients"):
         if found := difference(getattr(got, what), getattr(expected, what), layouts=False):
             return f"{what}: {found}"
     return "" if got.aliases == expected.aliases else f"results lie in arguments {got.aliases}, not {expected.aliases}"
