@@ -36,6 +36,7 @@ PACKAGE = "paramgraph_kit"
 TESTS: dict[str, tuple[str, ...]] = {
     "capture": (
         "unit/test_capture_words.py",
+        "unit/test_capture_truth.py",
         "unit/test_capture_leftovers.py",
         "unit/test_capture_merge.py",
         "unit/test_capture_unused.py",
@@ -55,6 +56,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "integration/test_backend_fx.py",
     ),
     "driver/tensors.py": (),
+    "driver/phantom_layout.py": ("unit/test_phantom_layout.py", "unit/test_capture_truth.py"),
     "driver/sim/graph.py": (
         "unit/test_sim_lazy_bits.py",
         "unit/test_sim_host_scalars.py",

@@ -46,9 +46,6 @@ def normalized(
             if scalar not in moved:
                 moved[scalar] = _on_device(copied, scalar, node, constants)
             node.replace_input_with(scalar, moved[scalar])
-    for scalar in moved:
-        if not scalar.users and scalar.op == "call_function" and not scalar.is_impure():
-            graph.erase_node(scalar)
     return copied, kept
 
 
@@ -80,10 +77,9 @@ def _on_device(
     module: torch.fx.GraphModule, scalar: torch.fx.Node, user: torch.fx.Node, constants: bool
 ) -> torch.fx.Node:
     device = next(tensors_in(user.meta["val"])).device
-    source = scalar.args[0] if scalar.target is aten.lift_fresh_copy.default else scalar
-    if isinstance(source, torch.fx.Node) and kind_of(source) is Kind.CONSTANT:
-        name = f"{source.name}_on_device"
-        value = attribute(source)
+    if kind_of(scalar) is Kind.CONSTANT:
+        name = f"{scalar.name}_on_device"
+        value = attribute(scalar)
         with torch_name("unset_fake_temporarily")():
             kept = value.to(device) if constants else torch.empty_like(value, device="meta")
         module.register_buffer(name, kept)

@@ -65,8 +65,13 @@ def used_twice(x: Tensor) -> Tensor:
     return x * table.to(x.device) + (x - 1) * table.to(x.device)
 
 
+def product_on_the_host(x: Tensor) -> Tensor:
+    table = torch.linspace(0, 1, 16).view(4, 4)
+    return x @ (table @ table.mT).to(x.device)
+
+
 FIXED = [written_in_the_code, mask_made_on_the_host, positions, index_on_the_host, scale_on_the_host, cast_on_the_way,
-         used_twice]  # fmt: skip
+         used_twice, product_on_the_host]  # fmt: skip
 
 
 @pytest.mark.parametrize("function", FIXED)

@@ -11,6 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from paramgraph_kit.driver.torch_names import NAMES, torch_name
+from paramgraph_kit.partition.normalize import normalized
 from paramgraph_kit.partition.rules import reason, reasons_for
 
 aten = torch.ops.aten
@@ -92,12 +93,39 @@ def test_an_index_on_the_cpu_is_an_operand_of_its_own_kind() -> None:
     assert codes(module) == [("cpu-op", "aten.index", "reads a cpu tensor of shape [2] from cuda")]
 
 
+def test_a_value_of_the_host_is_no_fill_unless_it_is_a_number() -> None:
+    # GIVEN one value for what a mask selects, on the host: a tensor of one element, and a number
+    def filled(*size: int) -> torch.fx.GraphModule:
+        return traced(lambda x, m: aten.index_put.default(x, [m], torch.ones(size)), GPU, MASK)
+
+    # WHEN asked THEN only the number becomes a masked fill: torch refuses the other
+    with pytest.raises(RuntimeError, match="device"):
+        filled(1)
+    assert codes(filled()) == []
+
+
 def test_filling_under_a_mask_needs_no_cut_and_constants_are_on_the_device() -> None:
     # GIVEN x[mask] = 1.0, whose value is a constant on the CPU
     constant = torch.tensor(1.0)
     module = traced(lambda x, m: aten.index_put.default(x, [m], constant), GPU, MASK)
     # WHEN the reasons are asked for THEN there is none, as Inductor fills instead of counting
     assert codes(module) == []
+
+
+def test_a_number_of_the_host_is_moved_for_the_device_and_stays_for_others() -> None:
+    # GIVEN a number made on the host that a device operation reads, and another one too or not
+    def kept(x: torch.Tensor, number: torch.Tensor) -> Any:
+        twice = number * 2
+        return x * twice, twice
+
+    def moved(x: torch.Tensor, number: torch.Tensor) -> Any:
+        return (x * (number * 2),)
+
+    for function in (kept, moved):
+        module = traced(function, GPU, SCALAR)
+        # WHEN the graph is made ready THEN one operation of its own moves it
+        nodes = {n.name: n.meta["val"].device.type for n in normalized(module, "cuda")[0].graph.nodes if n.meta}
+        assert nodes == {"x_1": "cuda", "number_1": "cpu", "mul": "cpu", "_to_copy_default": "cuda", "mul_1": "cuda"}
 
 
 def test_control_flow_is_told_from_a_body_that_merely_contains_something() -> None:
