@@ -14,7 +14,7 @@ import torch
 
 from paramgraph_kit.doctor.restore.keeper import RandomState
 from paramgraph_kit.driver.api import Driver
-from paramgraph_kit.driver.profiling import set_profile
+from paramgraph_kit.driver.profiling import collector, set_profile
 from paramgraph_kit.step.reach import EMPTY, Holder, Names, Reach
 from paramgraph_kit.step.streams import Streams
 from paramgraph_kit.step.values import same
@@ -183,18 +183,21 @@ def _same_as_then(was: Any, now: Any, known: dict[int, dict[Any, Any]]) -> bool:
 def watching(names: Names, streams: Streams) -> Iterator[None]:
     """Note what runs on this thread, and on which streams."""
     add, look_at, before = names.add, streams.look, sys.getprofile()
+    with collector() as collects:
 
-    def hook(frame: types.FrameType, event: str, argument: object) -> None:
-        if event == "call":
-            add(frame.f_code, frame.f_globals)
-        if event in ("call", "c_call"):
-            look_at(event, argument)
+        def hook(frame: types.FrameType, event: str, argument: object) -> None:
+            if collects.runs:
+                return
+            if event == "call":
+                add(frame.f_code, frame.f_globals)
+            if event in ("call", "c_call"):
+                look_at(event, argument)
 
-    sys.setprofile(hook)
-    try:
-        yield
-    finally:
-        set_profile(before)
+        sys.setprofile(hook)
+        try:
+            yield
+        finally:
+            set_profile(before)
 
 
 @contextmanager

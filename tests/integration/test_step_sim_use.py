@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import cProfile
+import dataclasses
 import gc
 import threading
 import warnings
@@ -67,6 +68,42 @@ def test_compiled_models_are_part_of_the_step(backend: str) -> None:
     assert report.rows[0].launches >= 3
     assert all(row.executables == 0 for row in pgk.report(ours.model).rows)
     torch._dynamo.reset()
+
+
+COLLECTED: dict[str, int] = {"times": 0}
+
+
+def count_collections(_phase: str, _information: object) -> None:
+    COLLECTED["times"] += 1
+
+
+def test_what_the_garbage_collector_runs_is_no_part_of_a_step() -> None:
+    # GIVEN a collection in the midst of a step, a callback of somebody's that writes a global, and batches of two sizes
+    def build() -> steps.Program:
+        program = steps.PROGRAMS["sgd momentum"]()
+        plain, batches = program.step, program.batch
+
+        def step(*batch: Any) -> Any:
+            gc.collect()
+            return plain(*batch)
+
+        def batch(number: int) -> Any:
+            return tuple(x[: 4 - number % 2] for x in batches(number))
+
+        return dataclasses.replace(program, step=step, batch=batch)
+
+    ours, theirs = build(), build()
+    step = pgk.parameterize(ours.step, state=ours.state)
+    gc.callbacks.append(count_collections)
+    # WHEN called THEN it is launched
+    try:
+        for number in range(6):
+            alike(step, ours, theirs, number)
+    finally:
+        gc.callbacks.remove(count_collections)
+    assert COLLECTED["times"] > 0
+    assert pgk.report(step).reasons == ()
+    assert pgk.report(step).rows[0].launches >= 2
 
 
 def test_many_shapes_share_one_workspace() -> None:
