@@ -79,75 +79,24 @@ def cases() -> list[Case]:
     rows, halves = normal((16, WIDTH)), normal((16, WIDTH), dtype=torch.bfloat16)
     call, step = inference(), training()
     ao, peft = ("torchao",), ("peft",)
+    quantized: list[tuple[str, Callable[[Any], Any], tuple[str, ...]]] = [
+        ("int8 weight-only", lambda q: q.Int8WeightOnlyConfig(), ao),
+        ("int8 dynamic", lambda q: q.Int8DynamicActivationInt8WeightConfig(), ao),
+        ("intx weight-only", lambda q: q.IntxWeightOnlyConfig(), ao),
+        ("int4 weight-only", lambda q: q.Int4WeightOnlyConfig(), ("cuda", *ao)),
+        ("float8 weight-only", lambda q: q.Float8WeightOnlyConfig(), ("cuda", *ao)),
+        ("float8 dynamic", lambda q: q.Float8DynamicActivationFloat8WeightConfig(), ("cuda", *ao)),
+    ]
+    tuned: list[tuple[str, dict[str, Any]]] = [
+        ("lora training", {}),
+        ("lora training with dropout", {"lora_dropout": 0.1}),
+        ("dora training", {"use_dora": True}),
+    ]
     found = [
-        Case(
-            "torchao int8 weight-only",
-            _quantized(lambda q: q.Int8WeightOnlyConfig()),
-            halves,
-            call,
-            needs=ao,
-        ),
-        Case(
-            "torchao int8 dynamic",
-            _quantized(lambda q: q.Int8DynamicActivationInt8WeightConfig()),
-            halves,
-            call,
-            needs=ao,
-        ),
-        Case(
-            "torchao intx weight-only",
-            _quantized(lambda q: q.IntxWeightOnlyConfig()),
-            halves,
-            call,
-            needs=ao,
-        ),
-        Case(
-            "torchao int4 weight-only",
-            _quantized(lambda q: q.Int4WeightOnlyConfig()),
-            halves,
-            call,
-            needs=("cuda", *ao),
-        ),
-        Case(
-            "torchao float8 weight-only",
-            _quantized(lambda q: q.Float8WeightOnlyConfig()),
-            halves,
-            call,
-            needs=("cuda", *ao),
-        ),
-        Case(
-            "torchao float8 dynamic",
-            _quantized(lambda q: q.Float8DynamicActivationFloat8WeightConfig()),
-            halves,
-            call,
-            needs=("cuda", *ao),
-        ),
-        Case(
-            "peft lora training",
-            _lora(),
-            rows,
-            step,
-            training=True,
-            optimizer=adamw_fused,
-            needs=peft,
-        ),
-        Case(
-            "peft lora training with dropout",
-            _lora(lora_dropout=0.1),
-            rows,
-            step,
-            training=True,
-            optimizer=adamw_fused,
-            needs=peft,
-        ),
-        Case(
-            "peft dora training",
-            _lora(use_dora=True),
-            rows,
-            step,
-            training=True,
-            optimizer=adamw_fused,
-            needs=peft,
+        *(Case(f"torchao {name}", _quantized(config), halves, call, needs=needs) for name, config, needs in quantized),
+        *(
+            Case(f"peft {name}", _lora(**how), rows, step, training=True, optimizer=adamw_fused, needs=peft)
+            for name, how in tuned
         ),
         Case("peft lora merged", _merged, rows, call, needs=peft),
         Case("peft two adapters in turn", built(Switched), rows, _in_turn, needs=peft),

@@ -47,10 +47,14 @@ def batch(number: int, rows: int = 5) -> Data:
     )
 
 
-def basic(model: nn.Module, optimizer: Any, **zero: Any) -> Callable[..., Any]:
+def basic(
+    model: Callable[..., Any], optimizer: Any, loss_of: Callable[..., Any] | None = None, **zero: Any
+) -> Callable[..., Any]:
+    """The step of every tutorial; ``loss_of(x, y)`` where it is not the mean square of what ``model`` is off by."""
+
     def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         optimizer.zero_grad(**zero)
-        loss = F.mse_loss(model(x), y)
+        loss = F.mse_loss(model(x), y) if loss_of is None else loss_of(x, y)
         loss.backward()
         optimizer.step()
         return loss.detach()

@@ -127,15 +127,13 @@ def normalized() -> Program:
     model = model.to(device())
     optimizer = adamw(model.parameters(), foreach=True)
     average = [p.detach().clone() for p in model.parameters()]
+    inner = basic(model, optimizer)
 
     def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x), y)
-        loss.backward()
-        optimizer.step()
+        loss: torch.Tensor = inner(x, y)
         with torch.no_grad():
             torch._foreach_lerp_(average, list(model.parameters()), 0.1)
-        return loss.detach()
+        return loss
 
     return Program(step, (model, optimizer, average), model, batch, extra=[average])
 
@@ -159,14 +157,7 @@ def recurrent() -> Program:
 def checkpointed_dropout() -> Program:
     model = mlp(0.3)
     optimizer = adamw(model.parameters())
-
-    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = F.mse_loss(checkpoint(model, x, use_reentrant=False), y)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
+    step = basic(lambda x: checkpoint(model, x, use_reentrant=False), optimizer)
     return Program(step, (model, optimizer), model, batch)
 
 

@@ -64,19 +64,17 @@ def ema(bound_anew: bool) -> Program:
     model = mlp()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     average = {n: p.detach().clone() for n, p in model.named_parameters()}
+    inner = basic(model, optimizer)
 
     def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x), y)
-        loss.backward()
-        optimizer.step()
+        loss: torch.Tensor = inner(x, y)
         with torch.no_grad():
             for n, p in model.named_parameters():
                 if bound_anew:
                     average[n] = 0.9 * average[n] + 0.1 * p
                 else:
                     average[n].lerp_(p, 0.1)
-        return loss.detach()
+        return loss
 
     return Program(step, (model, optimizer, average), model, batch, extra=[average])
 
@@ -96,7 +94,7 @@ def clipped() -> Program:
     return Program(step, (model, optimizer), model, batch)
 
 
-def zero_at_the_end() -> Program:
+def zeroed_after(inside: bool) -> Program:
     model = mlp()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
@@ -104,23 +102,15 @@ def zero_at_the_end() -> Program:
         loss = F.mse_loss(model(x), y)
         loss.backward()
         optimizer.step()
-        optimizer.zero_grad()
+        if inside:
+            optimizer.zero_grad()
         return loss.detach()
 
-    return Program(step, (model, optimizer), model, batch)
+    def between(_: int) -> None:
+        if not inside:
+            optimizer.zero_grad()
 
-
-def zero_outside() -> Program:
-    model = mlp()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-
-    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        loss = F.mse_loss(model(x), y)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return Program(step, (model, optimizer), model, batch, lambda _: optimizer.zero_grad())
+    return Program(step, (model, optimizer), model, batch, between)
 
 
 def accumulation() -> Program:
@@ -180,15 +170,11 @@ def autocast() -> Program:
     model = mlp()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        optimizer.zero_grad()
+    def loss_of(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         with torch.autocast(device().type, torch.bfloat16):
-            loss = F.mse_loss(model(x), y)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+            return F.mse_loss(model(x), y)
 
-    return Program(step, (model, optimizer), model, batch)
+    return Program(basic(model, optimizer, loss_of), (model, optimizer), model, batch)
 
 
 def scaled() -> Program:
@@ -212,16 +198,10 @@ def checkpointed(reentrant: bool) -> Program:
     model = mlp()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        optimizer.zero_grad()
-        hidden = model[0](x)
-        hidden = checkpoint(model[1:], hidden, use_reentrant=reentrant)
-        loss = F.mse_loss(hidden, y)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(model[1:], model[0](x), use_reentrant=reentrant)
 
-    return Program(step, (model, optimizer), model, batch)
+    return Program(basic(run, optimizer), (model, optimizer), model, batch)
 
 
 SCHEDULERS: dict[str, Callable[[Any], Any]] = {
@@ -406,8 +386,8 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "average in place": lambda: ema(False),
     "average bound anew": lambda: ema(True),
     "clipped": clipped,
-    "zero_grad last": zero_at_the_end,
-    "zero_grad outside": zero_outside,
+    "zero_grad last": lambda: zeroed_after(inside=True),
+    "zero_grad outside": lambda: zeroed_after(inside=False),
     "accumulation": accumulation,
     "accumulation outside": accumulation_outside,
     "accumulation in one call": in_one_call,

@@ -322,79 +322,78 @@ def arguments(pick: random.Random) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return pick.choice(forms)
 
 
-def test_fuzz_a_frozen_call_is_what_an_ordinary_one_is_or_is_not_made() -> None:
-    # GIVEN frozen calls, and changes of all that the model reads, drawn at random
-    pick = random.Random(0)
-    torch.manual_seed(0)
-    model = Outer().to(DEVICE)
-    compiled = warmed(model, "dynamo", rows())
-    frozen, ordinary = frozen_of(compiled)._frozen[0], frozen_of(compiled)._ordinary
-    taken = {False: 0, True: 0}
+def taken(
+    model: nn.Module,
+    pick: random.Random,
+    call: Callable[[], Callable[..., Any]],
+    ordinary: Callable[..., Any] | None = None,
+    without: int | None = None,
+) -> dict[bool, int]:
+    """How many calls were made at once and how many not, as the model changes; what was made is what eager gives.
 
-    # WHEN the model is changed once and twice between calls, and is called in one form or another
+    ``call()`` gives today's, which takes arguments and names; ``ordinary`` is asked where eager says otherwise, and
+    ``without`` is a change that is left out.
+    """
+    counts = {False: 0, True: 0}
     for number in range(CHANGES):
-        undos = [pick.choice(changes(model, pick))() for _ in range(pick.choice([1, 1, 2]))]
+        now = call()
+        ways = [each for n, each in enumerate(changes(model, pick)) if n != without]
+        undos = [pick.choice(ways)() for _ in range(pick.choice([1, 1, 2]))]
         args, named = arguments(pick)
         try:
             with torch.no_grad() if pick.random() < 0.9 else contextlib.nullcontext():
-                result = frozen.call(args, named)
+                result = now(args, named)
                 if result is not MISSED:
                     expected = model(*args, **named)
-                    if not torch.equal(result, expected):  # Dynamo does not guard everything: hooks on inner modules
+                    if ordinary is not None and not torch.equal(result, expected):
                         expected = ordinary(*args, **named)
         finally:
             for undo in reversed(undos):
                 undo()
-
-        # THEN the frozen function either gives what an ordinary call gives or says that it was not made for this
-        taken[result is not MISSED] += 1
+        counts[result is not MISSED] += 1
         if result is not MISSED:
             assert torch.equal(result, expected), number
             assert result.requires_grad == expected.requires_grad, number
+    return counts
+
+
+def test_fuzz_a_frozen_call_is_what_an_ordinary_one_is_or_is_not_made() -> None:
+    # GIVEN frozen calls
+    torch.manual_seed(0)
+    model = Outer().to(DEVICE)
+    frozen = frozen_of(compiled := warmed(model, "dynamo", rows()))._frozen[0]
+
+    # WHEN all that the model reads is changed at random between calls, in one form or another THEN each gives what an
+    # ordinary call gives (Dynamo does not guard everything: hooks on inner modules) or says that it was not made for it
+    counts = taken(model, random.Random(0), lambda: frozen.call, frozen_of(compiled)._ordinary)
 
     # AND both happened; with everything undone it is taken again
-    assert min(taken.values()) > CHANGES // 50
+    assert min(counts.values()) > CHANGES // 50
     with torch.no_grad():
         assert frozen.call((rows(),), {}) is not MISSED
 
 
 def frozen_alike(step: Any) -> Any:
-    """The call of ``step`` whose like are launched in one look, if there is one."""
-    for state in step._states:
-        state._rebuilds = 0  # it is not written as often in a program
-    return next((each for each in step._alike if each.call.__name__ == "frozen" and each.stands), None)
+    """The call of ``step`` whose like are launched in one look, made by ordinary ones where there is none."""
+    with torch.no_grad():
+        while True:
+            for state in step._states:
+                state._rebuilds = 0  # it is not written as often in a program
+            for each in step._alike:
+                if each.call.__name__ == "frozen" and each.stands:
+                    return each.call
+            step(rows())
 
 
 def test_fuzz_a_parameterized_call_is_eagers_or_is_not_launched_at_once() -> None:
     # GIVEN calls of a parameterized model that are launched in one look
-    pick = random.Random(1)
     torch.manual_seed(1)
     model = Outer().to(DEVICE)
     step = pgk.parameterize(model)
-    taken = {False: 0, True: 0}
 
-    # WHEN the model is changed between calls, and is called in one form or another
-    for number in range(CHANGES):
-        with torch.no_grad():
-            while (known := frozen_alike(step)) is None:
-                step(rows())
-        ways = [each for n, each in enumerate(changes(model, pick)) if n != TORCH_ITSELF]
-        undos = [pick.choice(ways)() for _ in range(pick.choice([1, 1, 2]))]
-        args, named = arguments(pick)
-        try:
-            with torch.no_grad() if pick.random() < 0.9 else contextlib.nullcontext():
-                result = known.call(args, named)
-                if result is not MISSED:
-                    expected = model(*args, **named)
-        finally:
-            for undo in reversed(undos):
-                undo()
-
-        # THEN the launch gives what eager gives, hooks and all, or says that it was not made for this
-        taken[result is not MISSED] += 1
-        if result is not MISSED:
-            assert torch.equal(result, expected), number
-            assert result.requires_grad == expected.requires_grad, number
+    # WHEN all that the model reads is changed at random between calls THEN each gives what eager gives, hooks and all,
+    # or says that it was not made for this
+    counts = taken(model, random.Random(1), lambda: frozen_alike(step), without=TORCH_ITSELF)
 
     # AND both happened
-    assert min(taken.values()) > CHANGES // 100
+    assert min(counts.values()) > CHANGES // 100
