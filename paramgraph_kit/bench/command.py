@@ -24,6 +24,7 @@ from paramgraph_kit.bench.ways import Compared
 
 PARTS = {
     "calls": "instead, what a call costs around the launch: inference, training and decoding, each way in turn",
+    "selection": 'instead, what select="measure" keeps and drops, beside what is true of each partition',
     "whole-steps": "instead, whole training steps as one graph: time and memory, each way in turn",
 }
 COMMAND = (sys.executable, "-m", "paramgraph_kit.bench")
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="with one of these: print the workloads and run nothing")
     parser.add_argument("--steps", type=int, default=8, help="timed steps a turn (default %(default)s)")
     parser.add_argument("--child", nargs=2, metavar=("WORKLOAD", "MODE"), help=argparse.SUPPRESS)
-    parser.add_argument("--alone", nargs=2, metavar=("WORKLOAD", "WAY"), help=argparse.SUPPRESS)
+    parser.add_argument("--alone", nargs="+", metavar=("WORKLOAD", "WAY"), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.child:
         workload, mode = options.child
@@ -57,18 +58,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.alone:
         return _alone(options.part, *options.alone)
     if options.part and options.list:
-        print("\n".join(f"{workload.name}: {', '.join(workload.ways)}" for workload in _workloads(options.part)))
+        print("\n".join(_names(options.part)))
         return 0
     import torch
 
     if not torch.cuda.is_available():
         print("bench: no GPU here; it measures real launches only", file=sys.stderr)
         return 2
+    if options.part == "selection":
+        return _selection(options)
     return _side_by_side(options) if options.part else _parent(options)
 
 
 def _named(name: str, parts: str) -> bool:
     return any(part in name for part in parts.split(","))
+
+
+def _names(part: str) -> list[str]:
+    if part == "selection":
+        from paramgraph_kit.bench.selection import small_work
+
+        return list(small_work())
+    return [f"{workload.name}: {', '.join(workload.ways)}" for workload in _workloads(part)]
 
 
 def _workloads(part: str) -> list[Compared]:
@@ -96,14 +107,28 @@ def _side_by_side(options: argparse.Namespace) -> int:
     return run(chosen, start, options.out, options.part, _source(f" --{options.part}"), **how)
 
 
-def _alone(part: str, name: str, way: str) -> int:
+def _selection(options: argparse.Namespace) -> int:
+    from paramgraph_kit.bench.selection import run
+    from paramgraph_kit.driver.native.build import prepare
+
+    prepare(wait=True)
+    command, source = [*COMMAND, "--selection", "--alone"], _source(" --selection")
+    return run(command, options.out, source, seconds=options.seconds, only=lambda name: _named(name, options.only))
+
+
+def _alone(part: str, name: str, way: str = "") -> int:
+    """In a process of its own: one workload, and one way of it."""
     from paramgraph_kit.bench.alone import measure_alone, printed
+    from paramgraph_kit.bench.selection import measure_selection, small_work
     from paramgraph_kit.driver.native.build import prepare
 
     prepare(wait=True)  # so that nothing is timed while it is built
     cores: set[int] = set()
-    workload = next(w for w in _workloads(part) if w.name == name)
-    measure_alone(workload, way, turns(cores), cores, printed)
+    if part == "selection":
+        printed({"rows": measure_selection(name, small_work()[name], "cuda", turns(cores), cores)})
+    else:
+        workload = next(w for w in _workloads(part) if w.name == name)
+        measure_alone(workload, way, turns(cores), cores, printed)
     sys.stdout.flush()
     os._exit(0)  # graphs that are torn down at exit are no part of a measurement
 

@@ -19,7 +19,9 @@ from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.tensors import bits_of, lazily, same_bits
 from paramgraph_kit.trace.model import Reason
 
-SAMPLES = 4  # timed calls of each way; the first is dropped
+SAMPLES, MOST = 4, 12  # timed calls of each way, the first of which is dropped; more where it is not clear
+CLEAR = 1.25  # times between which it is not
+EVEN = 1.03  # a graph that takes up to so much longer stays: by this much calls differ from one another
 Call = Callable[[list[Any]], Any]
 
 
@@ -78,12 +80,13 @@ class Probation:
         outputs = (self._launch if graphed else self._ungraphed)(inputs)
         self._driver.wait()
         times[graphed].append((time.perf_counter() - start) * 1e6)
-        if len(times[False]) == SAMPLES:
+        if (count := len(times[False])) == len(times[True]) >= SAMPLES:
             graph, plain = (statistics.median(times[way][1:]) for way in (True, False))
-            self.measured = found = Measured(graph, plain, SAMPLES - 1)
-            self._times = None
-            if plain < graph:
-                self.failed = Reason("slower-as-graph", f"one call took {found.label}")
+            if count == MOST or not plain < graph * CLEAR < plain * CLEAR**2:
+                self.measured = found = Measured(graph, plain, count - 1)
+                self._times = None
+                if plain * EVEN < graph:
+                    self.failed = Reason("slower-as-graph", f"one call took {found.label}")
         return outputs
 
     @torch.no_grad()

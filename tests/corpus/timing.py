@@ -54,7 +54,7 @@ def measure(case: Any, device: Any, turns: Iterator[int]) -> Row:
     from paramgraph_kit.backend.registry import compiled_graphs
     from paramgraph_kit.bench import measure as bench
     from paramgraph_kit.driver.torch_names import torch_name
-    from paramgraph_kit.launch.probation import SAMPLES
+    from paramgraph_kit.launch.probation import MOST
     from tests.corpus.check import SEEDS, CaseRun
 
     wait: Callable[[], None] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
@@ -68,7 +68,7 @@ def measure(case: Any, device: Any, turns: Iterator[int]) -> Row:
         before |= {graph.order for graph in compiled_graphs()}
         with _noted(row, mode):
             run = CaseRun(case, mode, device, how)
-            for seed in range(2 * SEEDS * SAMPLES if mode == SELECTED else WARMUP):  # each size, each way
+            for seed in range(2 * SEEDS * MOST if mode == SELECTED else WARMUP):  # each size, each way
                 run.step(seed)
             wait()
             runs[mode] = run
