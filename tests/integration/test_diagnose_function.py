@@ -244,7 +244,8 @@ def test_what_was_not_looked_at_is_said() -> None:
         return x + 1
 
     x = torch.ones(2, device=DEVICE)
-    assert pgk.diagnose(with_thread, x).notes == ("it starts threads, and what they do was not looked at",)
+    said = "it starts threads, and only what they do on the device was looked at"
+    assert pgk.diagnose(with_thread, x).notes == (said,)
     for function in (generator, coroutine):
         found = pgk.diagnose(function, x)
         assert found.codes == ("empty-graph",)

@@ -51,6 +51,7 @@ def load(text: str, file: Path) -> Names:
     names: Names = vars(module)
     pgk.device()
     seed()
+    torch.distributions.Distribution.set_default_validate_args(True)  # torch.compile turns it off for good
     with quiet():
         exec(compile(text, str(file), "exec"), names)
     return names

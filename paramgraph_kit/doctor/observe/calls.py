@@ -33,6 +33,7 @@ def watched(observer: Observer) -> Iterator[None]:
     """Tell ``observer`` of every such call that this thread makes."""
     thread = threading.get_ident()
     cuda = twin()
+    whole_device = cuda.synchronize
 
     def before(tell: Callable[..., None]) -> Callable[[Any], Any]:
         """Call ``tell`` with the arguments, then the function itself."""
@@ -41,6 +42,8 @@ def watched(observer: Observer) -> Iterator[None]:
             def call(*args: Any, **kwargs: Any) -> Any:
                 if threading.get_ident() == thread:
                     tell(*args, **kwargs)
+                elif function is whole_device:
+                    observer.background("background-wait", "synchronize()")
                 return function(*args, **kwargs)
 
             return call
@@ -115,7 +118,6 @@ def watched(observer: Observer) -> Iterator[None]:
         (logging.Logger, "handle", lambda *args: observer.silent_if_own("host-counter", "a line of a log")),
         (cuda.CUDAGraph, "capture_begin", lambda *args, **kwargs: observer.nested()),
         (cuda.CUDAGraph, "replay", lambda graph: observer.replayed()),
-        (threading.Thread, "start", lambda thread: observer.note_thread()),
         (torch.optim.Optimizer, "zero_grad", lambda optimizer, *args, **kwargs: observer.zeroes(optimizer)),
         (torch.nn.Module, "zero_grad", lambda module, *args, **kwargs: observer.zeroes(module)),
     ]

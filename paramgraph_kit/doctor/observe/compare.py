@@ -23,23 +23,32 @@ def differences(
     random_drawn: bool,
     only_random: bool = False,
     told: Collection[int] = (),
+    rebound: Collection[Frame | None] = (),
 ) -> list[Failure]:
     """Every frozen value, size, branch and input, each at its line once.
 
     ``random_drawn``: random numbers were drawn on the host; ``only_random``: and nothing else there differs;
-    ``told``: memory whose exchange is told already.
+    ``told``: memory whose exchange is told already; ``rebound``: lines that exchange tensors of the user's.
     """
     first, second = ([step for step in steps if step.on_device] for steps in (first, second))
     found: dict[tuple[str, Frame | None], Failure] = {}
+    exchanged: dict[tuple[int, int], list[Failure]] = {}
     sized = False
     for a, b in _aligned(first, second):
         if a is None or b is None:
             continue
-        for failure in _of_one(a, b, random_drawn, only_random, told):
+        if a.outside != b.outside:
+            for pair in _exchanged(a, b, told):
+                text = f"{a.name} read a tensor that was another one in the next call"
+                exchanged.setdefault(pair, []).append(_failure("stale-input", text, a.place))
+        for failure in _of_one(a, b, random_drawn, only_random):
             if failure.code == "size-frozen" and sized and failure.frame is None:
                 continue
             sized = sized or failure.code == "size-frozen"
             found.setdefault((failure.code, failure.frame), failure)
+    for reads in exchanged.values():  # told once, and rather where it is written too
+        failure = next((f for f in reads if f.frame in rebound), reads[0])
+        found.setdefault((failure.code, failure.frame), failure)
     for failure in _branches(first, second):
         found.setdefault((failure.code, failure.frame), failure)
     return list(found.values())
@@ -72,7 +81,14 @@ def _aligned(first: list[Step], second: list[Step]) -> Iterator[tuple[Step | Non
             yield from zip(first[a:b], second[c:d], strict=True)
 
 
-def _of_one(a: Step, b: Step, random_drawn: bool, only_random: bool, told: Collection[int]) -> Iterator[Failure]:
+def _exchanged(a: Step, b: Step, told: Collection[int]) -> Iterator[tuple[int, int]]:
+    """Memory from outside that an operation read, and what it read in its place in the next call."""
+    for x, y in zip(a.outside, b.outside, strict=False):
+        if x and y and x != y and x not in told:
+            yield x, y
+
+
+def _of_one(a: Step, b: Step, random_drawn: bool, only_random: bool) -> Iterator[Failure]:
     """How the same operation differs between the calls."""
     frame = a.place.frame()
     # Of other shapes, other numbers are only what follows; so are those of a backward pass.
@@ -99,9 +115,6 @@ def _of_one(a: Step, b: Step, random_drawn: bool, only_random: bool, told: Colle
     if len(a.outside) != len(b.outside):
         said = f"{a.name} got {len(a.outside)} tensors in one call and {len(b.outside)} in the next"
         yield _failure("size-frozen", said, a.place)
-    pairs = zip(a.outside, b.outside, strict=False)
-    if any(x and y and x != y and x not in told for x, y in pairs):
-        yield _failure("stale-input", f"{a.name} read a tensor that was another one in the next call", a.place)
 
 
 def _equal(a: tuple[object, ...], b: tuple[object, ...]) -> bool:

@@ -137,7 +137,7 @@ class _Examiner(Caller):
         found.problems.sort(key=lambda f: (f.code in ("raises", "exits", "time-limit"), *_position(f.frame)))
         found.notes += notes_of(found.result, found.operations, calls[-1].steps, self.state.functions)
         if any(call.threads for call in calls):
-            found.notes.append("it starts threads, and what they do was not looked at")
+            found.notes.append("it starts threads, and only what they do on the device was looked at")
         if self.state.lazy:
             text = "it makes the parameters of a lazy module at its first call, and they stay"
             found.notes.append(f"{text}: call it before a capture")
@@ -154,12 +154,14 @@ class _Examiner(Caller):
         codes = self.codes(b)
         moved = self.given_memory(b, codes)
         told, only = a.moved if moved else (), drawn and not b.changes
-        found = differences(a.steps, b.steps, random_drawn=drawn, only_random=only, told=told)
+        lines = {written_at(change, codes) for change in b.changes}
+        found = differences(a.steps, b.steps, random_drawn=drawn, only_random=only, told=told, rebound=lines)
         found += moved
         for change in (entry for each in b.changes for entry in each.entries()):
             if failure := effect(change, written_at(change, codes)):
                 found.append(failure)
-                found += self.tests(change, codes, found) if failure.code == "host-counter" else []
+                known = [*found, *a.found, *b.found]
+                found += self.tests(change, codes, known) if failure.code == "host-counter" else []
         return [*found, *self.rebound(b, codes)]
 
     def given_memory(self, call: Call, codes: list[CodeType]) -> list[Failure]:
@@ -184,7 +186,8 @@ class _Examiner(Caller):
         if not isinstance(change.after, (int, float)) or any(f.code == "branch-frozen" for f in known):
             return []
         said = f"it asks for {change.name}, which went from {change.before} to {change.after} in one call"
-        return [BY_ID["branch-frozen"].failure(said, frame) for code in codes for frame in tests_of(code, change)]
+        lines = {f.frame.line for f in known if f.frame}
+        return [BY_ID["branch-frozen"].failure(said, at) for code in codes for at in tests_of(code, change, lines)]
 
     def codes(self, call: Call) -> list[CodeType]:
         """The user's functions that ran, and those that could have."""
@@ -266,10 +269,13 @@ def _without_echoes(problems: list[Failure]) -> list[Failure]:
     waits = {f.frame for f in problems if f.code not in BY_ID or not BY_ID[f.code].silent}
     echoes = ("scalar-frozen", "cpu-scalar-frozen", "host-random", "branch-frozen", "size-frozen")
     rng = {f.frame for f in problems if f.code == "host-random"}
+    read_again = {f.frame for f in problems if f.code == "stale-input"}
     return [
         f
         for f in problems
-        if not (f.code in echoes and f.frame in waits) and not (f.code == "cpu-scalar-frozen" and f.frame in rng)
+        if not (f.code in echoes and f.frame in waits)
+        and not (f.code == "cpu-scalar-frozen" and f.frame in rng)
+        and not (f.code == "output-alias" and f.frame in read_again)
     ]
 
 

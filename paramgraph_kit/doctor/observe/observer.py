@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from dataclasses import dataclass, replace
 from typing import Any
@@ -290,9 +291,20 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if any(letter in str(mode) for letter in "wax+"):
             self.silent_if_own("host-counter", f"open({str(file)!r}, {mode!r})")
 
-    def note_thread(self) -> None:
-        """A thread is started; what it does is out of sight."""
-        self.threads += 1
+    def in_thread(self, name: str, given: list[torch.Tensor], made: list[torch.Tensor]) -> None:
+        """Another thread of the function's runs an operation, on a stream of its own choice."""
+        known = {storage_key(tensor) for tensor in given}
+        for tensor in made:
+            if storage_key(tensor) not in known:
+                self.keeper.note_made(tensor)
+        if not self._is_capturing():
+            self.background("work-elsewhere", f"another thread runs {name} on its own current stream", self._stream())
+
+    def background(self, code: str, said: str, stream: int = 0) -> None:
+        """Another thread does what the capture has not, or not allowed."""
+        place = self.places.of(sys._getframe(1))
+        if place.user is not None and not (stream and self.forks.work(stream, place)):
+            self.silent(code, said, place)
 
     def nested(self) -> None:
         """The function captures on its own."""

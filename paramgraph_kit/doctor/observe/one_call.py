@@ -23,6 +23,7 @@ from paramgraph_kit.doctor.observe.gradients import NOTHING_LEFT, Left
 from paramgraph_kit.doctor.observe.limit import TimeUp, at_most
 from paramgraph_kit.doctor.observe.observer import Observer, Step
 from paramgraph_kit.doctor.observe.places import Places
+from paramgraph_kit.doctor.observe.threads import threads_watched
 from paramgraph_kit.doctor.restore.host_state import Change, HostState
 from paramgraph_kit.doctor.restore.keeper import Keeper, RandomState
 from paramgraph_kit.doctor.restore.surroundings import Surroundings
@@ -97,7 +98,7 @@ class Caller:
         result, ended = None, None
         quiet = redirect_stdout(io.StringIO()) if self.number > 1 else nullcontext()
         try:
-            with quiet, _no_warnings(self.number > 1), watched(observer):
+            with quiet, _no_warnings(self.number > 1), watched(observer), threads_watched(observer):
 
                 def may_raise(frame: FrameType | None) -> bool:
                     at.append(places.of(frame).frame())

@@ -111,7 +111,16 @@ def branch_between(
         for part in _parts(node):
             if any(_span(part, ran)) and not any(_span(part, elsewhere)):
                 return frame_at(code, node.lineno)
+    if not found and (early := _left_early(code, min(near, default=(0, 0))[0])):
+        return frame_at(code, early)
     return frame_at(code, found[-1].lineno) if found else None
+
+
+def _left_early(code: CodeType, line: int) -> int | None:
+    """The test of the last ``if c: return`` before a line, whose body does nothing on the device."""
+    leaving = (ast.Return, ast.Raise, ast.Break, ast.Continue)
+    ifs = (node for node in nodes_of(code) if isinstance(node, ast.If) and isinstance(node.body[-1], leaving))
+    return max((node.lineno for node in ifs if node.lineno < line), default=None)
 
 
 def _parts(node: Branching) -> list[list[ast.AST]]:
@@ -128,10 +137,12 @@ def _span(part: list[ast.AST], positions: list[Position]) -> tuple[bool, ...]:
     return tuple(any(start <= at <= end for start, end in spans) for at in positions)
 
 
-def tests_of(code: CodeType, change: Change) -> Iterator[Frame]:
-    """Branches of a function that ask for a number which a call has changed."""
+def tests_of(code: CodeType, change: Change, told: set[int]) -> Iterator[Frame]:
+    """Branches of a function that ask for a number which a call has changed; ``told`` are lines with a problem."""
     for node in nodes_of(code):
-        if not isinstance(node, (ast.If, ast.IfExp, ast.While)) or not any(map(_works, _parts(node))):
+        if not isinstance(node, (ast.If, ast.IfExp, ast.While)):
+            continue
+        if not any(_works(part) or (_waits(part) and not _lines(part) & told) for part in _parts(node)):
             continue
         if any(_reads(n, change) for n in ast.walk(node.test)):
             yield frame_at(code, node.lineno)
@@ -139,8 +150,20 @@ def tests_of(code: CodeType, change: Change) -> Iterator[Frame]:
 
 def _works(part: list[ast.AST]) -> bool:
     """Whether a part of a branch does more than keep numbers and write them somewhere."""
-    calls = {_called(n.func) for node in part for n in ast.walk(node) if isinstance(n, ast.Call)}
-    return bool(calls - HOST_ONLY)
+    return bool(_calls(part) - HOST_ONLY)
+
+
+def _waits(part: list[ast.AST]) -> bool:
+    """Whether a part of a branch reads numbers back, as where every tenth step is logged."""
+    return bool(_calls(part) & {"item", "tolist"})
+
+
+def _calls(part: list[ast.AST]) -> set[str]:
+    return {_called(n.func) for node in part for n in ast.walk(node) if isinstance(n, ast.Call)}
+
+
+def _lines(part: list[ast.AST]) -> set[int]:
+    return {line for node in part for line in range(node.lineno, node.end_lineno + 1)}  # type: ignore[attr-defined]
 
 
 def _reads(node: ast.AST, change: Change) -> bool:

@@ -36,7 +36,7 @@ class Keeper:
         if not key or key in self.made or key in self._written:
             return
         storage = tensor.untyped_storage()
-        with torch.no_grad():
+        with torch.no_grad(), torch.inference_mode(False):  # what it makes is written outside of one
             flat = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
             self._written[key] = (flat, flat.clone())
 

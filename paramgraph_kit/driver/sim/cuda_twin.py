@@ -113,6 +113,15 @@ def reset_peak_memory_stats(device: Any = None) -> None:
     machine().allocator.reset_peaks()
 
 
+def memory_stats(device: Any = None) -> dict[str, int]:
+    """What the allocator counts, under ``torch.cuda.memory_stats``'s names of all its pools together."""
+    stats = machine().allocator.stats
+    live = {"current": stats.allocated, "peak": stats.peak_allocated}
+    whole = {"current": stats.reserved, "peak": stats.peak_reserved}
+    kinds = {"allocated_bytes": live, "active_bytes": live, "reserved_bytes": whole}
+    return {f"{kind}.all.{name}": value for kind, values in kinds.items() for name, value in values.items()}
+
+
 def mem_get_info(device: Any = None) -> tuple[int, int]:
     """(free, total) bytes of the device."""
     arena = machine().arena

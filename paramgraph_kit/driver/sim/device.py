@@ -67,6 +67,7 @@ def register() -> torch.device:
     _library = (library, install_autocast(library))
     register_optimizer_step_pre_hook(refuse_uncapturable)
     _register_serialization()
+    _accept_our_streams()
     return torch.device("sim", 0)
 
 
@@ -127,3 +128,16 @@ def _register_serialization() -> None:
         return copied(storage) if storage.device.type == "sim" else clone(storage)
 
     torch.UntypedStorage.clone = clone_anywhere  # type: ignore[method-assign]
+
+
+def _accept_our_streams() -> None:
+    """``tensor.record_stream`` takes no stream that is not torch's own; nothing here is ever outstanding."""
+    from .stream import Stream
+
+    record: Any = torch.Tensor.record_stream
+
+    def record_stream(tensor: torch.Tensor, stream: Any) -> None:
+        if not isinstance(stream, Stream):
+            record(tensor, stream)
+
+    torch.Tensor.record_stream = record_stream  # type: ignore[assignment]

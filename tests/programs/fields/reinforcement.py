@@ -167,7 +167,7 @@ class RunningMeanStd:
         #+ self.mean, self.var = torch.zeros(3, device=device), torch.ones(3, device=device)
         #+ self.count = torch.tensor(1e-4, device=device)
     def update(self, x):
-        delta = x.mean(0) - self.mean  #- expect: stale-input
+        delta = x.mean(0) - self.mean  #-
         #+ delta = x.mean(0) - self.mean
         total = self.count + x.size(0)
         #+ m2 = self.var * self.count + x.var(0, unbiased=False) * x.size(0) + delta**2 * self.count * x.size(0) / total
@@ -175,7 +175,7 @@ class RunningMeanStd:
         #+ self.var.copy_(m2 / total)
         #+ self.count.copy_(total)
         m2 = self.var * self.count + x.var(0, unbiased=False) * x.size(0) + delta**2 * self.count * x.size(0) / total  #- expect: stale-input|scalar-frozen may: scalar-frozen stale-input
-        self.mean = self.mean + delta * x.size(0) / total  #- expect: stale-input|scalar-frozen may: scalar-frozen stale-input
+        self.mean = self.mean + delta * x.size(0) / total  #- expect: stale-input may: scalar-frozen
         self.var, self.count = m2 / total, total  #- expect: host-counter may: scalar-frozen
 
 rms = RunningMeanStd()
