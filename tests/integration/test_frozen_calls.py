@@ -323,7 +323,7 @@ def arguments(pick: random.Random) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def taken(
-    model: nn.Module,
+    model: Outer,
     pick: random.Random,
     call: Callable[[], Callable[..., Any]],
     ordinary: Callable[..., Any] | None = None,
