@@ -56,7 +56,7 @@ class Guard:
         self._registered = RemovableHandle.next_id
         self._hooked = [(h.target, _hooks_of(h.target)) for h in seen.reach.holders if h.kind == "gradient"]
         self._unhooked = seen.reach.unhooked
-        self._host = [(what, seen.host[id(what)]) for what in _host_of(seen)]
+        self._host = [(what, seen.host[id(what)]) for what in _host_of(seen) if id(what) in call.near]
         self.tensors = list(used)
         self._looks = Looks(self.tensors)  # holds them, so that no address is anybody else's
 

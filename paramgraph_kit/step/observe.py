@@ -88,6 +88,7 @@ class Observation:
     random_increment: int
     names: Names  # what the code that has run names
     within: set[tuple[str, int, str]]  # the holders that it can have got to
+    near: set[int]  # and the tensors and arrays, by id
     deferred: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
 
 
@@ -131,7 +132,8 @@ def observe(
     with deferring(before.reach.schedulers, run=True) as deferred, streams.watched(), watching(names, streams), here():
         result = call()
     after = snapshot(roots, given, names)
-    within = Reach(roots, given, names, narrow=True).keys
+    narrow = Reach(roots, given, names, narrow=True)
+    within = narrow.keys
     hidden = _of_schedulers(before.reach, deferred)
     return Observation(
         result,
@@ -146,6 +148,7 @@ def observe(
         driver.random_position() - position,
         names.copy(),
         within,
+        {*narrow.tensors, *(id(array) for _, array in narrow.arrays)},
         deferred,
     )
 

@@ -104,6 +104,9 @@ class _Teller:
             self.eager()
             if not self.broken():
                 self.found()
+            elif (fix := self.out.fix) is not None:
+                self.chapter("To launch it as a step, in your own words")
+                self.say(str(fix), 3)
             fix = self.out.fix
             with fix.applied() if fix is not None else nullcontext():
                 self.prover = self.prover.from_now()
@@ -168,9 +171,13 @@ class _Teller:
 
     def look(self) -> bool:
         """Look for what a capture does not tell, too."""
+        from paramgraph_kit.doctor.rewrite.rewriting import rewrite
         from paramgraph_kit.verbs import diagnose
 
         found = self.out.diagnosis = diagnose(self.function, *self.args, fix=True, **self.kwargs)
+        if not found and _state(self.function)[0]:  # a capture has nothing against a loss that needs gradients
+            fix = rewrite(self.function, self.args, self.kwargs, ())
+            found.fix = fix if fix.complete and fix.diff else None
         return bool(found)
 
     def found(self) -> None:
@@ -193,10 +200,11 @@ class _Teller:
         self.chapter("The fix, in your own words")
         self.say(str(fix), 3)
         if fix is None or not fix.complete:
-            left = fix.instead if fix is not None else []
-            where = f" ({len(left)} places)" if left else ""
-            for failure in found.failures:
-                if any(frame_text(failure.frame) in line for line in left) and failure.fix:
+            left = fix.left if fix is not None else list(found.failures)
+            places = len({failure.frame for failure in left})
+            where = f" ({places} place{'' if places == 1 else 's'})" if left else ""
+            for failure in left:
+                if failure.fix:
                     self.say(f"{frame_text(failure.frame)}\n{textwrap.indent(failure.fix, '   ')}", 3)
             raise self.stop(
                 f"no safe rewrite is known for all of it{where}: change these lines as said, and call story again"
@@ -250,11 +258,12 @@ class _Teller:
         self.chapter("Parameterized: launched where the inputs are")
         after = self.out.fix.after if self.out.fix is not None else None
         trains, state = _state(self.function)
+        values = tuple(state.values())
         # A function is traced, a training step runs under capture itself; so does what reaches tensors of its own,
         # and that without gradients, for no backward goes through such a launch.
         ways = [(True, False)] if trains else [(False, False), (True, False), (True, True)]
-        for whole, plain in ways if state else ways[:1]:
-            step = parameterize(self.function, state=state) if whole else parameterize(self.function)
+        for whole, plain in ways:
+            step = parameterize(self.function, state=values) if whole else parameterize(self.function)
             mode = torch.no_grad() if plain else nullcontext()
             with mode, self.step("parameterized", "parameterized: any address, no copies") as trace:
                 seen = self.prover.launched(step, after)
@@ -278,7 +287,12 @@ class _Teller:
         if not proof.equal and not self.close(seen):
             raise self.stop("the parameterized results are not eager's: report this, and use the captured graph")
         self.out.complete = True
-        self.say(f"\n{self.out.function} is parameterized, and gives eager's results at every step.")
+        self.say(f"\n{self.out.function} is parameterized, and gives eager's results at every step. In your own loop:")
+        self.say(_call(self.function, list(state) if whole else None), 3)
+        if self.out.fix is not None and self.out.fix.usage:
+            self.say(self.out.fix.usage, 3)
+        if plain:
+            self.say("under torch.no_grad()", 3)
 
     # comparing
 
@@ -326,18 +340,45 @@ def _nodes(trace: Trace) -> list[str]:
     return [*lines, *([f"  ... {len(nodes) - MOST_NODES} more"] if len(nodes) > MOST_NODES else [])]
 
 
-def _state(function: Any) -> tuple[bool, tuple[Any, ...]]:
-    """Whether a function takes optimizer steps, and the modules, optimizers and tensors that it names."""
+def _state(function: Any) -> tuple[bool, dict[str, Any]]:
+    """Whether a function can take optimizer steps; the modules, optimizers and tensors of the device that it names."""
     import torch
 
-    from paramgraph_kit.doctor.rewrite.planning import names_of, owner_of
+    from paramgraph_kit.backend.code_names import names_of as named_in
+    from paramgraph_kit.doctor.rewrite.planning import entry_of, names_of, owner_of
+    from paramgraph_kit.driver.select import device
 
-    owner = owner_of(function)
-    spaces = [names_of(function), getattr(owner, "__dict__", {}), {"self": owner}]
-    values = [value for space in spaces for value in space.values()]
+    entry, owner, space = entry_of(function), owner_of(function), names_of(function)
+    own = getattr(owner, "__dict__", {})
+    code = entry.__code__ if entry is not None else (lambda: None).__code__
+    outer, me = named_in(code).globals | {*code.co_freevars}, _name_of(owner, space)
+    known = {name: space[name] for name in sorted(outer) if name in space} | {me: owner}
+    known |= {f"{me}.{name}": value for name, value in own.items() if name in code.co_names}
     kinds = (torch.nn.Module, torch.optim.Optimizer, torch.Tensor)
-    found = tuple({id(value): value for value in values if isinstance(value, kinds)}.values())
-    return any(isinstance(value, torch.optim.Optimizer) for value in found), found
+    # What the host keeps in tensors of its own is none of the step's state: other values would be another graph.
+    state = {n: v for n, v in known.items() if isinstance(v, kinds) and getattr(v, "device", device()) == device()}
+    return any(isinstance(value, torch.optim.Optimizer) for value in (*space.values(), *own.values())), state
+
+
+def _name_of(value: Any, space: dict[str, Any]) -> str:
+    """What the user calls an object."""
+    found = (name for name, each in space.items() if each is value and not name.startswith("_"))
+    return next(found, type(value).__name__.lower())
+
+
+def _call(function: Any, state: list[str] | None) -> str:
+    """What the user writes to have a function launched."""
+    from paramgraph_kit.doctor import cell
+    from paramgraph_kit.doctor.rewrite.planning import entry_of, names_of, owner_of
+
+    entry, owner = entry_of(function), owner_of(function)
+    name = _name_of(owner, names_of(function)) if owner is not None else getattr(function, "__name__", "fn")
+    if entry is not None and entry.__code__.co_filename in cell.FILES:
+        name = "step"  # of which it is the body
+    elif owner is not None and owner is not function:
+        name += f".{getattr(function, '__name__', '')}"
+    given = "" if state is None else f", state=({', '.join(state)}{',' * (len(state) == 1)})"
+    return f"launched = pgk.parameterize({name}{given})"
 
 
 def story(fn: Any, *args: Any, say: Say | None = print, **kwargs: Any) -> Story:

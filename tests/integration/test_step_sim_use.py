@@ -35,6 +35,42 @@ def alike(step: Any, ours: steps.Program, theirs: steps.Program, number: int) ->
     assert equal(steps.values_of(ours), steps.values_of(theirs))
 
 
+@pytest.mark.parametrize(
+    "kept", [torch.zeros(3), torch.zeros(3).numpy(), 0, [0]], ids=["tensor", "array", "number", "list"]
+)
+@pytest.mark.parametrize("read", [False, True], ids=["beside the step", "read by it"])
+def test_what_the_host_keeps_beside_a_step_makes_no_other_graph(kept: Any, read: bool) -> None:
+    # GIVEN a trainer that counts after each step, in what the step reads or does not
+    class Trainer:
+        def __init__(self) -> None:
+            self.model = nn.Linear(4, 4).to(pgk.device())
+            self.tallies: Any = None
+
+        def step(self, x: torch.Tensor) -> torch.Tensor:
+            return self.model(x).detach()
+
+        def counting(self, x: torch.Tensor) -> torch.Tensor:
+            return self.model(x).detach() + float(self.tallies if isinstance(self.tallies, int) else self.tallies[0])
+
+        def count(self) -> None:
+            if isinstance(self.tallies, int):
+                self.tallies += 1
+            else:
+                self.tallies[0] += 1
+
+    trainer = Trainer()
+    trainer.tallies = kept
+    function = trainer.counting if read else trainer.step
+    step = pgk.parameterize(function, state=trainer.model)
+    # WHEN called THEN it is launched, or what it reads counts
+    with torch.no_grad(), pgk.watch() as trace:
+        for number in range(6):
+            x = torch.full((2, 4), float(number)).to(pgk.device())
+            assert torch.equal(step(x), function(x))
+            trainer.count()
+    assert len(trace.launches) == (0 if read else 4)
+
+
 @pytest.mark.parametrize("backend", ["paramgraph", "eager", "aot_eager"])
 def test_compiled_models_are_part_of_the_step(backend: str) -> None:
     # GIVEN a step around a compiled model, and its twin whose partitions run ungraphed

@@ -22,12 +22,14 @@ def differences(
     *,
     random_drawn: bool,
     only_random: bool = False,
+    guess: bool = True,
     told: Collection[int] = (),
     rebound: Collection[Frame | None] = (),
 ) -> list[Failure]:
     """Every frozen value, size, branch and input, each at its line once.
 
     ``random_drawn``: random numbers were drawn on the host; ``only_random``: and nothing else there differs;
+    ``guess``: a fraction may be one of them, as they were no tensors, or as nothing else has changed;
     ``told``: memory whose exchange is told already; ``rebound``: lines that exchange tensors of the user's.
     """
     first, second = ([step for step in steps if step.on_device] for steps in (first, second))
@@ -41,7 +43,7 @@ def differences(
             for pair in _exchanged(a, b, told):
                 text = f"{a.name} read a tensor that was another one in the next call"
                 exchanged.setdefault(pair, []).append(_failure("stale-input", text, a.place))
-        for failure in _of_one(a, b, random_drawn, only_random):
+        for failure in _of_one(a, b, random_drawn, only_random, guess):
             if failure.code == "size-frozen" and sized and failure.frame is None:
                 continue
             sized = sized or failure.code == "size-frozen"
@@ -88,7 +90,7 @@ def _exchanged(a: Step, b: Step, told: Collection[int]) -> Iterator[tuple[int, i
             yield x, y
 
 
-def _of_one(a: Step, b: Step, random_drawn: bool, only_random: bool) -> Iterator[Failure]:
+def _of_one(a: Step, b: Step, random_drawn: bool, only_random: bool, guess: bool) -> Iterator[Failure]:
     """How the same operation differs between the calls."""
     frame = a.place.frame()
     # Of other shapes, other numbers are only what follows; so are those of a backward pass.
@@ -98,7 +100,7 @@ def _of_one(a: Step, b: Step, random_drawn: bool, only_random: bool) -> Iterator
         if a.name in FACTORIES_AND_VIEWS:
             code = "size-frozen"
         elif (only_random and "time" not in text) or (
-            random_drawn and (any(word in text for word in RANDOM_WORDS) or _is_fraction(then))
+            random_drawn and (any(word in text for word in RANDOM_WORDS) or (guess and _is_fraction(then)))
         ):
             code = "host-random"
         elif any("torch/optim/" in file for file in a.place.files):

@@ -154,8 +154,11 @@ class _Examiner(Caller):
         codes = self.codes(b)
         moved = self.given_memory(b, codes)
         told, only = a.moved if moved else (), drawn and not b.changes
+        guess = a.numbers_drawn or b.numbers_drawn or not b.changes
         lines = {written_at(change, codes) for change in b.changes}
-        found = differences(a.steps, b.steps, random_drawn=drawn, only_random=only, told=told, rebound=lines)
+        found = differences(
+            a.steps, b.steps, random_drawn=drawn, only_random=only, guess=guess, told=told, rebound=lines
+        )
         found += moved
         for change in (entry for each in b.changes for entry in each.entries()):
             if failure := effect(change, written_at(change, codes)):

@@ -42,6 +42,7 @@ class Call:
     on_device: int
     changes: list[Change]
     random_drawn: bool
+    numbers_drawn: bool  # by Python or numpy
     result: Any = None
     ended: Failure | None = None  # why it did not return
     threads: int = 0
@@ -141,7 +142,7 @@ class Caller:
             for place in observer.forks.unjoined():
                 observer.refused("CUDA error: capturing stream has unjoined work", 904, "wait_stream", place)
         self.note_rates(observer)
-        drawn = drawn_from.host_moved()
+        drawn, numbers = drawn_from.host_moved(), drawn_from.numbers_moved()
         changes, rebound = self.state.changes(before), self.state.rebound_buffers()
         self.state.put_back(torchs_only=True)
         if not self.lost:
@@ -152,6 +153,7 @@ class Caller:
             observer.on_device,
             changes,
             drawn,
+            numbers,
             result,
             ended or lost,
             observer.threads,

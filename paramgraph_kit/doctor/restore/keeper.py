@@ -140,7 +140,11 @@ class RandomState:
 
     def host_moved(self) -> bool:
         """Whether numbers have been drawn on the host since."""
-        if random.getstate() != self._python or not torch.equal(torch.get_rng_state(), self._cpu):
+        return self.numbers_moved() or not torch.equal(torch.get_rng_state(), self._cpu)
+
+    def numbers_moved(self) -> bool:
+        """Whether Python's or numpy's have, which come as numbers and not as tensors."""
+        if random.getstate() != self._python:
             return True
         if self._numpy is None:
             return False

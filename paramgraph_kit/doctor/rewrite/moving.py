@@ -47,7 +47,7 @@ def top_of(source: Source, function: Function, node: ast.stmt) -> ast.stmt | Non
 
 def is_movable(node: ast.stmt) -> bool:
     """Whether a statement may run after the rest of its function, as far as its kind tells."""
-    if not isinstance(node, (ast.Expr, ast.Assign, ast.AugAssign, ast.If)):
+    if not isinstance(node, (ast.Expr, ast.Assign, ast.AugAssign, ast.If, ast.For)):
         return False
     for part in within(node):
         if isinstance(part, _STOPS):
@@ -135,15 +135,18 @@ def _touches(a: str, b: str) -> bool:
     return bool(a) and (a == b or a.startswith(f"{b}.") or b.startswith(f"{a}."))
 
 
-def move(source: Source, function: Function, moved: list[ast.stmt]) -> Moved | None:
-    """Move statements of a function into another one after it, or None where what they need cannot be handed over."""
+def move(source: Source, function: Function, moved: list[ast.stmt], graded: set[str]) -> Moved | None:
+    """Move statements of a function into another one after it, or None where what they need cannot be handed over.
+
+    ``graded``: the local names that hold a tensor with gradients when the function returns.
+    """
     local, arguments = locals_of(function), _arguments(function)
     stay = [node for part in function.body for node in ast.walk(part) if not _is_in(node, moved, source)]
     stored = {n.id for n in stay if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     needed = sorted({name for node in moved for name in names_in(node)} & local & (stored | set(arguments)))
     given = [name for name in arguments if name in needed and name not in stored]
     results = [name for name in needed if name not in given]
-    returned = _returned(source, function, results)
+    returned = _returned(source, function, results, graded)
     if returned is None:
         return None
     edits, names, extra = returned
@@ -181,12 +184,31 @@ def _arguments(function: Function) -> list[str]:
     return [a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
 
 
-def _returned(source: Source, function: Function, needed: list[str]) -> tuple[list[Edit], list[str], int] | None:
+def detached(source: Source, function: Function, graded: set[str]) -> list[Edit]:
+    """A function that runs a backward pass itself returns ``loss.detach()``: none goes through a launch."""
+    if not _runs_backward(function):
+        return []
+    edits = []
+    for node in (node for part in function.body for node in within(part) if isinstance(node, ast.Return)):
+        value = node.value
+        parts = value.values if isinstance(value, ast.Dict) else getattr(value, "elts", [value])
+        known = (part for part in parts if isinstance(part, ast.Name) and part.id in graded)
+        edits += [source.replace(part, f"{part.id}.detach()") for part in known]
+    return edits
+
+
+def _runs_backward(function: Function) -> bool:
+    return any(_is_backward(node) for part in function.body for node in within(part))
+
+
+def _returned(
+    source: Source, function: Function, needed: list[str], graded: set[str]
+) -> tuple[list[Edit], list[str], int] | None:
     """Edits that make a function return local names too; the names of all that it returns, and how many are new."""
     returns = [node for part in function.body for node in within(part) if isinstance(node, ast.Return)]
     valued = [node for node in returns if node.value is not None]
     if not needed:
-        return [], [], 0
+        return detached(source, function, graded), [], 0
     last = function.body[-1]
     while isinstance(last, ast.With):
         last = last.body[-1]
@@ -201,9 +223,9 @@ def _returned(source: Source, function: Function, needed: list[str]) -> tuple[li
     names = [_name_of(part) or f"_{number}" for number, part in enumerate(parts)]
     missing = [name for name in needed if name not in names]
     if not missing:
-        return [], names, 0
+        return detached(source, function, graded), names, 0
     # No backward goes through a launch, and this one's is done.
-    done = {path_of(n.func.value) for n in ast.walk(function) if _is_backward(n)}  # type: ignore[attr-defined]
+    done = graded if _runs_backward(function) else set[str]()
     kept = [source.text(part) + ".detach()" * (isinstance(part, ast.Name) and part.id in done) for part in parts]
     text = ", ".join([*kept, *(f"{name}.detach()" for name in missing)])
     return [source.replace(value, text)], [*names, *missing], len(missing)

@@ -9,7 +9,7 @@ import sys
 import types
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ import torch
 from paramgraph_kit.doctor import cell
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.doctor.rewrite import moving, optimizers
-from paramgraph_kit.doctor.rewrite.borrow import BorrowError, borrowed, companion, compiled
+from paramgraph_kit.doctor.rewrite.borrow import MARK, BorrowError, borrowed, companion, compiled
 from paramgraph_kit.doctor.rewrite.edits import Edit, Function, Source, names_in
 from paramgraph_kit.doctor.rewrite.proof import Arguments, Prover
 from paramgraph_kit.doctor.rewrite.rules import Place, called, edits_for
@@ -52,6 +52,7 @@ class Attempt:
         self.file = self.entry.__code__.co_filename if self.entry is not None else ""
         self.functions = [*self.prover.state.functions, *_of_classes(self.prover.state)]
         self.tensors: set[str] = set()  # local names that hold one as the function returns
+        self.graded: set[str] = set()  # and one that needs gradients
         self.sources = {
             file: source
             for file in {f.__code__.co_filename for f in self.functions}
@@ -84,7 +85,7 @@ class Attempt:
         left = [f for f in failures if id(f) not in self.unsafe]
         self.rate = False
         moved = self._moved(left)
-        found = [moved] if moved is not None else []
+        found = [moved] if moved is not None else self._detached()
         found += self._optimizers([f for f in left if self.rate or f.code != "learning-rate-frozen"])
         handled = {id(f) for plan in found for f in plan.failures}
         for failure in left:
@@ -99,6 +100,16 @@ class Attempt:
             if edits := edits_for(one):
                 found.append(Plan(source, edits, [failure], one.hoisted))
         return found
+
+    def at_home(self, failure: Failure) -> Failure:
+        """A failure of the rewritten lines at the line of the user's that it has in common with them, if it has one."""
+        frame = failure.frame
+        for source in self.sources.values() if frame is not None else ():
+            if frame is not None and display_name(f"{source.file}{MARK}") == frame.file:
+                lines = [n for n, line in enumerate(source.lines, 1) if line.strip() == frame.text]
+                if len(lines) == 1:
+                    return replace(failure, frame=replace(frame, file=display_name(source.file), line=lines[0]))
+        return failure
 
     def _optimizers(self, failures: Sequence[Failure]) -> list[Plan]:
         found = []
@@ -133,11 +144,16 @@ class Attempt:
         chosen = moving.choose(function, wanted, self.tensors)
         if not chosen:
             return None
-        self.moved = moving.move(source, function, chosen)
+        self.moved = moving.move(source, function, chosen, self.graded)
         if self.moved is None:
             return None
         self.rate = bool(schedules) and set(schedules) <= set(chosen)
         return Plan(source, self.moved.edits, [f for node in chosen for f in wanted.get(node, [])])
+
+    def _detached(self) -> list[Plan]:
+        at = self._definition()
+        edits = moving.detached(*at, self.graded) if at is not None else []
+        return [Plan(at[0], edits, [])] if at is not None and edits else []
 
     def _statements(self, source: Source, function: Function, failure: Failure) -> Iterator[ast.stmt]:
         place = self.place(failure)
@@ -196,7 +212,9 @@ class Attempt:
 
         def look(frame: types.FrameType, event: str, argument: Any) -> None:
             if event == "return" and frame.f_code is code:
-                self.tensors |= {n for n, value in frame.f_locals.items() if isinstance(value, torch.Tensor)}
+                found = {n: value for n, value in frame.f_locals.items() if isinstance(value, torch.Tensor)}
+                self.tensors |= found.keys()
+                self.graded |= {n for n, value in found.items() if value.requires_grad}
 
         sys.setprofile(look)
         try:

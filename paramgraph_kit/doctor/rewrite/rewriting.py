@@ -10,7 +10,7 @@ from typing import Any
 from paramgraph_kit.doctor.explain.exception import explain
 from paramgraph_kit.doctor.explain.gather import text_of
 from paramgraph_kit.doctor.known.evidence import first_line
-from paramgraph_kit.doctor.observe.examine import examine
+from paramgraph_kit.doctor.rewrite import by_hand
 from paramgraph_kit.doctor.rewrite.planning import Attempt, Plan
 from paramgraph_kit.doctor.rewrite.proof import STEPS, After, Truth
 from paramgraph_kit.driver.select import driver
@@ -18,7 +18,6 @@ from paramgraph_kit.trace.errors import CaptureError
 from paramgraph_kit.trace.model import Failure
 from paramgraph_kit.trace.wording import frame_text
 
-LIMIT_S = 30.0
 TRIES = 3  # how often rewrites that change the numbers are taken back
 
 
@@ -30,6 +29,7 @@ class Rewriting:
     diff: str = ""
     verified: list[str] = field(default_factory=list)
     instead: list[str] = field(default_factory=list)  # what could not be rewritten safely, and what to do
+    left: list[Failure] = field(default_factory=list)  # the same as data
     complete: bool = False  # everything found is rewritten, and one graph gives eager's numbers
     usage: str = ""  # how what was moved behind the launch is called
     after: After | None = None  # the moved lines, as a function of a step's inputs and result
@@ -67,7 +67,9 @@ def rewrite(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failur
     except KeyboardInterrupt:
         raise  # it is the user's
     except BaseException as error:
-        found.instead = [f"it cannot be run {STEPS} times with other inputs: {_brief(error)}", *_by_hand(failures)]
+        found.instead = [f"it cannot be run {STEPS} times with other inputs: {_brief(error)}"]
+        found.instead += by_hand.lines(attempt, failures)
+        found.left = list(failures)
         return found
     plans: list[Plan] = []
     for _ in range(TRIES):
@@ -85,8 +87,12 @@ def rewrite(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failur
     left = [f for f in failures if id(f) not in handled]
     if plans:
         found.verified.append(f"eagerly it gives the original's results and state in {STEPS} steps with moved inputs")
-        _capture(attempt, plans, truth, found, left)
-    found.instead += _by_hand(left, attempt.unsafe)
+        if _capture(attempt, plans, truth, found):
+            left = by_hand.still(attempt, plans, failures, left) if left else left
+            found.complete = not left
+        else:
+            left = by_hand.still(attempt, plans, failures, left)
+    found.left, found.instead = left, by_hand.lines(attempt, left, known=failures)
     return found
 
 
@@ -119,11 +125,13 @@ def _show(attempt: Attempt, plans: Sequence[Plan], found: Rewriting) -> None:
     )
     found._borrow, found.after = attempt.borrow(plans), attempt.after(plans)
     if attempt.moved is not None and found.after is not None:
-        found.usage = f"call {attempt.moved.name}({', '.join(attempt.moved.parameters)}) after each launch"
+        own = attempt.moved.parameters[:1] == ["self"]
+        given = ", ".join(attempt.moved.parameters[own:])
+        found.usage = f"call {'self.' * own}{attempt.moved.name}({given}) after each launch"
 
 
-def _capture(attempt: Attempt, plans: Sequence[Plan], truth: Truth, found: Rewriting, left: list[Failure]) -> None:
-    """Capture the rewritten function and compare what its replays do."""
+def _capture(attempt: Attempt, plans: Sequence[Plan], truth: Truth, found: Rewriting) -> bool:
+    """Capture the rewritten function and compare what its replays do; whether that is what the function does."""
     where = driver().source().label()
     try:
         with attempt.borrow(plans)():
@@ -131,36 +139,19 @@ def _capture(attempt: Attempt, plans: Sequence[Plan], truth: Truth, found: Rewri
     except CaptureError as error:
         place = frame_text(error.failure.frame)
         found.verified.append(f"its capture still fails: {error.failure.title} [{error.failure.code}] at {place}")
-        return
+        return False
     except KeyboardInterrupt:
         raise  # it is the user's
     except BaseException as error:
         found.verified.append(f"its capture still fails: {_brief(error)}")
-        return
+        return False
     wrong = truth.wrong(seen)
     if wrong:
         found.verified.append(f"replays of one graph differ from eager: {wrong[0]}")
-        return
+        return False
     bits = "bit for bit" if truth.is_bitwise(seen) else truth.closeness()
     found.verified.append(f"replays of one graph give eager's results and state {bits} ({where})")
-    with attempt.borrow(plans)():
-        still = examine(attempt.function, attempt.args, attempt.kwargs, limit_s=LIMIT_S).problems if left else []
-    found.complete = not still
-    if not still:
-        left.clear()
-
-
-def _by_hand(failures: Sequence[Failure], unsafe: dict[int, str] | None = None) -> list[str]:
-    """One line for each place that is left."""
-    places: dict[str, list[Failure]] = {}
-    for failure in failures:
-        places.setdefault(frame_text(failure.frame), []).append(failure)
-    lines = []
-    for place, known in places.items():
-        why = next((text for f in known if (text := (unsafe or {}).get(id(f), ""))), "")
-        codes = ", ".join(dict.fromkeys(f.code for f in known))
-        lines.append(f"{place}  [{codes}]" + (f": a rewrite was tried and taken back, {why}" if why else ""))
-    return lines
+    return True
 
 
 def _brief(error: BaseException) -> str:

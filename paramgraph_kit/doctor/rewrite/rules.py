@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -92,7 +92,7 @@ def _keep_on_device(place: Place) -> list[Edit]:
     found: list[Edit] = []
     if isinstance(place.statement, (ast.If, ast.While, ast.For, ast.Expr, ast.AugAssign)):
         return found  # what is decided or kept on the CPU needs the number
-    if _is_size(place):
+    if is_size(place):
         return found
     for node in heads(place.statement):
         if not isinstance(node, ast.Call):
@@ -126,7 +126,7 @@ def _branches_on(place: Place) -> Iterator[ast.stmt]:
             yield node
 
 
-def _is_size(place: Place) -> bool:
+def is_size(place: Place) -> bool:
     """Whether a statement's result is where the host needs a number: the end of a slice, of a range."""
     names = {n.id for n in ast.walk(place.statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     function = place.source.function_of(place.statement)
@@ -172,7 +172,11 @@ def _number_in_full(place: Place) -> list[Edit]:
 @_rule("copy-to-gpu")
 def _make_it_there(place: Place) -> list[Edit]:
     """``torch.tril(torch.ones(n, n)).to(d)`` becomes ``torch.tril(torch.ones(n, n, device=d))``."""
-    found = []
+    return [place.source.replace(call, text) for call, text in made_there(place, FACTORIES)]
+
+
+def made_there(place: Place, names: Collection[str]) -> Iterator[tuple[ast.Call, str]]:
+    """Copies to the device of what functions of torch with these names make, and the text that makes it there."""
     for call in place.calls("to", "cuda"):
         made = call.func.value if isinstance(call.func, ast.Attribute) else None
         if not isinstance(made, ast.Call) or len(call.args) > 1:
@@ -180,14 +184,13 @@ def _make_it_there(place: Place) -> list[Edit]:
         if any(option.arg != "non_blocking" for option in call.keywords):
             continue
         text, target = place.text(made), place.text(call.args[0]) if call.args else place.device
-        factories = [node for node in ast.walk(made) if isinstance(node, ast.Call) and called(node) in FACTORIES]
+        factories = [node for node in ast.walk(made) if isinstance(node, ast.Call) and called(node) in names]
         factories = [node for node in factories if names_in(node.func) == {"torch"}]
         for factory in factories:
             old = place.text(factory)
             text = text.replace(old, f"{old[:-1]}, device={target})", 1)
         if factories:
-            found.append(place.source.replace(call, text))
-    return found
+            yield call, text
 
 
 @_rule("copy-to-cpu", "copy-to-gpu")

@@ -1,0 +1,167 @@
+"""What a fix leaves to the user: all of it at once, each with what to write, and nothing that is mended already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from paramgraph_kit.doctor.rewrite.rewriting import Rewriting
+from tests.programs.reading import PRELUDE
+from tests.programs.running import load
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+Fix = Callable[[str], Rewriting]
+
+
+@pytest.fixture
+def fix(tmp_path: Path) -> Iterator[Fix]:
+    """What is made of a program's ``f``."""
+
+    def made(text: str) -> Rewriting:
+        names = load(PRELUDE + text, tmp_path / "program.py")
+        found = pgk.diagnose(names["f"], *names["args"], fix=True)
+        assert found.fix is not None
+        return found.fix
+
+    yield made
+    pgk.diagnose.repair()
+
+
+def test_what_the_rewritten_lines_bring_with_them_is_told_at_once(fix: Fix) -> None:
+    # GIVEN a number that is read back for a table and for a branch in another function
+    found = fix(
+        "table = torch.linspace(0, 1, 10, device=device)\n"
+        "one = torch.ones((), device=device)\n"
+        "def look(x, t):\n"
+        "    now = table[t]\n"
+        "    before = table[t - 1] if t - 1 >= 0 else one\n"
+        "    return x * now + before\n"
+        "def f(x, step):\n"
+        "    return look(x, step.item())\n"
+        "args = (torch.randn(4, device=device), torch.tensor(5, device=device))\n"
+    )
+    # WHEN it is kept on the device THEN all that this needs is named, at the user's own lines
+    assert not found.complete
+    told = [line.partition("program.py:")[2] for line in found.instead]
+    assert [line.partition(" ")[2].partition("  [")[0] for line in told] == [
+        "now = table[t]",
+        "before = table[t - 1] if t - 1 >= 0 else one",
+    ]
+    assert "(rewritten)" not in "".join(line.partition("  [")[0] for line in found.instead)
+    assert "once the lines above are rewritten" in found.instead[0]
+    assert "table[t.reshape(1)][0]" in found.instead[0]
+    # AND the story has what to write for each
+    assert [failure.code for failure in found.left][:1] == ["tensor-bound"]
+
+
+def test_what_another_line_has_mended_is_not_left(fix: Fix) -> None:
+    # GIVEN a distribution that checks its arguments twice, told so where it is made; and a mask that stays
+    found = fix(
+        "args = (torch.randn(4, 3, device=device), torch.zeros(4, dtype=torch.long, device=device))\n"
+        "def f(x, i):\n"
+        "    dist = torch.distributions.Categorical(logits=x)\n"
+        "    chance = dist.log_prob(i)\n"
+        "    return chance[chance < 0]\n"
+    )
+    # THEN only what is left is left
+    assert [failure.code for failure in found.left] == ["dynamic-shape"]
+    assert not any("log_prob" in line for line in found.instead)
+
+
+ADVICE = {
+    "a size": (
+        """
+args = (torch.randint(1, 4, (4,), device=device),)
+def f(n):
+    longest = int(n.max())
+    return torch.ones(4, device=device)[:longest].sum() + n
+""",
+        "take it from a shape",
+    ),
+    "random numbers of the CPU": (
+        """
+args = (torch.ones(4, device=device),)
+def f(x):
+    return x + torch.randn(x.shape).to(x.device)
+""",
+        "draw on the device, `torch.randn(x.shape, device=x.device)`",
+    ),
+    "a mask that is no input": (
+        """
+args = (torch.randn(4, device=device),)
+kept = torch.tensor([True, False, True, True], device=device)
+def f(x):
+    return x[kept].softmax(0)
+""",
+        "`kept_at = kept.nonzero().squeeze(-1)` before it and `[kept_at]` in it",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "wanted"), ADVICE.values(), ids=ADVICE)
+def test_what_to_write_fits_the_line(text: str, wanted: str, fix: Fix) -> None:
+    # GIVEN a line that cannot be rewritten safely WHEN left to the user THEN it says what to write there
+    assert any(wanted in line for line in fix(text).instead)
+
+
+def test_a_number_that_is_counted_on_the_host_is_no_random_one(tmp_path: Path) -> None:
+    # GIVEN a weight that grows with a counter, beside random numbers of the CPU
+    names = load(
+        PRELUDE + "class Warm:\n"
+        "    now = 0\n"
+        "    def weight(self):\n        self.now += 1\n        return min(1.0, self.now / 20)\n"
+        "warm = Warm()\n"
+        "args = (torch.ones(4, device=device),)\n"
+        "def f(x):\n    noise = torch.randn(4).to(device)\n    return x + noise + warm.weight() * x.sum()\n",
+        tmp_path / "program.py",
+    )
+    # THEN
+    found = pgk.diagnose(names["f"], *names["args"])
+    assert "scalar-frozen" in found.codes
+    assert "host-random" not in found.codes
+
+
+def test_a_loop_of_the_host_moves_behind_the_launch(fix: Fix) -> None:
+    # GIVEN a step that fills a table on the CPU
+    found = fix(
+        "model = nn.Linear(4, 3).to(device)\n"
+        "seen = torch.zeros(3, 3)\n"
+        "args = (torch.randn(5, 4, device=device), torch.randint(0, 3, (5,), device=device))\n"
+        "def f(x, y):\n"
+        "    out = model(x)\n"
+        "    for truth, guess in zip(y.cpu(), out.argmax(-1).cpu()):\n"
+        "        seen[truth, guess] += 1\n"
+        "    return out\n"
+    )
+    # THEN
+    assert found.complete, str(found)
+    assert found.usage == "call after_f(y, out) after each launch"
+    assert "+def after_f(y, out):  # after each launch" in found.diff
+
+
+@pytest.mark.parametrize("logged", [True, False], ids=["with host work", "as it is"])
+def test_a_training_step_returns_its_loss_without_gradients(logged: bool, tmp_path: Path) -> None:
+    # GIVEN the plainest training step, which returns what has been differentiated
+    names = load(
+        PRELUDE + "model = nn.Linear(4, 1).to(device)\n"
+        "opt = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "losses = []\n"
+        "args = (torch.randn(8, 4, device=device),)\n"
+        "def f(x):\n"
+        "    opt.zero_grad()\n"
+        "    loss = model(x).square().mean()\n"
+        "    loss.backward()\n"
+        "    opt.step()\n" + "    losses.append(loss.item())\n" * logged + "    return loss\n",
+        tmp_path / "program.py",
+    )
+    # WHEN told as a story THEN one diff brings it to its end: no backward goes through a launch
+    with torch.enable_grad():
+        story = pgk.story(names["f"], *names["args"], say=None)
+    assert story.complete, str(story)
+    assert story.fix is not None
+    assert "+    return loss.detach()" in story.fix.diff
+    assert "call story again" not in str(story)
