@@ -6,6 +6,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import FrameType
 from typing import Any
 
 from paramgraph_kit.driver.replaced import replaced
@@ -33,7 +34,7 @@ def by_hand(captured: Captured, failed: Failed, replayed: Replayed) -> Iterator[
                 raise
             if error is not None:
                 failed(error)
-            elif not sys._getframe(1).f_globals.get("__name__", "").startswith(NOT_BY_HAND):
+            elif not _is_torchs(sys._getframe(1)):
                 captured(manager.cuda_graph, nodes)
             return left
 
@@ -43,7 +44,8 @@ def by_hand(captured: Captured, failed: Failed, replayed: Replayed) -> Iterator[
         @functools.wraps(replay)
         def told(graph: Any) -> Any:
             result = replay(graph)
-            replayed(graph)
+            if not _is_torchs(sys._getframe(1)):
+                replayed(graph)
             return result
 
         return told
@@ -52,3 +54,8 @@ def by_hand(captured: Captured, failed: Failed, replayed: Replayed) -> Iterator[
         stack.enter_context(replaced(cuda.graph, "__exit__", leaving))
         stack.enter_context(replaced(cuda.CUDAGraph, "replay", replaying))
         yield
+
+
+def _is_torchs(caller: FrameType) -> bool:
+    name: str = caller.f_globals.get("__name__", "")
+    return name.startswith(NOT_BY_HAND)

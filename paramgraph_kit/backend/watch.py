@@ -113,15 +113,16 @@ class _Watch:
         except RuntimeError:  # the device is in trouble, which somebody else tells
             pass
 
-    def captured_by_hand(self, graph: Any, nodes: int) -> None:
-        """A graph of the user's own; where it was not kept, only how many nodes it has can be told."""
+    def captured_by_hand(self, graph: Any, nodes: int | None) -> None:
+        """A graph of the user's own; where it was not kept, only how many nodes it has, if that is known."""
         number, title = len(self.trace.captures), f"captured by hand {len(self.by_hand) + 1}"
         partition = len(self.trace.partitions)
         self.by_hand[id(graph)] = (-1, 0)
         try:
             capture = captured_graph(graph, number, partition)
         except UnsupportedError:
-            self.trace.partitions.append(Partition(partition, title, True, (), nodes))
+            if nodes is not None:
+                self.trace.partitions.append(Partition(partition, title, True, (), nodes))
             return
         kernels = sum(node.kind is NodeKind.KERNEL for node in capture.nodes)
         self.trace.partitions.append(Partition(partition, title, True, (), kernels))
@@ -129,7 +130,9 @@ class _Watch:
         self.by_hand[id(graph)] = (number, 0)
 
     def replayed(self, graph: Any) -> None:
-        """A replay of a graph of the user's, at the addresses that it was captured with."""
+        """A replay of a graph of the user's, where it was captured; it may be older than the watch."""
+        if id(graph) not in self.by_hand and getattr(graph, "kept", True):
+            self.captured_by_hand(graph, None)
         number, call = self.by_hand.get(id(graph), (-1, 0))
         if number >= 0:
             self.by_hand[id(graph)] = (number, call + 1)

@@ -104,7 +104,8 @@ class Explorer:
 
     def changes(self) -> View:
         """What changed from step to step, counted in the traces."""
-        return View(comparison(self.steps).text())
+        compared = comparison(self.steps)
+        return View(compared.text(), html=compared.html())
 
     def partitions(self) -> View:
         """What is graphed, what is not, and why."""

@@ -93,15 +93,8 @@ def _live(steps: Mapping[str, Trace]) -> str:
 def _changes(steps: Mapping[str, Trace]) -> str:
     if len(steps) < 2:
         return ""
-    compared = comparison(steps)
-    heads = "".join(f"<th>{escape(name)}</th>" for name in ("", *compared.steps))
-    rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in (fact.name, *fact.values)) + "</tr>"
-        for fact in compared.facts
-    )
-    table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
     lead = "Counted in the traces, step by step; below is the last step, with the failures of all."
-    return _section("What changed", lead, [f'<div class="card scroll">{table}</div>'])
+    return _section("What changed", lead, [f'<div class="card scroll">{comparison(steps).html()}</div>'])
 
 
 def _proofs(steps: Mapping[str, Trace]) -> str:

@@ -6,6 +6,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from paramgraph_kit.explore.names import bytes_text, plural
@@ -53,9 +54,22 @@ class Comparison:
         lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
         return "\n".join(line.rstrip() for line in lines)
 
+    def html(self) -> str:
+        """The same as an HTML table, bold where a figure changed; nothing where no trace knows a figure."""
+        if not self.facts:
+            return ""
+        head = "".join(f"<th>{escape(name)}</th>" for name in ("", *self.steps))
+        rows = "".join(f"<tr><th>{escape(fact.name)}</th>{_cells(fact)}</tr>" for fact in self.facts)
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
     def as_json(self) -> dict[str, Any]:
         """The same for the front end."""
         return {"facts": [{"name": f.name, "values": f.values, "changed": f.changed} for f in self.facts]}
+
+
+def _cells(fact: Fact) -> str:
+    cells = zip(map(escape, fact.values), fact.changed, strict=True)
+    return "".join(f"<td>{f'<b>{value}</b>' if new else value}</td>" for value, new in cells)
 
 
 def comparison(steps: Mapping[str, Trace]) -> Comparison:

@@ -20,10 +20,11 @@ VIEWS = ("auto", "partitions", "graph", "failures", "memory", "timeline")  # aut
 
 @dataclass(frozen=True, slots=True, repr=False)
 class View:
-    """A text that displays as itself, with a chart beside it where there is one."""
+    """A text that displays as itself, with a chart beside it where there is one, or as a table."""
 
     text: str
     svg: str = ""
+    html: str = ""
 
     def __str__(self) -> str:
         return self.text
@@ -62,8 +63,8 @@ class View:
         return target
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        bundle = {"text/plain": self.text}
-        return {"image/svg+xml": self.svg, **bundle} if self.svg else bundle
+        rich = {"image/svg+xml": self.svg, "text/html": self.html}
+        return {mime: text for mime, text in rich.items() if text} | {"text/plain": self.text}
 
 
 def _line(line: str) -> str:

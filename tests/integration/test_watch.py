@@ -317,6 +317,21 @@ def test_failed_captures_are_kept_whether_they_are_caught_or_not() -> None:
     assert [failure.code for failure in trace.failures] == ["unknown"]
 
 
+@pytest.mark.parametrize("kept", [True, False], ids=["whose nodes are kept", "whose nodes are gone"])
+def test_a_replay_of_an_older_graph_is_a_launch(kept: bool) -> None:
+    # GIVEN a graph that was captured before anybody watched
+    x, graph = inputs(), pgk.cuda.CUDAGraph(keep_graph=kept)
+    with pgk.cuda.graph(graph):
+        x * 2 + 1
+    # WHEN replayed while somebody watches THEN it is in the trace, as far as it can be read
+    with pgk.watch("later") as trace:
+        graph.replay()
+        graph.replay()
+    assert [len(capture.nodes) for capture in trace.captures] == ([2] if kept else [])
+    assert [launch.call for launch in trace.launches] == ([0, 1] if kept else [])
+    assert len(trace.partitions) == kept
+
+
 def test_graphs_by_hand_and_their_replays_are_kept() -> None:
     # GIVEN a graph that was captured while nobody watched
     x, y, old, new = inputs(), inputs(), pgk.cuda.CUDAGraph(), pgk.cuda.CUDAGraph()

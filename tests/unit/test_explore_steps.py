@@ -71,6 +71,9 @@ def test_an_explorer_of_steps_says_what_changed() -> None:
     assert "private pools, peak" in written
     assert "100.0 MiB in 1 pool" in written
     assert str(explorer.changes()) in explorer._repr_mimebundle_()["text/plain"]
+    # AND a notebook shows the table as a table, bold where something changed
+    table = explorer.changes()._repr_mimebundle_()["text/html"]
+    assert "<th>failures</th><td>1: A value was read back to the CPU</td><td><b>none</b></td><td>none</td>" in table
     # AND the single views are those of the last step
     assert explorer.trace.title == "ours"
 

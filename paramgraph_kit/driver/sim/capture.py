@@ -89,6 +89,7 @@ class CUDAGraph:
     """The twin of ``torch.cuda.CUDAGraph``."""
 
     def __init__(self, keep_graph: bool = False) -> None:
+        self.kept = keep_graph  # a GPU's cannot be looked at otherwise, once its capture has ended
         self._stream = current_stream()  # on which to end, until a capture begins on another
         self._capture: Capture | None = None
         self._ready = False
