@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache, partial
-from typing import Any
+from itertools import accumulate
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -18,6 +19,7 @@ from paramgraph_kit.driver.tensors import PLAIN, Bits, bits_of, lazily, not_carr
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason, Word
 
+T = TypeVar("T")
 ALIGNMENT = 256  # the largest that cuBLAS's choice of kernel looks at
 
 
@@ -145,7 +147,7 @@ def capture_pair(
             raise RefusedError(Reason("unstable-capture", "two captures returned different values"))
         owned = _owned(driver, recordings[0], constants)
         # Few numbers stand in many nodes, and asking CUDA about each takes microseconds.
-        owner = cache(partial(_static_owner, owned=owned, segments=segments, known=driver.knows_address))
+        owner = cache(partial(_static_owner, owned=_Spans(owned), segments=segments, known=driver.knows_address))
         host = Host(driver.host_addresses(), driver.reads_host, _owned_on_host(driver, constants))
         words = notable_words(sides[0], sides[1], owner, host)
     except BaseException:
@@ -242,6 +244,7 @@ def _outputs(
     if not isinstance(result, (list, tuple)):
         raise RefusedError(Reason("unknown-output", f"the partition returned a {type(result).__name__}"))
     by_identity = {id(x): i for i, x in enumerate(inputs) if isinstance(x, torch.Tensor)}
+    standing = _Spans([(a.address, max(a.size, 1), i) for i, a in enumerate(allocations) if a.died is None])
     outputs = []
     for index, value in enumerate(result):
         if not isinstance(value, torch.Tensor):
@@ -255,7 +258,7 @@ def _outputs(
         elif value.device != driver.device or not contains(driver.address_of(value)):
             outputs.append(_outside(driver, value, index))
         else:
-            outputs.append(_inside(driver, value, index, allocations, positions, inputs))
+            outputs.append(_inside(driver, value, index, standing, positions, inputs))
     return outputs
 
 
@@ -282,19 +285,39 @@ def _inside(
     driver: Driver,
     value: torch.Tensor,
     index: int,
-    allocations: Sequence[RawAllocation],
+    standing: _Spans[int],
     positions: Sequence[int],
     inputs: Sequence[Any],
 ) -> Output:
     address = driver.address_of(value)
-    for i, a in enumerate(allocations):
-        if a.died is None and a.address <= address < a.address + max(a.size, 1):
-            if i >= len(positions):
-                return Output(Kind.FRESH, i, address - a.address, *_layout(value), bits=bits_of(value))
-            if inputs[positions[i]].dtype != value.dtype:
-                raise RefusedError(Reason("retyped-output", f"output {index} views an input as {value.dtype}"))
-            return Output(Kind.INPUT, positions[i], address - a.address, *_layout(value), bits=bits_of(value))
-    raise RefusedError(Reason("unknown-output", f"output {index} lies in memory that nothing allocated"))
+    if (found := standing.first(address)) is None:
+        raise RefusedError(Reason("unknown-output", f"output {index} lies in memory that nothing allocated"))
+    start, _, i = found
+    if i >= len(positions):
+        return Output(Kind.FRESH, i, address - start, *_layout(value), bits=bits_of(value))
+    if inputs[positions[i]].dtype != value.dtype:
+        raise RefusedError(Reason("retyped-output", f"output {index} views an input as {value.dtype}"))
+    return Output(Kind.INPUT, positions[i], address - start, *_layout(value), bits=bits_of(value))
+
+
+class _Spans(Generic[T]):
+    """Ranges of addresses, with what they are: many are asked for, among many."""
+
+    def __init__(self, spans: Sequence[tuple[int, int, T]]) -> None:
+        self._spans = spans
+        self._order = sorted(range(len(spans)), key=lambda n: spans[n][0])
+        self._starts = [spans[n][0] for n in self._order]
+        self._furthest = list(accumulate((spans[n][0] + spans[n][1] for n in self._order), max))  # of all up to here
+
+    def first(self, address: int) -> tuple[int, int, T] | None:
+        """The first of them, in the order that they were given in, that has the address."""
+        k, best = bisect.bisect_right(self._starts, address) - 1, len(self._spans)
+        while k >= 0 and address < self._furthest[k]:
+            start, nbytes, _ = self._spans[self._order[k]]
+            if address < start + nbytes:
+                best = min(best, self._order[k])
+            k -= 1
+        return self._spans[best] if best < len(self._spans) else None
 
 
 class _Segments:
@@ -316,14 +339,11 @@ def _owned_on_host(driver: Driver, constants: Sequence[torch.Tensor]) -> list[tu
     return [(*driver.storage_of(t), "constant of the model") for t in constants if t.device.type == "cpu"]
 
 
-def _static_owner(
-    value: int, owned: Sequence[tuple[int, int, str]], segments: _Segments, known: Callable[[int], bool]
-) -> str | None:
+def _static_owner(value: int, owned: _Spans[str], segments: _Segments, known: Callable[[int], bool]) -> str | None:
     if value not in segments and not known(value):
         return None
-    for address, nbytes, owner in owned:
-        if address <= value < address + nbytes:
-            return owner
+    if (found := owned.first(value)) is not None:
+        return found[2]
     refusal = RefusedError(
         Reason("unowned-address", "a kernel reads device memory that is no input and no constant of the model")
     )

@@ -6,11 +6,12 @@ the order of recording: branches of several streams run side by side.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from operator import and_
+from itertools import accumulate
+from operator import and_, or_
 
 from paramgraph_kit.capture.pair import Captured, Kind
 from paramgraph_kit.driver.api import Binding, RawNode
@@ -124,7 +125,8 @@ def make_plan(
     places: dict[int, tuple[Slot, int]] = {i: (Input(p), 0) for p, i in place.items()}
     places |= {i: (Fresh(i), 0) for i in fresh}
     places |= {i: (Shelf(), offset) for i, offset in shelf.items()}
-    inner = [i for i in sorted(uses) if i >= inputs and i not in set(returned)]
+    given_back = set(returned)
+    inner = [i for i in sorted(uses) if i >= inputs and i not in given_back]
     size = [a.size for a in captured.allocations]
     order = Order(captured.recording.nodes, uses)
     kept = {o.source for o in captured.outputs if o.kind in (Kind.INPUT, Kind.ARGUMENT)}
@@ -156,8 +158,10 @@ def make_plan(
     born = {i: stage_of(uses[i][0]) if i in uses else 0 for i in fresh}
     spent = [stage_of(uses[i][-1]) if i in uses else 0 for i in range(inputs)]
     stages = []
+    number = {slot: n for n, slot in enumerate(slots)}
+    at = [(-1, 0) if p.slot is None else (number[p.slot], p.offset) for p in placements]
     for s, nodes in enumerate(ranges):
-        table, bindings = _bind(captured, nodes, placements, slots)
+        table, bindings = _bind(captured, nodes, at, slots)
         made = tuple(i for i, stage in born.items() if stage == s)
         gone = () if s == len(ranges) - 1 else (p for p, i in place.items() if spent[i] == s and p not in kept)
         stages.append(Stage(nodes, table, bindings, made, tuple(gone)))
@@ -175,20 +179,25 @@ def _placement(slot: Slot | None, offset: int) -> Placement:
 
 
 def _bind(
-    captured: Captured, nodes: range, placements: Sequence[Placement], slots: Sequence[Slot]
+    captured: Captured, nodes: range, placements: Sequence[tuple[int, int]], slots: Sequence[Slot]
 ) -> tuple[tuple[Slot, ...], tuple[Binding, ...]]:
-    """Those of ``slots`` that some nodes address, and their words with slots counted among these."""
-    found: list[tuple[int, int, Slot, int]] = []
+    """Those of ``slots`` that some nodes address, and their words with slots counted among these.
+
+    ``placements`` are numbers of slots, or -1, and offsets.
+    """
+    found: list[tuple[int, int, int, int]] = []
+    pointer = WordKind.POINTER
     for node in nodes:
         for word in captured.words[node]:
-            if word.kind is WordKind.POINTER and word.allocation is not None:
-                at = placements[word.allocation]
-                if at.slot is not None:
-                    found.append((node, word.offset, at.slot, at.offset + word.delta))
+            if word.kind is pointer and word.allocation is not None:
+                slot, offset = placements[word.allocation]
+                if slot >= 0:
+                    found.append((node, word.offset, slot, offset + word.delta))
     addressed = {slot for _, _, slot, _ in found}
-    table = tuple(slot for slot in slots if slot in addressed)
+    table = [n for n in range(len(slots)) if n in addressed]
     number = {slot: n for n, slot in enumerate(table)}
-    return table, tuple(Binding(node, offset, number[slot], delta) for node, offset, slot, delta in found)
+    bindings = tuple([Binding(node, offset, number[slot], delta) for node, offset, slot, delta in found])
+    return tuple([slots[n] for n in table]), bindings
 
 
 def _shelf(captured: Captured, together: frozenset[int], returned: Sequence[int]) -> tuple[dict[int, int], int]:
@@ -216,24 +225,26 @@ def uses_of(captured: Captured) -> dict[int, list[int]]:
     return uses
 
 
-def needs_of(captured: Captured) -> dict[int, list[int]]:
+def needs_of(captured: Captured) -> dict[int, Sequence[int]]:
     """Which nodes each addressed allocation must be there for: more than address it by a word of their own.
 
     An address may be written to a table on the device, as for cuBLAS's and cuSOLVER's batched and for grouped kernels,
     and who reads the table shows the table's address only. What the captured code still held may be read so; what it
     had freed may not. Inputs are held to the end by whoever captures: there a table's readers are looked for.
     """
-    needs, nodes = uses_of(captured), captured.recording.nodes
+    readers, nodes = uses_of(captured), captured.recording.nodes
     recorded = sorted((node.position, n) for n, node in enumerate(nodes))
-    positions = [position for position, _ in recorded]
+    positions, rows = [position for position, _ in recorded], [n for _, n in recorded]
+    in_order = rows == list(range(len(rows)))
     inputs = len(captured.input_positions)
-    readers = {i: list(found) for i, found in needs.items()}
-    for i, found in needs.items():
+    needs: dict[int, Sequence[int]] = dict(readers)
+    for i, found in readers.items():
         if i >= inputs:
             first = bisect_right(positions, nodes[found[0]].position)
             died = captured.allocations[i].died
             end = len(nodes) if died is None else bisect_left(positions, died)
-            needs[i] = sorted({*found, *(n for _, n in recorded[first:end])})
+            one_run = in_order and first == found[0] + 1 and max(found) < max(end, first)
+            needs[i] = range(found[0], max(end, first)) if one_run else sorted({*found, *rows[first:end]})
     tables = _beside(captured, inputs)
     for i in range(inputs):
         if i in needs:
@@ -272,7 +283,7 @@ class Order:
                 bits |= ancestors[d] | 1 << d
             ancestors.append(bits)
         for allocation, found in uses.items():
-            self._own[allocation] = sum(1 << n for n in found)
+            self._own[allocation] = sum(1 << n for n in set(found))
             self._not_before[allocation] = ~reduce(and_, (ancestors[n] for n in found))
 
     def meeting(self, allocations: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -285,52 +296,63 @@ class Order:
                     yield a, b
 
 
-def conflicts(order: Order, allocations: Sequence[int]) -> list[list[int]]:
-    """For each of ``allocations``, those (by place in the list) that it must not share bytes with."""
-    result: list[list[int]] = [[] for _ in allocations]
-    if order.is_chain:  # lives are intervals
-        uses = [order.uses[i] for i in allocations]
-        live: list[int] = []
-        for b in sorted(range(len(uses)), key=lambda b: uses[b][0]):
-            live = [other for other in live if uses[other][-1] >= uses[b][0]]
-            for other in live:
-                result[b].append(other)
-                result[other].append(b)
-            live.append(b)
-        return result
+def conflicts(order: Order, allocations: Sequence[int]) -> list[int]:
+    """For each of ``allocations``, those that it must not share bytes with: by place in the list, as bits."""
+    if order.is_chain:  # lives are intervals: who has begun by its end, but for who was over at its beginning
+        lives = [(order.uses[i][0], order.uses[i][-1]) for i in allocations]
+        begun, over = _running(first for first, _ in lives), _running(last for _, last in lives)
+        firsts, lasts = (sorted(ends) for ends in zip(*lives, strict=True)) if lives else ([], [])
+        return [
+            begun[bisect_right(firsts, last)] & ~over[bisect_left(lasts, first)] & ~(1 << b)
+            for b, (first, last) in enumerate(lives)
+        ]
+    result = [0] * len(allocations)
     for a, b in order.meeting(allocations):
-        result[a].append(b)
-        result[b].append(a)
+        result[a] |= 1 << b
+        result[b] |= 1 << a
     return result
 
 
-def pack(sizes: Sequence[int], conflict: Sequence[Sequence[int]], most: int = MOST_BLOCK) -> tuple[list[int], int]:
+def _running(values: Iterable[int]) -> list[int]:
+    """The places of the n least values, as bits, for each n."""
+    by_value = sorted((value, n) for n, value in enumerate(values))
+    return list(accumulate((1 << n for _, n in by_value), or_, initial=0))
+
+
+def pack(sizes: Sequence[int], conflict: Sequence[int], most: int = MOST_BLOCK) -> tuple[list[int], int]:
     """Offsets for buffers and the total: largest first, each into the tightest gap that its conflicts leave.
+
+    Conflicts are bits: 0b101 are the first buffer and the third.
 
     No buffer lies across a multiple of ``most``, so that ``spans`` can cut there; a larger one begins at one.
 
-    >>> pack([1024, 512, 512], [[1], [0, 2], [1]])
+    >>> pack([1024, 512, 512], [0b010, 0b101, 0b010])
     ([0, 1024, 0], 1536)
-    >>> pack([1024, 1024, 512], [[1, 2], [0, 2], [0, 1]], most=1536)
+    >>> pack([1024, 1024, 512], [0b110, 0b101, 0b011], most=1536)
     ([0, 1536, 1024], 2560)
     """
     rounded = [_rounded(size) for size in sizes]
-    offsets: list[int | None] = [None] * len(sizes)
+    offsets, count = [0] * len(sizes), len(sizes)
     total = 0
-    for b in sorted(range(len(sizes)), key=lambda b: (-rounded[b], b)):
-        taken = sorted((o, o + rounded[c]) for c in conflict[b] if (o := offsets[c]) is not None)
+    placed: list[tuple[int, int, int]] = []  # (offset, end, buffer) in this order
+    for b in sorted(range(count), key=lambda b: (-rounded[b], b)):
+        meets = f"{conflict[b]:0{count}b}"[::-1]
         best, best_gap, end, size = None, 0, 0, rounded[b]
-        for start, stop in taken:
+        for start, stop, other in placed:
+            if meets[other] == "0":
+                continue
             if start - end >= size:
                 at = _within_one(end, size, most)
                 gap = start - at
                 if gap >= size and (best is None or gap < best_gap):
                     best, best_gap = at, gap
-            end = max(end, stop)
+            if stop > end:
+                end = stop
         place = _within_one(end, size, most) if best is None else best
         offsets[b] = place
+        insort(placed, (place, place + size, b))
         total = max(total, place + size)
-    return [o or 0 for o in offsets], total
+    return offsets, total
 
 
 def spans(sizes: Sequence[int], offsets: Sequence[int], most: int = MOST_BLOCK) -> list[range]:
