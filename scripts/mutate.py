@@ -3,6 +3,7 @@
     python -m scripts.mutate                 # 20 mutants drawn anew
     python -m scripts.mutate --count 100 --seed 7 --jobs 2 --out FILE    # goes on where FILE stopped
     python -m scripts.mutate launch/plan.py:150     # every mutant of one line
+    python -m scripts.mutate capture launch --count 50     # drawn of two layers
 
 Mutants are made and tested in a copy of the checkout, whose tests have to pass as it is. It prints each with whether a
 test noticed it, and ends with 1 if fewer than ``--aim`` of 100 were. What FILE has as unnoticed is tried again: tests
@@ -54,6 +55,13 @@ TESTS: dict[str, tuple[str, ...]] = {
         "integration/test_fixed_sim.py",
         "integration/test_recut_sim.py",
         "integration/test_backend_fx.py",
+    ),
+    "step": (
+        "integration/test_step_sim_refusals.py",
+        "integration/test_step_sim_use.py",
+        "integration/test_step_sim.py",
+        "integration/test_step_sim_loops.py",
+        "integration/test_direct_calls.py",
     ),
     "driver/tensors.py": (),
     "driver/phantom_layout.py": ("unit/test_phantom_layout.py", "unit/test_capture_truth.py"),
@@ -244,19 +252,20 @@ def _tests(checkout: Path, names: Sequence[str]) -> None:
 
 
 def drawn(where: list[str], count: int, seed: int) -> list[Mutant]:
-    """The mutants to try: of the given lines or files, or ``count`` of all."""
+    """The mutants to try: all of the given lines or files, or ``count`` of the given layers or of everything."""
     found: list[Mutant] = []
     for path in files():
         found += mutants(path, (ROOT / PACKAGE / path).read_text())
-    if where:
-        return [m for m in found if any(each in (m.path, f"{m.path}:{m.line}") for each in where)]
+    if exact := [m for m in found if any(each in (m.path, f"{m.path}:{m.line}") for each in where)]:
+        return exact
+    found = [m for m in found if not where or m.path.partition("/")[0] in where]
     return random.Random(seed).sample(found, min(count, len(found)))
 
 
 def main() -> int:
     """See the module's text."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("where", nargs="*", help="FILE or FILE:LINE below the package, in the place of a draw")
+    parser.add_argument("where", nargs="*", help="FILE or FILE:LINE below the package, or layers to draw from")
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 16))
     parser.add_argument("--jobs", type=int, default=1)

@@ -12,7 +12,6 @@ import torch.fx
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from paramgraph_kit.backend.call_state import sharing
 from paramgraph_kit.backend.eager_kernels import compile_with_eager_kernels
 from paramgraph_kit.backend.plain import PLAIN
 from paramgraph_kit.backend.registry import CompiledGraph
@@ -94,14 +93,16 @@ def trace_flat(
     names: Sequence[str],
 ) -> tuple[Callable[..., Any], bool]:
     """What runs in the function's place, and whether it writes into an input."""
+    apart = list({id(x): x for x in tensors}.values())  # one that is given twice is one in the trace
+    overlapping = _overlapping(apart)
     # The backward is compiled with the forward, and gives back nothing that a second backward would want.
     config = {
         "enable_autograd_cache": False,
         "force_non_lazy_backward_lowering": True,
         "donated_buffer": False,
-        # A view, in the results, of an input that is written is replayed or, since that is wrong where inputs share
-        # memory, made with the layout of a copy.
-        "view_replay_for_aliased_outputs": not sharing(tensors),
+        # A view, in the results, of an input that is written is replayed or, since that is wrong where inputs overlap,
+        # made with the layout of a copy.
+        "view_replay_for_aliased_outputs": not overlapping,
     }
     context = torch_name("TracingContext")(torch_name("FakeTensorMode")())
     try:
@@ -122,8 +123,8 @@ def trace_flat(
     metadata = context.fw_metadata
     if metadata is None:
         return run, True
-    if sharing(tensors):
-        _refuse_misplaced_views(metadata, tensors)
+    if overlapping:
+        _refuse_misplaced_views(metadata, apart, overlapping)
     metadata.bw_donated_idxs = []  # "none" for the check at each backward, where None is "not known"
     return run, any(info.mutates_data or info.mutates_metadata for info in metadata.input_info)
 
@@ -140,7 +141,25 @@ def _without_streams() -> Iterator[None]:
         yield
 
 
-def _refuse_misplaced_views(metadata: Any, tensors: Sequence[torch.Tensor]) -> None:
+def _overlapping(tensors: Sequence[torch.Tensor]) -> set[int]:
+    """Which of them, from the first to the last byte, reach into another."""
+    spans = []
+    for n, x in enumerate(tensors):
+        if x.numel():
+            last = sum((size - 1) * step for size, step in zip(x.shape, x.stride(), strict=True))
+            start = x.storage_offset() * x.itemsize
+            spans.append((x.untyped_storage()._cdata, start, start + (last + 1) * x.itemsize, n))
+    found: set[int] = set()
+    storage, reached, furthest = 0, 0, -1
+    for where, start, end, n in sorted(spans):
+        if where == storage and start < reached:
+            found |= {n, furthest}
+        if where != storage or end > reached:
+            storage, reached, furthest = where, end, n
+    return found
+
+
+def _refuse_misplaced_views(metadata: Any, tensors: Sequence[torch.Tensor], overlapping: set[int]) -> None:
     """Raise RefusedError where a result may be a view of an input that is written and lies otherwise than its copy.
 
     And where an input gets another shape: AOTAutograd, which makes one of inputs that share memory, mistakes it.
@@ -148,14 +167,12 @@ def _refuse_misplaced_views(metadata: Any, tensors: Sequence[torch.Tensor]) -> N
     if any(info.mutates_metadata for info in metadata.input_info):
         text = "it changes the shape or strides of an input, and inputs share memory: return a view instead"
         raise RefusedError(Reason("unknown-output", text))
-    storages = [x.untyped_storage()._cdata for x in tensors]
-    odd = any(
-        storages.count(storage) == 1 and (x.storage_offset() or not x.is_contiguous())
-        for storage, x in zip(storages, tensors, strict=True)
-    )
+    # AOTAutograd makes one of what overlaps, and then knows where it lies. It looks closer: gaps may fit together.
+    made_one = overlapping if all(tensors[n].is_contiguous() for n in overlapping) else set()
+    odd = any((x.storage_offset() or not x.is_contiguous()) and n not in made_one for n, x in enumerate(tensors))
     kinds = {info.output_type.name for info in metadata.output_info}
     # Inputs that share memory were traced as one, and torch 2.11 gives that one back where an input is returned.
-    merged = len(metadata.input_info) < len({id(x) for x in tensors}) and "is_input" in kinds
+    merged = len(metadata.input_info) < len(tensors) and "is_input" in kinds
     if merged or (odd and "alias_of_input" in kinds and any(info.mutates_data for info in metadata.input_info)):
         text = "it writes to inputs, some share memory, and it returns a view of one: return a copy, or nothing"
         raise RefusedError(Reason("unknown-output", text))

@@ -215,8 +215,8 @@ def _mirror(
     """Phantom twins of the inputs.
 
     Each gets memory of its own even where the real ones share a storage, so that a word names one input and a
-    later call whose inputs are arranged differently is still right. One that is aligned to few bytes only lies at two
-    such places, so that what is made of where it lies beyond its alignment differs.
+    later call whose inputs are arranged differently is still right. The two sides' lie differently beyond their
+    alignment, so that what is made of that differs, too.
     """
     mirrors: list[RawAllocation] = []
     inputs: list[Any] = []
@@ -225,7 +225,7 @@ def _mirror(
         if spec is None:
             inputs.append(next(rest))
             continue
-        residue = spec.alignment * (1 + 2 * side) if spec.alignment < ALIGNMENT else 0
+        residue = spec.alignment * (1 + 2 * side) if spec.alignment < ALIGNMENT else ALIGNMENT * side
         address = phantom.reserve(spec.nbytes, residue)
         mirrors.append(RawAllocation(address, spec.nbytes, 0))
         twin = driver.tensor_at(address, spec.nbytes, spec.size, spec.stride, 0, spec.dtype)

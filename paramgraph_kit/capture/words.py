@@ -208,7 +208,7 @@ def notable_words(
             elif (
                 unused.differs_only_there(offset, 8)
                 or differ_in_padding(a, offset, value_x, value_y)
-                or a.name.startswith(CUDNN)
+                or (a.name.startswith(CUDNN) and not _meets_address((a, b), (first.contains, second.contains), offset))
             ):
                 # cuDNN's descriptors have room for more dimensions than are filled in, and an address would be
                 # phantom in both.
@@ -220,6 +220,15 @@ def notable_words(
             _refuse(a, len(a.parameters) - tail, tail, "no rule explains it")
         result.append(tuple(words))
     return result
+
+
+def _meets_address(nodes: tuple[RawNode, RawNode], contains: tuple[Callable[[int], bool], ...], offset: int) -> bool:
+    """Whether a word has bytes in common with an address that lies across words, in both captures."""
+    for start in range(max(offset - 7, 0), min(offset + 8, len(nodes[0].parameters) - 7)):
+        values = (int.from_bytes(node.parameters[start : start + 8], "little") for node in nodes)
+        if all(holds(value) for holds, value in zip(contains, values, strict=True)):
+            return True
+    return False
 
 
 def _may_be_left_over(node: RawNode, offset: int) -> bool:

@@ -71,16 +71,54 @@ def test_a_view_of_a_written_input_lies_where_the_input_lies(function: Callable[
         assert all((y == seed).all() for y in got)
 
 
+def _written_and_viewed(x: Tensor, y: Tensor, _: Tensor) -> Any:
+    x.add_(1)
+    return y[None], y[0], y
+
+
+def _turned(x: Tensor, y: Tensor, _: Tensor) -> Any:
+    x.t_()
+    return y + 1, y
+
+
+def _three(x: Tensor, y: Tensor, z: Tensor) -> Any:
+    x.mul_(2)
+    z.add_(1)
+    return y[1:], z.mT
+
+
+@pytest.mark.parametrize("function", [_written_and_viewed, _turned, _three])
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_tensor_that_is_given_twice_is_one(function: Callable[..., Any], beside: bool) -> None:
+    # GIVEN a function that writes to one argument and returns views of another, both being one inside of a larger one
+    def examples() -> tuple[Tensor, ...]:
+        whole = torch.arange(20.0).to(pgk.device())
+        x = whole[1:13].view(3, 4)
+        return x, x, whole[16:].view(2, 2) if beside else torch.ones(2, 2, device=pgk.device())
+
+    changed = pgk.parameterize(function, *examples())
+
+    # WHEN it is called THEN results and arguments are eager's, and the results are views
+    for number in range(3):
+        mine, twins = examples(), examples()
+        got, expected = changed(*mine), function(*twins)
+        assert [y.tolist() for y in got] == [y.tolist() for y in expected]
+        assert [x.tolist() for x in mine] == [x.tolist() for x in twins]
+        mine[0].fill_(number)
+        twins[0].fill_(number)
+        assert [y.tolist() for y in got] == [y.tolist() for y in expected]
+
+
 def test_a_view_that_would_lie_elsewhere_is_refused() -> None:
-    # GIVEN arguments that share memory, and another one inside of a larger tensor, which is written and returned
+    # GIVEN arguments that overlap, and another one inside of a larger tensor, which is written and returned
     def step(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
-        x.add_(y)
+        x.add_(1)
         z.mul_(2)
         return z[1:]
 
     def examples() -> tuple[Tensor, ...]:
         whole = torch.ones(8, device=pgk.device())
-        return whole[:4], whole[4:], torch.arange(9.0).to(pgk.device())[3:7]
+        return whole[:5], whole[4:], torch.arange(9.0).to(pgk.device())[3:7]
 
     # WHEN it is parameterized THEN it says why not, and runs as it is
     changed = pgk.parameterize(step, *examples())
@@ -135,7 +173,7 @@ def test_programs_are_differentiated_and_called_with_shared_and_shifted_argument
     # GIVEN a hundred programs WHEN looked at THEN there are enough of each kind
     found = [generate(random.Random(seed).randrange) for seed in range(100)]
     kinds = Counter(each.__name__ for program in found for each in set(program.arrangements))
-    assert min(kinds[name] for name in ("_twice", "_inside", "_apart", "_shifted")) >= 5, kinds
+    assert min(kinds[name] for name in ("_twice", "_inside", "_apart", "_together", "_shifted")) >= 5, kinds
     assert sum(program.differentiated for program in found) >= 5
     # AND shared memory is shared, and what is shifted is the same numbers elsewhere
     for program in found:

@@ -96,8 +96,7 @@ def generate(draw: Draw) -> Generated:
     # Where all is in the arguments already, something is computed after all.
     results += ["x + 1"] if draw(4) == 0 else []
     source = _source(lines, results, names)
-    others = [each for each in (_twice, _inside, _apart) if draw(2) == 0]
-    wanted = (_plain, _plain, others[draw(len(others))] if others else _plain, _shifted)
+    wanted = (_plain, _plain, (_twice, _inside, _apart, _together, _plain)[draw(5)], _shifted)
     differentiated = differentiated and _valid(source, made(0), True)
     arrangements = [each if _valid(source, each(made(0)), differentiated) else _plain for each in wanted]
     return Generated(source, names, made, tuple(arrangements), differentiated)
@@ -122,19 +121,29 @@ def _apart(arguments: list[Tensor]) -> list[Tensor]:
     return [x.clone() for x in arguments]
 
 
+def _together(arguments: list[Tensor]) -> list[Tensor]:
+    """All in one storage, one behind the other."""
+    whole = torch.empty(16 + sum(x.untyped_storage().nbytes() + 16 for x in arguments), dtype=torch.uint8)
+    found, end = [], 16
+    for x in arguments:
+        found.append(_moved(x, whole, end))
+        end += -(-x.untyped_storage().nbytes() // 16) * 16
+    return found
+
+
 def _shifted(arguments: list[Tensor]) -> list[Tensor]:
     """Each one element behind where an allocation begins."""
+    room = [torch.empty(x.untyped_storage().nbytes() + x.itemsize, dtype=torch.uint8) for x in arguments]
+    return [_moved(x, whole, x.itemsize) for x, whole in zip(arguments, room, strict=True)]
 
-    def moved(x: Tensor) -> Tensor:
-        storage = x.untyped_storage()
-        whole = torch.empty(storage.nbytes() + x.element_size(), dtype=torch.uint8)
-        whole[x.element_size() :] = torch.empty(0, dtype=torch.uint8).set_(storage)
-        found = torch.empty(0, dtype=x.dtype).set_(
-            whole.untyped_storage(), x.storage_offset() + 1, x.size(), x.stride()
-        )
-        return found.conj() if x.is_conj() else found
 
-    return [moved(x) for x in arguments]
+def _moved(x: Tensor, whole: Tensor, start: int) -> Tensor:
+    """The same tensor on a copy of its storage, which begins at a byte of another one."""
+    storage = x.untyped_storage()
+    whole[start : start + storage.nbytes()] = torch.empty(0, dtype=torch.uint8).set_(storage)
+    offset = start // x.itemsize + x.storage_offset()
+    found = torch.empty(0, dtype=x.dtype).set_(whole.untyped_storage(), offset, x.size(), x.stride())
+    return found.conj() if x.is_conj() else found
 
 
 def _tensor(draw: Draw) -> Callable[[int], Tensor]:

@@ -54,7 +54,7 @@ class World:
             alignment = self.rng.choice([1, 4, 16, 64, 256, 256, 256])
             died = self.rng.choice([None, None, 5])  # kernels are recorded at 10
             for side, layout in enumerate(layouts):
-                residue = alignment * (1 + 2 * side) if alignment < 256 else 0
+                residue = alignment * (1 + 2 * side) if alignment < 256 else 256 * side
                 self.sides[side].append(RawAllocation(layout.place(size, residue), size, 0, died))
             self.alignments.append(alignment)
 
@@ -64,7 +64,9 @@ class World:
             return self.number(at, "q")
         i = self.rng.choice(live)
         size = self.sides[0][i].size
-        return Field(at, "P", i, self.rng.choice([0, 0, 0, self.rng.randrange(size), size, -4, 0x3FC0_0000 % size]))
+        deltas = [0, 0, 0, self.rng.randrange(size), size, -4, 0x3FC0_0000 % size]
+        far = self.rng.randrange(16) == 0  # from where a kernel steps to what it reads
+        return Field(at, "P", i, self.rng.randrange(-2 << 30, 2 << 30) if far else self.rng.choice(deltas))
 
     def number(self, at: int, code: str, moves: bool = False) -> Field:
         rng, nbytes = self.rng, NUMBERS[code]

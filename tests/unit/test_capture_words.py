@@ -408,6 +408,19 @@ def test_cudnn_descriptors_may_hold_what_was_left_over() -> None:
         classify(first, second)
 
 
+@pytest.mark.parametrize("behind", [1, 4, 7])
+def test_of_cudnn_s_too_an_address_across_words_is_not_kept(behind: int) -> None:
+    # GIVEN a kernel of cuDNN's with an address that begins in the middle of a word
+    def conv(which: int) -> RawNode:
+        name = "_ZN5cudnn17bn_fw_inf_1C11_NHWCE"
+        return node(7, b"\1" * behind + struct.pack("<Q", BASE[which] + 64) + bytes(8 - behind), name=name)
+
+    # WHEN compared THEN what is left over in a descriptor is no excuse for it
+    reason = refusal(*pair([(conv(0), conv(1))], [twins(0, 0x5A00, 512)]))
+    assert reason.code == "unexplained-word"
+    assert reason.message.startswith("bytes 8..16" if behind == 1 else "bytes 16..24")
+
+
 def test_memory_of_cudnn_is_its_own_but_not_the_allocators() -> None:
     # GIVEN an address that nobody is known to own
     def owner(outside: bool) -> Callable[[int], str | None]:
