@@ -148,7 +148,7 @@ def _overlapping(tensors: Sequence[torch.Tensor]) -> set[int]:
         if x.numel():
             last = sum((size - 1) * step for size, step in zip(x.shape, x.stride(), strict=True))
             start = x.storage_offset() * x.itemsize
-            spans.append((x.untyped_storage()._cdata, start, start + (last + 1) * x.itemsize, n))
+            spans.append((x.untyped_storage()._cdata, int(start), int(start + (last + 1) * x.itemsize), n))
     found: set[int] = set()
     storage, reached, furthest = 0, 0, -1
     for where, start, end, n in sorted(spans):
