@@ -15,6 +15,7 @@ from operator import and_, or_
 
 from paramgraph_kit.capture.pair import Captured, Kind
 from paramgraph_kit.driver.api import Binding, RawNode
+from paramgraph_kit.launch.lent import lend
 from paramgraph_kit.launch.stages import Lives, cut
 from paramgraph_kit.trace.model import Role, WordKind
 
@@ -109,12 +110,17 @@ class Plan:
 
 
 def make_plan(
-    captured: Captured, dying: Sequence[int] = (), together: frozenset[int] = frozenset(), most_stages: int = 1
+    captured: Captured,
+    dying: Sequence[int] = (),
+    together: frozenset[int] = frozenset(),
+    most_stages: int = 1,
+    rewritten: Sequence[int] = (),
 ) -> Plan:
     """Assign every addressed allocation a slot and an offset, and the nodes to stages.
 
     ``dying`` are positions of inputs that nobody but the call holds, ``together`` those of outputs that live and die
     as one. More than one stage, up to ``most_stages``, where that keeps the memory near what it is without graphs.
+    ``rewritten`` are positions of inputs that are written before they are read: until then they lend their memory.
     """
     inputs = len(captured.input_positions)
     uses = needs_of(captured)
@@ -129,6 +135,10 @@ def make_plan(
     inner = [i for i in sorted(uses) if i >= inputs and i not in given_back]
     size = [a.size for a in captured.allocations]
     order = Order(captured.recording.nodes, uses)
+    lent = {place[p]: spec.nbytes for p in rewritten if (spec := captured.specs[p]) is not None and place[p] in uses}
+    for i, (host, offset) in lend(order, size, inner, lent, GRAIN).items():
+        places[i] = places[host][0], offset
+    inner = [i for i in inner if i not in places]
     kept = {o.source for o in captured.outputs if o.kind in (Kind.INPUT, Kind.ARGUMENT)}
     lives = Lives(
         len(captured.recording.nodes),
@@ -154,7 +164,7 @@ def make_plan(
             places |= {i: (Block(len(blocks)), offset) for i, offset in mine}
             blocks.append(Workspace(len(span), first, last))
     slots = tuple(dict.fromkeys(slot for slot, _ in places.values()))
-    placements = [_placement(*places.get(i, (None, 0))) for i in range(len(size))]
+    placements = [_placement(*places.get(i, (None, 0)), inside=i >= inputs) for i in range(len(size))]
     born = {i: stage_of(uses[i][0]) if i in uses else 0 for i in fresh}
     spent = [stage_of(uses[i][-1]) if i in uses else 0 for i in range(inputs)]
     stages = []
@@ -168,9 +178,9 @@ def make_plan(
     return Plan(tuple(placements), slots, shelf_bytes, tuple(blocks), tuple(stages))
 
 
-def _placement(slot: Slot | None, offset: int) -> Placement:
+def _placement(slot: Slot | None, offset: int, *, inside: bool) -> Placement:
     match slot:
-        case Input():
+        case Input() if not inside:
             return Placement(Role.INPUT, slot, offset)
         case Fresh() | Shelf():
             return Placement(Role.OUTPUT, slot, offset)
@@ -285,6 +295,12 @@ class Order:
         for allocation, found in uses.items():
             self._own[allocation] = sum(1 << n for n in set(found))
             self._not_before[allocation] = ~reduce(and_, (ancestors[n] for n in found))
+
+    def precedes(self, first: int, then: int) -> bool:
+        """Whether every use of one comes before every use of the other."""
+        if self.is_chain:
+            return self.uses[first][-1] < self.uses[then][0]
+        return not self._own[first] & self._not_before[then]
 
     def meeting(self, allocations: Sequence[int]) -> Iterator[tuple[int, int]]:
         """Pairs of places in ``allocations``, later one first, of which neither precedes the other."""

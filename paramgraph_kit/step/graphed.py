@@ -45,7 +45,9 @@ class Graphed:
         self._driver, self._recorded, self._guard = driver, recorded, guard
         started = time.perf_counter()
         captured = recorded.captured
-        plan = make_plan(captured, most_stages=options.stages)
+        inputs = len(captured.specs)
+        kept_at = range(inputs - len(recorded.kept), inputs)
+        plan = make_plan(captured, most_stages=options.stages, rewritten=kept_at)
         executables: list[Executable] = []
         try:
             make = partial(driver.instantiate, captured.recording, patching=options.patching)
@@ -57,9 +59,8 @@ class Graphed:
             raise
         state = State(threading.Lock(), len(plan.stages))
         misfit = lambda _: MISFIT  # noqa: E731
-        inputs = len(captured.specs)
         form = Form(
-            together=range(inputs - len(recorded.kept), inputs),
+            together=kept_at,
             before=self._schedule_first if recorded.first else None,
         )
         launch = launch_function(driver, captured, plan, executables, state, misfit, misfit, code, form)

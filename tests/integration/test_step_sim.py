@@ -12,9 +12,18 @@ from torch import nn
 
 import paramgraph_kit as pgk
 from paramgraph_kit.driver.native import build
+from paramgraph_kit.launch import lent
+from paramgraph_kit.launch.launcher import observers
+from paramgraph_kit.launch.plan import Input
+from paramgraph_kit.trace.model import Role
 from tests.integration import steps
 
 STEPS = 20
+
+
+@pytest.fixture(autouse=True)
+def _lending(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lent, "LEAST", 1)  # as large models do: gradients lend their memory to activations
 
 
 def bits(x: torch.Tensor) -> torch.Tensor:
@@ -63,6 +72,19 @@ def test_twenty_steps_are_equal_bit_for_bit(name: str) -> None:
     kinds = {"several shapes": 4, "accumulation": 4, "accumulation outside": 2}.get(name, 1)
     assert sum(row.executables for row in report.rows) == kinds
     assert report.rows[0].launches >= STEPS - 1 - 2 * kinds
+
+
+def test_gradients_lend_their_memory_to_what_is_over_before_they_are_made() -> None:
+    # GIVEN a step that leaves gradients  WHEN captured and launched
+    variants: list[Any] = []
+    observers.append(lambda _, variant: variants.append(variant))
+    try:
+        run("adamw fused", 6)
+    finally:
+        observers.pop()
+    # THEN some activations lie in gradients
+    placements = variants[0].plan.placements
+    assert any(p.role is Role.WORKSPACE and isinstance(p.slot, Input) for p in placements)
 
 
 def replaced(program: steps.Program) -> None:

@@ -3,12 +3,14 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
 
-from paramgraph_kit.capture.pair import Captured, Kind, Output
+from paramgraph_kit.capture.pair import Captured, InputSpec, Kind, Output
 from paramgraph_kit.driver.api import Binding, RawAllocation, RawNode, Recording
+from paramgraph_kit.launch.lent import LEAST
 from paramgraph_kit.launch.plan import (
     GRAIN,
     SMALL,
@@ -369,3 +371,47 @@ def test_planning_two_thousand_nodes_takes_less_than_0_3_seconds(branches: int) 
     # THEN it takes less than the guard allows, and the plan has every buffer
     assert plan.workspace_bytes > 0
     assert best < 0.3, f"planning took {best:.3f} s"
+
+
+@pytest.mark.parametrize("branches", [1, 3])
+@pytest.mark.parametrize("seed", range(10))
+def test_inputs_that_are_written_first_lend_their_memory_until_then(seed: int, branches: int) -> None:
+    # GIVEN a random graph whose first inputs are gradients that it makes anew
+    rng = random.Random(seed)
+    count, kept = rng.randrange(10, 60), 6
+    deps = random_deps(rng, count, branches)
+    uses = [*(sorted({rng.randrange(count // 2, count)}) for _ in range(kept)), *random_uses(rng, count, 30)]
+    sizes = [rng.choice([1, 3, 7]) * LEAST + rng.choice([0, 40]) for _ in uses]
+    made = captured(deps, sizes, uses, kept, [])
+    specs: list[InputSpec | None] = [InputSpec((size,), (1,), torch.uint8, GRAIN, size) for size in sizes[:kept]]
+    made = replace(made, specs=specs)
+    # WHEN planned THEN what lies in one of them is over before it is written, and meets nobody else of its time
+    plan = make_plan(made, rewritten=range(kept))
+    before = ordered(deps)
+    guests = {i: p for i, p in enumerate(plan.placements) if i >= kept and isinstance(p.slot, Input)}
+    for i, place in guests.items():
+        assert isinstance(place.slot, Input)
+        host = place.slot.position
+        assert place.role is Role.WORKSPACE
+        assert place.offset % GRAIN == 0
+        assert place.offset + sizes[i] <= sizes[host]
+        assert all(a in before[b] for a in uses[i] for b in uses[host])
+        for k, other in guests.items():
+            if k != i and other.slot == place.slot and not may_share(deps, uses[i], uses[k]):
+                assert place.offset + sizes[i] <= other.offset or other.offset + sizes[k] <= place.offset
+    # AND the workspace is smaller for it, and all as before where nothing is lent
+    assert plan.workspace_bytes <= make_plan(made).workspace_bytes
+    assert guests or plan == make_plan(made)
+    assert all(i < kept or not isinstance(p.slot, Input) for i, p in enumerate(make_plan(made).placements))
+
+
+def test_activations_lie_where_gradients_are_made_later() -> None:
+    # GIVEN four activations of a forward pass, each read again when the gradient before it is made
+    deps = chain(8)
+    activations = [[k, 7 - k] for k in range(4)]
+    gradients = [[7 - k] for k in range(4)]
+    made = captured(deps, [4 * LEAST] * 8, [*gradients, *activations], 4, [])
+    made = replace(made, specs=[InputSpec((1,), (1,), torch.uint8, GRAIN, 4 * LEAST)] * 4)
+    # WHEN planned THEN of four only the one is left that is read as the last gradient is made
+    assert make_plan(made).workspace_bytes == 16 * LEAST
+    assert make_plan(made, rewritten=range(4)).workspace_bytes == 4 * LEAST
