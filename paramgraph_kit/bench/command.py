@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,8 @@ def _selection(options: argparse.Namespace) -> int:
 
     prepare(wait=True)
     command, source = [*COMMAND, "--selection", "--alone"], _source(" --selection")
-    return run(command, options.out, source, seconds=options.seconds, only=lambda name: _named(name, options.only))
+    only = partial(_named, parts=options.only)
+    return run(command, options.out, source, seconds=options.seconds, jobs=options.jobs, only=only)
 
 
 def _alone(part: str, name: str, way: str = "") -> int:

@@ -186,14 +186,17 @@ def _timed(call: Callable[[], Any], row: int = 8) -> tuple[float, float]:
     return alone, (time.perf_counter() - start) / row
 
 
-def run(command: Sequence[str], out: Path, source: Row, *, seconds: float, only: Callable[[str], bool]) -> int:
-    """Measure each in a process of its own, one at a time once all are warm; returns the exit status."""
+def run(
+    command: Sequence[str], out: Path, source: Row, *, seconds: float, jobs: int, only: Callable[[str], bool]
+) -> int:
+    """Measure each in a process of its own, one at a time once ``jobs`` are warm; returns the exit status."""
     deadline = time.monotonic() + seconds
     out.mkdir(parents=True, exist_ok=True)
     file = out / "selection.jsonl"
     file.write_text(json.dumps({"source": source}) + "\n")
     rows: list[Row] = []
-    for found in _rows([name for name in small_work() if only(name)], command, deadline):
+    names = [name for name in small_work() if only(name)]
+    for found in _rows(names, command, deadline, jobs):
         rows += found
         with file.open("a") as journal:
             journal.writelines(json.dumps(row) + "\n" for row in found)
@@ -207,18 +210,20 @@ def run(command: Sequence[str], out: Path, source: Row, *, seconds: float, only:
     return int(any("error" in row for row in rows))
 
 
-def _rows(names: Sequence[str], command: Sequence[str], deadline: float) -> Iterator[list[Row]]:
-    left = deadline - time.monotonic()
-    children = [Child([*command, name], {"workload": name}, min(PREPARE_S, 0.7 * left)) for name in names]
-    for child in children:
-        child.wait_until_ready()
-        child.live(max(1.0, deadline - time.monotonic()))
-    cores = ",".join(map(str, quick_cores()))
-    for n, child in enumerate(children):
-        share = (deadline - time.monotonic()) / (len(children) - n)
-        child.take_a_turn(max(50, min(TURN_MS, int(share * 500))), cores)
-        found = child.result()
-        yield found["rows"] if "rows" in found else [child.row | {"error": found.get("error", LATE)}]
+def _rows(names: Sequence[str], command: Sequence[str], deadline: float, jobs: int) -> Iterator[list[Row]]:
+    for first in range(0, len(names), jobs):
+        left = deadline - time.monotonic()
+        ready_in = max(1.0, min(PREPARE_S, 0.7 * left))
+        children = [Child([*command, name], {"workload": name}, ready_in) for name in names[first : first + jobs]]
+        for child in children:
+            child.wait_until_ready()
+            child.live(max(1.0, deadline - time.monotonic()))
+        cores = ",".join(map(str, quick_cores()))
+        for n, child in enumerate(children, first):
+            share = (deadline - time.monotonic()) / (len(names) - n)
+            child.take_a_turn(max(50, min(TURN_MS, int(share * 500))), cores)
+            found = child.result()
+            yield found["rows"] if "rows" in found else [child.row | {"error": found.get("error", LATE)}]
 
 
 def markdown(rows: Sequence[Row]) -> str:

@@ -25,7 +25,7 @@ TURN_MS = 40, 300  # a turn lasts between these, as time allows
 TURN_S = 15.0  # a way whose turn lasts longer is ended
 PREPARE_S = 150.0  # at most, until a way is warm
 SPARE_S = 15.0  # a batch that would have less is not begun
-FREE = 0.9  # of the device's memory may be planned with
+FREE = 0.93  # of the device's memory may be planned with
 Row = dict[str, Any]
 Batch = list[tuple[Compared, list[str]]]  # workloads, each with some of its ways
 Start = Callable[[str, str, float], Child]  # a workload, a way, and seconds to live
@@ -93,20 +93,26 @@ def packed(workloads: Sequence[Compared], jobs: int, gib: float) -> list[Batch]:
 
     >>> small, large = Compared("small", dict.fromkeys("abc"), gib=1), Compared("large", dict.fromkeys("abc"), gib=30)
     >>> [[(w.name, "".join(ways)) for w, ways in batch] for batch in packed([small, large, small], 6, 70)]
-    [[('small', 'abc'), ('large', 'ab')], [('large', 'c'), ('small', 'abc')]]
+    [[('small', 'abc')], [('large', 'ab')], [('large', 'c'), ('small', 'abc')]]
     """
-    batches: list[Batch] = []
+    batches: list[Batch] = [[]]
     processes, held = 0, 0.0
     for workload in workloads:
-        fitting = max(1, min(jobs, int(gib / workload.gib)))
-        ways = list(workload.ways)
-        for some in (ways[k : k + fitting] for k in range(0, len(ways), fitting)):
-            processes, held = processes + len(some), held + len(some) * workload.gib
-            if not batches or processes > jobs or held > gib:
+        needs = sum(map(workload.needs, workload.ways))
+        whole = len(workload.ways) <= jobs and needs <= gib
+        parts = [list(workload.ways)] if whole else [[way] for way in workload.ways]
+        for part in parts:
+            need = sum(map(workload.needs, part))
+            begun = whole is False and part[0] == next(iter(workload.ways))
+            if batches[-1] and (begun or processes + len(part) > jobs or held + need > gib):
                 batches.append([])
-                processes, held = len(some), len(some) * workload.gib
-            batches[-1].append((workload, some))
-    return batches
+                processes, held = 0, 0.0
+            processes, held = processes + len(part), held + need
+            if batches[-1] and batches[-1][-1][0] is workload:
+                batches[-1][-1][1].extend(part)
+            else:
+                batches[-1].append((workload, part))
+    return [batch for batch in batches if batch]
 
 
 def _row(workload: Compared, way: str, found: Row) -> Row:

@@ -70,7 +70,9 @@ def test_rows_are_kept_as_they_come_and_a_failure_is_one(
 ) -> None:
     monkeypatch.setattr(selection, "small_work", lambda: dict.fromkeys(("fine", "fails", "unasked")))
     monkeypatch.setattr(selection, "quick_cores", lambda: [0])
-    status = run([sys.executable, "-c", CHILD], tmp_path, {"device": "x"}, seconds=20, only=lambda n: n != "unasked")
+    status = run(
+        [sys.executable, "-c", CHILD], tmp_path, {"device": "x"}, seconds=20, jobs=1, only=lambda n: n != "unasked"
+    )
     rows: list[dict[str, Any]] = [json.loads(line) for line in (tmp_path / "selection.jsonl").read_text().splitlines()]
     assert status == 1
     assert [row.get("verdict", row.get("error")) for row in rows[1:]] == ["right", "no such kernel"]
