@@ -22,6 +22,7 @@ from torch import Tensor, nn
 import paramgraph_kit as pgk
 from paramgraph_kit.backend.registry import CompiledGraph, compiled_graphs
 from paramgraph_kit.bench.measure import keep_to, quick_cores
+from paramgraph_kit.bench.side_by_side import environment
 from paramgraph_kit.bench.turns import LATE, Child
 from paramgraph_kit.bench.workloads import Block
 from paramgraph_kit.driver.select import twin
@@ -214,7 +215,8 @@ def _rows(names: Sequence[str], command: Sequence[str], deadline: float, jobs: i
     for first in range(0, len(names), jobs):
         left = deadline - time.monotonic()
         ready_in = max(1.0, min(PREPARE_S, 0.7 * left))
-        children = [Child([*command, name], {"workload": name}, ready_in) for name in names[first : first + jobs]]
+        batch, env = names[first : first + jobs], environment()
+        children = [Child([*command, name], {"workload": name}, ready_in, env) for name in batch]
         for child in children:
             child.wait_until_ready()
             child.live(max(1.0, deadline - time.monotonic()))

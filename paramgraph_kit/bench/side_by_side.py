@@ -145,10 +145,14 @@ def _line(row: Row) -> str:
 
 def started(command: Sequence[str]) -> Start:
     """How to start a process: ``command``, the workload and the way."""
-    # All are compiled at once: no process needs others to help it, which would hold device memory besides.
-    env = {"TORCHINDUCTOR_COMPILE_THREADS": "1"} | os.environ
+    env = environment()
 
     def start(workload: str, way: str, limit: float) -> Child:
         return Child([*command, workload, way], {"workload": workload, "way": way}, limit, env)
 
     return start
+
+
+def environment() -> dict[str, str]:
+    """All are compiled at once: no process needs others to help it, which would hold device memory besides."""
+    return {"TORCHINDUCTOR_COMPILE_THREADS": "1"} | os.environ
