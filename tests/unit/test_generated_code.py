@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -132,6 +133,32 @@ def test_the_streams_of_the_user_s_are_found_as_the_installed_torch_writes_them(
     # WHEN its source is read THEN the partition that enters the second is known, and no other
     assert GeneratedCode(theirs).on_streams() == {0}
     assert GeneratedCode(plain).on_streams() == frozenset()
+
+
+def reading_beside(x: Tensor, w: Tensor) -> Tensor:
+    h = x @ w
+    torch.ops.streams.record_event(2, 0)
+    torch.ops.streams.wait_event(2, 1)
+    with annotate({"stream": 1}):
+        left = h @ w
+        torch.ops.streams.record_event(3, 1)
+    right = (h @ w) @ w
+    torch.ops.streams.wait_event(3, 0)
+    return left @ right
+
+
+@pytest.mark.skipif(torch.__version__ < "2.12", reason="Inductor of this torch has no streams")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")
+def test_inductor_still_writes_over_what_another_stream_reads() -> None:
+    # GIVEN a function of which one stream reads what another has made, and is waited for at the end
+    source, _, _ = written_by_inductor(reading_beside, *[torch.randn(8, 8) for _ in range(2)])
+    # WHEN its source is read from the second stream on, up to where the first waits for it
+    body = source.partition("with stream1:")[2].partition("wait_event.default(3, 0)")[0]
+    (read,) = re.findall(r"extern_kernels\.mm\((\w+), \w+, out=", body.partition("with default_stream:")[0])
+    # THEN its memory has another owner by then: what compiled code computes on streams is no measure for a graph of it
+    # (where this fails, Inductor has learnt to wait: docs/launcher.md, threads and streams)
+    (owner,) = re.findall(rf"(\w+) = {read}; del {read}  # reuse", body)
+    assert f"out={owner})" in body
 
 
 def test_what_nobody_wrote_is_not_read() -> None:
