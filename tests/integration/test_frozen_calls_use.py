@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -178,3 +180,36 @@ def test_a_paused_launcher_is_not_launched_from() -> None:
 def test_an_unknown_kind_of_guards_is_an_error() -> None:
     with pytest.raises(pgk.UnsupportedError, match="guards='none': choose one of 'full', 'dynamo', 'inputs'"):
         pgk.compile(lambda x: x, guards="none")
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, copy.copy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_copy_of_a_compiled_module_is_compiled_and_freezes_calls_of_its_own(again: Callable[[Any], Any]) -> None:
+    # GIVEN a module whose calls are frozen WHEN it is copied, and the copy's parameters change
+    model = warmed(Outer().to(DEVICE), "dynamo", rows())
+    other = again(model)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.mul_(2)
+        # THEN both compute with their own, from frozen calls
+        for _ in range(6):
+            x = rows()
+            assert torch.equal(other(x), other._orig_mod(x))
+            assert torch.equal(model(x), model._orig_mod(x))
+    assert frozen_of(other) is not frozen_of(model)
+    assert len(frozen_of(other)._frozen) == 1
+
+
+def test_a_callable_around_a_function_is_called_as_it_is() -> None:
+    # GIVEN a partial, whose signature is that of the function in it, compiled
+    layer = nn.Linear(3, 3).to(DEVICE)
+
+    def scaled(x: Tensor, factor: float = 1.0) -> Tensor:
+        y: Tensor = layer(x) * factor
+        return y
+
+    call = pgk.compile(functools.partial(scaled, factor=0.5), guards="dynamo")
+    # WHEN called THEN nothing is taken for its arguments that is not
+    with torch.no_grad():
+        for k in range(6):
+            x = torch.full((2, 3), float(k), device=DEVICE)
+            assert torch.equal(call(x), scaled(x, 0.5))

@@ -51,14 +51,14 @@ class FrozenCalls:
     """Calls of one compiled model; ``reason`` says why they stay ordinary, once that is known."""
 
     def __init__(self, ordinary: Callable[..., Any], compiled: Any, mode: str) -> None:
-        self._ordinary, self._compiled, self._mode = ordinary, compiled, mode
+        self._ordinary, self._compiled, self.mode = ordinary, compiled, mode
         self._frozen: list[_Frozen] = []
         self._attempts = 0
         prepare()
         self.reason: str | None = None
 
     def __repr__(self) -> str:
-        return f"FrozenCalls({len(self._frozen)} kinds of calls, guards={self._mode!r})"
+        return f"FrozenCalls({len(self._frozen)} kinds of calls, guards={self.mode!r})"
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """One call of the model."""
@@ -144,7 +144,7 @@ class FrozenCalls:
         scope["code"] = frame.function.__code__
         tests.append("f.__code__ is code")
         full = [*tests, f"check({local})", "unmoved()"]
-        if self._mode == "dynamo":
+        if self.mode == "dynamo":
             return full
         if (found := Inputs(given).test()) is None:
             return None
@@ -230,6 +230,14 @@ class _FrozenModule(torch._dynamo.OptimizedModule):
     def __call__(self, *args: Any, **named: Any) -> Any:
         """One call of the model."""
         return self.__dict__["_frozen_calls"](*args, **named)
+
+    def __reduce__(self) -> Any:
+        return _again, (self._orig_mod, self.dynamo_ctx, self.__dict__["_frozen_calls"].mode)
+
+
+def _again(model: nn.Module, context: Any, mode: str) -> Any:
+    """A copy: it shares nothing with what it was copied from, and freezes calls of its own."""
+    return freeze_calls(torch._dynamo.OptimizedModule(model, context), mode)
 
 
 def freeze_calls(compiled: Any, mode: str) -> Any:

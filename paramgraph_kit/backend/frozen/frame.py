@@ -61,7 +61,7 @@ class Frame:
             free = dict(_free(self.function))
             return {"args": f"({''.join(f'{a}, ' for a in positional)})", "kwargs": f"{{{pairs}}}"} | free
         values = (["m"] if self.module is not None else []) + positional
-        parameters = list(inspect.signature(self.function).parameters.values())
+        parameters = _parameters(self.function)
         if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
             return None
         places = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
@@ -85,6 +85,13 @@ class Frame:
         """Dynamo's last used cache entry for this function; None if there is none."""
         entries = torch_name("_debug_get_cache_entry_list")(self.function.__code__)
         return entries[0] if entries else None
+
+
+def _parameters(function: types.FunctionType) -> list[inspect.Parameter]:
+    """Its own, whatever function it wraps."""
+    own = types.FunctionType(function.__code__, {}, argdefs=function.__defaults__, closure=function.__closure__)
+    own.__kwdefaults__ = function.__kwdefaults__
+    return list(inspect.signature(own).parameters.values())
 
 
 def _free(function: types.FunctionType) -> Iterator[tuple[str, str]]:
