@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 _PARTITION = re.compile(r"\s*def partition_(\d+)\(")
 _FUNCTION = re.compile(r"\s*def \w+\(")
+_OTHER_STORAGE = re.compile(r"[^#]*\b(?:aten\.(?:set_|resize_)\b|resize_storage_bytes_\()")
 # 0 is "default_stream": whichever is current. The operations change streams or wait, for work outside of the partition.
 _ON_STREAM = re.compile(r"\s*with stream[1-9]\d*:|[^#]*\btorch\.ops\.streams\.")
 _SOURCES = re.compile(r"\s*# Topologically Sorted Source Nodes: \[([^]]*)\]")
@@ -72,13 +73,26 @@ class GeneratedCode:
         >>> sorted(GeneratedCode(code).on_streams())
         [1, 2]
         """
+        return self._partitions_with(_ON_STREAM)
+
+    def changing_storages(self) -> frozenset[int]:
+        r"""The partitions that give a tensor other memory: in a capture that would be what the capture takes away.
+
+        >>> code = "def partition_0(args):\n  buf1 = torch.ops.aten.set_.source_Tensor(arg0, buf0)\n"
+        >>> code += "def partition_1(args):\n  # torch.ops.aten.set_\n  inductor_ops.resize_storage_bytes_(arg1, 0)\n"
+        >>> sorted(GeneratedCode(code).changing_storages())
+        [0, 1]
+        """
+        return self._partitions_with(_OTHER_STORAGE)
+
+    def _partitions_with(self, line_of: re.Pattern[str]) -> frozenset[int]:
         found, here = set(), -1
         for line in self._source.splitlines():
             if match := _PARTITION.match(line):
                 here = int(match[1])
             elif _FUNCTION.match(line):
                 here = -1
-            elif here >= 0 and _ON_STREAM.match(line):
+            elif here >= 0 and line_of.match(line):
                 found.add(here)
         return frozenset(found)
 

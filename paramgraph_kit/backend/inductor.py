@@ -37,6 +37,7 @@ from paramgraph_kit.trace.model import Reason
 
 # Inductor orders streams between its partitions, with events that no launch of one of them would record.
 _ON_STREAMS = Reason("user-stream", "its kernels run on streams of the user's, which are ordered outside of it")
+_OTHER_STORAGE = Reason("unsafe-op", "it gives a tensor other memory, which each call of it has to do")
 CONFIG = {"triton.cudagraphs": True, "graph_partition": True}
 
 _active: ContextVar[_Compilation | None] = ContextVar("paramgraph_compilation", default=None)
@@ -176,7 +177,9 @@ def compile_with_inductor(
         _note_skips(graph, output)
         source = GeneratedCode(getattr(output, "source_code", "") or "")
         graph.outside = source.launches_outside()
-        streams = source.on_streams()
+        alone = dict.fromkeys(source.changing_storages(), _OTHER_STORAGE) | dict.fromkeys(
+            source.on_streams(), _ON_STREAMS
+        )
         lines, paths = source.by_launch(frames), source.by_launch(modules)
         saved = source.saved(returned_to_the_caller()) if phase == "forward" and not shares else {}
         for number, partition in enumerate(compilation.partitions):
@@ -193,7 +196,7 @@ def compile_with_inductor(
                 modules=paths.get(number, {}),
                 names=tuple(values.get(name, "") for name in partition.placeholders),
                 sources=partition.aligned.sources,
-                refused=_ON_STREAMS if number in streams else None,
+                refused=alone.get(number),
             )
             partition.launcher = Launcher(driver, code, options)
             graph.launchers.append(partition.launcher)

@@ -164,6 +164,22 @@ def test_inductor_still_writes_over_what_another_stream_reads() -> None:
     assert f"out={owner})" in body
 
 
+def given_other_memory(x: Tensor, w: Tensor) -> Tensor:
+    y = x @ w
+    w.data = (w * 0.9).relu()
+    return y + (x @ w)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")
+def test_a_partition_that_gives_a_tensor_other_memory_is_found() -> None:
+    # GIVEN a function that assigns the data of an input, and one that does not, compiled
+    inputs = [torch.randn(8, 8) for _ in range(2)]
+    theirs, plain = (written_by_inductor(each, *inputs)[0] for each in (given_other_memory, around_an_obstacle))
+    # WHEN its source is read THEN the partition that does so is known: captured, it would leave memory of the capture
+    assert GeneratedCode(theirs).changing_storages() == {0}
+    assert GeneratedCode(plain).changing_storages() == frozenset()
+
+
 def test_what_nobody_wrote_is_not_read() -> None:
     # GIVEN a source that is no Python WHEN it is read THEN there is nothing in it
     code = GeneratedCode("def call(args:")
