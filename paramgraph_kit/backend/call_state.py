@@ -100,6 +100,20 @@ def tensor_guard(tensors: Sequence[torch.Tensor]) -> Callable[..., bool]:
     """Whether tensors are of the kinds, shapes, strides and devices that these are."""
     if not tensors:
         return lambda: True
-    guards = torch_name("TensorGuards")(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
+    guards = torch_name("TensorGuards")(*map(_alike, tensors), dynamic_dims_sizes=None, dynamic_dims_strides=None)
     check: Callable[..., bool] = guards.check
     return check
+
+
+def _alike(x: torch.Tensor) -> torch.Tensor:
+    """A tensor of the same kind: the guard refers weakly to what it is made from, and torch swaps no such tensor."""
+    if x.is_inference():
+        return x
+    alias = x.detach()
+    return (
+        alias.requires_grad_(x.requires_grad)
+        if type(x) is torch.Tensor
+        else type(x)(alias, requires_grad=x.requires_grad)
+        if type(x) is nn.Parameter
+        else x
+    )

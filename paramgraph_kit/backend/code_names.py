@@ -21,6 +21,7 @@ DYNAMIC = frozenset(
         *("asdict", "astuple", "fields", "replace", "copy", "deepcopy"),
     )
 )
+_NEAR = 12  # instructions that one comparison may have
 ENVIRONMENT = frozenset(("environ", "getenv", "environb", "expandvars"))
 _OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 # What torch calls while it traces, and what runs notebooks and tests.
@@ -63,6 +64,29 @@ def names_of(code: types.CodeType) -> Names:
         elif isinstance(constant, str) and constant.isidentifier():
             kinds["OTHER"].add(constant)
     return Names(frozenset(kinds["GLOBAL"]), frozenset(kinds["OTHER"]), frozenset(kinds["NAME"]))
+
+
+@lru_cache(maxsize=4096)
+def compares_types(code: types.CodeType) -> int | None:
+    """The line where code compares a ``type(...)`` or a ``__class__`` with a kind of tensors, None where nowhere.
+
+    >>> compares_types((lambda x: type(x) is torch.Tensor).__code__) is None
+    False
+    >>> compares_types((lambda x: isinstance(x, torch.Tensor)).__code__) is None
+    True
+    """
+    steps = list(dis.get_instructions(code))
+    asked = [n for n, step in enumerate(steps) if step.argval in ("type", "__class__") and "LOAD" in step.opname]
+    for n in asked:
+        if steps[n].argval == "type" and steps[n].opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            continue  # x.type(), which is another thing
+        near = steps[max(n - _NEAR // 2, 0) : n + _NEAR]
+        if any(step.opname in ("IS_OP", "COMPARE_OP", "CONTAINS_OP") for step in near) and any(
+            step.argval in ("Tensor", "Parameter", "Buffer", "FloatTensor") and "LOAD" in step.opname for step in near
+        ):
+            place = steps[n].positions
+            return place.lineno if place is not None else code.co_firstlineno
+    return None
 
 
 def all_names(code: types.CodeType) -> set[str]:

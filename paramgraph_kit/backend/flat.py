@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from paramgraph_kit.backend.eager_kernels import compile_with_eager_kernels
 from paramgraph_kit.backend.plain import PLAIN
+from paramgraph_kit.backend.questions import Questions
 from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.backend.state import State
 from paramgraph_kit.driver.select import driver
@@ -40,6 +41,7 @@ class Flat(nn.Module):
         self._holes = [n for n, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
         # Code can tell whether two arguments, or an argument and a member, are one.
         inputs = [*state.tensors, *(leaves[n] for n in self._holes)]
+        self.__dict__["_inputs"] = inputs
         first: dict[int, int] = {}
         self._same = [first.setdefault(id(x), k) for k, x in enumerate(inputs)]
         self._template: list[Any] = []
@@ -52,7 +54,8 @@ class Flat(nn.Module):
         for n, tensor in zip(self._holes, tensors[self._own :], strict=True):
             leaves[n] = tensor
         args, kwargs = pytree.tree_unflatten(leaves, self._spec)
-        with self.__dict__["_state"].traced(tensors[: self._own]):
+        questions = Questions(tensors, self.__dict__["_inputs"])
+        with self.__dict__["_state"].traced(tensors[: self._own]), questions.heard():
             results = self.__dict__["_call"](*args, **kwargs)
         flat, self._out_spec = pytree.tree_flatten(results)
         self._template = [_TENSOR if isinstance(x, torch.Tensor) else x for x in flat]
@@ -64,7 +67,7 @@ class Flat(nn.Module):
 
     def forget(self) -> None:
         """Let go of what only tracing needs: the function must not live as long as its graphs."""
-        del self.__dict__["_call"], self.__dict__["_state"]
+        del self.__dict__["_call"], self.__dict__["_state"], self.__dict__["_inputs"]
 
     def results(self, tensors: Sequence[torch.Tensor]) -> Any:
         """What the function returns, from the tensors in it."""
@@ -120,6 +123,9 @@ def trace_flat(
     except BaseException:
         discard(graphs)  # which the error's traceback may keep alive
         raise
+    finally:  # what it remembers of tensors refers weakly to them, and torch swaps no such tensor
+        mode = context.fake_mode
+        mode.fake_tensor_converter = type(mode.fake_tensor_converter)()
     metadata = context.fw_metadata
     if metadata is None:
         return run, True

@@ -116,10 +116,12 @@ class Parameterized:
     ) -> Any:
         """The same, beside the function as it is: its own Python has the last word, not what was traced of it."""
         target, traced.calls = driver(), traced.calls + 1
-        position = target.random_position()
+        if self._options.verify == "first" and traced.calls > 2:
+            return traced.root.results(traced.run(*tensors))
+        state, position = target.random_state(), target.random_position()
         found = traced.root.results(traced.run(*tensors))
-        if target.random_position() != position or (self._options.verify == "first" and traced.calls > 2):
-            return found  # what draws or writes is compared graph by graph
+        if target.random_position() != position:  # the same numbers again
+            target.set_random_state(state)
         expected = self._fn(*args, **kwargs)
         ours, theirs = pytree.tree_leaves(found), pytree.tree_leaves(expected)
         if len(ours) == len(theirs) and all(map(same_bits, ours, theirs)):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import datetime
 import importlib
+import inspect
 import os
 import random
 import sys
@@ -16,8 +18,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 
-from paramgraph_kit.backend.code_names import is_foreign, is_foreign_module
+from paramgraph_kit.backend.code_names import compares_types, is_foreign, is_foreign_module
 from paramgraph_kit.driver.profiling import Collector, collector, set_profile
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Frame, Reason
@@ -30,6 +33,19 @@ _OUTSIDE = frozenset(
         *(os.urandom, os.getcwd, os.listdir, os.stat, builtins.open, builtins.input),
     )
 )
+# What sets or brings back a generator, by its code; and the code that may stand between it and the user's.
+_SEEDING = frozenset(
+    inspect.unwrap(function).__code__
+    for function in (
+        *(torch.manual_seed, torch.seed, torch.set_rng_state, torch.random.fork_rng),
+        *(torch.cuda.manual_seed, torch.cuda.manual_seed_all, torch.cuda.set_rng_state, torch.cuda.seed),
+    )
+)
+_TORCH = os.path.dirname(torch.__file__)
+_BETWEEN = (
+    *(os.path.join(_TORCH, *path) for path in (("random.py",), ("cuda", "random.py"), ("_compile.py",))),
+    *(os.path.join(_TORCH, "_dynamo", "eval_frame.py"), contextlib.__file__),
+)
 _IMPORT = importlib._bootstrap._find_and_load.__code__  # type: ignore[attr-defined]  # of modules that are not there yet
 
 
@@ -40,6 +56,7 @@ class Running:
     codes: dict[types.CodeType, dict[str, Any]] = field(default_factory=dict)
     asked: tuple[str, Frame] | None = None
     drew: bool = False  # random numbers on the host
+    seeded: Frame | None = None  # who set a generator of torch's
     collector: Collector = field(default_factory=Collector)
     _known: dict[types.CodeType, bool] = field(default_factory=dict)
     _imports: int = 0  # under way
@@ -57,6 +74,8 @@ class Running:
                 self._known[code] = mine = not _is_foreign(frame) and code.co_name != "<module>"
                 if mine:
                     self.codes[code] = frame.f_globals
+            if code in _SEEDING and self.seeded is None:
+                self.seeded = self._asker(frame)
         elif event == "c_call" and self.asked is None and self._known.get(frame.f_code):
             try:
                 outside = function in _OUTSIDE
@@ -66,12 +85,28 @@ class Running:
                 line = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
                 self.asked = getattr(function, "__qualname__", str(function)), line
 
+    def _asker(self, frame: types.FrameType) -> Frame | None:
+        """The user's line behind a function of torch's, None where torch asks for itself."""
+        asker = frame.f_back
+        while asker is not None and asker.f_code.co_filename in _BETWEEN:
+            asker = asker.f_back
+        if asker is None or _is_foreign(asker):
+            return None
+        return Frame(asker.f_code.co_filename, asker.f_lineno, asker.f_code.co_name)
+
     @property
     def refusal(self) -> RefusedError | None:
         """Why what ran cannot be a graph: it asked for the time, read a file or drew random numbers on the host."""
         if self.drew:
             text = "it draws random numbers on the host, which a graph would not draw again: draw them on the device"
             return RefusedError(Reason("host-random", text))
+        if self.seeded is not None:
+            text = "it sets torch's random generator, which a graph would not do again: set it before the call"
+            return RefusedError(Reason("host-random", text, self.seeded))
+        for code in self.codes:
+            if (at := compares_types(code)) is not None:
+                text = "it compares the type of a tensor, and traced ones are of another: use isinstance"
+                return RefusedError(Reason("not-traceable", text, Frame(code.co_filename, at, code.co_name)))
         if self.asked is not None:
             name, line = self.asked
             return RefusedError(Reason("outside-state", f"it asks {name}, which would be asked only once", line))

@@ -197,7 +197,7 @@ class Driver(Protocol):
         """A test for values that are addresses of host memory now and of nothing that the device knows."""
 
     def random_position(self) -> int:
-        """How far the default generator has advanced; 0 where a recording knows its own increment."""
+        """How far the default generator has advanced."""
 
     def random_state(self) -> Any:
         """The default generator's state, for ``set_random_state``."""

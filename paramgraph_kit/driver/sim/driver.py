@@ -304,10 +304,9 @@ class SimDriver:
         on_host = host_memory() if arena.coherent else None
         return lambda value: on_host is not None and on_host(value) and not arena.owns(value)
 
-    @staticmethod
-    def random_position() -> int:
-        """0: a recording knows its own increment."""
-        return 0
+    def random_position(self) -> int:
+        """The generator's offset."""
+        return self._machine.generator.offset
 
     def random_state(self) -> Any:
         """The generator's seed and offset."""

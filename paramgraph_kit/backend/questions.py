@@ -1,0 +1,163 @@
+"""What code asks of its inputs, or does to them, of which a trace knows nothing: refused by name.
+
+While a function is traced, stand-ins are in the place of its inputs. They have the shapes, layouts and graph of
+gradients that the real tensors have, but neither ``.grad``, nor attributes of the user's, nor a place in memory. torch
+answers such a question all the same, with what is true of the stand-in, and does to it what no graph would do again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+
+from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.trace.errors import RefusedError
+from paramgraph_kit.trace.model import Reason
+
+Tensor = torch.Tensor
+_READ = ("grad", "grad_fn", "is_leaf", "retains_grad", "output_nr", "_version", "_base")
+_CALLED = (
+    "detach_",
+    "register_hook",
+    "register_post_accumulate_grad_hook",
+    "_is_view",
+    "storage",
+    "untyped_storage",
+    "storage_offset",
+)
+_ONCE = "a graph would not do that again"
+_KINDS = {"_is_param": torch.nn.Parameter, "_is_buffer": torch.nn.Buffer}  # how isinstance knows them
+
+
+class Questions:
+    """The inputs of one trace beside their stand-ins, and the first question that had no answer."""
+
+    def __init__(self, stand_ins: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
+        self._stand_ins = stand_ins  # ids stay their own while these live
+        self._inputs = {id(x): y for x, y in zip(stand_ins, inputs, strict=True)}
+        self._refused: RefusedError | None = None
+        self._thread = threading.get_ident()
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """Hear what the block asks.
+
+        Raises:
+            RefusedError: it asked what no trace knows.
+        """
+        kinds = {type(x) for x in self._stand_ins} - {Tensor, torch.nn.Parameter}
+        with ExitStack() as stack:
+            for kind in kinds:
+                for name, answer in self._answers().items():
+                    stack.enter_context(mock.patch.object(kind, name, answer, create=True))
+            stack.enter_context(mock.patch.object(torch_name("decompositions"), "_rnn_helper", self._recurrent()))
+            yield
+        if self._refused is not None:  # the block caught what was raised in it
+            raise self._refused
+
+    def _answers(self) -> dict[str, Any]:
+        found: dict[str, Any] = {name: property(self._reading(name)) for name in _READ}
+        found |= {name: self._calling(name) for name in _CALLED}
+        return found | {
+            "requires_grad_": self._requiring(),
+            "retain_grad": self._retaining(),
+            "is_inference": self._inference(),
+            "__getattr__": self._missing,
+            "__setattr__": self._setting,
+        }
+
+    def _refuse(self, what: str, why: str = "a trace knows nothing of that") -> RefusedError:
+        self._refused = self._refused or RefusedError(Reason("not-traceable", f"it {what}: {why}"))
+        return self._refused
+
+    def _mine(self) -> bool:
+        """Whether it is this trace that asks: what is answered here is answered to every thread."""
+        return threading.get_ident() == self._thread
+
+    def _reading(self, name: str) -> Callable[[Tensor], Any]:
+        plain: Any = getattr(Tensor, name)
+
+        def read(x: Tensor) -> Any:
+            if id(x) in self._inputs:
+                raise self._refuse(f"reads .{name} of an input")
+            return plain.__get__(x)
+
+        return read
+
+    def _calling(self, name: str) -> Callable[..., Any]:
+        plain: Any = getattr(Tensor, name)
+
+        def call(x: Tensor, *args: Any, **named: Any) -> Any:
+            if id(x) in self._inputs:
+                raise self._refuse(f"calls .{name}() of an input")
+            return plain(x, *args, **named)
+
+        return call
+
+    def _requiring(self) -> Callable[..., Any]:
+        def requires_grad_(x: Tensor, requires_grad: bool = True) -> Tensor:
+            known = self._inputs.get(id(x))
+            if known is not None and known.requires_grad != requires_grad:
+                raise self._refuse("changes .requires_grad of an input", _ONCE)
+            return Tensor.requires_grad_(x, requires_grad)
+
+        return requires_grad_
+
+    def _retaining(self) -> Callable[..., Any]:
+        def retain_grad(x: Tensor) -> None:
+            known = self._inputs.get(id(x))
+            if known is not None and not known.is_leaf:
+                raise self._refuse("calls .retain_grad() of an input", _ONCE)
+            Tensor.retain_grad(x)
+
+        return retain_grad
+
+    def _inference(self) -> Callable[[Tensor], bool]:
+        def is_inference(x: Tensor) -> bool:
+            known = self._inputs.get(id(x))
+            return Tensor.is_inference(x if known is None else known)
+
+        return is_inference
+
+    @property
+    def _missing(self) -> Callable[[Tensor, str], Any]:
+        def missing(x: Tensor, name: str) -> Any:
+            known = self._inputs.get(id(x))
+            if known is not None and name in _KINDS:
+                return isinstance(known, _KINDS[name])
+            if known is not None and name in vars(known) and not name.startswith("_dynamo_"):
+                raise self._refuse(f"reads .{name}, an attribute that somebody has given an input")
+            raise AttributeError(f"'{type(x).__name__}' object has no attribute {name!r}")
+
+        return missing
+
+    @property
+    def _setting(self) -> Callable[[Tensor, str, Any], None]:
+        def set_it(x: Tensor, name: str, value: Any) -> None:
+            if id(x) in self._inputs:
+                raise self._refuse(f"assigns .{name} of an input", _ONCE)
+            if name == "data" and self._mine():
+                raise self._refuse("assigns .data of a tensor", _ONCE)
+            if name in _READ:
+                getattr(Tensor, name).__set__(x, value)
+            else:
+                object.__setattr__(x, name, value)
+
+        return set_it
+
+    def _recurrent(self) -> Callable[..., Any]:
+        plain: Callable[..., Any] = torch_name("decompositions")._rnn_helper
+
+        def run(
+            x: Any, hidden: Any, params: Any, biases: Any, layers: int, dropout: float, train: bool, *rest: Any
+        ) -> Any:
+            if dropout and train and layers > 1 and self._mine():
+                raise self._refuse("drops between layers of one recurrent module", "torch's tracing leaves that out")
+            return plain(x, hidden, params, biases, layers, dropout, train, *rest)
+
+        return run
