@@ -235,9 +235,10 @@ def _may_be_left_over(node: RawNode, offset: int) -> bool:
     """Whether a whole address may be left over in a word of this kernel.
 
     Not where parameters end within it: half an address beside a number makes an address of the number (2.5 in the lower
-    half was one, and frozen [H100]). Nor in a small function object, whose padding does the same, but for its end.
+    half was one, and frozen [H100]). Nor in a parameter of its own, which may be such a number and its padding, nor in
+    a small function object, but for its end.
     """
-    small = SMALL if node.name.startswith((ATEN, *_FILLED)) else 0
+    small = SMALL if node.name.startswith((ATEN, *_FILLED)) else 8
     return _is_one_value(node, offset, small) or closes_closure(node, offset)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -139,6 +140,18 @@ def test_inputs_that_share_memory_share_it_in_the_comparison() -> None:
     # AND each launch was compared
     (variant,) = variants(launcher)
     assert (launches(launcher), variant.probation.verified, codes(launcher)) == (5, 5, [])
+
+
+def test_inputs_side_by_side_are_compared_though_their_storages_are_two() -> None:
+    # GIVEN inputs that fill their blocks, one behind the other
+    blocks = sorted((torch.ones(4, 32, device=DEVICE) for _ in range(40)), key=DRIVER.address_of)
+    beside = [(a, b) for a, b in pairwise(blocks) if DRIVER.address_of(b) - DRIVER.address_of(a) == a.nbytes]
+    one, two = beside[0]
+    launcher = launcher_of(_write_and_sum, options=Options(verify="always"))
+    # WHEN launched THEN each launch is compared
+    for _ in range(3):
+        launcher([one, two])
+    assert variants(launcher)[0].probation.verified == launches(launcher) == 2
 
 
 def test_memory_of_two_storages_is_launched_and_not_compared() -> None:

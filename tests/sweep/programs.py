@@ -123,7 +123,7 @@ def _apart(arguments: list[Tensor]) -> list[Tensor]:
 
 def _together(arguments: list[Tensor]) -> list[Tensor]:
     """All in one storage, one behind the other."""
-    whole = torch.empty(16 + sum(x.untyped_storage().nbytes() + 16 for x in arguments), dtype=torch.uint8)
+    whole = torch.zeros(16 + sum(x.untyped_storage().nbytes() + 16 for x in arguments), dtype=torch.uint8)
     found, end = [], 16
     for x in arguments:
         found.append(_moved(x, whole, end))
@@ -133,7 +133,7 @@ def _together(arguments: list[Tensor]) -> list[Tensor]:
 
 def _shifted(arguments: list[Tensor]) -> list[Tensor]:
     """Each one element behind where an allocation begins."""
-    room = [torch.empty(x.untyped_storage().nbytes() + x.itemsize, dtype=torch.uint8) for x in arguments]
+    room = [torch.zeros(x.untyped_storage().nbytes() + x.itemsize, dtype=torch.uint8) for x in arguments]
     return [_moved(x, whole, x.itemsize) for x, whole in zip(arguments, room, strict=True)]
 
 

@@ -30,7 +30,8 @@ def test_a_flag_below_the_rest_of_an_older_address_is_not_rewritten(
 ) -> None:
     # GIVEN a struct with a flag of one byte, and above it what is left of an address that an earlier kernel was given
     def fft(base: int) -> RawNode:
-        return node(base, bytes(104), struct.pack("<Q", base + 256 + flag), bytes(48), name=name, layout=layout)
+        flagged = struct.pack("<Q", base + 256 + flag)
+        return node(base, bytes(104), flagged, base + 512, bytes(40), name=name, layout=layout)
 
     both = pair([(fft(BASE[0]), fft(BASE[1]))], [twins(0, 0, 4096)])
     # WHEN compared THEN it is an address only where a whole one may be
@@ -41,6 +42,7 @@ def test_a_flag_below_the_rest_of_an_older_address_is_not_rewritten(
     assert [(w.offset, w.kind) for w in words if w.allocation is not None or w.offset == 112] == [
         (0, WordKind.POINTER),
         (112, WordKind.POINTER if pointer else WordKind.SCALAR),
+        (120, WordKind.POINTER),
     ]
 
 
@@ -48,7 +50,8 @@ def test_a_flag_below_the_rest_of_an_older_address_is_not_rewritten(
     ("name", "layout", "accepted"),
     [
         ("library", (), True),
-        ("library", ((0, 8),), True),
+        ("library", ((0, 8),), False),  # a number and its padding
+        ("library", ((0, 9),), True),
         ("library", ((0, 4),), False),  # a number; what is behind it in the word is no parameter
         ("library", ((0, 4), (4, 4)), False),
         ("_ZN2at6native29vectorized_elementwise_kernel", ((0, 8),), False),  # a function object: a number and padding

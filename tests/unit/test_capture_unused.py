@@ -178,6 +178,16 @@ def test_of_a_concatenation_only_entries_behind_the_batch_are_unused() -> None:
     assert unused_bytes(kernel, is_pointer) == set(range(8 + 24, 8 + len(metadata) + 32))
 
 
+@pytest.mark.parametrize(("size", "known"), [(216, True), (416, True), (224, False)])
+def test_of_a_tensor_s_description_only_the_address_is_one(size: int, known: bool) -> None:
+    # GIVEN an address, then sizes and strides for 25 dimensions, of 32 or 64 bits, and how many there are
+    info = struct.pack("<Q", PHANTOM) + b"\xa5" * (size - 8)
+    kernel = node(ATEN + "21indexSelectSmallIndexIfljEvNS_4cuda6detail10TensorInfoIT_T1_EE", info, info)
+    # WHEN asked THEN shapes are no addresses, where the struct is the known one
+    shapes = {*range(8, size), *range(size + 8, 2 * size)}
+    assert unused_bytes(kernel, is_pointer) == (shapes if known else set())
+
+
 def test_behind_the_flag_of_a_random_state_is_padding() -> None:
     # GIVEN a captured generator state: pointers to seed and offset, an offset, true
     state = struct.pack("<QQQ", PHANTOM, PHANTOM + 8, 4) + b"\x01" + b"\x99" * 7
