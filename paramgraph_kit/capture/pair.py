@@ -215,8 +215,8 @@ def _mirror(
     """Phantom twins of the inputs.
 
     Each gets memory of its own even where the real ones share a storage, so that a word names one input and a
-    later call whose inputs are arranged differently is still right. The two sides' lie differently beyond their
-    alignment, so that what is made of that differs, too.
+    later call whose inputs are arranged differently is still right. Two sides' lie differently beyond their alignment,
+    and begin elsewhere in their storages, so that what is made of that differs, too: ``as_strided`` with an offset.
     """
     mirrors: list[RawAllocation] = []
     inputs: list[Any] = []
@@ -228,7 +228,9 @@ def _mirror(
         residue = spec.alignment * (1 + 2 * side) if spec.alignment < ALIGNMENT else ALIGNMENT * side
         address = phantom.reserve(spec.nbytes, residue)
         mirrors.append(RawAllocation(address, spec.nbytes, 0))
-        twin = driver.tensor_at(address, spec.nbytes, spec.size, spec.stride, 0, spec.dtype)
+        offset = ALIGNMENT * side  # elements, in the gap before it
+        before = offset * spec.dtype.itemsize
+        twin = driver.tensor_at(address - before, before + spec.nbytes, spec.size, spec.stride, offset, spec.dtype)
         inputs.append(lazily(twin, spec.bits))
     return mirrors, inputs
 

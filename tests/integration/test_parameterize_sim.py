@@ -248,7 +248,9 @@ def test_views_and_writes_into_inputs_that_share_memory() -> None:
     same = torch.arange(4.0).to(DEVICE).view(2, 2)
     result = step(same, same)
     assert result[0] is same
-    assert bool(reasons(step)) == (torch.__version__ < "2.12")
+    # AND it says that it is not launched, as one tensor stands for both and offsets count from a storage's beginning
+    assert reasons(step)
+    assert launches(step) > 0  # the one that is given twice, and those that lie apart
 
 
 def test_grad_mode_autocast_and_retained_graphs() -> None:

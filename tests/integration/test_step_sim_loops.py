@@ -172,3 +172,28 @@ def test_many_states_that_take_turns_all_come_to_graphs() -> None:
     assert report.reasons == ()
     assert report.rows[0].executables == 12
     assert equal(list(models[0].parameters()), list(models[1].parameters()))
+
+
+def test_a_variable_of_a_closure_that_is_gone_is_missed_as_without_a_graph() -> None:
+    # GIVEN a step that is launched and reads a variable of the function around it
+    model = nn.Linear(4, 4).to(pgk.device())
+    factor = 2.0
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return torch.mul(model(x), factor).detach()
+
+    graphed = pgk.parameterize(step, state=model)
+    x = torch.ones(2, 4, device=pgk.device())
+    for _ in range(4):
+        graphed(x)
+    assert pgk.report(graphed).rows[0].launches > 0
+
+    def forget() -> None:
+        nonlocal factor
+        del factor
+
+    # WHEN the variable is deleted THEN the step says so
+    forget()
+    for call in (step, graphed):
+        with pytest.raises(NameError, match="factor"):
+            call(x)
