@@ -45,7 +45,7 @@ function platform() {
 }
 
 const PLAIN = [
-  "announce", "axis", "choice", "colours", "element", "finder", "highlighted", "holders", "legend", "neighbours", "player", "range", "segments", "selection",
+  "announce", "axis", "choice", "colours", "columns", "element", "finder", "highlighted", "holders", "legend", "neighbours", "pieces", "player", "range", "results", "segments", "selection",
   "sideways", "stage", "stamp", "stripes", "surface", "touched", "turned", "turning", "within",
 ];
 

@@ -45,7 +45,8 @@ class ExplorerWidget(anywidget.AnyWidget):  # type: ignore[misc]  # anywidget is
         self._journal.advance()
         self._sending = threading.RLock()
         self._label = ", ".join(steps)
-        super().__init__(_head=self._journal.whole(), **traits)
+        failed = [n for n, trace in enumerate(steps.values()) if trace.failures]  # the first that has something to say
+        super().__init__(_head=self._journal.whole(), **{"step": failed[0] if failed else 0, **traits})
         self._following = [trace for trace in steps.values() if growing.is_growing(trace)]
         if self._following:
             self._follow()

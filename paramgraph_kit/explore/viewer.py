@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 from collections.abc import Mapping
 from html import escape
 from pathlib import Path
@@ -26,11 +27,14 @@ _STYLE = """
 .gallery { display: grid; grid-template-columns: repeat(auto-fill, minmax(250px, 1fr)); gap: 10px; margin: 10px 0 0;
   padding: 0; list-style: none; }
 .gallery button { width: 100%; height: 100%; text-align: left; font: inherit; color: inherit; background: var(--card);
-  border: 1px solid var(--line); border-radius: 10px; padding: 10px 12px; cursor: pointer; }
+  border: 1px solid var(--line); border-radius: 10px; padding: 10px 12px; cursor: pointer; display: flex;
+  flex-direction: column; }
 .gallery button:hover, .gallery button:focus-visible { border-color: var(--accent); outline: 0; }
 .gallery b, .gallery small { display: block; } .gallery small { color: var(--soft); margin-top: 3px; font-size: 12px; }
 main { max-width: 1500px; }
 """
+_NUMBERED = re.compile(r"-\d+-")  # story-1-broken
+_WAYS = (("-no-graphs", "-graph-trees", "-paramgraph"), ("-kept", ""))
 
 
 def write_viewer(path: str | os.PathLike[str], recordings: Mapping[str, bytes]) -> Path:
@@ -65,10 +69,11 @@ def viewer_page(recordings: Mapping[str, bytes]) -> str:
         "families": told_families(),
         "gallery": [{"name": name, "data": base64.b64encode(packed).decode()} for name, packed in recordings.items()],
     }
-    gallery = "".join(_card(name, trace) for name, trace in traces.items()) + "".join(
-        _story(names, traces) for names in _stories(traces)
-    )
-    listed = f'<h2>Recordings</h2><ul class="gallery">{gallery}</ul>' if gallery else ""
+    labels = list(dict.fromkeys(trace.source.label() for trace in traces.values()))
+    alone = "" if len(labels) > 1 else f'<p class="lead">{escape("".join(labels))}</p>'
+    gallery = "".join(_story(*story, traces) for story in _stories(traces))
+    gallery += "".join(_card(name, trace, len(labels) > 1) for name, trace in traces.items())
+    listed = f'<h2>Recordings</h2>{alone}<ul class="gallery">{gallery}</ul>' if gallery else ""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -91,21 +96,28 @@ def _embedded(data: object) -> str:
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _card(name: str, trace: Trace) -> str:
-    return _button(name, name, one_line(trace.title), f"{content(trace)}. {trace.source.label()}")
+def _card(name: str, trace: Trace, sourced: bool) -> str:
+    says = f"{content(trace)}. {trace.source.label()}" if sourced else content(trace)
+    return _button(name, name, one_line(trace.title), says)
 
 
-def _stories(traces: Mapping[str, Trace]) -> list[list[str]]:
-    """Recordings of one workload without graphs, under graph trees and under ours, as steps."""
-    ends = ("-no-graphs", "-graph-trees", "-paramgraph")
-    bases = dict.fromkeys(name.removesuffix(ends[0]) for name in traces if name.endswith(ends[0]))
-    stories = [[base + end for end in ends] for base in bases]
-    return [names for names in stories if all(name in traces for name in names)]
+def _stories(traces: Mapping[str, Trace]) -> list[tuple[str, list[str]]]:
+    """Recordings that are steps of one view, with what they have in common: numbered ones, and one workload in ways."""
+    numbered = sorted(name for name in traces if _NUMBERED.search(name))
+    stories: dict[str, list[str]] = {}
+    for name in numbered:
+        stories.setdefault(_NUMBERED.split(name)[0], []).append(name)
+    for ends in _WAYS:
+        for base in (name.removesuffix(ends[0]) for name in traces if name.endswith(ends[0])):
+            stories[base] = [base + end for end in ends]
+    return [
+        (base, names) for base, names in stories.items() if len(names) > 1 and all(name in traces for name in names)
+    ]
 
 
-def _story(names: list[str], traces: Mapping[str, Trace]) -> str:
-    base = names[0].removesuffix("-no-graphs")
-    return _button("+".join(names), f"{base}, in three steps", one_line(traces[names[-1]].title), ", ".join(names))
+def _story(base: str, names: list[str], traces: Mapping[str, Trace]) -> str:
+    title = f"{base}, in {('two', 'three', 'four', 'five')[len(names) - 2]} steps" if len(names) < 6 else base
+    return _button("+".join(names), title, one_line(traces[names[-1]].title), ", ".join(names))
 
 
 def _button(opens: str, name: str, title: str, says: str) -> str:

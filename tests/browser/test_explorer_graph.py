@@ -158,3 +158,41 @@ def test_edges_carry_tensors_or_the_order_of_launching(view: Locator, shots: Pat
     assert page.evaluate(f"{scene}.carried.size") == 0
     assert page.evaluate(f"{scene}.links.length") != data
     shot(page, view, shots, "graph-order")
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama-paramgraph", "resnet50"])
+def test_what_an_edge_carries_is_written_where_nothing_else_stands(browser: Browser, tmp_path: Path, name: str) -> None:
+    # GIVEN a recording, whose edges pass behind boxes and beside one another
+    page = browser.new_page(viewport={"width": 1600, "height": 1000})
+    to_html(pgk.recorded[name], tmp_path / "a.html")
+    page.goto((tmp_path / "a.html").as_uri())
+    page.locator("#paramgraph-explorer").get_by_role("tab", name="Graph").click()
+    # WHEN shown THEN no label lies on a box or on another label
+    scene = "document.querySelector('#paramgraph-explorer > div').paramgraph.views.graph.scene"
+    page.wait_for_function(f"{scene}.labels?.size > 0")
+    found = page.evaluate(
+        f"""(() => {{
+        const labels = [...{scene}.labels.values()].filter(Boolean);
+        const boxes = {scene}.boxes.filter((b) => !b.open);
+        const apart = (a, b) => a.x > b.x + b.w || a.x + a.w < b.x || a.y > b.y + b.h || a.y + a.h < b.y;
+        const all = [...boxes, ...labels];
+        return [labels.length, labels.filter((one) => !all.every((other) => other === one || apart(one, other))).length];
+        }})()"""
+    )
+    page.close()
+    assert found[0] >= 4
+    assert found[1] == 0
+
+
+def test_a_story_opens_where_something_fails(browser: Browser, tmp_path: Path) -> None:
+    # GIVEN steps of which the second has failed WHEN opened THEN it is the one that is seen
+    names = {"before": "llama-no-graphs", "broken": "story-1-broken", "launched": "story-3-parameterized"}
+    page = browser.new_page(viewport={"width": 1000, "height": 700})
+    to_html({step: pgk.recorded[name] for step, name in names.items()}, tmp_path / "a.html")
+    page.goto((tmp_path / "a.html").as_uri())
+    view = page.locator("#paramgraph-explorer")
+    assert view.locator(".walk .now").inner_text() == "2broken"
+    assert view.get_by_role("tab", name="Failures").get_attribute("aria-selected") == "true"
+    # AND what a trace does not say is a dash, whose title says that
+    assert view.locator("td span[title='not recorded']").first.inner_text() == "\u2013"
+    page.close()

@@ -31,7 +31,14 @@ def test_the_page_is_one_file_that_may_load_nothing(tmp_path: Path, capsys: pyte
     assert not re.search(r"https?://(?!www\.w3\.org)", text)
     for name in recorded:
         assert f'data-open="{name}"' in text
-    assert 'data-open="llama-no-graphs+llama-graph-trees+llama-paramgraph"' in text
+    # those that are steps of one view first, and their source once
+    stories = [
+        "story-1-broken+story-2-captured+story-3-parameterized",
+        "llama-no-graphs+llama-graph-trees+llama-paramgraph",
+    ]
+    assert all(f'data-open="{story}"' in text for story in [*stories, "offload-kept+offload"])
+    assert text.index(stories[0]) < text.index('data-open="failures"')
+    assert text.count(f'<p class="lead">{recorded["gpt2"].source.label()}</p>') == 1
     assert len(text.encode()) < 400_000
 
 

@@ -144,26 +144,38 @@ function drawLines(context, lines, seen, scale, colours) {
   if (near) context.fill(lines.chain.heads);
 }
 
-/** What links carry, in words, each at its middle. */
+/** What links carry, in words. */
 function drawCarried(context, scene, keys, seen, colours, step) {
+  context.font = `10px ${FONT}`;
+  const taken = scene.carried.size > FEW_LINKS ? [] : scene.boxes.filter((box) => !box.open);
+  scene.labels ||= new Map();
+  // Where one stands does not depend on where somebody looks: each is placed once, those before it in its way.
+  for (const k of taken.length && !scene.labels.size ? scene.carried.keys() : keys) if (!scene.labels.has(k)) scene.labels.set(k, labelOf(context, scene, k, step, taken));
   for (const k of keys) {
-    const tensors = scene.carried.get(k);
-    if (!tensors.length) continue;
-    const [a, b] = [scene.boxes[scene.links[k]], scene.boxes[scene.links[k + 1]]];
-    const [x1, y1, x2, y2, , bow] = ends(a, b);
-    const [x, y] = [bow ? Math.max(x1, x2) + bow * 0.7 : (x1 + x2) / 2, (y1 + y2) / 2];
-    if (x < seen.left || x > seen.right || y < seen.top || y > seen.bottom) continue;
-    const memory = step.captures[a.c]?.allocations[tensors[0]];
-    const words = tensors.length > 1 ? plural(tensors.length, "tensor") : memory?.shape ? layout(memory) : memory ? bytes(memory.size) : "";
-    if (!words) continue;
-    context.font = `10px ${FONT}`;
-    const w = context.measureText(words).width;
+    const label = scene.labels.get(k);
+    if (!label || label.x < seen.left || label.x > seen.right || label.y < seen.top || label.y > seen.bottom) continue;
     context.globalAlpha = 0.85;
     context.fillStyle = colours.paper;
-    context.fillRect(x + 3, y - 6.5, w + 4, 13);
+    context.fillRect(label.x, label.y, label.w, label.h);
     context.globalAlpha = 1;
-    write(context, words, x + 5, y, colours.soft, { size: 10 });
+    write(context, label.words, label.x + 2, label.y + 6.5, colours.soft, { size: 10 });
   }
+}
+
+/** A link's label at its middle, or near an end, where nothing else stands; none where there is no room. */
+function labelOf(context, scene, k, step, taken) {
+  const [a, b] = [scene.boxes[scene.links[k]], scene.boxes[scene.links[k + 1]]];
+  const tensors = scene.carried.get(k);
+  const memory = step.captures[a.c]?.allocations[tensors[0]];
+  const words = tensors.length > 1 ? plural(tensors.length, "tensor") : memory?.shape ? layout(memory) : memory ? bytes(memory.size) : "";
+  if (!words) return null;
+  const [x1, y1, x2, y2, down, bow] = ends(a, b);
+  const w = context.measureText(words).width + 4;
+  const places = [[bow ? Math.max(x1, x2) + bow * 0.7 : (x1 + x2) / 2, (y1 + y2) / 2], ...(down ? [[x2, y2 - 8], [x1, y1 + 8]] : [])];
+  const labels = places.map(([x, y]) => ({ x: x + 3, y: y - 6.5, w, h: 13, words }));
+  const free = labels.find((one) => taken.every((other) => one.x > other.x + other.w || one.x + w < other.x || one.y > other.y + other.h || one.y + 13 < other.y));
+  if (free) taken.push(free);
+  return free;
 }
 
 function drawClosed(context, seen, scale, colours, step, store) {
@@ -327,7 +339,7 @@ export function sourceLines(capture, a, b) {
 
 function text(context, words, x, y, width, size, colour, weight = "") {
   const room = Math.floor(width / ((CHAR * size) / 11.5));
-  write(context, words.length > room ? `${words.slice(0, Math.max(1, room - 1))}…` : words, x, y, colour, { size, weight });
+  write(context, words.length > room ? `${words.slice(0, Math.max(1, room - 1))}…` : words, x, y, colour, { size, weight, width });
 }
 
 /** Text of one line, by its middle. */

@@ -48,7 +48,7 @@ async function page(data) {
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   const store = new Store();
   store.feed(new Uint8Array(await new Response(stream).arrayBuffer()));
-  const state = { view: "auto", step: 0, height: 640 };
+  const state = { view: "auto", step: store.first, height: 640 };
   const place = /** @type {HTMLElement} */ (document.getElementById("paramgraph-explorer"));
   place.hidden = false;
   const app = mount(place, store, { get: (name) => state[name], set: (name, value) => (state[name] = value) });

@@ -118,7 +118,7 @@ export class MemoryView {
       const name = steps.length > 1 ? `${step.name}: ` : "";
       const length = all[n].length;
       const { total } = all[n];
-      const sums = total ? `   all pools: reserved ${bytes(total.peakReserved)} at the peak, ${bytes(total.reserved)} at rest` : "   each part has a scale of its own";
+      const sums = total ? `   all pools: ${bytes(total.peakReserved)} peak, ${bytes(total.reserved)} at rest` : "   each part has a scale of its own";
       if (length) write(context, `${name}${number(length)} ${unit} →${sums}`, n * width + RIGHT, 14, colours.soft, { width: width - 2 * RIGHT });
       if (n) {
         context.strokeStyle = colours.line;
@@ -179,7 +179,9 @@ export class MemoryView {
     const at = left + RIGHT + context.measureText(`${name}  `).width;
     const says =
       this.what === "pools"
-        ? `reserved ${bytes(pool.peakReserved)} at the peak, ${bytes(pool.reserved)} at rest; live ${bytes(pool.peakLive)}, ${bytes(pool.live)}`
+        ? width < 480
+          ? `${bytes(pool.peakReserved)} peak, ${bytes(pool.reserved)} at rest`
+          : `reserved ${bytes(pool.peakReserved)} at the peak, ${bytes(pool.reserved)} at rest; live ${bytes(pool.peakLive)}, ${bytes(pool.live)}`
         : bytes(pool.height);
     if (at + 200 < left + width) write(context, says, at, y, colours.soft, { width: left + width - at - 4 });
   }

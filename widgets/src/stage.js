@@ -41,7 +41,7 @@ function drawRow(context, row, y, at, turned, colours, say) {
   const middle = y + rowHeight / 2;
   const moving = row.moved && row.was ? turned : 1;
   const mono = { font: MONO };
-  say(short(row.name, Math.floor(at.name / 6.4)), 14, middle - 6, colours.ink);
+  say(short(row.name, Math.floor((at.name - 14) / 6.2)), 14, middle - 6, colours.ink);
   say(row.words === 1 ? "1 word" : `${row.words} words`, 14, middle + 8, colours.soft, { size: 10 });
   const places = [row.now, row.was, row.first];
   // Memory: one box for each different address, as wide as the columns that have it.
@@ -60,7 +60,7 @@ function drawRow(context, row, y, at, turned, colours, say) {
     context.fill();
     context.stroke();
     context.setLineDash([]);
-    const said = today ? (n ? "the same again" : row.moved ? "today" : "has not moved") : "not today's";
+    const said = today ? (n ? "the same" : row.moved ? "today" : "has not moved") : "not today's";
     if (wide > 5.7 * said.length) say(said, x + wide / 2, middle, today ? colours.ink : colours.soft, { align: "center" });
   });
   // The word: its digits turn one after the other, and its arrow goes from yesterday's memory to today's.

@@ -2,6 +2,8 @@
 
 import { button, h, table, tool } from "./dom.js";
 
+const NOTHING = "not recorded"; // by the trace of a step
+
 export class Stepper {
   /** @param {import("./app.js").App} app */
   constructor(app) {
@@ -28,7 +30,7 @@ export class Stepper {
 
   facts(steps, facts, at) {
     const cell = (fact, value, n) =>
-      h("span", { class: `${n === at ? "now" : ""} ${fact.changed[n] ? "changed" : ""} ${value === "not recorded" ? "soft" : ""}` }, value, fact.changed[n] ? h("span.sign", { title: "differs from the step before" }, " ●") : null);
+      h("span", { class: `${n === at ? "now" : ""} ${fact.changed[n] ? "changed" : ""} ${value === NOTHING ? "soft" : ""}`, title: value }, value === NOTHING ? "–" : value, fact.changed[n] ? h("span.sign", { title: "differs from the step before" }, " ●") : null);
     const rows = facts.map((fact) => [fact.name, ...fact.values.map((value, n) => cell(fact, value, n))]);
     return h("details", { open: this.compared, ontoggle: (event) => (this.compared = event.target.open) },
       h("summary", "what changed, counted in the traces (● differs from the step before)"),

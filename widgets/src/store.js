@@ -37,6 +37,11 @@ class Step {
 }
 
 export class Store {
+  /** The step to begin with: the first one in which something failed, or else the first. */
+  get first() {
+    return Math.max(0, this.steps.findIndex((one) => one.failures.length));
+  }
+
   constructor() {
     /** @type {{strings: string[], frames: any[]}} */
     this.tables = { strings: [], frames: [] }; // what lines refer to by position, unless their step has tables of its own

@@ -63,7 +63,9 @@ export class TimelineView {
     if (this.step !== app.step) {
       this.stop();
       this.step = app.step;
-      this.at = Math.max(0, launches.columns.words_patched.findIndex((words, at) => words && launches.columns.call[at]));
+      // The first one that has an address which a frozen graph would not read, else the first that wrote any.
+      const wrote = launches.columns.words_patched.map((words, at) => (words && launches.columns.call[at] ? at : -1)).filter((at) => at >= 0);
+      this.at = wrote.slice(0, MOST_ROWS).find((at) => launches.slots(at)?.some((row) => row.first !== row.now)) ?? wrote[0] ?? 0;
       this.surface.touched = false;
     }
     this.axis = launches.axis;

@@ -21,7 +21,7 @@ function start({ mount, Store }) {
     app?.close();
     frame.replaceChildren();
     frame.hidden = false;
-    const state = { view: "auto", step: 0, height: 720 };
+    const state = { view: "auto", step: store.first, height: 720 };
     app = mount(frame, store, { get: (name) => state[name], set: (name, value) => (state[name] = value) });
     said.textContent = "";
     history.replaceState(null, "", from ? `#${from}` : location.pathname + location.search);
