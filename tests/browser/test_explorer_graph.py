@@ -176,7 +176,8 @@ def test_what_an_edge_carries_is_written_where_nothing_else_stands(browser: Brow
         const boxes = {scene}.boxes.filter((b) => !b.open);
         const apart = (a, b) => a.x > b.x + b.w || a.x + a.w < b.x || a.y > b.y + b.h || a.y + a.h < b.y;
         const all = [...boxes, ...labels];
-        return [labels.length, labels.filter((one) => !all.every((other) => other === one || apart(one, other))).length];
+        const free = labels.filter((one) => all.every((other) => other === one || apart(one, other)));
+        return [labels.length, labels.length - free.length];
         }})()"""
     )
     page.close()
