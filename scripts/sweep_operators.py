@@ -1,10 +1,12 @@
 """Runs torch's operator database on this machine's device: every operator is equal, refused with a reason, or listed.
 
-Usage: python scripts/sweep_operators.py --out FILE [--modes eager,captured,forward,backward] [--samples 3] [--jobs N]
+Usage: python scripts/sweep_operators.py --out FILE [--modes eager,captured,forward,backward,step] [--samples 3]
+[--jobs N]
 [--minutes M] [--limit S] [--costs FILE] [--only NAME...]
 
 On a GPU the modes are forward and backward (compiled by this backend, against the same code ungraphed and against
-eager); the simulated device is held against the CPU too. Every result is a line of FILE as soon as it is there; what
+eager) and step (torch's own kernels in a whole step, their gradients too, with three layouts of the arguments); the
+simulated device is held against the CPU too. Every result is a line of FILE as soon as it is there; what
 FILE has is not run again, so that a sweep that stopped, or ran out of its minutes, goes on. Operators come in an order
 that has nothing to do with their names: a part of the sweep is a fair sample. Ends with 1 if anything is unexplained.
 """
@@ -199,7 +201,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """See the module."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, help="results, one line each; a file that exists is continued")
-    parser.add_argument("--modes", default="", help="some of eager, captured, forward, backward; by default what fits")
+    parser.add_argument(
+        "--modes", default="", help="some of eager, captured, forward, backward, step; by default what fits"
+    )
     parser.add_argument("--samples", type=int, default=3, help="of each operator, at most")
     parser.add_argument("--jobs", type=int, default=1, help="worker processes")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop by itself after so long")

@@ -45,6 +45,7 @@ class Row:
     ungraphed_calls: int = 0
     patching: str = ""
     verified: int = 0  # launches whose results were compared with the ungraphed code's, all equal
+    unordered: int = 0  # the same, but that they differed where the ungraphed code differs from itself
     measured: str = ""  # what a graph took and what the ungraphed code, where that was asked for
 
 
@@ -113,6 +114,9 @@ class Report:
         launches, copied = sum(row.launches for row in self.rows), self.copied_bytes
         verified = sum(row.verified for row in self.rows)
         shown = [("compared and equal", f"{verified:,} launches")] if verified else []
+        if unordered := sum(row.unordered for row in self.rows):
+            text = f"{unordered:,} launches, which differed only where ungraphed calls differ among themselves"
+            shown.append(("compared and alike", text))
         idle = [row for row in self.rows if row.executables > 1 and not row.launches]
         shown += [
             (
@@ -191,6 +195,7 @@ def make_report(model: Any = None) -> Report:
                 launcher.ungraphed_calls,
                 variants[0].patching if variants else "",
                 sum(v.probation.verified for v in variants),
+                sum(v.probation.unordered for v in variants),
                 "; ".join(v.probation.measured.label for v in variants if v.probation.measured),
             )
         )

@@ -15,8 +15,12 @@ from paramgraph_kit.driver.kernel_names import ATEN
 _LOAD, _STORE = re.compile(r"LoadWithCastILi(\d)E"), re.compile(r"StoreWithCastILi(\d)E")
 # A product or quotient with a number that is held: the function has no members, the number has at least four bytes.
 _HELD = re.compile(r"[AB]UnaryFunctorI(?:[fdil]|N3c104HalfE|N3c108BFloat16E).*binary_internal10(?:Mul|Div)FunctorI")
+_EIGHT_BYTES = re.compile(r"[AB]UnaryFunctorI[dl]")
 _NUMBER_LAST = re.compile(r"[AB]UnaryFunctor")  # a function, then the number that it is called with
 _UPPER_HALVES = range(0x5500, 0x5700), range(0x7E00, 0x8000)  # of a process's heap; of its stacks and libraries
+# A closure over a calculator of offsets for two tensors, their addresses, and the function; types follow, if any.
+_STRIDED = re.compile(r"native18elementwise_kernelI.*gpu_kernel_impl")
+_BEHIND_TWO = 4 + 12 * 25 + 2 * 4 * 25 + 2 * 8
 _FUNCTION = 1  # its place among the parameters: (count, function, addresses, ...)
 
 
@@ -32,16 +36,21 @@ def unused_of_elementwise(node: RawNode) -> set[int]:
         found.update(start for start, size in layout[3:] if size == 1)
         for kind, (start, size) in ((_LOAD, layout[5]), (_STORE, layout[6])):
             if (tensors := kind.search(node.name)) is not None:
-                found |= _gap(int(tensors[1]), start, size)
+                found |= gap_of_types(int(tensors[1]), start, size)
     if (unrolled or "vectorized_elementwise_kernel" in node.name) and _HELD.search(node.name):
         start, size = layout[_FUNCTION]
         if size in (8, 16):  # one byte, aligned to the number behind it
             found.update(range(start, start + size // 2))
+    if _STRIDED.search(node.name) and _HELD.search(node.name) and len(layout) == 2:
+        start, size = layout[_FUNCTION]
+        at, gap = start + _BEHIND_TWO, 8 if _EIGHT_BYTES.search(node.name) else 4
+        if at + 2 * gap + 8 <= start + size:  # the same, in a closure, which ends with an address of the host's
+            found.update(range(at, at + gap))
     return found
 
 
-def _gap(tensors: int, start: int, size: int) -> set[int]:
-    """A type of one byte for each tensor, then the bytes of an element in an int: what lies between them."""
+def gap_of_types(tensors: int, start: int, size: int) -> set[int]:
+    """What lies between types of one byte, one for each tensor, and the bytes of their elements, in ints."""
     if tensors == 0:  # room for one that is not there
         return set(range(start, start + size)) if size == 8 else set()
     ints = -(-tensors // 4) * 4

@@ -7,6 +7,7 @@ offsets, for one tensor and for two. (Layouts: torch 2.11 to 2.13, ATen/native/c
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable
 
@@ -16,6 +17,8 @@ _INPUT, _OUTPUT = 4 + _SIZES + _STRIDES, 4 + _SIZES + 2 * _STRIDES
 _CONFIGURATION, _TAIL = 64, 64
 _VECTOR_SIZES = [struct.pack("<i", n) for n in (1, 2, 4, 8, 16)]
 # What ATen reduces with that has no members (native/SharedReduceOps.h, closures that capture nothing).
+_PAIR = re.compile(r"Arg(?:Max|Min)OpsI([dlfisahb])E")
+_BYTES = {"d": 8, "l": 8, "f": 4, "i": 4, "s": 2, "a": 1, "h": 1, "b": 1}
 _EMPTY = ("NormTwoOps", "NormOneOps", "NormZeroOps", "AbsMaxOps", "AbsMinOps", "MaxOps", "MinOps", "func_wrapper_t")
 
 
@@ -27,7 +30,12 @@ def unused_of_reduction(name: str, data: bytes, is_calculator: Callable[[bytes, 
         for at in (end - _INPUT - _OUTPUT, end - _INPUT - _OUTPUT - 4)
         if _fits(data, at, is_calculator)
     ]
-    return set.intersection(*(_unused(name, data, at, end) for at, end in places)) if places else None
+    if not places:
+        return None
+    # A calculator without dimensions is four bytes of zero, as others are; one with any is sure.
+    sure = [sum(is_calculator(data, n) for n in (at, at + _INPUT)) for at, _ in places]
+    likely = [place for place, calculators in zip(places, sure, strict=True) if calculators == max(sure)]
+    return set.intersection(*(_unused(name, data, at, end) for at, end in likely))
 
 
 def _fits(data: bytes, at: int, is_calculator: Callable[[bytes, int], bool]) -> bool:
@@ -48,6 +56,9 @@ def _unused(name: str, data: bytes, at: int, end: int) -> set[int]:
         found.update(range(end + 16, end + 24))  # one output has no second destination
     found |= {end + _TAIL - 6, end + _TAIL - 5, *range(end + _TAIL, len(data))}  # behind two flags; at the end
     # One byte for the operation, then the first number, aligned to its size; the configuration is behind that.
+    numbers = at - _CONFIGURATION
     if any(f"{len(each)}{each}I" in name for each in _EMPTY):
-        found.update(range({8: 4, 16: 8, 32: 16}.get(at - _CONFIGURATION, 1)))
+        found.update(range({8: 4, 16: 8, 32: 16}.get(numbers, 1)))
+    if (pair := _PAIR.search(name)) is not None and numbers == 24:  # a number and its index, of eight bytes
+        found.update([*range(8), *range(8 + _BYTES[pair[1]], 16)])
     return found

@@ -15,6 +15,7 @@ import struct
 from collections.abc import Callable
 
 from paramgraph_kit.capture.elementwise import unused_of_elementwise
+from paramgraph_kit.capture.jiterator import unused_of_compiled_at_runtime
 from paramgraph_kit.capture.multi_tensor import KERNEL, unused_entries
 from paramgraph_kit.capture.reductions import unused_of_reduction
 from paramgraph_kit.driver.api import RawNode
@@ -47,7 +48,7 @@ def unused_bytes(node: RawNode, is_pointer: Callable[[int], bool]) -> set[int]:
     inside = {at for offset, size in fields(node) for at in range(offset, offset + size)}
     found.update(at for at in range(len(node.parameters)) if at not in inside)
     if not node.name.startswith(ATEN):
-        return found
+        return found | unused_of_compiled_at_runtime(node, _is_calculator)
     if "TensorListAddresses" in node.name:  # one pointer for each block; ATen/native/cuda/ForeachReduceOp.cu
         for start, size in node.layout:
             found.update(range(start + 8 * node.grid[0], start + size))
@@ -73,6 +74,8 @@ def unused_bytes(node: RawNode, is_pointer: Callable[[int], bool]) -> set[int]:
             found.update(start + at for at in unused)
             continue
         for first, last in _offset_calculators(data, is_pointer):
+            if "gpu_kernel_impl" in node.name and last % 8 and is_pointer(_word(data, last + 4)):
+                last += 4  # nothing is between a calculator and the addresses in these closures
             found.update(range(start + first, start + last))
     return found
 

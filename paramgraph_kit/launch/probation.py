@@ -59,6 +59,7 @@ class Probation:
         self._times: dict[bool, list[float]] | None = {True: [], False: []} if measure else None
         self.measured: Measured | None = None
         self.verified = 0  # launches that were compared with the ungraphed code and were equal
+        self.unordered = 0  # launches that differed only where the ungraphed code differs from itself
         self.failed: Reason | None = None  # why there must be no further launch
 
     @property
@@ -107,6 +108,7 @@ class Probation:
         self._driver.set_random_state(after)
         # Where ungraphed code differs from itself (sums in no fixed order), nothing can be said.
         if not (sure := differing - _differing(expected_again, again, expected, plain)):
+            self.unordered += 1
             return found
         text = f"{', '.join(sorted(sure))} differed from the ungraphed code's, which this call returned"
         self.failed = Reason("wrong-result", text)

@@ -146,6 +146,7 @@ class Graphed:
 
         result, self.checked.failed, equal = comparison.run(call, launched)
         self.checked.verified += equal
+        self.checked.unordered += not equal and self.checked.failed is None
         _schedule(self._recorded.last)
         return result
 

@@ -89,7 +89,7 @@ class Step:
 
     def _launched(self, graphed: Graphed, key: Any, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
         verify = self._options.verify
-        if verify == "off" or (verify == "first" and graphed.checked.verified):
+        if verify == "off" or (verify == "first" and graphed.checked.over):
             return graphed.launch(tensors)
         scheduled = [("", scheduler) for scheduler, _, _ in graphed.deferred]
 

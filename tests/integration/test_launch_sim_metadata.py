@@ -254,3 +254,31 @@ def test_an_offset_from_the_beginning_of_a_storage_is_not_counted_from_an_input_
         assert_same(launcher([x]), spread(x))
     # AND it is launched where it counts from where an input begins
     assert (launches(launcher) > 0) == (offset is None)
+
+
+@pytest.mark.parametrize("way", ["step", "function", "compiled"])
+@pytest.mark.parametrize("offset", [None, 0])
+def test_code_that_counts_from_the_start_of_an_input_s_storage_is_right_wherever_the_input_begins(
+    way: str, offset: int | None
+) -> None:
+    # GIVEN a view of an input that counts from where its storage starts, or from where the input does
+    def windows(x: Tensor) -> Tensor:
+        return torch.as_strided(x, (2,), (1,), offset) * 1
+
+    torch._dynamo.reset()
+    made: dict[str, Callable[[], Any]] = {
+        "step": lambda: pgk.parameterize(windows, state=(), verify="off"),
+        "function": lambda: pgk.parameterize(windows),
+        "compiled": lambda: torch.compile(windows, backend="paramgraph"),
+    }
+    called, kept = made[way](), []
+    for call in range(15):
+        # WHEN its inputs are whole tensors, later begin later and later, then are whole again, always somewhere else
+        whole = torch.arange(16.0, device=DEVICE) + 100 * call
+        x = whole[0:4] if call < 5 else whole[4 * (1 + call % 3) :][:4] if call < 10 else whole[:4].clone()
+        kept += [x, moved(77 + call)]
+        # THEN every call is eager's
+        assert_same([called(x)], [windows(x)])
+    # AND it is launched where it counts from where the input begins
+    launched = sum(row.launches for row in pgk.report(called).rows)
+    assert launched >= 8 or offset is not None

@@ -274,6 +274,39 @@ def test_a_wrong_launch_is_noticed(how: str, monkeypatch: pytest.MonkeyPatch) ->
     assert pgk.report(step).rows[0].executables == 0
 
 
+@pytest.mark.parametrize(("far", "code"), [(1.0, None), (1e3, "wrong-result")])
+def test_where_a_step_differs_from_itself_a_launch_may_differ_as_much(far: float, code: str | None) -> None:
+    # GIVEN a step whose ungraphed runs differ in the last bits, as sums in no fixed order do, but for its first ones
+    weight = torch.nn.Parameter(torch.ones(8, device=pgk.device()))
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return (weight.detach() * x).sum()
+
+    graphed = pgk.parameterize(step, state=(weight,), verify="first")
+    batches = [torch.full((8,), float(k), device=pgk.device()) for k in range(8)]
+    for x in batches[:2]:
+        graphed(x)
+    ((made,),) = graphed._graphs.values()
+    real, calls = verify.Comparison._made, [0]
+
+    def unordered(self: Any, way: Any) -> Any:
+        calls[0] += 1
+        result, left = real(self, way)
+        noise = {2: far, 3: 0.0, 4: 0.5}.get(calls[0], 0.0)  # the launch; its like; another ungraphed run
+        left.values = [(name, x + noise * 1e-3) for name, x in left.values]
+        return result, left
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(verify.Comparison, "_made", unordered)
+        result = graphed(batches[2])
+    # WHEN a launch is as far from them as they are from one another THEN it stands, and farther it does not
+    assert torch.equal(result, step(batches[2]))
+    assert [reason.code for reason in pgk.report(graphed).reasons] == ([code] if code else [])
+    assert (made.checked.verified, made.checked.unordered) == (0, 0 if code else 1)
+    if code is None:
+        assert "compared and alike" in str(pgk.report(graphed))
+
+
 def test_every_launch_can_be_compared() -> None:
     step, _ = run("dropout", 8, verify="always")
     assert pgk.report(step).rows[0].verified == 6

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
+from paramgraph_kit import parameterize, report
 from paramgraph_kit.backend import paramgraph
 from paramgraph_kit.backend.registry import compiled_graphs
 from paramgraph_kit.driver.select import device, twin
@@ -66,12 +67,16 @@ def gradients_of(op: Any) -> Program:
     return run
 
 
-def _gradients(results: Any, sample: Sample) -> Any:
+def _gradients(results: Any, sample: Sample, *, captured: bool = False) -> Any:
     roots = [y for y in tree_leaves(results) if isinstance(y, Tensor) and y.requires_grad]
     wanted = [x for x in sample.tensors() if x.requires_grad]
     if not roots or not wanted:
         return None
-    seeds = [torch.linspace(0.5, 1.5, y.numel(), device="cpu").to(y.dtype).reshape(y.shape).to(y.device) for y in roots]
+    where = [y.device if captured else torch.device("cpu") for y in roots]  # no capture takes copies from the host
+    seeds = [
+        torch.linspace(0.5, 1.5, y.numel(), device=at).to(y.dtype).reshape(y.shape).to(y.device)
+        for y, at in zip(roots, where, strict=True)
+    ]
     return torch.autograd.grad(roots, wanted, seeds, allow_unused=True)
 
 
@@ -127,6 +132,54 @@ def check_compiled(op: Any, pair: tuple[Sample, Sample], *, backward: bool) -> V
         if any(difference(got, eager[k % 2][0], layouts=False, exact=False) for k, got in enumerate(calls)):
             return Verdict(TORCHS, verdict.why, verdict.graphed)
     return verdict
+
+
+def check_step(op: Any, pair: tuple[Sample, Sample]) -> Verdict:
+    """Torch's own kernels, as a whole step: results and gradients of five calls at other addresses, as ungraphed."""
+    function = op.get_op()
+
+    def plain(value: Any, args: Any, kwargs: Any) -> Any:
+        value, args, kwargs = tree_map_only(Tensor, _leaf, (value, args, kwargs))
+        sample = Sample(value, args, kwargs)
+        results = function(value, *args, **kwargs)
+        gradients = _gradients(results, sample, captured=True) if op.supports_autograd else None
+        return tree_map_only(Tensor, Tensor.detach, (results, gradients))
+
+    step = parameterize(plain, state=(), verify="off")
+    kept: list[Tensor] = []
+    values = [pair[k % 2] for k in range(CALLS + 1)]
+    calls = []
+    for call, sample in enumerate(values):
+        moved = sample.on(device())
+        kept += poison(call)
+        calls.append((_attempt(step, moved.input, moved.args, moved.kwargs), moved.tensors()))
+    alone = [_alone(plain, sample) for sample in values]
+    found = report(step)
+    launches, reasons = sum(row.launches or 0 for row in found.rows), sorted({reason.code for reason in found.reasons})
+    for number, (((got, error), written), ((expected, refusal), kept_alone)) in enumerate(
+        zip(calls, alone, strict=True), 1
+    ):
+        if error or refusal:
+            unlike = "" if bool(error) == bool(refusal) else f"call {number}: {error}; ungraphed: {refusal}"
+            return Verdict(DIFFERS if unlike else FAILS, unlike or refusal, launches)
+        unlike = difference((got, written), (expected, kept_alone))
+        if unlike:  # sums in no fixed order are mostly the same
+            more = [_alone(plain, sample)[0] for sample in values[:2] * MORE * CALLS]
+            if not _stable(more):
+                unlike = difference((got, written), (expected, kept_alone), exact=False)
+        if unlike:
+            return Verdict(DIFFERS, f"call {number}: {unlike}", launches)
+    return Verdict(EQUAL if launches else REFUSED, ", ".join(reasons), launches)
+
+
+def _alone(plain: Callable[..., Any], sample: Sample) -> tuple[tuple[Any, str], list[Tensor]]:
+    fresh = sample.on(device())
+    return _attempt(plain, fresh.input, fresh.args, fresh.kwargs), fresh.tensors()
+
+
+def _leaf(tensor: Tensor) -> Tensor:
+    floating = tensor.is_floating_point() or tensor.is_complex()
+    return tensor.detach().requires_grad_() if floating else tensor
 
 
 def _compiled(op: Any, backward: bool, backend: Any) -> Program:

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from paramgraph_kit.driver.select import device
-from tests.sweep.checks import FAILS, Verdict, check_captured, check_compiled, check_eager
-from tests.sweep.samples import DTYPES, operators, pairs, restrided
+from tests.sweep.checks import FAILS, Verdict, check_captured, check_compiled, check_eager, check_step
+from tests.sweep.samples import DTYPES, operators, pairs, restrided, spread
 
-MODES = ("eager", "captured", "forward", "backward")
+MODES = ("eager", "captured", "forward", "backward", "step")
 SIMULATED = MODES[:2]  # the modes that ask whether the simulator is right
 
 # What no comparison can hold for: (operators, modes, why).
@@ -79,7 +79,7 @@ def subjects(modes: Sequence[str]) -> Iterator[Subject]:
     """What there is to ask: on the simulated device for every type, compiled for the first one that an operator has."""
     for name, op in operators().items():
         for mode in modes:
-            if mode in SIMULATED:
+            if mode in SIMULATED or mode == "step":
                 wanted = [dtype for dtype in DTYPES if dtype in op.dtypes]
             elif mode == "forward" or op.supports_autograd:
                 preferred = (torch.float32, torch.complex64, *DTYPES, *sorted(op.dtypes, key=str))
@@ -111,6 +111,9 @@ def examine(subject: Subject, count: int) -> Finding:
             elif subject.mode == "captured":
                 turned = (restrided(pair[0]), restrided(pair[1]))
                 verdicts += [check_captured(op, each) for each in (pair, turned)]
+            elif subject.mode == "step":
+                for laid_out in (lambda x: x, restrided, spread):
+                    verdicts.append(check_step(op, (laid_out(pair[0]), laid_out(pair[1]))))
             else:
                 verdicts.append(check_compiled(op, pair, backward=subject.mode == "backward"))
     return Finding(subject, tuple(verdicts), round(time.perf_counter() - started, 3))

@@ -79,6 +79,21 @@ def restrided(sample: Sample) -> Sample:
     return replace(sample, input=value, args=args, kwargs=kwargs)
 
 
+def spread(sample: Sample) -> Sample:
+    """The same numbers in every second element of memory that begins one element late: nothing is aligned."""
+
+    def other(x: Tensor) -> Tensor:
+        if x.layout is not torch.strided or x.is_conj() or x.is_neg() or x.is_quantized:
+            return x
+        with torch.no_grad():
+            wide = torch.zeros((*x.shape, 2), dtype=x.dtype, device=x.device)
+            wide[..., 1] = x
+        return wide[..., 1].detach().requires_grad_(x.requires_grad)
+
+    value, args, kwargs = tree_map_only(Tensor, other, (sample.input, sample.args, sample.kwargs))
+    return replace(sample, input=value, args=args, kwargs=kwargs)
+
+
 class Mover:
     """Copies tensors to a device; what shares a storage on the host shares one there."""
 

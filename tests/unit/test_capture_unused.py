@@ -60,6 +60,50 @@ def test_what_an_offset_calculator_holds_is_made_of_shapes_and_what_follows_it_i
     assert unused_bytes(RawNode(NodeKind.KERNEL, ATEN, closure, ()), is_pointer) == set()
 
 
+def test_between_a_calculator_and_addresses_is_a_gap_in_closures_that_have_nothing_there() -> None:
+    # GIVEN a closure of a comparison of strided tensors: a calculator for three of them, a gap, three addresses [H100]
+    closure = calculator((5,), 3) + b"\xa5" * 4 + struct.pack("<3Q", *[PHANTOM] * 3)
+    name = ATEN + "18elementwise_kernelILi128ELi4EZNS0_22gpu_kernel_impl_nocastI14CompareFunctorIbEEEvEUliE_EEviT1_"
+    # WHEN asked THEN the gap is named, and in another kernel, where a number may be, it is not
+    gap = set(range(8 + 604, 8 + 608))
+    assert gap <= unused_bytes(node(name, struct.pack("<i", 9), closure), is_pointer)
+    other = node(name.replace("gpu_kernel_impl", "index_kernel"), struct.pack("<i", 9), closure)
+    assert not gap & unused_bytes(other, is_pointer)
+
+
+@pytest.mark.parametrize("inputs", [1, 2])
+@pytest.mark.parametrize("cast", [False, True])
+def test_kernels_that_are_compiled_when_they_are_first_used_have_calculators_too(inputs: int, cast: bool) -> None:
+    # GIVEN a special function's parameters: count, addresses, two calculators, what casts, a number [H100: lgamma]
+    ints = -(-inputs // 4) * 4
+    load = bytes([6] * inputs) + b"\xa5" * (ints - inputs) + struct.pack(f"<{inputs}i", *[4] * inputs)
+    store = b"\x06" + b"\xa5" * 3 + struct.pack("<i", 4)
+    casts = [load, store] if cast else [b"\xa5"] * 2
+    addresses = struct.pack(f"<{inputs + 1}Q", *[PHANTOM] * (inputs + 1))
+    calculators = [calculator((5,), inputs), calculator((5,), 1)]
+    fields = [struct.pack("<i", 9), addresses, *calculators, *casts, struct.pack("<f", 1.5)]
+    kernel = node("lgamma_kernel_kernel", *fields)
+    inside = {at for start, size in kernel.layout for at in range(start, start + size)}
+    # WHEN asked THEN exactly what nobody has written is named
+    garbage = {at for at in inside if kernel.parameters[at] == 0xA5}
+    assert unused_bytes(kernel, is_pointer) & inside == garbage
+    # AND nothing of a kernel that only resembles it, or has another name
+    for other in (node("lgamma_kernel_kernel", *fields[:-1]), node("triton_poi_kernel_0", *fields)):
+        assert not unused_bytes(other, is_pointer) & {
+            at for start, size in other.layout for at in range(start, start + size)
+        }
+
+
+def test_of_an_index_of_the_largest_the_gaps_of_a_pair_are_named() -> None:
+    # GIVEN what starts with a pair of a number and its index: one byte for the operation, then the pair [H100: argmax]
+    for kind, width in (("f", 4), ("l", 8)):
+        pair = b"\x11" * width + b"\xa5" * (8 - width) + struct.pack("<q", 0)
+        data = b"\xa5" * 8 + pair + reduction((5,), ())[8:]
+        # WHEN asked THEN the gaps around the number are
+        found = unused_bytes(node(f"{REDUCE}NS0_9ArgMaxOpsI{kind}EEjlLi4ELi4EEEEEvT1_", data), is_pointer)
+        assert found & set(range(24)) == {at for at in range(24) if data[at] == 0xA5}
+
+
 def test_two_calculators_in_a_row_are_both_found() -> None:
     # GIVEN a reduction's struct: 64 bytes of numbers, a calculator for one tensor, one for two, a pointer
     struct_of = bytes(range(64)) + calculator((5,), 1) + calculator((8,), 2)
@@ -146,6 +190,26 @@ def test_a_product_with_a_number_holds_only_the_number(number: str, size: int) -
         6,
         7,
     }
+
+
+@pytest.mark.parametrize(("number", "types"), [("f", 0), ("d", 0), ("N3c108BFloat16E", 0), ("f", 2)])
+def test_a_product_with_a_number_holds_only_the_number_where_tensors_are_strided_too(number: str, types: int) -> None:
+    # GIVEN what the gradient of a mean is made by: a closure over a calculator for two tensors, their addresses, a
+    # function without members, a gap, the number, types where it casts, and an address of the host's [H100]
+    held = f"NS0_13BUnaryFunctorI{number}{number}{number}NS0_15binary_internal10MulFunctorI{number}EEEE"
+    name = f"{ATEN}18elementwise_kernelILi128ELi2EZNS0_22gpu_kernel_impl_nocastI{held}EvERKT_EUliE_EEviT1_"
+    gap = 8 if number == "d" else 4
+    closure = calculator((512,), 2) + struct.pack("<QQ", PHANTOM, PHANTOM) + b"\xa5" * gap + b"\x11" * gap
+    kernel = node(
+        name, struct.pack("<i", 9), closure + b"\x06" * types + bytes(-types % 8) + struct.pack("<Q", 1 << 40)
+    )
+    # WHEN asked THEN the gap is named, and neither the number nor what is behind it
+    at = 8 + len(closure) - 2 * gap
+    assert {b for b in unused_bytes(kernel, is_pointer) if b >= at} == set(range(at, at + gap))
+    # AND of a function with members nothing is
+    named = name.replace("15binary_internal10MulFunctorI", "16CompareEqFunctorI")
+    compared = node(named, *[kernel.parameters[a : a + n] for a, n in kernel.layout])
+    assert not {b for b in unused_bytes(compared, is_pointer) if b >= at}
 
 
 def test_numbers_that_only_resemble_a_calculator_are_none() -> None:
