@@ -16,11 +16,9 @@ import torch
 from torch import nn
 
 import paramgraph_kit as pgk
-from paramgraph_kit.driver.sim.driver import SimDriver, SimExecutable
-from paramgraph_kit.step import verify
 from tests.integration import steps
 from tests.integration.fx_models import LlamaBlock
-from tests.integration.test_step_sim import equal, run
+from tests.integration.test_step_sim import equal
 
 MIB = 1 << 20
 
@@ -254,64 +252,6 @@ def test_results_are_ordinary_tensors() -> None:
     assert len({loss.data_ptr() for loss in losses}) == 5
 
 
-@pytest.mark.parametrize("how", ["first", "always"])
-def test_a_wrong_launch_is_noticed(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # GIVEN an executable that forgets one of its bindings
-    def wrong(self: Any, nodes: Any, bindings: Any, slots: int, increment: int) -> None:
-        real(self, nodes, [*bindings[:-1], bindings[-1].__class__(bindings[-1].node, bindings[-1].offset, 0, 0)], slots,
-             increment)  # fmt: skip
-
-    real = SimExecutable.__init__
-    monkeypatch.setattr(SimExecutable, "__init__", wrong)
-    step, ours, theirs = made("adamw fused", verify=how)
-
-    # WHEN / THEN every call has the ungraphed step's result, and the graph is given up
-    for number in range(6):
-        alike(step, ours, theirs, number)
-    (reason,) = pgk.report(step).reasons
-    assert reason.code == "wrong-result"
-    assert "which this call returned" in reason.message
-    assert pgk.report(step).rows[0].executables == 0
-
-
-@pytest.mark.parametrize(("far", "code"), [(1.0, None), (1e3, "wrong-result")])
-def test_where_a_step_differs_from_itself_a_launch_may_differ_as_much(far: float, code: str | None) -> None:
-    # GIVEN a step whose ungraphed runs differ in the last bits, as sums in no fixed order do, but for its first ones
-    weight = torch.nn.Parameter(torch.ones(8, device=pgk.device()))
-
-    def step(x: torch.Tensor) -> torch.Tensor:
-        return (weight.detach() * x).sum()
-
-    graphed = pgk.parameterize(step, state=(weight,), verify="first")
-    batches = [torch.full((8,), float(k), device=pgk.device()) for k in range(8)]
-    for x in batches[:2]:
-        graphed(x)
-    ((made,),) = graphed._graphs.values()
-    real, calls = verify.Comparison._made, [0]
-
-    def unordered(self: Any, way: Any) -> Any:
-        calls[0] += 1
-        result, left = real(self, way)
-        noise = {2: far, 3: 0.0, 4: 0.5}.get(calls[0], 0.0)  # the launch; its like; another ungraphed run
-        left.values = [(name, x + noise * 1e-3) for name, x in left.values]
-        return result, left
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(verify.Comparison, "_made", unordered)
-        result = graphed(batches[2])
-    # WHEN a launch is as far from them as they are from one another THEN it stands, and farther it does not
-    assert torch.equal(result, step(batches[2]))
-    assert [reason.code for reason in pgk.report(graphed).reasons] == ([code] if code else [])
-    assert (made.checked.verified, made.checked.unordered) == (0, 0 if code else 1)
-    if code is None:
-        assert "compared and alike" in str(pgk.report(graphed))
-
-
-def test_every_launch_can_be_compared() -> None:
-    step, _ = run("dropout", 8, verify="always")
-    assert pgk.report(step).rows[0].verified == 6
-
-
 def unaligned(x: torch.Tensor) -> torch.Tensor:
     return torch.cat([x.new_zeros(1), x.flatten()])[1:].view(x.shape)
 
@@ -490,38 +430,3 @@ def test_a_profiler_may_watch_every_call() -> None:
     assert any(
         "'launch'" in str(entry.code) or getattr(entry.code, "co_name", "") == "launch" for entry in profiler.getstats()
     )
-
-
-def test_a_comparison_waits_for_what_is_queued_on_the_step_s_own_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    # GIVEN a step with a branch on a stream of the user's, on which the caller may still write the state
-    log: list[str] = []
-    side = pgk.cuda.Stream()
-    model = nn.Linear(4, 4).to(pgk.device())
-
-    def step(x: torch.Tensor) -> torch.Tensor:
-        here = pgk.cuda.current_stream()
-        side.wait_stream(here)
-        with pgk.cuda.stream(side):
-            y = model(x).detach()
-        here.wait_stream(side)
-        return y + 1
-
-    join, copies = SimDriver.join_streams, verify.Memory.copies
-
-    def joined(driver: Any, *streams: int) -> None:
-        log.append("join")
-        join(driver, *streams)
-
-    def copied(memory: Any) -> Any:
-        log.append("copy")
-        return copies(memory)
-
-    monkeypatch.setattr(SimDriver, "join_streams", joined)
-    monkeypatch.setattr(verify.Memory, "copies", copied)
-    whole = pgk.parameterize(step, state=model)
-    # WHEN its first launch is compared THEN the state is copied after all that
-    for seed in range(4):
-        x = torch.full((2, 4), float(seed), device=pgk.device())
-        assert torch.equal(whole(x), step(x))
-    assert log[:2] == ["join", "copy"]
-    assert log.count("join") == 1 + 2 * 2  # and each launch takes its place
