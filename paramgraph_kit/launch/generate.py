@@ -26,11 +26,13 @@ Table = tuple[int, ...]
 class State:
     """What one variant remembers between launches, guarded by ``lock``; one table of addresses for each stage."""
 
-    __slots__ = ("launches", "lock", "patched", "stream", "tables", "watch")
+    __slots__ = ("launches", "lock", "patched", "rooms", "stream", "tables", "watch")
 
-    def __init__(self, lock: Any, stages: int) -> None:
+    def __init__(self, lock: Any, plan: Plan) -> None:
         self.lock = lock
+        stages = len(plan.stages)
         self.tables: list[Table] = [()] * stages
+        self.rooms = [block.nbytes for block in plan.blocks]  # to take for each block, as many at least
         self.stream = -1
         self.launches = 0
         self.patched = [0] * stages  # launches of each stage that had to patch
@@ -98,6 +100,7 @@ def launch_function(
         "libraries_then": driver.library_state(),
         "state": state,
         "tables": state.tables,
+        "rooms": state.rooms,
         "patched": state.patched,
         "acquire": state.lock.acquire,
         "release": state.lock.release,
@@ -169,7 +172,7 @@ def _stage(
     if n == 0 and plan.shelf_bytes:
         lines.append(f" q = empty(({plan.shelf_bytes},), (1,), byte)")
         made.append("q")
-    lines += [f" w{b} = allocate({block.nbytes}, s)" for b, block in enumerate(plan.blocks) if block.first == n]
+    lines += [f" w{b} = allocate(rooms[{b}], s)" for b, block in enumerate(plan.blocks) if block.first == n]
     lines += [f" keep({name}, {stream})" for name in made for stream in streams]
     table = _table(stage.slots, form.together)
     lines += [

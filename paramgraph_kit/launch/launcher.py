@@ -26,6 +26,7 @@ from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.launch.generate import Form, State, launch_function
 from paramgraph_kit.launch.plan import Plan, make_plan
 from paramgraph_kit.launch.probation import Probation
+from paramgraph_kit.launch.room import share_room
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
 
@@ -253,6 +254,7 @@ class Launcher:
         try:
             with no_collection():
                 self.variants[key] = self._capture(specs, scalars, increment, dying, outputs)
+            self.share_room()
         except RefusedError as refusal:
             if refusal.reason.code == UNDER_WAY:  # the user's own capture: this call is in it, a later one is not
                 return outputs
@@ -267,6 +269,10 @@ class Launcher:
         if numbers not in seen:  # the switches of libraries are in the key too, and may be what differs
             seen.append(numbers)
         return outputs
+
+    def share_room(self) -> None:
+        """Let all variants, which take turns, take alike pieces of workspace."""
+        share_room((v.plan, v.state) for v in self.variants.values() if v is not None)
 
     def _recut(self, error: BaseException) -> bool:
         """Whether there is code that leaves out what a capture failed in: then that runs from now on."""
@@ -298,7 +304,7 @@ class Launcher:
                 executable.destroy()
             self.driver.discard(captured.recording)
             raise
-        state = State(threading.Lock(), len(plan.stages))
+        state = State(threading.Lock(), plan)
         launch = launch_function(
             self.driver, captured, plan, executables, state, self._select, self._ungraphed, self.code
         )

@@ -57,7 +57,7 @@ class Graphed:
                 executable.destroy()
             driver.discard(captured.recording)
             raise
-        state = State(threading.Lock(), len(plan.stages))
+        state = State(threading.Lock(), plan)
         misfit = lambda _: MISFIT  # noqa: E731
         form = Form(
             together=kept_at,

@@ -182,6 +182,7 @@ class Step:
         )
         self._graphs.setdefault(key, []).insert(0, graphed)
         self._launcher.variants[id(graphed),] = graphed.variant
+        self._launcher.share_room()
         for tell in observers:
             tell(self._launcher, graphed.variant)
 
@@ -237,6 +238,7 @@ class Step:
     def _drop(self, key: Any, graphed: Graphed) -> None:
         self._graphs[key].remove(graphed)
         self._launcher.variants.pop((id(graphed),), None)
+        self._launcher.share_room()
         graphed.destroy()
 
     def _refuse(self, key: Any, reason: Reason) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from paramgraph_kit.capture.pair import Captured, InputSpec, Kind, Output
 from paramgraph_kit.driver.api import Binding, RawAllocation, RawNode, Recording
+from paramgraph_kit.launch.generate import State
 from paramgraph_kit.launch.lent import LEAST
 from paramgraph_kit.launch.plan import (
     GRAIN,
@@ -30,6 +31,7 @@ from paramgraph_kit.launch.plan import (
     spans,
     uses_of,
 )
+from paramgraph_kit.launch.room import share_room
 from paramgraph_kit.launch.stages import Lives, cut
 from paramgraph_kit.trace.model import NodeKind, Role, Word, WordKind
 
@@ -415,3 +417,16 @@ def test_activations_lie_where_gradients_are_made_later() -> None:
     # WHEN planned THEN of four only the one is left that is read as the last gradient is made
     assert make_plan(made).workspace_bytes == 16 * LEAST
     assert make_plan(made, rewritten=range(4)).workspace_bytes == 4 * LEAST
+
+
+def test_graphs_that_take_turns_take_alike_blocks_but_for_much_smaller_ones() -> None:
+    # GIVEN three plans with one block, of two sizes and of a tenth, and one with two blocks
+    plans = [make_plan(captured(chain(2), [size], [[0, 1]], 0, [])) for size in (80 * GRAIN, 60 * GRAIN, 8 * GRAIN)]
+    states = [State(None, plan) for plan in plans]
+    assert [state.rooms for state in states] == [[80 * GRAIN], [60 * GRAIN], [8 * GRAIN]]
+    # WHEN they share THEN the small one keeps to its own
+    share_room(zip(plans, states, strict=True))
+    assert [state.rooms for state in states] == [[80 * GRAIN], [80 * GRAIN], [8 * GRAIN]]
+    # AND when the largest is gone, nobody takes as much
+    share_room(zip(plans[1:], states[1:], strict=True))
+    assert [state.rooms for state in states[1:]] == [[60 * GRAIN], [60 * GRAIN]]
