@@ -6,7 +6,17 @@ import ast
 import types
 from typing import Any
 
+from paramgraph_kit.driver.files import is_library
+
 NAME = "cell"
+NOT_NAMED = (
+    ast.Call,
+    ast.BinOp,
+    ast.Await,
+    ast.Lambda,
+    ast.NamedExpr,
+    ast.GeneratorExp,
+)  # work of the cell's own, or perhaps
 FILES: set[str] = set()  # of cells that have been made functions
 
 
@@ -40,6 +50,28 @@ def as_function(source: str, file: str, space: dict[str, Any]) -> types.Function
     code = compile(wrapped(ast.parse(source, file)), file, "exec", dont_inherit=True)
     made = next(each for each in code.co_consts if isinstance(each, types.CodeType) and each.co_name == NAME)
     return types.FunctionType(made, space, NAME)
+
+
+def call_in(source: str, space: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:
+    """The function of the user's, and its arguments, where a cell is one call of it with what has a name; else None."""
+    body = ast.parse(source).body
+    value = body[0].value if len(body) == 1 and isinstance(body[0], (ast.Expr, ast.Assign)) else None
+    if not isinstance(value, ast.Call) or any(isinstance(n, NOT_NAMED) for a in _arguments(value) for n in ast.walk(a)):
+        return None
+
+    def kept(*args: Any, **kwargs: Any) -> Any:
+        return args[0], args[1:], kwargs
+
+    whole = ast.Call(ast.Name("kept", ast.Load()), [value.func, *value.args], value.keywords)
+    code = compile(ast.fix_missing_locations(ast.Expression(ast.copy_location(whole, value))), "<call>", "eval")
+    function, args, kwargs = eval(code, space, {"kept": kept})
+    own = getattr(function, "forward", None) or getattr(function, "__wrapped__", function)
+    entry = getattr(getattr(own, "__func__", own), "__code__", None)
+    return None if entry is None or is_library(entry.co_filename) else (function, args, kwargs)
+
+
+def _arguments(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(option.value for option in call.keywords), call.func]
 
 
 def _is_future(node: ast.stmt) -> bool:

@@ -8,6 +8,7 @@ import sysconfig
 from functools import cache
 from pathlib import Path
 
+REWRITTEN = " (rewritten)"  # behind the name of a file whose lines are tried otherwise
 OURS = str(Path(__file__).resolve().parents[1])
 _CELL = re.compile(r"<ipython-input-(\d+)-|[/\\]ipykernel_\d+[/\\]\d+\.py$")
 _GENERATED = re.compile(r"[/\\]([a-z2-7]{2})[/\\]c\1[a-z2-7]{40,}\.py$")  # what Inductor has written
@@ -19,6 +20,8 @@ def display_name(file: str) -> str:
     >>> display_name("<ipython-input-7-0a1b2c>"), display_name("train.py")
     ('<cell 7>', 'train.py')
     """
+    if file.endswith(REWRITTEN):
+        return display_name(file.removesuffix(REWRITTEN)) + REWRITTEN
     match = _CELL.search(file)
     if match is None:
         return file

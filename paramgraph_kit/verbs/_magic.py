@@ -274,20 +274,22 @@ class ParamgraphMagics(Magics):  # type: ignore[misc]
                 )
                 return
             with _one_line("diagnose"):
-                self._show(options, verbs.diagnose(self._function(options, source, name), fix=options.fix))
+                what, args, kwargs = self._function(options, source, name)
+                self._show(options, verbs.diagnose(what, *args, fix=options.fix, **kwargs))
 
     def _story_cell(self, options: argparse.Namespace, cell: str) -> None:
         if options.expression:
             self._wrong(options, "takes a cell or an expression, not both")
         with _one_line("story"):
-            self._show(options, story(self._function(options, *self._source(cell))))
+            what, args, kwargs = self._function(options, *self._source(cell))
+            self._show(options, story(what, *args, **kwargs))
 
-    def _function(self, options: argparse.Namespace, source: str, name: str) -> Any:
-        """The cell as a function without arguments."""
-        from paramgraph_kit.doctor.cell import as_function
+    def _function(self, options: argparse.Namespace, source: str, name: str) -> tuple[Any, tuple[Any, ...], Any]:
+        """What the cell calls, with its arguments, where it is one call; else the cell as a function without any."""
+        from paramgraph_kit.doctor.cell import as_function, call_in
 
         try:
-            return as_function(source, name, self.shell.user_ns)
+            return call_in(source, self.shell.user_ns) or (as_function(source, name, self.shell.user_ns), (), {})
         except SyntaxError as error:
             self._wrong(options, f"the cell cannot be looked at as a function: {error.msg}")
 
@@ -358,7 +360,7 @@ class ParamgraphMagics(Magics):  # type: ignore[misc]
 
     def _value(self, options: argparse.Namespace) -> Any:
         try:
-            return self.shell.ev(options.expression)
+            return self.shell.ev(f"({options.expression})")  # so that *arguments may follow a function
         except Exception as error:
             text = str(error).strip().partition("\n")[0]
             self._wrong(options, f"{options.expression}: {type(error).__name__}: {text}")

@@ -206,6 +206,8 @@ class _Teller:
             for failure in left:
                 if failure.fix:
                     self.say(f"{frame_text(failure.frame)}\n{textwrap.indent(failure.fix, '   ')}", 3)
+            if _is_cell(self.function):
+                where += ", and in a function of yours what the host does could move behind the launch"
             raise self.stop(
                 f"no safe rewrite is known for all of it{where}: change these lines as said, and call story again"
             )
@@ -360,6 +362,12 @@ def _state(function: Any) -> tuple[bool, dict[str, Any]]:
     return any(isinstance(value, torch.optim.Optimizer) for value in (*space.values(), *own.values())), state
 
 
+def _is_cell(function: Any) -> bool:
+    from paramgraph_kit.doctor import cell
+
+    return getattr(getattr(function, "__code__", None), "co_filename", "") in cell.FILES
+
+
 def _name_of(value: Any, space: dict[str, Any]) -> str:
     """What the user calls an object."""
     found = (name for name, each in space.items() if each is value and not name.startswith("_"))
@@ -368,12 +376,11 @@ def _name_of(value: Any, space: dict[str, Any]) -> str:
 
 def _call(function: Any, state: list[str] | None) -> str:
     """What the user writes to have a function launched."""
-    from paramgraph_kit.doctor import cell
-    from paramgraph_kit.doctor.rewrite.planning import entry_of, names_of, owner_of
+    from paramgraph_kit.doctor.rewrite.planning import names_of, owner_of
 
-    entry, owner = entry_of(function), owner_of(function)
+    owner = owner_of(function)
     name = _name_of(owner, names_of(function)) if owner is not None else getattr(function, "__name__", "fn")
-    if entry is not None and entry.__code__.co_filename in cell.FILES:
+    if _is_cell(function):
         name = "step"  # of which it is the body
     elif owner is not None and owner is not function:
         name += f".{getattr(function, '__name__', '')}"

@@ -262,6 +262,23 @@ def test_the_story_of_a_cell_and_of_a_function(session: Session) -> None:
     session.refused("%paramgraph story")
 
 
+def test_a_cell_that_is_one_call_is_the_function_that_it_calls(session: Session) -> None:
+    # GIVEN a step that counts on the host, and its arguments
+    session.good("seen = []\nargs = (x,)\ndef step(x):\n    y = x * 2\n    seen.append(y.sum().item())\n    return y")
+    # WHEN a cell is nothing but its call, or a line names both THEN what the host does moves behind the launch
+    for told in ("%%paramgraph story -o told\nout = step(*args)", "%paramgraph story step, *args -o told"):
+        session.good(told)
+        assert session["told"].complete, str(session["told"])
+        assert "call after_step(y) after each launch" in str(session["told"])
+    session.good("%%paramgraph diagnose --fix -o found\nstep(x)")
+    assert "+def after_step(y):  # after each launch" in session["found"].fix.diff
+    # AND one that works before the call is a cell, in which what is printed is not kept on the device
+    session.good("%%paramgraph story -o told\ny = x * 2\nprint('sum', y.sum().item())")
+    assert not session["told"].complete
+    assert "detach" not in str(session["told"].fix)
+    assert "in a function of yours what the host does could move behind the launch" in str(session["told"])
+
+
 # A line
 
 

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from paramgraph_kit.doctor import cell
-
-MARK = " (rewritten)"
+from paramgraph_kit.driver.files import REWRITTEN
 
 
 class BorrowError(Exception):
@@ -20,7 +19,7 @@ class BorrowError(Exception):
 
 def compiled(file: str, lines: list[str]) -> types.CodeType:
     """The code of a rewritten file, whose lines Python can show."""
-    name = f"{file}{MARK}"
+    name = f"{file}{REWRITTEN}"
     text = "".join(lines)
     linecache.cache[name] = (len(text), None, lines, name)
     try:

@@ -17,11 +17,11 @@ import torch
 from paramgraph_kit.doctor import cell
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.doctor.rewrite import moving, optimizers
-from paramgraph_kit.doctor.rewrite.borrow import MARK, BorrowError, borrowed, companion, compiled
+from paramgraph_kit.doctor.rewrite.borrow import BorrowError, borrowed, companion, compiled
 from paramgraph_kit.doctor.rewrite.edits import Edit, Function, Source, names_in
 from paramgraph_kit.doctor.rewrite.proof import Arguments, Prover
 from paramgraph_kit.doctor.rewrite.rules import Place, called, edits_for
-from paramgraph_kit.driver.files import display_name
+from paramgraph_kit.driver.files import REWRITTEN, display_name
 from paramgraph_kit.driver.profiling import set_profile
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.trace.model import Failure
@@ -105,7 +105,7 @@ class Attempt:
         """A failure of the rewritten lines at the line of the user's that it has in common with them, if it has one."""
         frame = failure.frame
         for source in self.sources.values() if frame is not None else ():
-            if frame is not None and display_name(f"{source.file}{MARK}") == frame.file:
+            if frame is not None and display_name(f"{source.file}{REWRITTEN}") == frame.file:
                 lines = [n for n, line in enumerate(source.lines, 1) if line.strip() == frame.text]
                 if len(lines) == 1:
                     return replace(failure, frame=replace(frame, file=display_name(source.file), line=lines[0]))

@@ -14,6 +14,7 @@ from paramgraph_kit.doctor.rewrite.edits import Edit, Source, heads, locals_of, 
 from paramgraph_kit.trace.model import Failure
 
 FACTORIES = frozenset("zeros ones empty full arange linspace eye".split())  # noqa: SIM905 - shorter so
+WRITERS = ("print", "append", "info", "debug", "warning", "write", "add_scalar")  # what they are given is read
 NUMBER = (int, float, complex, bool)
 
 
@@ -92,7 +93,7 @@ def _keep_on_device(place: Place) -> list[Edit]:
     found: list[Edit] = []
     if isinstance(place.statement, (ast.If, ast.While, ast.For, ast.Expr, ast.AugAssign)):
         return found  # what is decided or kept on the CPU needs the number
-    if is_size(place):
+    if is_size(place) or any(place.calls(*WRITERS)):
         return found
     for node in heads(place.statement):
         if not isinstance(node, ast.Call):
