@@ -76,8 +76,8 @@ def decode(step: Callable[[Tensor, Tensor], Tensor], first: Tensor, count: int =
     return torch.cat(found, dim=1)
 
 
-def decoding_ways(compilers: Mapping[str, Compiling], device: str, **size: int) -> dict[str, Make]:
-    """A loop each way; its tokens are compared with those of the others."""
+def decoding_ways(compilers: Mapping[str, Compiling], device: str, count: int = TOKENS, **size: int) -> dict[str, Make]:
+    """A loop of ``count`` tokens each way; they are compared with those of the others."""
 
     def way(name: str, compiling: Compiling) -> Ready:
         torch.manual_seed(0)
@@ -90,6 +90,7 @@ def decoding_ways(compilers: Mapping[str, Compiling], device: str, **size: int) 
             logits: Tensor = compiled(token, position)
             return logits
 
-        return Ready(lambda: decode(step, first), tokens=lambda: decode(step, first)[0].tolist())
+        loop = partial(decode, step, first, count)
+        return Ready(loop, tokens=lambda: loop()[0].tolist())
 
     return {name: partial(way, name, compiling) for name, compiling in compilers.items()}
