@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
+from paramgraph_kit.backend.call_state import switches
 from paramgraph_kit.backend.plain import PLAIN
 from paramgraph_kit.doctor import explain
 from paramgraph_kit.driver.api import Driver
@@ -60,6 +62,26 @@ def check_observation(seen: Observation) -> None:
         elif not isinstance(leaf, PLAIN):
             text = f"the step returns a {type(leaf).__name__}, and a graph returns tensors and plain values only"
             raise RefusedError(Reason("unknown-output", text))
+
+
+def surroundings(tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+    """What a call may leave otherwise though it is no state: torch's switches, and attributes of the arguments."""
+    return switches(), [{name: id(value) for name, value in vars(x).items()} for x in tensors]
+
+
+def check_left(before: tuple[Any, ...], tensors: Sequence[torch.Tensor]) -> None:
+    """That a watched call left that as it was.
+
+    Raises:
+        RefusedError: a launch would not change it again.
+    """
+    whats = (
+        "leaves one of torch's switches otherwise, such as grad mode or a default",
+        "sets an attribute of an argument",
+    )
+    for then, now, what in zip(before, surroundings(tensors), whats, strict=True):
+        if now != then:
+            raise RefusedError(Reason("side-effect", f"the call {what}, which a launch would not do again"))
 
 
 def _host_written(seen: Observation) -> Reason:

@@ -30,7 +30,14 @@ from paramgraph_kit.step.guard import Guard
 from paramgraph_kit.step.kept import Kept
 from paramgraph_kit.step.observe import Observation, busy, deferring, is_busy, observe
 from paramgraph_kit.step.reach import Names
-from paramgraph_kit.step.refusals import changing, check_observation, check_surroundings, failed
+from paramgraph_kit.step.refusals import (
+    changing,
+    check_left,
+    check_observation,
+    check_surroundings,
+    failed,
+    surroundings,
+)
 from paramgraph_kit.trace.errors import ParamgraphError, RefusedError, UnsupportedError
 from paramgraph_kit.trace.model import Reason
 
@@ -132,6 +139,7 @@ class Step:
         except RefusedError as refusal:
             self._refuse(key, refusal.reason)
             return self._fn(*args, **kwargs)
+        before = surroundings(tensors)
         with self._inside():
             seen = observe(
                 self._driver,
@@ -141,6 +149,7 @@ class Step:
                 self._names,
             )
         try:
+            check_left(before, tensors)
             with self._inside(), no_collection():
                 self._capture(key, tensors, args, kwargs, seen)
         except RefusedError as refusal:

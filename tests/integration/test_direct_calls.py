@@ -362,6 +362,20 @@ def test_what_the_wrappers_do_more_keeps_them(made: list[DirectCall]) -> None:
     assert not any(map(is_direct, made))
 
 
+@pytest.mark.parametrize("guards", ["full", "dynamo", "inputs"])
+def test_a_function_that_leaves_gradients_switched_off_does_so_at_each_call(guards: str) -> None:
+    # GIVEN a compiled function that switches gradients WHEN it is called THEN they are as it left them
+    def off(x: Tensor) -> Tensor:
+        torch.set_grad_enabled(False)
+        return x * 2
+
+    compiled = pgk.compile(off, guards=guards)
+    for _ in range(6):
+        with torch.enable_grad():
+            compiled(torch.ones(3, device=DEVICE))
+            assert not torch.is_grad_enabled()
+
+
 def test_other_shapes_and_frozen_parameters_are_compiled_again(made: list[DirectCall]) -> None:
     layer = nn.Linear(8, 8).to(DEVICE)
     compiled = torch.compile(layer, backend="paramgraph", dynamic=False)

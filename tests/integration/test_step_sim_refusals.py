@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -107,6 +107,18 @@ def moves(self: Plain, x: Any, y: Any) -> Any:
     return loss
 
 
+def marks(self: Plain, x: Any, y: Any) -> Any:
+    x.seen = True
+    return self.train(x, y).detach()
+
+
+def leaves_grad_mode(self: Plain, x: Any, y: Any) -> Any:
+    with torch.enable_grad():
+        loss = self.train(x, y).detach()
+    torch.set_grad_enabled(not torch.is_grad_enabled())
+    return loss
+
+
 def own_graph(self: Plain, x: Any, y: Any) -> Any:
     graph = pgk.cuda.CUDAGraph()
     with pgk.cuda.graph(graph):
@@ -149,6 +161,8 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
         (counter, "side-effect"),
         (grows, "side-effect"),
         (moves, "side-effect"),
+        (marks, "side-effect"),
+        (leaves_grad_mode, "side-effect"),
         (counts_on_the_host, "host-counter"),
         (counts_in_an_array, "host-counter"),
         (python_random, "host-random"),
@@ -181,6 +195,12 @@ def equal(a: Any, b: Any) -> bool:
     if isinstance(a, list):
         return all(map(equal, a, b))
     return type(a) is type(b) and (type(a) is object or a == b)
+
+
+@pytest.fixture(autouse=True)
+def _gradients_wanted() -> Iterator[None]:
+    with torch.enable_grad():
+        yield
 
 
 @pytest.mark.parametrize("name", REFUSED)

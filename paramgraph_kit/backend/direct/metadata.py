@@ -50,6 +50,8 @@ def obstacle(metadata: Any) -> str | None:
     """
     for name, why in NOTHING_ELSE.items():
         value = getattr(metadata, name, None) if name in NEWER else getattr(metadata, name)
+        if name == "grad_enabled_mutation":  # False is what it is switched to
+            value = value is not None
         if any(x is not None for x in value) if name == "mutated_inp_stream_indices" and value else value:
             return why
     if any(info.mutates_metadata or info.mutates_storage_metadata for info in metadata.input_info):
