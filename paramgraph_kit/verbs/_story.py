@@ -15,7 +15,7 @@ from paramgraph_kit.trace.wording import frame_text, one_line
 
 if TYPE_CHECKING:
     from paramgraph_kit.doctor.diagnosis import Diagnosis
-    from paramgraph_kit.doctor.rewrite.proof import Prover, Seen, Truth
+    from paramgraph_kit.doctor.rewrite.proof import Around, Prover, Seen, Truth
     from paramgraph_kit.doctor.rewrite.rewriting import Rewriting
     from paramgraph_kit.explore import Explorer
 
@@ -212,16 +212,21 @@ class _Teller:
                 f"no safe rewrite is known for all of it{where}: change these lines as said, and call story again"
             )
 
+    def around(self) -> Around:
+        """What the fix has moved out of the function."""
+        from paramgraph_kit.doctor.rewrite.proof import NOTHING
+
+        return self.out.fix.around if self.out.fix is not None else NOTHING
+
     def captured(self) -> None:
         """The graph, and replays that are told of their inputs."""
         from paramgraph_kit.backend.tracing import trace_of_graph
 
         self.chapter("The captured graph")
         graphs: list[Trace] = []
-        fix = self.out.fix
         with self.step("captured", "captured by hand, with static inputs") as trace:
             seen = self.prover.captured(
-                fix.after if fix is not None else None,
+                self.around(),
                 look=lambda graph: graphs.append(trace_of_graph(graph, "captured by hand, with static inputs")),
             )
             if graphs and not trace.captures:
@@ -242,9 +247,8 @@ class _Teller:
         if not any(isinstance(value, torch.Tensor) for value in tree_leaves((self.args, self.kwargs))):
             return
         self.chapter("The same graph with an input that moved")
-        fix = self.out.fix
         with self.step("frozen", "a replay that nobody told of the new input") as trace:
-            seen = self.prover.captured(fix.after if fix is not None else None, told=False)
+            seen = self.prover.captured(self.around(), told=False)
             proof = self.compare(trace, NEW_INPUT, seen)
         if proof.equal:
             self.say(f"the result does not depend on its inputs: {proof.text()}", 3)
@@ -258,7 +262,7 @@ class _Teller:
         from paramgraph_kit.verbs import parameterize, report
 
         self.chapter("Parameterized: launched where the inputs are")
-        after = self.out.fix.after if self.out.fix is not None else None
+        around = self.around()
         trains, state = _state(self.function)
         values = tuple(state.values())
         # A function is traced, a training step runs under capture itself; so does what reaches tensors of its own,
@@ -268,7 +272,7 @@ class _Teller:
             step = parameterize(self.function, state=values) if whole else parameterize(self.function)
             mode = torch.no_grad() if plain else nullcontext()
             with mode, self.step("parameterized", "parameterized: any address, no copies") as trace:
-                seen = self.prover.launched(step, after)
+                seen = self.prover.launched(step, around)
                 proof = self.compare(trace, NEW_INPUT, seen)
             if trace.launches:
                 break

@@ -86,7 +86,9 @@ def f(n):
         """
 args = (torch.ones(4, device=device),)
 def f(x):
-    return x + torch.randn(x.shape).to(x.device)
+    for _ in range(2):  # each with other numbers
+        x = x + torch.randn(x.shape).to(x.device)
+    return x
 """,
         "draw on the device, `torch.randn(x.shape, device=x.device)`",
     ),

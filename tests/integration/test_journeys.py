@@ -32,7 +32,7 @@ AFTER: dict[str, After] = {
     "graphs": lambda names, given, out: names["after_epoch"](given[1], *out),
     "diffusion": lambda names, given, out: names["after_denoise"](given[1], out),
 }
-ROUNDS = {"training": 1, "serving": 2, "sampling": 2, "graphs": 2, "diffusion": 2}
+ROUNDS = {"training": 1, "serving": 2, "sampling": 1, "graphs": 2, "diffusion": 2}
 
 
 @pytest.fixture(params=FILES, ids=lambda path: path.stem)

@@ -20,6 +20,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 import paramgraph_kit as pgk
+from paramgraph_kit.doctor.rewrite.proof import NOTHING, Around
 
 STEPS = 10
 WARM_UP = 3  # eager steps before the capture, as torch's documentation wants
@@ -67,8 +68,13 @@ def eager(names: Names, function: str) -> Seen:
     return _seen(names, results)
 
 
-def captured(names: Names, function: str) -> Seen:
-    """The same after a warm-up from replays of one graph, whose inputs are copied to."""
+def captured(names: Names, function: str, around: Around = NOTHING) -> Seen:
+    """The same after a warm-up from replays of one graph, whose inputs are copied to; ``around`` each launch."""
+
+    def eagerly(args: tuple[Any, ...]) -> Any:
+        around.prepare((args, {}))
+        return around.finish((args, {}), names[function](*args))
+
     cuda, feed, results = pgk.cuda, _feeder(names), []
     seed()
     side, graph = cuda.Stream(), cuda.CUDAGraph()
@@ -76,7 +82,7 @@ def captured(names: Names, function: str) -> Seen:
         side.wait_stream(cuda.current_stream())
         with cuda.stream(side):
             for i in range(WARM_UP):
-                results.append(_step(names, names[function](*feed(i)), i))
+                results.append(_step(names, eagerly(feed(i)), i))
         cuda.current_stream().wait_stream(side)
         first = feed(WARM_UP)
         static = tree_map(lambda value: value.clone() if isinstance(value, torch.Tensor) else value, first)
@@ -86,8 +92,9 @@ def captured(names: Names, function: str) -> Seen:
             for held, value in zip(tree_leaves(static), tree_leaves(feed(i) if i > WARM_UP else first), strict=True):
                 if isinstance(held, torch.Tensor):
                     held.copy_(value)
+            around.prepare((static, {}))
             graph.replay()
-            results.append(_step(names, out, i))
+            results.append(_step(names, around.finish((static, {}), out), i))
     return _seen(names, results)
 
 

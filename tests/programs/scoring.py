@@ -72,9 +72,9 @@ def _rewrite(score: Score, names: dict[str, Any], truth: dict[str, list[Any]]) -
     if fix is None or not fix.diff:
         return
     score.rewritten = "whole" if fix.complete else "part"
-    if fix.complete and not fix.usage:
+    if fix.complete:
         with fix.applied():
-            replayed = captured(names, score.program.function)
+            replayed = captured(names, score.program.function, fix.around)
         wrong = differences(truth, replayed, set(names.get("ignore", ())))
         score.wrong_fix += [f"its own rewrite, replayed: {each}" for each in wrong]
 

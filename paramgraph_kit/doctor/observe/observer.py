@@ -63,6 +63,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.found: dict[tuple[Any, ...], Failure] = {}
         self.stopped = False  # time is up
         self.threads = 0  # started meanwhile
+        self.given_work: dict[int, Place] = {}  # by thread: where it was given what it does
         self.steps_taken = 0  # of optimizers, with gradients
         self.optimizers: list[tuple[torch.optim.Optimizer, Place]] = []  # that took a step, and where
         self.scheduled: list[tuple[Any, Place]] = []  # schedulers that took a step, and where
@@ -303,7 +304,9 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     def background(self, code: str, said: str, stream: int = 0) -> None:
         """Another thread does what the capture has not, or not allowed."""
         place = self.places.of(sys._getframe(1))
-        if place.user is not None and not (stream and self.forks.work(stream, place)):
+        if place.user is None:
+            place = self.given_work.get(threading.get_ident(), place)
+        if not (stream and self.forks.work(stream, place)):
             self.silent(code, said, place)
 
     def nested(self) -> None:

@@ -39,7 +39,10 @@ def threads_watched(observer: Observer) -> Iterator[None]:
     """Watch threads that are started meanwhile, and what is given to pools of threads."""
 
     def under(function: Callable[..., Any]) -> Callable[..., Any]:
+        place = observer.places.here()
+
         def run(*args: Any, **kwargs: Any) -> Any:
+            observer.given_work[threading.get_ident()] = place
             with InThread(observer):
                 return function(*args, **kwargs)
 

@@ -80,6 +80,8 @@ def _twin(function: types.FunctionType, file: types.CodeType) -> types.CodeType 
     if not found:
         return None
     best = min(found, key=lambda code: abs(code.co_firstlineno - own.co_firstlineno))
+    if not best.co_freevars:  # it reads none of them any more
+        return best.replace(co_freevars=own.co_freevars)
     if best.co_freevars != own.co_freevars:
         raise BorrowError(f"{own.co_qualname} would need {best.co_freevars} of the function around it")
     return best

@@ -7,24 +7,23 @@ from collections.abc import Sequence
 
 import torch
 
-from paramgraph_kit.doctor.observe.examine import examine
 from paramgraph_kit.doctor.rewrite.edits import heads
-from paramgraph_kit.doctor.rewrite.planning import Attempt, Plan
-from paramgraph_kit.doctor.rewrite.rules import Place, is_size, made_there
+from paramgraph_kit.doctor.rewrite.place import Place
+from paramgraph_kit.doctor.rewrite.planning import Attempt
+from paramgraph_kit.doctor.rewrite.values import is_size, made_there
 from paramgraph_kit.trace.model import Failure
 from paramgraph_kit.trace.wording import frame_text
 
-LIMIT_S = 30.0
 ENDED = ("raises", "exits", "time-limit")
 RANDOM = ("rand", "randn", "randint", "randperm", "normal")
 NUMBERED = (ast.Name, ast.Attribute, ast.BinOp)
 READS = ("sync-item", "copy-to-cpu")
 
 
-def still(attempt: Attempt, plans: Sequence[Plan], known: Sequence[Failure], left: Sequence[Failure]) -> list[Failure]:
+def still(
+    attempt: Attempt, found: Sequence[Failure], known: Sequence[Failure], left: Sequence[Failure]
+) -> list[Failure]:
     """The problems of the rewritten function: of those that are left, which it still has, and what it has got."""
-    with attempt.borrow(plans)():
-        found = examine(attempt.function, attempt.args, attempt.kwargs, limit_s=LIMIT_S).problems
     before = {_what(failure): failure for failure in known}
     there = {_what(failure) for failure in found}
     more = [before.get(_what(failure)) or attempt.at_home(failure) for failure in found]

@@ -95,10 +95,10 @@ class Source:
             node.lineno, self._column(node.lineno, node.col_offset), end_line, self._column(end_line, end_column), text
         )
 
-    def before(self, node: ast.stmt, lines: Iterable[str]) -> Edit:
+    def before(self, node: ast.stmt, lines: Iterable[str], rank: int = 0) -> Edit:
         """New lines before a statement, as deep as it is."""
         at = first_line(node)
-        return Edit(at, 0, at, 0, "".join(f"{self.indent(node)}{line}\n" for line in lines))
+        return Edit(at, 0, at, 0, "".join(f"{self.indent(node)}{line}".rstrip() + "\n" for line in lines), rank)
 
     def after(self, node: ast.stmt, lines: Iterable[str]) -> Edit:
         """New lines after a statement, as deep as it is."""
@@ -135,10 +135,10 @@ class Source:
             lines[edit.line - 1 : edit.end_line] = (head + edit.text + tail).splitlines(keepends=True)
         return lines
 
-    def diff(self, edits: Iterable[Edit]) -> str:
-        """The edits as a unified diff."""
+    def diff_to(self, lines: list[str]) -> str:
+        """What other lines differ in, as a unified diff."""
         name = display_name(self.file)
-        found = difflib.unified_diff(self.lines, self.apply(edits), name, f"{name} (not written)", n=2)
+        found = difflib.unified_diff(self.lines, lines, name, f"{name} (not written)", n=2)
         return "".join(found).rstrip("\n")
 
     def _column(self, line: int, offset: int) -> int:

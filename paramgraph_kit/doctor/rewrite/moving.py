@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from paramgraph_kit.doctor.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in, path_of, within
@@ -47,51 +47,62 @@ def top_of(source: Source, function: Function, node: ast.stmt) -> ast.stmt | Non
 
 def is_movable(node: ast.stmt) -> bool:
     """Whether a statement may run after the rest of its function, as far as its kind tells."""
-    if not isinstance(node, (ast.Expr, ast.Assign, ast.AugAssign, ast.If, ast.For)):
-        return False
-    for part in within(node):
-        if isinstance(part, _STOPS):
-            return False
-        if _is_backward(part):
-            return False
-    return True
+    return isinstance(node, (ast.Expr, ast.Assign, ast.AugAssign, ast.If, ast.For)) and is_closed(node)
+
+
+def is_closed(node: ast.stmt) -> bool:
+    """Whether a statement neither leaves its function nor runs a backward pass."""
+    return not any(isinstance(part, _STOPS) or _is_backward(part) for part in within(node))
 
 
 def _is_backward(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward"
 
 
-def choose(function: Function, wanted: Iterable[ast.stmt], tensors: set[str]) -> list[ast.stmt]:
+def choose(
+    function: Function, wanted: Iterable[ast.stmt], tensors: set[str], is_host: Callable[[ast.expr], bool]
+) -> list[ast.stmt]:
     """Those of some statements that can all be moved together, with what depends on them.
 
     ``tensors``: the local names that hold one when the function returns, which alone can be handed over.
     """
     order, wished = list(body_of(function)), set(wanted)
-    here = locals_of(function) - set(_arguments(function)) - tensors
+    here = locals_of(function) - set(arguments_of(function)) - tensors
     chosen = [node for node in order if node in wished and is_movable(node)]
     for node in order:
         needing = isinstance(node, (ast.If, ast.Expr)) and node not in chosen and is_movable(node)
         if needing and any(_needs(node, one) for one in chosen if order.index(one) < order.index(node)):
             chosen.append(node)
+        elif _keeps(node, function, is_host) and any(_needs(node, one) for one in chosen if one is not node):
+            chosen.append(node)  # what the host keeps of what moves, although these calls have not changed it
     chosen.sort(key=order.index)
     while True:
         kept = [
             node
             for node in chosen
-            if not _is_needed(function, node, chosen) and not names_in(node) & here - _stored(chosen)
+            if not _is_needed(function, node, chosen) and not names_in(node) & here - stored(chosen)
         ]
         if len(kept) == len(chosen):
             return kept
         chosen = kept
 
 
-def _stored(nodes: Iterable[ast.stmt]) -> set[str]:
+def _keeps(node: ast.stmt, function: Function, is_host: Callable[[ast.expr], bool]) -> bool:
+    """Whether a statement computes on the host alone, and keeps that beyond the function."""
+    if not isinstance(node, (ast.Assign, ast.AugAssign)) or not is_host(node.value):
+        return False
+    names = {path.partition(".")[0] for path in written(node)}
+    return bool(names) and not names & locals_of(function)
+
+
+def stored(nodes: Iterable[ast.stmt]) -> set[str]:
+    """Names that are assigned below some nodes."""
     every = (part for node in nodes for part in ast.walk(node))
     return {n.id for n in every if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
 def _needs(node: ast.stmt, before: ast.stmt) -> bool:
-    return any(_touches(a, b) for a in _written(before) for b in _paths(node))
+    return any(touches(a, b) for a in written(before) for b in paths(node))
 
 
 def _is_needed(function: Function, node: ast.stmt, moved: list[ast.stmt]) -> bool:
@@ -100,12 +111,13 @@ def _is_needed(function: Function, node: ast.stmt, moved: list[ast.stmt]) -> boo
     for later in order[order.index(node) + 1 :]:
         if later in moved:
             continue
-        if _stored([later]) & reads or _needs(later, node):
+        if stored([later]) & reads or _needs(later, node):
             return True
     return False
 
 
-def _written(node: ast.stmt) -> Iterator[str]:
+def written(node: ast.stmt) -> Iterator[str]:
+    """Every ``a.b`` that a statement assigns, or that it calls a method of which may change it."""
     for part in within(node):
         targets: list[ast.expr] = []
         if isinstance(part, ast.Assign):
@@ -121,7 +133,7 @@ def _written(node: ast.stmt) -> Iterator[str]:
                 yield path
 
 
-def _paths(node: ast.AST) -> set[str]:
+def paths(node: ast.AST) -> set[str]:
     """Every ``a.b.c`` that is read below a node, without the method that is called at its end."""
     found = set()
     for part in ast.walk(node):
@@ -131,7 +143,8 @@ def _paths(node: ast.AST) -> set[str]:
     return longest | {p for p in found if "." not in p and p != "self"}
 
 
-def _touches(a: str, b: str) -> bool:
+def touches(a: str, b: str) -> bool:
+    """Whether one of two paths is the other, or leads to it."""
     return bool(a) and (a == b or a.startswith(f"{b}.") or b.startswith(f"{a}."))
 
 
@@ -140,7 +153,7 @@ def move(source: Source, function: Function, moved: list[ast.stmt], graded: set[
 
     ``graded``: the local names that hold a tensor with gradients when the function returns.
     """
-    local, arguments = locals_of(function), _arguments(function)
+    local, arguments = locals_of(function), arguments_of(function)
     stay = [node for part in function.body for node in ast.walk(part) if not _is_in(node, moved, source)]
     stored = {n.id for n in stay if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     needed = sorted({name for node in moved for name in names_in(node)} & local & (stored | set(arguments)))
@@ -151,13 +164,13 @@ def move(source: Source, function: Function, moved: list[ast.stmt], graded: set[
         return None
     edits, names, extra = returned
     edits += [source.without(node) for node in moved]
-    edits += _fewer_globals(source, function, stay, moved)
+    edits += fewer_globals(source, stay)
     name = f"after_{function.name.strip('_')}"
     parameters = [*given, *names]
     lines = ["", f"def {name}({', '.join(parameters)}):  # after each launch"]
     for word, kind in (("global", ast.Global), ("nonlocal", ast.Nonlocal)):
         outer = {n for node in ast.walk(function) if isinstance(node, kind) for n in node.names}
-        if here := sorted(outer & {p for node in moved for p in _written(node)}):
+        if here := sorted(outer & {p for node in moved for p in written(node)}):
             lines.append(f"    {word} {', '.join(here)}")
     for node in moved:
         text = source.lines[first_line(node) - 1 : node.end_lineno or node.lineno]
@@ -180,7 +193,8 @@ def _is_in(node: ast.AST, moved: list[ast.stmt], source: Source) -> bool:
     return False
 
 
-def _arguments(function: Function) -> list[str]:
+def arguments_of(function: Function) -> list[str]:
+    """The names of a function's parameters."""
     return [a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
 
 
@@ -237,7 +251,7 @@ def _name_of(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _fewer_globals(source: Source, function: Function, stay: list[ast.AST], moved: list[ast.stmt]) -> list[Edit]:
+def fewer_globals(source: Source, stay: list[ast.AST]) -> list[Edit]:
     """``global`` names only what the function still writes or reads."""
     used = {node.id for node in stay if isinstance(node, ast.Name)}
     edits = []

@@ -7,7 +7,7 @@ import functools
 import inspect
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,11 +16,12 @@ import torch
 
 from paramgraph_kit.doctor import cell
 from paramgraph_kit.doctor.restore.host_state import HostState
-from paramgraph_kit.doctor.rewrite import moving, optimizers
+from paramgraph_kit.doctor.rewrite import feeding, moving, optimizers
 from paramgraph_kit.doctor.rewrite.borrow import BorrowError, borrowed, companion, compiled
-from paramgraph_kit.doctor.rewrite.edits import Edit, Function, Source, names_in
-from paramgraph_kit.doctor.rewrite.proof import Arguments, Prover
-from paramgraph_kit.doctor.rewrite.rules import Place, called, edits_for
+from paramgraph_kit.doctor.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in
+from paramgraph_kit.doctor.rewrite.place import NUMBER, Form, Place, called
+from paramgraph_kit.doctor.rewrite.proof import Arguments, Around, Prover
+from paramgraph_kit.doctor.rewrite.rules import edits_for
 from paramgraph_kit.driver.files import REWRITTEN, display_name
 from paramgraph_kit.driver.profiling import set_profile
 from paramgraph_kit.driver.select import device
@@ -45,14 +46,19 @@ class Plan:
 class Attempt:
     """One function with what was found in it."""
 
-    def __init__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], prover: Prover | None = None
+    ) -> None:
         self.function, self.args, self.kwargs = function, args, kwargs
-        self.prover = Prover(function, args, kwargs)
+        self.moves = prover is None  # what is rewritten again leaves alone what was moved
+        self.prover = prover or Prover(function, args, kwargs)
         self.entry = entry_of(function)
         self.file = self.entry.__code__.co_filename if self.entry is not None else ""
+        self.signature = inspect.signature(self.entry) if self.entry is not None else inspect.Signature()
         self.functions = [*self.prover.state.functions, *_of_classes(self.prover.state)]
-        self.tensors: set[str] = set()  # local names that hold one as the function returns
+        self.tensors: dict[str, Form] = {}  # local names that hold one as the function returns
         self.graded: set[str] = set()  # and one that needs gradients
+        self.numbers = _numbers(self.prover.state)
         self.sources = {
             file: source
             for file in {f.__code__.co_filename for f in self.functions}
@@ -64,6 +70,8 @@ class Attempt:
         self.steps = False
         self.unsafe: dict[int, str] = {}  # by failure: why a rewrite was taken back
         self.moved: moving.Moved | None = None
+        self.fed: feeding.Feed | None = None
+        self.feeds = True  # work may be moved before the launch
 
     def _device_text(self) -> str:
         space = self.space
@@ -83,33 +91,84 @@ class Attempt:
     def plans(self, failures: Sequence[Failure]) -> list[Plan]:
         """How each failure is rewritten, where it can be."""
         left = [f for f in failures if id(f) not in self.unsafe]
-        self.rate = False
-        moved = self._moved(left)
-        found = [moved] if moved is not None else self._detached()
+        self.rate, self.fed = False, None
+        moved = self._moved(left) if self.moves else None
+        found = [moved] if moved is not None else self._detached() if self.moves else []
         found += self._optimizers([f for f in left if self.rate or f.code != "learning-rate-frozen"])
         handled = {id(f) for plan in found for f in plan.failures}
+        rest = []
         for failure in left:
-            if id(failure) in handled:
-                continue
-            place = self.place(failure)
+            place = self.place(failure) if id(failure) not in handled else None
             if place is None:
                 continue
             source, statement = place
-            cuda = "cuda" if "cuda" in names_in(source.tree) else "torch.cuda"
-            one = Place(source, statement, failure, self.device, cuda, self.space)
+            one = self._place_of(source, statement, failure)
+            one.others = [line for plan in found for line in plan.hoisted]
             if edits := edits_for(one):
                 found.append(Plan(source, edits, [failure], one.hoisted))
+            else:
+                rest.append(failure)
+        rest += [f for f in failures if id(f) in self.unsafe]
+        fed = self._fed(rest, [line for plan in found for line in plan.hoisted]) if self.moves and self.feeds else None
+        return [*found, fed] if fed is not None else found
+
+    def _fed(self, failures: Sequence[Failure], others: Sequence[str]) -> Plan | None:
+        """Host work that the function needs first, moved before the launch."""
+        at = self._definition()
+        wanted = {place[1]: f for f in failures if f.code in feeding.FED and (place := self.place(f)) is not None}
+        if at is None or not wanted:
+            return None
+        source, function = at
+        kind = device().type
+        host = self._host_test(function)
+        statements = [node for node in moving.body_of(function) if node in wanted]
+        found = [(s, node) for s in statements for node in feeding.candidates([s], host)]
+        seen = self._watched_values(source, [node for _, node in found])
+        fed = [
+            (statement, node, values)
+            for (statement, node), values in zip(found, seen, strict=False)
+            if values.is_fed(kind, copied=feeding.is_copy(node, host))
+        ]
+        if not fed:
+            return None
+        self.fed = feeding.feed(source, function, fed, self.device, host, others)
+        if self.fed is None:
+            return None
+        inside = {id(n) for top in (*self.fed.moved, *(s for s, _, _ in fed)) for n in ast.walk(top)}
+        handled = [f for f in failures if (place := self.place(f)) is not None and id(place[1]) in inside]
+        return Plan(source, self.fed.edits, handled, self.fed.hoisted)
+
+    def _host_test(self, function: Function) -> Callable[[ast.expr], bool]:
+        return feeding.host_test(device().type, locals_of(function), self.tensors, self.space, self._value)
+
+    def _watched_values(self, source: Source, nodes: Sequence[ast.expr]) -> list[feeding.Values]:
+        """What expressions have in a few steps; nothing where that cannot be seen."""
+        found = [feeding.Values() for _ in nodes]
+        space = self.entry.__globals__ if self.entry is not None else {}
+        space[feeding.WATCH] = lambda number, value: found[number].note(value)
+        try:
+            code = compiled(source.file, source.apply(feeding.watching(source, nodes)))
+            with borrowed(self.functions, {source.file: code}, {}):
+                self.prover.from_now().eager()
+        except Exception:
+            return []
+        finally:
+            del space[feeding.WATCH]
         return found
 
     def at_home(self, failure: Failure) -> Failure:
         """A failure of the rewritten lines at the line of the user's that it has in common with them, if it has one."""
         frame = failure.frame
         for source in self.sources.values() if frame is not None else ():
-            if frame is not None and display_name(f"{source.file}{REWRITTEN}") == frame.file:
+            if frame is not None and display_name(source.file) == frame.file.replace(REWRITTEN, ""):
                 lines = [n for n, line in enumerate(source.lines, 1) if line.strip() == frame.text]
                 if len(lines) == 1:
                     return replace(failure, frame=replace(frame, file=display_name(source.file), line=lines[0]))
         return failure
+
+    def _place_of(self, source: Source, statement: ast.stmt, failure: Failure) -> Place:
+        cuda = "cuda" if "cuda" in names_in(source.tree) else "torch.cuda"
+        return Place(source, statement, failure, self.device, cuda, self.space, self.tensors, self.numbers)
 
     def _optimizers(self, failures: Sequence[Failure]) -> list[Plan]:
         found = []
@@ -141,7 +200,7 @@ class Attempt:
         schedules = [node for node in moving.body_of(function) if self._is_schedule(node)] if wanted or failures else []
         for node in schedules:  # it moves a rate that a graph would freeze, if not in the calls that were watched
             wanted.setdefault(node, [])
-        chosen = moving.choose(function, wanted, self.tensors)
+        chosen = moving.choose(function, wanted, set(self.tensors), self._host_test(function))
         if not chosen:
             return None
         self.moved = moving.move(source, function, chosen, self.graded)
@@ -167,9 +226,7 @@ class Attempt:
             if isinstance(place[1], (ast.Return, ast.Assert)):
                 return
             top = moving.top_of(source, function, place[1])
-            if top is not None and not (
-                isinstance(top, ast.If) and edits_for(Place(*place, failure, self.device, space=self.space))
-            ):
+            if top is not None and not (isinstance(top, ast.If) and edits_for(self._place_of(*place, failure))):
                 yield top
             return
         for node in moving.body_of(function):  # a call of the function in which it happens
@@ -212,9 +269,9 @@ class Attempt:
 
         def look(frame: types.FrameType, event: str, argument: Any) -> None:
             if event == "return" and frame.f_code is code:
-                found = {n: value for n, value in frame.f_locals.items() if isinstance(value, torch.Tensor)}
-                self.tensors |= found.keys()
-                self.graded |= {n for n, value in found.items() if value.requires_grad}
+                held = {n: value for n, value in frame.f_locals.items() if isinstance(value, torch.Tensor)}
+                self.tensors |= {n: Form.of(value) for n, value in held.items()}
+                self.graded |= {n for n, value in held.items() if value.requires_grad}
 
         sys.setprofile(look)
         try:
@@ -224,26 +281,28 @@ class Attempt:
 
     def texts(self, plans: Sequence[Plan]) -> dict[str, list[str]]:
         """The rewritten lines of each file."""
-        edits: dict[str, list[Edit]] = {}
-        for plan in plans:
-            edits.setdefault(plan.source.file, []).extend(plan.edits)
-            if plan.hoisted and plan.source.file not in cell.FILES:  # there they would be part of the function
-                edits[plan.source.file].append(plan.source.before(self._before(plan), plan.hoisted))
-        return {file: self.sources[file].apply(each) for file, each in edits.items()}
+        sources = {plan.source.file: plan.source for plan in plans}
+        return {file: source.apply(self.edits(plans, source)) for file, source in sources.items()}
 
     def edits(self, plans: Sequence[Plan], source: Source) -> list[Edit]:
         """All edits of one file."""
         own = [plan for plan in plans if plan.source is source]
-        hoisted = [source.before(self._before(plan), plan.hoisted) for plan in own if plan.hoisted]
-        return [edit for plan in own for edit in plan.edits] + hoisted
+        hoisted: dict[ast.stmt, list[str]] = {}
+        for plan in own:
+            if plan.hoisted and source.file not in cell.FILES:  # there they would be part of the function
+                hoisted.setdefault(self._before(plan), []).extend(plan.hoisted)
+        return [
+            *(edit for plan in own for edit in plan.edits),
+            *(source.before(node, lines) for node, lines in hoisted.items()),
+        ]
 
     def _before(self, plan: Plan) -> ast.stmt:
         return plan.source.outermost(next(n for n in ast.walk(plan.source.tree) if self._holds(plan, n)))
 
     @staticmethod
     def _holds(plan: Plan, node: ast.AST) -> bool:
-        at = min(edit.line for edit in plan.edits)
-        return isinstance(node, Function) and node.lineno <= at <= (node.end_lineno or 0)
+        at = max(edit.line for edit in plan.edits)
+        return isinstance(node, Function) and first_line(node) <= at <= (node.end_lineno or 0) + 1
 
     def borrow(self, plans: Sequence[Plan]) -> Any:
         """A context in which the rewritten lines run."""
@@ -264,20 +323,31 @@ class Attempt:
 
         return lent
 
-    def after(self, plans: Sequence[Plan]) -> Any:
-        """What runs after each step: the lines that were moved there."""
-        moved = self.moved
-        if moved is None or self.entry is None or not any(plan.edits is moved.edits for plan in plans):
+    def around(self, plans: Sequence[Plan]) -> Around:
+        """What runs before and after each step: the lines that were moved there."""
+        return Around(self._before_launch(plans), self._after_launch(plans))
+
+    def _before_launch(self, plans: Sequence[Plan]) -> Callable[[Arguments], None] | None:
+        fed = self.fed
+        if fed is None or not any(plan.edits is fed.edits for plan in plans):
             return None
-        code = compiled(self.file, self.texts(plans)[self.file])
-        function = companion(self.entry, code, moved.name)
-        if function is None:
-            raise BorrowError(f"{moved.name} would need variables that only {self.entry.__qualname__} has")
-        signature = inspect.signature(self.entry)
-        owner = owner_of(self.function)
+        function = self._companion(plans, fed.name)
+
+        def run(inputs: Arguments) -> None:
+            given = self._bound(inputs)
+            with torch.no_grad():  # they are written in place
+                function(*(given[name] for name in fed.parameters))
+
+        return run
+
+    def _after_launch(self, plans: Sequence[Plan]) -> Callable[[Arguments, Any], Any] | None:
+        moved = self.moved
+        if moved is None or not any(plan.edits is moved.edits for plan in plans):
+            return None
+        function = self._companion(plans, moved.name)
 
         def run(inputs: Arguments, out: Any) -> Any:
-            given = signature.bind(*([] if owner is None else [owner]), *inputs[0], **inputs[1]).arguments
+            given = self._bound(inputs)
             results = list(out) if isinstance(out, tuple) else [out]
             if moved.extra and any(not isinstance(r, torch.Tensor) for r in results[len(results) - moved.extra :]):
                 raise BorrowError("what the moved lines need is no tensor")
@@ -288,6 +358,21 @@ class Attempt:
             return tuple(kept) if isinstance(out, tuple) and (len(kept) > 1 or not moved.extra) else kept[0]
 
         return run
+
+    def _bound(self, inputs: Arguments) -> dict[str, Any]:
+        """The arguments of a step by their names."""
+        owner = owner_of(self.function)
+        bound = self.signature.bind(*([] if owner is None else [owner]), *inputs[0], **inputs[1])
+        bound.apply_defaults()
+        return bound.arguments
+
+    def _companion(self, plans: Sequence[Plan], name: str) -> types.FunctionType:
+        """A function that was written beside the user's."""
+        assert self.entry is not None
+        function = companion(self.entry, compiled(self.file, self.texts(plans)[self.file]), name)
+        if function is None:
+            raise BorrowError(f"{name} would need variables that only {self.entry.__qualname__} has")
+        return function
 
 
 def entry_of(function: Any) -> types.FunctionType | None:
@@ -331,3 +416,9 @@ def _of_classes(state: HostState) -> list[types.FunctionType]:
     members = [m for holder in state.holders if holder.kind == "class" for m in vars(holder.target).values()]
     found = [getattr(member, "__func__", member) for member in members]
     return [each for each in found if isinstance(each, types.FunctionType) and each not in state.functions]
+
+
+def _numbers(state: HostState) -> frozenset[str]:
+    """Names of attributes that hold a number."""
+    values = (holder.read() for holder in state.holders if holder.kind == "attributes")
+    return frozenset(str(name) for each in values for name, value in each.items() if isinstance(value, NUMBER))

@@ -9,6 +9,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -29,7 +30,26 @@ FEW = 4.0  # roundings
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 Seen = dict[str, list[Any]]
 Look = Callable[[Any], None]
-After = Callable[[Arguments, Any], Any]  # what runs after a step, and returns what the step returned before
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What the host does before and after each launch, where that has been moved out of the function."""
+
+    before: Callable[[Arguments], None] | None = None  # gets a step's inputs
+    after: Callable[[Arguments, Any], Any] | None = None  # gets the result too, and returns what it was once
+
+    def prepare(self, inputs: Arguments) -> None:
+        """Do what comes before a launch."""
+        if self.before is not None:
+            self.before(inputs)
+
+    def finish(self, inputs: Arguments, out: Any) -> Any:
+        """Do what comes after a launch; returns the step's own result."""
+        return self.after(inputs, out) if self.after is not None else out
+
+
+NOTHING = Around()
 
 
 def moved(value: Any, i: int) -> Any:
@@ -43,9 +63,11 @@ def moved(value: Any, i: int) -> Any:
         flat = plain.reshape(-1)
         if not flat.numel():
             return tensor
-        drawn = flat[torch.randint(len(flat), (len(flat),), generator=generator)].reshape(plain.shape)
         if plain.is_floating_point():
-            drawn = drawn * (1 - i / 32)
+            drawn = flat[torch.randint(len(flat), (len(flat),), generator=generator)] * (1 - i / 32)
+        else:  # the largest of them, and how many there are of each, may be a size
+            drawn = flat[torch.randperm(len(flat), generator=generator)]
+        drawn = drawn.reshape(plain.shape)
         return drawn.to(tensor.device).requires_grad_(tensor.requires_grad)
 
     return tree_map(one, value)
@@ -69,19 +91,19 @@ class Prover:
         other.state.kept = [holder.read() for holder in self.state.holders]
         return other
 
-    def eager(self, after: After | None = None) -> Seen:
+    def eager(self, around: Around = NOTHING) -> Seen:
         """What is seen of some steps as they are."""
         with self._run() as keeper:
-            results = [self._step(inputs, after) for inputs in self._inputs]
+            results = [self._step(inputs, around) for inputs in self._inputs]
             return self._seen(results, keeper)
 
-    def launched(self, function: Any, after: After | None = None) -> Seen:
+    def launched(self, function: Any, around: Around = NOTHING) -> Seen:
         """The same of another callable in the place of the function, which is launched only where no mode is on.
 
         What earlier runs have written is copied before; so let the function run before this.
         """
         with self._run(watched=False) as keeper:
-            results = [self._step(inputs, after, function) for inputs in self._inputs]
+            results = [self._step(inputs, around, function) for inputs in self._inputs]
             return self._seen(results, keeper)
 
     def rounded(self) -> Seen:
@@ -92,13 +114,13 @@ class Prover:
                     if parameter.is_leaf and parameter.requires_grad:
                         parameter.copy_(_rounded(parameter))
             inputs = tree_map(_rounded, self._inputs)
-            return self._seen([self._step(each, None) for each in inputs], keeper)
+            return self._seen([self._step(each, NOTHING) for each in inputs], keeper)
 
-    def captured(self, after: After | None = None, *, look: Look | None = None, told: bool = True) -> Seen:
+    def captured(self, around: Around = NOTHING, *, look: Look | None = None, told: bool = True) -> Seen:
         """The same from replays of one graph after a warm-up.
 
         Args:
-            after: what runs after each step.
+            around: what runs before and after each step.
             look: is shown the graph, which is kept for that, with the lines that recorded its nodes.
             told: whether the graph's inputs are written before each replay.
 
@@ -110,7 +132,7 @@ class Prover:
             side, graph = cuda.Stream(), cuda.CUDAGraph(keep_graph=True) if look is not None else cuda.CUDAGraph()
             side.wait_stream(cuda.current_stream())
             with cuda.stream(side):
-                results = [self._step(inputs, after) for inputs in self._inputs[:WARM_UP]]
+                results = [self._step(inputs, around) for inputs in self._inputs[:WARM_UP]]
             cuda.current_stream().wait_stream(side)
             static = tree_map(_held, self._inputs[WARM_UP])
             with keeper.paused(), capture(graph, lines=look is not None):
@@ -122,15 +144,17 @@ class Prover:
                     for held, value in zip(tree_leaves(static), tree_leaves(inputs), strict=True):
                         if told and isinstance(held, torch.Tensor):
                             held.copy_(value)
+                around.prepare(static)
                 graph.replay()
-                results.append(_copy(after(static, out) if after is not None else out))
+                results.append(_copy(around.finish(static, out)))
             seen = self._seen(results, keeper)
         graph.reset()
         return seen
 
-    def _step(self, inputs: Arguments, after: After | None, function: Any = None) -> Any:
+    def _step(self, inputs: Arguments, around: Around, function: Any = None) -> Any:
+        around.prepare(inputs)
         out = (function or self.function)(*inputs[0], **inputs[1])
-        return _copy(after(inputs, out) if after is not None else out)
+        return _copy(around.finish(inputs, out))
 
     @contextmanager
     def _run(self, *, watched: bool = True) -> Iterator[Writes]:
@@ -194,6 +218,8 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if (generator := kwargs.get("generator")) is not None and not self._is_capturing():
+            self.keeper.note_generator(generator)
         if self._on and not self._is_capturing():
             for number, argument in enumerate(func._schema.arguments):
                 if argument.alias_info is None or not argument.alias_info.is_write:
@@ -287,6 +313,8 @@ def _rounded(value: Any) -> Any:
 
 def _close(a: Any, b: Any, near: Any = None) -> bool:
     x, y = _real(a), _real(b)
+    if x.numel() == y.numel() == 1:
+        x, y = x.flatten(), y.flatten()  # item() gives the number of either
     if x.shape != y.shape:
         return False
     if torch.allclose(x, y, rtol=1e-4, atol=1e-6, equal_nan=True):

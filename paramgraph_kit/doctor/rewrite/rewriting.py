@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from paramgraph_kit.doctor.explain.exception import explain
 from paramgraph_kit.doctor.explain.gather import text_of
 from paramgraph_kit.doctor.known.evidence import first_line
+from paramgraph_kit.doctor.observe.examine import examine
 from paramgraph_kit.doctor.rewrite import by_hand
 from paramgraph_kit.doctor.rewrite.planning import Attempt, Plan
-from paramgraph_kit.doctor.rewrite.proof import STEPS, After, Truth
+from paramgraph_kit.doctor.rewrite.proof import NOTHING, STEPS, Around, Truth
+from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace.errors import CaptureError
 from paramgraph_kit.trace.model import Failure
 from paramgraph_kit.trace.wording import frame_text
 
+LIMIT_S = 30.0
 TRIES = 3  # how often rewrites that change the numbers are taken back
 
 
@@ -32,7 +35,7 @@ class Rewriting:
     left: list[Failure] = field(default_factory=list)  # the same as data
     complete: bool = False  # everything found is rewritten, and one graph gives eager's numbers
     usage: str = ""  # how what was moved behind the launch is called
-    after: After | None = None  # the moved lines, as a function of a step's inputs and result
+    around: Around = NOTHING  # what was moved, as functions of a step's inputs and result
     _borrow: Any = None
 
     @contextmanager
@@ -71,47 +74,93 @@ def rewrite(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failur
         found.instead += by_hand.lines(attempt, failures)
         found.left = list(failures)
         return found
-    plans: list[Plan] = []
-    for _ in range(TRIES):
-        plans = attempt.plans(failures)
-        wrong = _changed(attempt, plans, truth)
-        if not wrong:
-            break
-        for plan, why in wrong:
-            attempt.unsafe |= {id(failure): why for failure in plan.failures}
-    else:
-        plans = []
+    rounds = Rounds()
+    plans = _safe(attempt, None, failures, truth)
     if plans:
-        _show(attempt, plans, found)
+        rounds.add(attempt, plans)
     handled = {id(f) for plan in plans for f in plan.failures}
     left = [f for f in failures if id(f) not in handled]
     if plans:
+        problems = _again(rounds, truth)
+        _show(rounds, found)
         found.verified.append(f"eagerly it gives the original's results and state in {STEPS} steps with moved inputs")
-        if _capture(attempt, plans, truth, found):
-            left = by_hand.still(attempt, plans, failures, left) if left else left
-            found.complete = not left
-        else:
-            left = by_hand.still(attempt, plans, failures, left)
+        captured = _capture(rounds, truth, found)
+        if left or not captured:
+            left = by_hand.still(attempt, problems, failures, left)
+        found.complete = captured and not left
     found.left, found.instead = left, by_hand.lines(attempt, left, known=failures)
     return found
 
 
-def _changed(attempt: Attempt, plans: Sequence[Plan], truth: Truth) -> list[tuple[Plan, str]]:
+class Rounds:
+    """Rewritten once, and what that has shown rewritten again, each on the lines of the one before."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[Attempt, Any]] = []  # with the context in which its lines run
+        self.texts: dict[str, list[str]] = {}  # the lines of each file, as the last has left them
+        self.around = NOTHING
+
+    def add(self, attempt: Attempt, plans: Sequence[Plan]) -> None:
+        """One more."""
+        if not self.all:
+            self.around = attempt.around(plans)
+        self.all.append((attempt, attempt.borrow(plans)))
+        texts = attempt.texts(plans)
+        self.texts |= {file.removesuffix(REWRITTEN * (len(self.all) - 1)): lines for file, lines in texts.items()}
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """While this lasts the user's functions run the lines of the last."""
+        with ExitStack() as stack:
+            for _, lent in self.all:
+                stack.enter_context(lent())
+            yield
+
+
+def _safe(attempt: Attempt, around: Around | None, failures: Sequence[Failure], truth: Truth) -> list[Plan]:
+    """Plans for what was found, without those that change what the function does."""
+    for _ in range(TRIES):
+        plans = attempt.plans(failures)
+        wrong = _changed(attempt, around, plans, truth)
+        if not wrong:
+            return plans
+        for plan, why in wrong:
+            attempt.feeds = attempt.feeds and (attempt.fed is None or plan.edits is not attempt.fed.edits)
+            attempt.unsafe |= {id(failure): why for failure in plan.failures}
+    return []
+
+
+def _again(rounds: Rounds, truth: Truth) -> list[Failure]:
+    """Rewrite what is still found in rewritten lines, as far as that goes; returns what is left in the end."""
+    first, tries = rounds.all[0][0], TRIES
+    while True:
+        with rounds.applied():
+            problems = examine(first.function, first.args, first.kwargs, limit_s=LIMIT_S).problems
+            attempt = Attempt(first.function, first.args, first.kwargs, first.prover)
+            attempt.tensors, attempt.steps = first.tensors, first.steps
+            plans = _safe(attempt, rounds.around, problems, truth) if problems and tries else []
+        if not plans:
+            return problems
+        rounds.add(attempt, plans)
+        tries -= 1
+
+
+def _changed(attempt: Attempt, around: Around | None, plans: Sequence[Plan], truth: Truth) -> list[tuple[Plan, str]]:
     """The plans that change what the function does, each tried alone where all together do."""
-    if not plans or not (why := _tried(attempt, plans, truth)):
+    if not plans or not (why := _tried(attempt, around, plans, truth)):
         return []
     if len(plans) == 1:
         return [(plans[0], why)]
-    alone = [(plan, _tried(attempt, [plan], truth)) for plan in plans]
+    alone = [(plan, _tried(attempt, around, [plan], truth)) for plan in plans]
     wrong = [(plan, text) for plan, text in alone if text]
     return wrong or [(plan, why) for plan in plans]
 
 
-def _tried(attempt: Attempt, plans: Sequence[Plan], truth: Truth) -> str:
+def _tried(attempt: Attempt, around: Around | None, plans: Sequence[Plan], truth: Truth) -> str:
     """What is wrong with the rewritten function, run eagerly; "" where nothing is."""
     try:
         with attempt.borrow(plans)():
-            wrong = truth.wrong(attempt.prover.from_now().eager(attempt.after(plans)))
+            wrong = truth.wrong(attempt.prover.from_now().eager(around or attempt.around(plans)))
     except KeyboardInterrupt:
         raise  # it is the user's
     except BaseException as error:
@@ -119,23 +168,30 @@ def _tried(attempt: Attempt, plans: Sequence[Plan], truth: Truth) -> str:
     return f"the numbers would change ({wrong[0]})" if wrong else ""
 
 
-def _show(attempt: Attempt, plans: Sequence[Plan], found: Rewriting) -> None:
-    found.diff = "\n".join(
-        source.diff(edits) for source in attempt.sources.values() if (edits := attempt.edits(plans, source))
-    )
-    found._borrow, found.after = attempt.borrow(plans), attempt.after(plans)
-    if attempt.moved is not None and found.after is not None:
-        own = attempt.moved.parameters[:1] == ["self"]
-        given = ", ".join(attempt.moved.parameters[own:])
-        found.usage = f"call {'self.' * own}{attempt.moved.name}({given}) after each launch"
+def _show(rounds: Rounds, found: Rewriting) -> None:
+    first = rounds.all[0][0]
+    diffs = (first.sources[file].diff_to(lines) for file, lines in rounds.texts.items())
+    found.diff = "\n".join(diff for diff in diffs if diff)
+    found._borrow, found.around = rounds.applied, rounds.around
+    usage = []
+    if first.fed is not None and found.around.before is not None:
+        usage.append(_call(first.fed.name, first.fed.parameters) + " before each launch")
+    if first.moved is not None and found.around.after is not None:
+        usage.append(_call(first.moved.name, first.moved.parameters) + " after each launch")
+    found.usage = ", and ".join(usage)
 
 
-def _capture(attempt: Attempt, plans: Sequence[Plan], truth: Truth, found: Rewriting) -> bool:
+def _call(name: str, parameters: Sequence[str]) -> str:
+    own = parameters[:1] == ["self"]
+    return f"call {'self.' * own}{name}({', '.join(parameters[own:])})"
+
+
+def _capture(rounds: Rounds, truth: Truth, found: Rewriting) -> bool:
     """Capture the rewritten function and compare what its replays do; whether that is what the function does."""
-    where = driver().source().label()
+    where, attempt = driver().source().label(), rounds.all[0][0]
     try:
-        with attempt.borrow(plans)():
-            seen = attempt.prover.from_now().captured(attempt.after(plans))
+        with rounds.applied():
+            seen = attempt.prover.from_now().captured(rounds.around)
     except CaptureError as error:
         place = frame_text(error.failure.frame)
         found.verified.append(f"its capture still fails: {error.failure.title} [{error.failure.code}] at {place}")

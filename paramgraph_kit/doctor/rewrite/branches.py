@@ -1,0 +1,116 @@
+"""Decisions that the device makes: rules for branches, assertions and comparisons of Python's."""
+
+from __future__ import annotations
+
+import ast
+
+from paramgraph_kit.doctor.rewrite.edits import Edit, locals_of, names_in
+from paramgraph_kit.doctor.rewrite.place import Place, called, fresh
+
+
+def choose_by_where(place: Place) -> list[Edit]:
+    """``if c: x = a`` becomes ``x = torch.where(c, a, x)``, and two returns become one."""
+    node = place.statement
+    if not isinstance(node, ast.If) or len(node.orelse) > 1:
+        return []
+    condition = _condition(place, node.test).replace(".item()", "")
+    if not node.orelse and not isinstance(node.body[0], ast.Return):
+        return _choose_each(place, node, condition)
+    if len(node.body) != 1:
+        return []
+    yes, no = node.body[0], node.orelse[0] if node.orelse else None
+    if isinstance(yes, ast.Assign) and len(yes.targets) == 1 and isinstance(yes.targets[0], ast.Name):
+        name = yes.targets[0].id
+        if not isinstance(no, ast.Assign) or place.text(no.targets[0]) != name:
+            return []
+        other = place.text(no.value)
+        return [place.source.replace(node, f"{name} = torch.where({condition}, {place.text(yes.value)}, {other})")]
+    if isinstance(yes, ast.Return) and yes.value is not None:
+        block = getattr(place.source.parents[node], "body", [])
+        following = block[block.index(node) + 1 :] if node in block else []
+        last = no if no is not None else following[0] if len(following) == 1 else None
+        if not isinstance(last, ast.Return) or last.value is None:
+            return []
+        if isinstance(yes.value, ast.Tuple) or isinstance(last.value, ast.Tuple):
+            return []
+        text = f"return torch.where({condition}, {place.text(yes.value)}, {place.text(last.value)})"
+        edits = [place.source.replace(node, text)]
+        return edits if no is not None else [*edits, place.source.without(last)]
+    return []
+
+
+def _condition(place: Place, test: ast.expr) -> str:
+    """A test as an expression of tensors, without ``not``, ``and`` and ``or``."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return f"torch.logical_not({_condition(place, test.operand)})"
+    if isinstance(test, ast.BoolOp):
+        sign = " & " if isinstance(test.op, ast.And) else " | "
+        return sign.join(f"({_condition(place, value)})" for value in test.values)
+    text = place.text(test)
+    if isinstance(test, ast.Call) and called(test) == "allclose":
+        text = text.replace("allclose", "isclose", 1) + ".all()"
+    return text
+
+
+_NEUTRAL = {ast.Add: "0", ast.Sub: "0", ast.Mult: "1", ast.Div: "1"}
+
+
+def _choose_each(place: Place, node: ast.If, condition: str) -> list[Edit]:
+    """``if c: x = a; y[i] += b`` as assignments that always run, each of what was there where ``c`` is false."""
+    lines, test = [], condition
+    function = place.source.function_of(node)
+    if len(node.body) > 1:  # what it asks may be changed by its body
+        test = fresh("chosen", names_in(place.source.tree) | (locals_of(function) if function else set()))
+        lines.append(f"{test} = {condition}")
+    inside = set(ast.walk(node))
+    outside = {n.id for n in ast.walk(function or node) if isinstance(n, ast.Name) and n not in inside}
+    for part in node.body:
+        value = getattr(part, "value", None)
+        if isinstance(part, ast.Assign) and len(part.targets) == 1 and value is not None:
+            target = part.targets[0]
+            name = place.text(target)
+            if isinstance(target, ast.Name) and name not in outside:
+                lines.append(f"{name} = {place.text(value)}")
+            elif isinstance(target, (ast.Name, ast.Subscript)):
+                lines.append(f"{name} = torch.where({test}, {place.text(value)}, {name})")
+            else:
+                return []
+        elif isinstance(part, ast.AugAssign) and type(part.op) in _NEUTRAL:
+            head = place.text(part)[: -len(place.text(part.value))]
+            lines.append(f"{head}torch.where({test}, {place.text(part.value)}, {_NEUTRAL[type(part.op)]})")
+        else:
+            return []
+    return [place.source.replace(node, f"\n{place.source.indent(node)}".join(lines))]
+
+
+def larger_on_device(place: Place) -> list[Edit]:
+    """``max(x, 1.0)`` becomes ``x.clamp(min=1.0)``, and ``max(x, y)`` becomes ``torch.maximum(x, y)``."""
+    found = []
+    for call in place.calls("max", "min"):
+        if not isinstance(call.func, ast.Name) or len(call.args) != 2 or call.keywords:
+            continue
+        one, other = call.args
+        one, other = (other, one) if isinstance(one, ast.Constant) else (one, other)
+        name = "min" if called(call) == "max" else "max"
+        text = f"{place.source.bracketed(one)}.clamp({name}={place.text(other)})"
+        if not isinstance(other, ast.Constant):
+            text = f"torch.{called(call)}imum({place.text(one)}, {place.text(other)})"
+        found.append(place.source.replace(call, text))
+    return found
+
+
+def assert_on_device(place: Place) -> list[Edit]:
+    """``assert c`` becomes ``torch._assert_async(c)``, which the device checks."""
+    node = place.statement
+    if isinstance(node, ast.If) and not node.orelse and len(node.body) == 1 and isinstance(node.body[0], ast.Raise):
+        test, wanted = node.test, False
+    elif isinstance(node, ast.Assert):
+        test, wanted = node.test, True
+    else:
+        return []
+    while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test, wanted = test.operand, not wanted
+    text = _condition(place, test)
+    condition = text if wanted else f"torch.logical_not({text})"
+    message = f", {place.text(node.msg)}" if isinstance(node, ast.Assert) and isinstance(node.msg, ast.Constant) else ""
+    return [place.source.replace(node, f"torch._assert_async({condition}{message})")]

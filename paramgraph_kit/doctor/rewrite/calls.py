@@ -1,0 +1,110 @@
+"""Calls that a capture allows in the place of those that wait, check, or leave it: rules for libraries and streams."""
+
+from __future__ import annotations
+
+import ast
+
+from paramgraph_kit.doctor.rewrite.edits import Edit, locals_of, path_of
+from paramgraph_kit.doctor.rewrite.place import Place, called
+
+LINALG = {"inv": ".inverse", "cholesky": ".L", "solve": ".result", "lu_factor": "[:2]"}
+
+
+def do_not_wait(place: Place) -> list[Edit]:
+    """A wait for the device is taken out."""
+    node = place.statement
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and called(node.value) == "synchronize":
+        return [place.source.without(node)]
+    return []
+
+
+def unchecked(place: Place) -> list[Edit]:
+    """``torch.linalg.inv(x)`` becomes ``torch.linalg.inv_ex(x).inverse``."""
+    found = []
+    for call in place.calls(*LINALG):
+        if isinstance(call.func, ast.Attribute) and place.text(call.func.value).endswith("linalg"):
+            name = called(call)
+            end = len(place.text(call.func)) - len(name)
+            head = place.text(call)
+            new = f"{head[:end]}{name}_ex{head[end + len(name) :]}{LINALG[name]}"
+            found.append((call, new))
+    # One inside another is written first, and both are then one edit.
+    outer = [(c, t) for c, t in found if not any(c is not o and c in ast.walk(o) for o, _ in found)]
+    edits = []
+    for call, text in outer:
+        for inner, new in found:
+            if inner is not call and inner in ast.walk(call):
+                text = text.replace(place.text(inner), new, 1)
+        edits.append(place.source.replace(call, text))
+    return edits
+
+
+def clip_unchecked(place: Place) -> list[Edit]:
+    """``error_if_nonfinite=True`` is left out."""
+    for call in place.calls("clip_grad_norm_", "get_total_norm", "clip_grads_with_norm_"):
+        for option in call.keywords:
+            if option.arg == "error_if_nonfinite":
+                return [place.source.replace(option.value, "False")]
+    return []
+
+
+def do_not_validate(place: Place) -> list[Edit]:
+    """A distribution that checks its arguments on the CPU is told not to."""
+    for call in place.calls("Categorical", "Normal", "Bernoulli", "Beta", "Independent", "OneHotCategorical"):
+        if not any(option.arg == "validate_args" for option in call.keywords):
+            return [place.source.replace(call, f"{place.text(call)[:-1]}, validate_args=False)")]
+    return []
+
+
+def join(place: Place) -> list[Edit]:
+    """After ``with cuda.stream(s):`` the current stream waits for ``s``."""
+    found = _stream_block(place)
+    if found is None:
+        return []
+    block, stream = found
+    return [place.source.after(block, [f"{place.cuda}.current_stream().wait_stream({stream})"])]
+
+
+def fork(place: Place) -> list[Edit]:
+    """Before ``with cuda.stream(s):`` ``s`` waits for the current stream."""
+    found = _stream_block(place)
+    if found is None:
+        return []
+    block, stream = found
+    return [place.source.before(block, [f"{stream}.wait_stream({place.cuda}.current_stream())"])]
+
+
+def write_in_place(place: Place) -> list[Edit]:
+    """``state = f(state)`` becomes ``state.copy_(f(state))`` where ``state`` outlives the function."""
+    function = place.source.function_of(place.statement)
+    if function is None:
+        return []
+    reads = {path_of(n) for n in ast.walk(place.statement) if isinstance(n, (ast.Name, ast.Attribute))}
+    found = []
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1 or isinstance(node.value, (ast.IfExp, ast.Tuple)):
+            continue
+        target = node.targets[0]
+        if isinstance(target, ast.Name) and target.id in locals_of(function):
+            continue
+        if isinstance(target, ast.Attribute) and target.attr in place.numbers:
+            continue
+        if isinstance(target, (ast.Name, ast.Attribute)) and path_of(target) in reads:
+            found.append(place.source.replace(node, f"{place.text(target)}.copy_({place.text(node.value)})"))
+    return found
+
+
+def _stream_block(place: Place) -> tuple[ast.With, str] | None:
+    node: ast.AST | None = place.statement
+    while node is not None and not isinstance(node, ast.With):
+        node = place.source.parents.get(node)
+    if node is None:
+        function = place.source.function_of(place.statement)
+        blocks = [each for each in ast.walk(function) if isinstance(each, ast.With)] if function else []
+        node = blocks[0] if len(blocks) == 1 else None
+    if not isinstance(node, ast.With):
+        return None
+    for item in node.items:
+        if isinstance(item.context_expr, ast.Call) and called(item.context_expr) == "stream" and item.context_expr.args:
+            return node, place.text(item.context_expr.args[0])
+    return None

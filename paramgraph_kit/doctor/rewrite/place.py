@@ -1,0 +1,114 @@
+"""A statement in which something was found, and what a rule may ask of it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+
+from paramgraph_kit.doctor.rewrite.edits import Source, heads, locals_of, names_in
+from paramgraph_kit.trace.model import Failure
+
+NUMBER = (int, float, complex, bool)
+
+
+class Form(NamedTuple):
+    """What is known of a tensor that nothing may keep alive."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    device: str
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Form:
+        """That of a tensor."""
+        return cls(tensor.shape, tensor.dtype, tensor.device.type)
+
+
+@dataclass(slots=True)
+class Place:
+    """A statement in which something was found."""
+
+    source: Source
+    statement: ast.stmt
+    failure: Failure
+    device: str  # how the user, or else anybody, would write the device
+    cuda: str = "torch.cuda"  # how the user calls what has the streams
+    space: dict[str, Any] = field(default_factory=dict)  # global names of the function
+    tensors: Mapping[str, Form] = field(default_factory=dict)  # of local names that held one as it returned
+    numbers: frozenset[str] = frozenset()  # attributes that hold numbers
+    hoisted: list[str] = field(default_factory=list)  # lines for before the function
+    others: Sequence[str] = ()  # those of other statements
+
+    def text(self, node: ast.AST) -> str:
+        """A node as it is written."""
+        return self.source.text(node)
+
+    def calls(self, *names: str) -> Iterator[ast.Call]:
+        """Calls of functions or methods with these names."""
+        for node in heads(self.statement):
+            if isinstance(node, ast.Call) and called(node) in names:
+                yield node
+
+    def local(self, node: ast.AST) -> set[str]:
+        """Local names of the function that a node reads."""
+        function = self.source.function_of(self.statement)
+        own = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        return names_in(node) & locals_of(function) - own if function is not None else set()
+
+    def hoist(self, hint: str, text: str) -> str:
+        """Evaluate an expression before the function; returns the name that stands for it."""
+        function = self.source.function_of(self.statement)
+        taken = names_in(self.source.tree) | (locals_of(function) if function is not None else set())
+        known = dict(line.split(" = ", 1)[::-1] for line in (*self.hoisted, *self.others))
+        if text in known:
+            return known[text]
+        name = fresh(hint, taken | set(known.values()))
+        self.hoisted.append(f"{name} = {text}")
+        return name
+
+
+def fresh(hint: str, taken: Collection[str]) -> str:
+    """A name like ``hint`` that nothing has yet."""
+    name, number = hint, 1
+    while name in taken:
+        number += 1
+        name = f"{hint}_{number}"
+    return name
+
+
+def called(node: ast.Call) -> str:
+    """The last name of what is called."""
+    if isinstance(node.func, ast.Attribute):
+        return node.func.attr
+    return node.func.id if isinstance(node.func, ast.Name) else ""
+
+
+def is_number(node: ast.expr) -> bool:
+    """Whether an expression is a Python number as far as the text shows."""
+    if isinstance(node, ast.UnaryOp):
+        return is_number(node.operand)
+    if isinstance(node, ast.BinOp):
+        return is_number(node.left) and is_number(node.right)
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, NUMBER)
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
+    return isinstance(node, ast.Call) and called(node) in ("len", "size", "sqrt", "numel")
+
+
+def integer(node: ast.expr) -> int | None:
+    """The whole number that an expression is, or None."""
+    try:
+        value = ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError):
+        return None
+    return value if type(value) is int else None
+
+
+def binds_tighter(source: Source, node: ast.expr) -> bool:
+    """Whether what is around an expression would take a part of a sum or a quotient in its place."""
+    return isinstance(source.parents.get(node), (ast.BinOp, ast.UnaryOp, ast.Attribute, ast.Subscript))

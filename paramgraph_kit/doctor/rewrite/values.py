@@ -1,0 +1,246 @@
+"""Values that stay on the device, or are there before the function runs: rules for what would be copied."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+import torch
+
+from paramgraph_kit.doctor.rewrite.branches import assert_on_device, choose_by_where
+from paramgraph_kit.doctor.rewrite.edits import Edit, heads, names_in, path_of
+from paramgraph_kit.doctor.rewrite.place import Place, called, integer, is_number
+
+COPIES = ("to", "cuda", "tensor", "as_tensor", "view", "reshape", "float", "long", "tolist")
+WRITERS = ("print", "append", "info", "debug", "warning", "write", "add_scalar")  # what they are given is read
+FACTORIES = frozenset("zeros ones empty full arange linspace eye".split())  # noqa: SIM905 - shorter so
+
+
+def keep_on_device(place: Place) -> list[Edit]:
+    """``x.item()`` and ``float(x)`` stay a tensor; ``math.exp(x)`` becomes torch's."""
+    found: list[Edit] = []
+    if isinstance(place.statement, (ast.If, ast.While, ast.For, ast.Expr, ast.AugAssign)):
+        return found  # what is decided or kept on the CPU needs the number
+    if is_size(place) or any(place.calls(*WRITERS)):
+        return found
+    for node in heads(place.statement):
+        if not isinstance(node, ast.Call):
+            continue
+        value: ast.expr | None = None
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "item" and not node.args:
+            value = node.func.value
+        elif isinstance(node.func, ast.Name) and node.func.id in ("float", "int") and len(node.args) == 1:
+            value = node.args[0]
+        elif isinstance(node.func, ast.Attribute) and place.text(node.func.value) == "math":
+            found.append(place.source.replace(node.func.value, "torch"))
+        if value is not None:
+            text = place.source.bracketed(value)
+            found.append(place.source.replace(node, text if text.endswith(".detach()") else f"{text}.detach()"))
+    for branch in branches_on(place) if found else ():  # what the host decided by the number, the device decides
+        chosen = choose_by_where(replace(place, statement=branch)) or assert_on_device(replace(place, statement=branch))
+        if not chosen:
+            return []
+        found += chosen
+    return found
+
+
+def branches_on(place: Place) -> Iterator[ast.stmt]:
+    """Branches and assertions of the function that read what a statement assigns."""
+    names = {n.id for n in ast.walk(place.statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    function = place.source.function_of(place.statement)
+    for node in ast.walk(function) if function is not None else ():
+        if isinstance(node, (ast.If, ast.While, ast.Assert)) and names & names_in(node.test):
+            yield node
+
+
+def is_size(place: Place) -> bool:
+    """Whether a statement's result is where the host needs a number: the end of a slice, of a range."""
+    names = {n.id for n in ast.walk(place.statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    function = place.source.function_of(place.statement)
+    for node in ast.walk(function) if function is not None else ():
+        sized = isinstance(node, ast.Slice) or (isinstance(node, ast.Call) and called(node) in (*FACTORIES, "range"))
+        if sized and names & names_in(node):
+            return True
+    return False
+
+
+def return_the_tensor(place: Place) -> list[Edit]:
+    """``return x.cpu().numpy()`` returns the tensor."""
+    if not isinstance(place.statement, ast.Return):
+        return []
+    value = place.statement.value
+    inner = value
+    while (
+        isinstance(inner, ast.Call)
+        and isinstance(inner.func, ast.Attribute)
+        and inner.func.attr in ("cpu", "numpy", "tolist", "detach")
+        and not inner.args
+    ):
+        inner = inner.func.value
+    if value is None or inner is None or inner is value:
+        return []
+    return [place.source.replace(value, place.text(inner))]
+
+
+def number_in_full(place: Place) -> list[Edit]:
+    """``torch.tensor(3.0, device=d)`` becomes ``torch.full((), 3.0, device=d)``."""
+    found = []
+    for call in place.calls("tensor"):
+        options = {option.arg: option for option in call.keywords}
+        if len(call.args) != 1 or "device" not in options or not is_number(call.args[0]):
+            continue
+        rest = "".join(f", {place.text(option)}" for option in call.keywords)
+        found.append(place.source.replace(call, f"torch.full((), {place.text(call.args[0])}{rest})"))
+    return found
+
+
+def make_it_there(place: Place) -> list[Edit]:
+    """``torch.tril(torch.ones(n, n)).to(d)`` becomes ``torch.tril(torch.ones(n, n, device=d))``."""
+    return [place.source.replace(call, text) for call, text in made_there(place, FACTORIES)]
+
+
+def made_there(place: Place, names: Collection[str]) -> Iterator[tuple[ast.Call, str]]:
+    """Copies to the device of what functions of torch with these names make, and the text that makes it there."""
+    for call in place.calls("to", "cuda"):
+        made = call.func.value if isinstance(call.func, ast.Attribute) else None
+        options = {option.arg: option.value for option in call.keywords if option.arg != "non_blocking"}
+        targets = [*call.args, *options.values()]
+        if not isinstance(made, ast.Call) or len(targets) > 1 or options.keys() - {"device"}:
+            continue
+        text, target = place.text(made), place.text(targets[0]) if targets else place.device
+        factories = [node for node in ast.walk(made) if isinstance(node, ast.Call) and called(node) in names]
+        factories = [node for node in factories if names_in(node.func) == {"torch"}]
+        for factory in factories:
+            old = place.text(factory)
+            text = text.replace(old, f"{old[:-1]}, device={target})", 1)
+        if factories:
+            yield call, text
+
+
+def look_up_there(place: Place) -> list[Edit]:
+    """``table[i.cpu()].to(d)`` becomes ``table_on_device[i]``, of a table that was copied before the function."""
+    found = []
+    for node in heads(place.statement):
+        if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Name) or place.local(node.value):
+            continue
+        index = node.slice
+        if not isinstance(place.space.get(node.value.id), torch.Tensor) or not isinstance(index, ast.Call):
+            continue
+        if called(index) != "cpu" or not isinstance(index.func, ast.Attribute):
+            continue
+        attribute = place.source.parents.get(node)
+        outer = place.source.parents.get(attribute) if isinstance(attribute, ast.Attribute) else None
+        whole = outer if isinstance(outer, ast.Call) and called(outer) in ("to", "cuda") else node
+        name = node.value.id
+        table = place.hoist(f"{name}_on_device", f"{name}.to({place.device})")
+        found.append(place.source.replace(whole, f"{table}[{place.text(index.func.value)}]"))
+    return found
+
+
+def make_it_before(place: Place) -> list[Edit]:
+    """A copy whose values do not come from the function's own variables is made before the function."""
+    found = []
+    for call in place.calls("tensor", "as_tensor", "to", "cuda"):
+        source = call.func.value if isinstance(call.func, ast.Attribute) and called(call) in ("to", "cuda") else None
+        values = [source] if source is not None else call.args[:1]
+        if not values or any(place.local(value) for value in values if value is not None):
+            continue
+        if any(isinstance(node, ast.Call) and not _is_constant(node) for node in ast.walk(call)):
+            continue  # other numbers each time
+        text, rest = place.text(call), []
+        for part in call.args[1 if source is None else 0 :]:
+            if place.local(part):
+                text = text.replace(place.text(part), place.device)
+        for option in call.keywords:
+            if option.arg == "device" and place.local(option.value):
+                text = text.replace(place.text(option.value), place.device)
+            elif place.local(option.value):
+                rest.append(place.text(option))
+                text = re.sub(rf",?\s*{re.escape(place.text(option))}", "", text)
+        inside = place.source.parents.get(call)
+        target = inside.targets[0] if isinstance(inside, ast.Assign) and len(inside.targets) == 1 else None
+        if isinstance(target, ast.Name) and inside is place.statement and not rest:
+            place.hoisted.append(f"{target.id} = {text}")
+            return [place.source.without(place.statement)]
+        hint = source.id if isinstance(source, ast.Name) else "constant"
+        cast = f".to({', '.join(rest)})" if rest else ""
+        found.append(place.source.replace(call, place.hoist(f"{hint}_on_device", text) + cast))
+    return found
+
+
+def index_on_device(place: Place) -> list[Edit]:
+    """``x[:, [-1]]`` becomes a slice; another list becomes an index that was made before the function."""
+    found = []
+    for node in heads(place.statement):
+        if not isinstance(node, ast.Subscript):
+            continue
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        lists = [part for part in parts if isinstance(part, ast.List)]
+        for listed in lists:
+            number = integer(listed.elts[0]) if len(listed.elts) == 1 else None
+            if number is not None and len(lists) == 1:
+                end = "" if number == -1 else str(number + 1)
+                found.append(place.source.replace(listed, f"{number}:{end}"))
+            elif all(integer(each) is not None for each in listed.elts):
+                text = f"torch.tensor({place.text(listed)}, device={place.device})"
+                found.append(place.source.replace(listed, place.hoist("index", text)))
+        for part in parts:
+            known = place.space.get(part.id) if isinstance(part, ast.Name) and not place.local(part) else None
+            if isinstance(part, ast.Name) and isinstance(known, (list, torch.Tensor)):
+                text = f"torch.as_tensor({part.id}, device={place.device})"
+                found.append(place.source.replace(part, place.hoist(f"{part.id}_on_device", text)))
+    return found
+
+
+def list_on_device(place: Place) -> list[Edit]:
+    """``x.tolist()`` that is gone through or looked up with stays on the device, as ``x.unbind()`` or ``x``."""
+    node = place.statement
+    for call in place.calls("tolist"):
+        if not isinstance(call.func, ast.Attribute) or call.args:
+            continue
+        text = place.source.bracketed(call.func.value)
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        if isinstance(node, ast.For) or isinstance(target, ast.Tuple):
+            return [place.source.replace(call, f"{text}.unbind()")]
+        if isinstance(target, ast.Name) and _only_indexes(place, target):
+            return [place.source.replace(call, text)]
+    return []
+
+
+def _only_indexes(place: Place, name: ast.Name) -> bool:
+    """Whether a local name is read as an index alone."""
+    function = place.source.function_of(place.statement)
+    reads = [n for n in ast.walk(function or place.statement) if isinstance(n, ast.Name) and n.id == name.id]
+    reads = [n for n in reads if isinstance(n.ctx, ast.Load)]
+    above = [place.source.parents.get(n) for n in reads]
+    return bool(reads) and all(isinstance(a, ast.Subscript) and a.slice is n for a, n in zip(above, reads, strict=True))
+
+
+def stack_the_list(place: Place) -> list[Edit]:
+    """``torch.tensor(numbers, device=d)`` of a list that has tensors now becomes ``torch.stack(numbers)``."""
+    for call in place.calls("tensor", "as_tensor"):
+        if len(call.args) == 1 and isinstance(call.args[0], ast.Name) and place.local(call.args[0]):
+            return [place.source.replace(call, f"torch.stack({call.args[0].id})")]
+    return []
+
+
+def fill_by_index(place: Place) -> list[Edit]:
+    """``x[index] = 3.0`` assigns a tensor of the device; a list as the index is made before the function."""
+    node = place.statement
+    if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.targets[0], ast.Subscript):
+        return []
+    if not is_number(node.value):
+        return []
+    base = place.source.bracketed(node.targets[0].value)
+    number = f"torch.full((), {place.text(node.value)}, dtype={base}.dtype, device={base}.device)"
+    return [*index_on_device(place), place.source.replace(node.value, number)]
+
+
+def _is_constant(node: ast.Call) -> bool:
+    """Whether a call gives the same each time, as far as its name tells."""
+    root = path_of(node.func).partition(".")[0] if isinstance(node.func, ast.Attribute) else ""
+    own = isinstance(node.func, ast.Name) and not hasattr(builtins, node.func.id)
+    return not own and "rand" not in called(node) and (root in ("torch", "np", "math") or called(node) in COPIES)

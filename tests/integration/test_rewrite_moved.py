@@ -1,0 +1,295 @@
+"""Fixes that move the host's work before a launch, and those that rewrite what a first rewrite has shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.integration.test_rewrite import changed
+from tests.programs.reading import PRELUDE
+from tests.programs.running import captured, differences, eager, load
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+Program = Callable[[str], dict[str, Any]]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[Program]:
+    """Runs a program from a file of its own; returns its names."""
+    yield lambda text: load(PRELUDE + text, tmp_path / "program.py")
+    pgk.diagnose.repair()
+
+
+# what is before the function, its lines, and what the diff takes out and puts in (lines that only move do neither)
+BEFORE = {
+    "a tensor of numbers that Python draws": (
+        "",
+        (
+            "    angle = random.uniform(-1, 1)\n"
+            "    k = torch.tensor([angle, 1.0, 2.0, 3.0], device=x.device)\n    return x * k\n"
+        ),
+        [
+            "+k_in = torch.zeros(4, device=device)",
+            "+",
+            "+def before_f(x):  # before each launch",
+            "+    angle = random.uniform(-1, 1)",
+            "+    k_in.copy_(torch.tensor([angle, 1.0, 2.0, 3.0], device=x.device))",
+            "+",
+            "-    angle = random.uniform(-1, 1)",
+            "-    k = torch.tensor([angle, 1.0, 2.0, 3.0], device=x.device)",
+            "+    k = k_in",
+        ],
+    ),
+    "a number that numpy draws, twice": (
+        "",
+        "    lam = np.random.beta(0.5, 0.5)\n    return lam * x + (1 - lam) * x.flip(0)\n",
+        [
+            "+lam_in = torch.zeros((), device=device)",
+            "+",
+            "+def before_f():  # before each launch",
+            "+    lam = np.random.beta(0.5, 0.5)",
+            "+    lam_in.fill_(lam)",
+            "+",
+            "-    lam = np.random.beta(0.5, 0.5)",
+            "-    return lam * x + (1 - lam) * x.flip(0)",
+            "+    return lam_in * x + (1 - lam_in) * x.flip(0)",
+        ],
+    ),
+    "a list of indices that is drawn": (
+        "",
+        "    rows = random.sample(range(4), 2)\n    return x[rows] * 2\n",
+        [
+            "+rows_in = torch.zeros(2, dtype=torch.int64, device=device)",
+            "+",
+            "+def before_f():  # before each launch",
+            "+    rows = random.sample(range(4), 2)",
+            "+    rows_in.copy_(torch.as_tensor(rows))",
+            "+",
+            "-    rows = random.sample(range(4), 2)",
+            "-    return x[rows] * 2",
+            "+    return x[rows_in] * 2",
+        ],
+    ),
+    "a counter that divides": (
+        "calls = 0\n",
+        "    global calls\n    calls += 1\n    return x / math.sqrt(calls)\n",
+        [
+            "-def f(x):",
+            "+given_in = torch.zeros((), device=device)",
+            "+",
+            "+def before_f():  # before each launch",
+            "-    return x / math.sqrt(calls)",
+            "+    given_in.fill_(math.sqrt(calls))",
+            "+",
+            "+def f(x):",
+            "+    return x / given_in",
+        ],
+    ),
+    "a state of the host's behind a call": (
+        (
+            "class Noise:\n    state = 0.0\n    def __call__(self):\n        self.state = 0.5 * self.state + 1.0\n"
+            "        return [self.state] * 4\nnoise = Noise()\n"
+        ),
+        "    return x + torch.tensor(noise(), device=x.device)\n",
+        [
+            "+given_in = torch.zeros(4, device=device)",
+            "+",
+            "+def before_f(x):  # before each launch",
+            "+    given_in.copy_(torch.tensor(noise(), device=x.device))",
+            "+",
+            "-    return x + torch.tensor(noise(), device=x.device)",
+            "+    return x + given_in",
+        ],
+    ),
+    "a ring buffer with a position": (
+        "ring, at, full = torch.zeros(8, 4, 4, device=device), 0, False\n",
+        (
+            "    global at, full\n    ring[at] = x\n"
+            "    full = full or at == 7\n    at = (at + 1) % 8\n    return ring.mean()\n"
+        ),
+        [
+            "+at_in = torch.zeros(1, dtype=torch.int64, device=device)",
+            "+",
+            "+def before_f():  # before each launch",
+            "+    at_in.fill_(at)",
+            "+",
+            "+    global at",
+            "+    ring[at_in] = x",
+            "+    return ring.mean()",
+            "+",
+            "+def after_f():  # after each launch",  # with what these calls have not changed
+            "-    ring[at] = x",
+            "-    return ring.mean()",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BEFORE)
+def test_what_the_host_finds_first_is_written_before_each_launch(name: str, program: Program) -> None:
+    # GIVEN a function whose host work a graph would freeze, or refuse
+    setup, body, wanted = BEFORE[name]
+    text = f"{setup}args = (torch.randn(4, 4, device=device),)\ndef f(x):\n{body}"
+    names = program(text)
+    # WHEN it is to be fixed
+    fix = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    # THEN that work is a function of its own, which writes what the graph reads
+    assert fix is not None
+    assert changed(fix.diff) == wanted, str(fix)
+    assert fix.complete, str(fix)
+    assert "before each launch" in fix.usage
+    # and ten steps from one graph give eager's numbers and state, other random numbers of the host included
+    truth = eager(program(text), "f")
+    with fix.applied():
+        assert differences(truth, captured(names, "f", fix.around), set()) == []
+
+
+TWICE = {
+    "a branch around a mask": (
+        (
+            "    m = x > 0\n    y = torch.zeros(2, device=x.device)\n"
+            "    if m.any():\n        y[0] = x[m].mean()\n    return y\n"
+        ),
+        [
+            "-    if m.any():",
+            "-        y[0] = x[m].mean()",
+            "+    y[0] = torch.where(m.any(), torch.where(m, x, 0).sum() / m.sum().clamp(min=1), y[0])",
+        ],
+    ),
+    "two assignments in a branch": (
+        "    y = x.sum()\n    if y > 0 and x.max() > 1:\n        z = x * 2\n        y += z.mean()\n    return y\n",
+        [
+            "-    if y > 0 and x.max() > 1:",
+            "-        z = x * 2",
+            "-        y += z.mean()",
+            "+    chosen = (y > 0) & (x.max() > 1)",
+            "+    z = x * 2",
+            "+    y += torch.where(chosen, z.mean(), 0)",
+        ],
+    ),
+    "a list of indices that is given a number": (
+        "    y = x.clone()\n    y[[0, 2]] = -1.0\n    return y\n",
+        [
+            "+index = torch.tensor([0, 2], device=device)",
+            "-    y[[0, 2]] = -1.0",
+            "+    y[index] = torch.full((), -1.0, dtype=y.dtype, device=y.device)",
+        ],
+    ),
+    "losses of what a mask picks": (
+        "    m = x[:, 0] > 0\n    p = x * 2\n    return F.mse_loss(p[m], x[m])\n",
+        [
+            "-    return F.mse_loss(p[m], x[m])",
+            '+    return torch.where(m[..., None], F.mse_loss(p, x, reduction="none"), 0).sum() / m.sum() / 4',
+        ],
+    ),
+    "the larger of two": (
+        "    return x / max(x.max(), 1.0)\n",
+        ["-    return x / max(x.max(), 1.0)", "+    return x / x.max().clamp(min=1.0)"],
+    ),
+    "two assertions": (
+        "    assert x.min() > -99 and x.max() < 99\n    return x * 2\n",
+        [
+            "-    assert x.min() > -99 and x.max() < 99",
+            "+    torch._assert_async((x.min() > -99) & (x.max() < 99))",
+        ],
+    ),
+    "counts": (
+        "    i = x.argmax(1)\n    return torch.bincount(i, minlength=4)\n",
+        [
+            "-    return torch.bincount(i, minlength=4)",
+            "+    return torch.zeros(4, dtype=torch.long, device=i.device).scatter_add_(0, i, torch.ones_like(i))",
+        ],
+    ),
+    "a list that is gone through": (
+        (
+            "    total = 0.0\n    sums = []\n"
+            "    for v in x[0].tolist():\n        total = total * 0.5 + v\n        sums.append(total)\n"
+            "    return torch.tensor(sums, device=x.device)\n"
+        ),
+        [
+            "-    for v in x[0].tolist():",
+            "+    for v in x[0].unbind():",
+            "-    return torch.tensor(sums, device=x.device)",
+            "+    return torch.stack(sums)",
+        ],
+    ),
+    "two constants": (
+        (
+            "    a = torch.tensor([1.0, 2.0, 3.0, 4.0], device=x.device).view(1, 4)\n"
+            "    return x * a + torch.tensor([5.0, 6.0, 7.0, 8.0], device=x.device)\n"
+        ),
+        [
+            "+constant_on_device = torch.tensor([1.0, 2.0, 3.0, 4.0], device=device)",
+            "+constant_on_device_2 = torch.tensor([5.0, 6.0, 7.0, 8.0], device=device)",
+            "-    a = torch.tensor([1.0, 2.0, 3.0, 4.0], device=x.device).view(1, 4)",
+            "-    return x * a + torch.tensor([5.0, 6.0, 7.0, 8.0], device=x.device)",
+            "+    a = constant_on_device.view(1, 4)",
+            "+    return x * a + constant_on_device_2",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_what_a_rewrite_leaves_is_rewritten_again(name: str, program: Program) -> None:
+    # GIVEN a function WHEN it is to be fixed
+    body, wanted = TWICE[name]
+    names = program(f"args = (torch.randn(4, 4, device=device),)\ndef f(x):\n{body}")
+    fix = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    # THEN all of it is
+    assert fix is not None
+    assert changed(fix.diff) == wanted, str(fix)
+    assert fix.complete, str(fix)
+
+
+def test_what_the_device_computes_is_not_moved_before_the_launch(program: Program) -> None:
+    # GIVEN host work that needs a result of the function's own
+    names = program(
+        "args = (torch.randn(4, 4, device=device),)\n"
+        "def f(x):\n    y = x * 2\n"
+        "    k = torch.tensor([y.sum().item() * 2.0], device=x.device)\n    return y * k\n"
+    )
+    # WHEN it is to be fixed THEN that stays, and is told
+    fix = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    assert fix is not None
+    assert "before_f" not in fix.diff
+    assert not fix.complete
+    assert fix.instead
+
+
+def test_generators_of_the_user_s_are_put_back_after_a_fix(program: Program) -> None:
+    # GIVEN a function with a generator of its own
+    names = program(
+        "generator = torch.Generator().manual_seed(3)\nargs = (torch.randn(4, device=device),)\n"
+        "def f(x):\n    return x + torch.randn(4, generator=generator).to(device)\n"
+    )
+    before = names["generator"].get_state()
+    # WHEN it is diagnosed and fixed THEN it draws what it would have drawn
+    assert pgk.diagnose(names["f"], *names["args"], fix=True).fix.complete
+    assert torch.equal(names["generator"].get_state(), before)
+
+
+def test_threads_and_early_ways_out_are_told_at_their_lines(program: Program) -> None:
+    # GIVEN work in a thread, and one in a pool of threads
+    names = program(
+        "import threading\nfrom concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(1)\n"
+        "args = (torch.randn(4, device=device),)\nkept = {}\n"
+        "def work(x):\n    kept['y'] = x * 2\n"
+        "def started(x):\n    t = threading.Thread(target=work, args=(x,))\n"
+        "    t.start()\n    t.join()\n    return kept.pop('y') + 1\n"
+        "def pooled(x):\n    return pool.submit(lambda: x * 2).result() + 1\n"
+        "def waiting(x):\n    pool.submit(cuda.synchronize).result()\n    return x + 1\n"
+    )
+    # WHEN diagnosed THEN it is none of the capture's
+    for name, code, line in (
+        ("started", "work-elsewhere", "kept['y'] = x * 2"),
+        ("pooled", "work-elsewhere", "lambda"),
+    ):
+        found = pgk.diagnose(names[name], *names["args"])
+        assert [f.code for f in found.failures if f.frame and line in f.frame.text] == [code], str(found)
+    assert "background-wait" in pgk.diagnose(names["waiting"], *names["args"]).codes
