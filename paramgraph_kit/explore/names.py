@@ -85,7 +85,7 @@ def content(trace: Trace) -> str:
 
     >>> from paramgraph_kit.recordings import recorded
     >>> content(recorded["gpt2"])
-    '114 nodes, 4 launches, 169 pool events'
+    '114 nodes, 4 launches, 179 pool events'
     """
     counts = {
         "node": sum(len(capture.nodes) for capture in trace.captures),

@@ -60,6 +60,11 @@ def dependencies(
     return before
 
 
+def memory_budget() -> float:
+    """How many times the memory of the order as it is another one may take: Inductor's setting, which 2.11 has not."""
+    return float(getattr(torch_name("config").triton, "cudagraph_partition_memory_budget", 1.1))
+
+
 def schedule(
     kernels: Sequence[torch.fx.Node],
     before: Edges,
@@ -68,8 +73,7 @@ def schedule(
     device_type: str,
 ) -> list[torch.fx.Node]:
     """Order ``kernels`` for few partitions; ``kept`` are the values that outlive the graph on ``device_type``."""
-    budget = getattr(torch_name("config").triton, "cudagraph_partition_memory_budget", 1.1)
-    limit = budget * _peak(kernels, kept, device_type)
+    limit = memory_budget() * _peak(kernels, kept, device_type)
     for order in (_alternate(kernels, before, ungraphed), _loose_ends(kernels, before, ungraphed)):
         if _peak(order, kept, device_type) <= limit:
             return order

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from unittest import mock
 
 import pytest
 import torch
@@ -11,7 +12,8 @@ import torch.fx
 from torch._inductor import config
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from paramgraph_kit.partition.order import schedule
+from paramgraph_kit.partition import order as ordering
+from paramgraph_kit.partition.order import memory_budget, schedule
 
 Edges = dict[torch.fx.Node, set[torch.fx.Node]]
 
@@ -32,9 +34,16 @@ def ordered(
     edges: list[tuple[int, ...]], outside: set[int], budget: float, sizes: list[int] | None = None
 ) -> list[int]:
     nodes, before = graph_of(edges, sizes or [8] * len(edges))
-    with config.patch({"triton.cudagraph_partition_memory_budget": budget}):
+    with mock.patch.object(ordering, "memory_budget", return_value=budget):
         found = schedule(nodes, before, {nodes[k] for k in outside}, {nodes[-1]}, "cpu")
     return [nodes.index(node) for node in found]
+
+
+@pytest.mark.skipif(torch.__version__ < "2.12", reason="Inductor of this torch has no such setting")
+def test_the_budget_is_inductor_s() -> None:
+    # GIVEN Inductor's setting WHEN changed THEN the order keeps to it
+    with config.patch({"triton.cudagraph_partition_memory_budget": 7.5}):
+        assert memory_budget() == 7.5
 
 
 def cuts(order: list[int], outside: set[int]) -> int:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from paramgraph_kit.partition import order
 from paramgraph_kit.partition.program import program
 from paramgraph_kit.partition.split import Split, split
 from paramgraph_kit.trace.model import Partition
@@ -107,7 +109,7 @@ def test_gathering_stops_where_it_would_hold_more_memory() -> None:
     module = traced(f, x)
     with leave_out("sum"):
         within = split(module, "cpu")
-        with config.patch({"triton.cudagraph_partition_memory_budget": float("inf")}):
+        with mock.patch.object(order, "memory_budget", return_value=float("inf")):
             gathered = split(module, "cpu")
     # THEN fewer regions are made only at the price of all temporaries at once
     assert len(within.regions) > len(gathered.regions) == 3
