@@ -27,15 +27,6 @@ def calls(device: str = "cuda") -> list[Compared]:
     model, bfloat16 = Llama, torch.bfloat16
     return [
         Compared(f"{LLAMA}, inference", inference_ways(model, device, bfloat16)),
-        Compared(f"{LLAMA}, forward and backward", training_ways(model, device, bfloat16)),
-        Compared(f"{LLAMA}, forward and backward by block", training_ways(model, device, bfloat16, by_block=True)),
-        *(
-            Compared(
-                f"3 layers like {name}'s, forward and backward",
-                training_ways(partial(SmallModel, gemma=gemma), device, torch.float32),
-            )
-            for name, gemma in (("Gemma 2", True), ("StarCoder 2", False))
-        ),
         Compared(
             f"8 layers with a static cache, {TOKENS} tokens decoded", decoding_ways(COMPILERS, device), tokens=TOKENS
         ),
@@ -44,6 +35,15 @@ def calls(device: str = "cuda") -> list[Compared]:
             generating_ways(device),
             tokens=TOKENS,
             warm_up=4,
+        ),
+        Compared(f"{LLAMA}, forward and backward", training_ways(model, device, bfloat16)),
+        Compared(f"{LLAMA}, forward and backward by block", training_ways(model, device, bfloat16, by_block=True)),
+        *(
+            Compared(
+                f"3 layers like {name}'s, forward and backward",
+                training_ways(partial(SmallModel, gemma=gemma), device, torch.float32),
+            )
+            for name, gemma in (("Gemma 2", True), ("StarCoder 2", False))
         ),
         Compared("one kernel on 1024 numbers, which no graph makes quicker", single_ways(device), warm_up=16),
     ]

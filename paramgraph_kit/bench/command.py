@@ -100,7 +100,7 @@ def _side_by_side(options: argparse.Namespace) -> int:
     chosen = []
     for workload in _workloads(options.part):
         ways = {way: make for way, make in workload.ways.items() if _named(way, options.ways)}
-        chosen += [replace(workload, ways=ways)] if _named(workload.name, options.only) else []
+        chosen += [replace(workload, ways=ways)] if ways and _named(workload.name, options.only) else []
     prepare(wait=True)  # once, not in each of the processes
     start = started([*COMMAND, f"--{options.part}", "--alone"])
     gib = torch.cuda.mem_get_info()[0] / (1 << 30)
@@ -129,7 +129,7 @@ def _alone(part: str, name: str, way: str = "") -> int:
     if part == "selection":
         printed({"rows": measure_selection(name, small_work()[name], "cuda", turns(cores), cores)})
     else:
-        workload = next(w for w in _workloads(part) if w.name == name)
+        workload = next(w for w in _workloads(part) if w.name == name and way in w.ways)
         measure_alone(workload, way, turns(cores), cores, printed)
     sys.stdout.flush()
     os._exit(0)  # graphs that are torn down at exit are no part of a measurement

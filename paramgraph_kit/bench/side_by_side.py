@@ -71,7 +71,7 @@ def measured(
         if left < SPARE_S:
             yield from ([_row(w, way, {"error": LATE}) for way in ways] for w, ways in batch)
             continue
-        ready_in = min(PREPARE_S, left * (0.75 if batch is batches[-1] else 0.5))  # and the rest for being timed
+        ready_in = min(PREPARE_S, left * (0.75 if batch is batches[-1] else 0.6))  # and the rest for being timed
         children = [[(way, start(w.name, way, ready_in)) for way in ways] for w, ways in batch]
         for _, child in (pair for pairs in children for pair in pairs):
             child.wait_until_ready()
@@ -93,26 +93,20 @@ def packed(workloads: Sequence[Compared], jobs: int, gib: float) -> list[Batch]:
 
     >>> small, large = Compared("small", dict.fromkeys("abc"), gib=1), Compared("large", dict.fromkeys("abc"), gib=30)
     >>> [[(w.name, "".join(ways)) for w, ways in batch] for batch in packed([small, large, small], 6, 70)]
-    [[('small', 'abc')], [('large', 'ab')], [('large', 'c'), ('small', 'abc')]]
+    [[('small', 'abc'), ('large', 'ab')], [('large', 'c'), ('small', 'abc')]]
     """
-    batches: list[Batch] = [[]]
+    batches: list[Batch] = []
     processes, held = 0, 0.0
     for workload in workloads:
-        needs = sum(map(workload.needs, workload.ways))
-        whole = len(workload.ways) <= jobs and needs <= gib
-        parts = [list(workload.ways)] if whole else [[way] for way in workload.ways]
-        for part in parts:
-            need = sum(map(workload.needs, part))
-            begun = whole is False and part[0] == next(iter(workload.ways))
-            if batches[-1] and (begun or processes + len(part) > jobs or held + need > gib):
+        fitting = max(1, min(jobs, int(gib / workload.gib)))
+        ways = list(workload.ways)
+        for some in (ways[k : k + fitting] for k in range(0, len(ways), fitting)):
+            processes, held = processes + len(some), held + len(some) * workload.gib
+            if not batches or processes > jobs or held > gib:
                 batches.append([])
-                processes, held = 0, 0.0
-            processes, held = processes + len(part), held + need
-            if batches[-1] and batches[-1][-1][0] is workload:
-                batches[-1][-1][1].extend(part)
-            else:
-                batches[-1].append((workload, part))
-    return [batch for batch in batches if batch]
+                processes, held = len(some), len(some) * workload.gib
+            batches[-1].append((workload, some))
+    return batches
 
 
 def _row(workload: Compared, way: str, found: Row) -> Row:

@@ -34,30 +34,36 @@ class Made:
 
 
 def whole_steps(device: str = "cuda") -> list[Compared]:
-    """What is measured: compiled in bfloat16, eager in float32, images of many sizes in turn, and a large model."""
+    """What is measured: compiled in bfloat16, eager in float32, images of many sizes in turn, and a large model.
+
+    What takes long to compile comes first, and then what fits beside one another.
+    """
     adamw = "whole step with fused AdamW"
-    models = {
-        LLAMA: partial(llama, device, (1, 64)),
-        "GPT-2 small, 2 x 128 tokens": partial(gpt2, device),
-        "ResNet-50, batch 8": partial(resnet50, device),
-    }
-    found = []
-    for name, model in models.items():
-        found.append(Compared(f"{name}, {adamw}, compiled, bfloat16", step_ways(model, torch.bfloat16, {})))
-        found.append(Compared(f"{name}, {adamw}, eager, float32", step_ways(model, torch.float32)))
+
+    def both(name: str, make: Callable[[torch.dtype], Made]) -> list[Compared]:
+        return [
+            Compared(f"{name}, {adamw}, compiled, bfloat16", step_ways(make, torch.bfloat16, {})),
+            Compared(f"{name}, {adamw}, eager, float32", step_ways(make, torch.float32)),
+        ]
+
     images = f"ResNet-18, {len(SIZES)} sizes of images in turn, whole step with SGD"
-    sizes = partial(resnet18, device)
-    found.append(Compared(f"{images}, eager", step_ways(sizes, torch.float32, in_turn=True)))
-    found.append(
-        Compared(f"{images}, compiled", step_ways(sizes, torch.float32, {"dynamic": True}, in_turn=True), warm_up=4)
-    )
+    make = partial(resnet18, device)
+    in_turn = {
+        f"{images}, compiled": step_ways(make, torch.float32, {"dynamic": True}, in_turn=True),
+        f"{images}, eager": step_ways(make, torch.float32, in_turn=True),
+    }
     make = partial(llama, device, (2, 2048), blocks="layers", layers=16, dim=4096, heads=32, hidden=14336)
     # What it holds is the point: comparing its first launch would copy 31 GB to the host and back.
     ways = step_ways(make, torch.bfloat16, {}, verify="off")
-    ways = {way: ways[way] for way in (NO_GRAPHS, WHOLE, TREES, FROZEN)}  # those first that fit beside one another
-    more = dict.fromkeys((TREES, FROZEN), 48.0)
-    large = Compared(f"{LARGE}, {adamw}, compiled by block, bfloat16", ways, gib=36, more_gib=more, warm_up=5)
-    return [*found, large]
+    large = partial(Compared, f"{LARGE}, {adamw}, compiled by block, bfloat16", warm_up=5)
+    return [
+        *both("ResNet-50, batch 8", partial(resnet50, device)),
+        *(Compared(name, found, warm_up=4) for name, found in in_turn.items()),
+        large({way: ways[way] for way in (NO_GRAPHS, WHOLE)}, gib=36),
+        *both("GPT-2 small, 2 x 128 tokens", partial(gpt2, device)),
+        *both(LLAMA, partial(llama, device, (1, 64))),
+        *(large({way: ways[way]}, gib=48) for way in (TREES, FROZEN)),
+    ]
 
 
 def step_ways(

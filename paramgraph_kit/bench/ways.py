@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -42,18 +42,13 @@ Make = Callable[[], Ready]
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A workload."""
+    """A workload; one whose ways do not fit beside one another may come twice, with some of them each time."""
 
     name: str
     ways: Mapping[str, Make]
     gib: float = 4.0  # of device memory that one way may need
-    more_gib: Mapping[str, float] = field(default_factory=dict)  # by way, where it is another
     warm_up: int = 8  # calls before anything is measured
     tokens: int = 0  # that one call makes
-
-    def needs(self, way: str) -> float:
-        """GiB of device memory."""
-        return self.more_gib.get(way, self.gib)
 
 
 def mark(way: str) -> None:
