@@ -99,7 +99,18 @@ def problems(path: Path) -> list[str]:
         found.append(f"{len(text.encode()):,} bytes, at most {MAX_BYTES:,}: smaller pictures")
     if not cells or "source:" not in _first_output(cells):
         found.append("the first code cell must print the environment with a `source:` line")
+    bare = [number for number, cell in enumerate(cells) if cell["cell_type"] == "code" and _asserts_barely(cell)]
+    found += [f"cell {number}: an assert says nothing where it fails: add a message" for number in bare]
     return found
+
+
+def _asserts_barely(cell: Json) -> bool:
+    text = "".join(line for line in _lines(cell["source"]) if not line.lstrip().startswith(("%", "!")))
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:  # of a magic with a body of its own
+        return False
+    return any(isinstance(node, ast.Assert) and node.msg is None for node in ast.walk(tree))
 
 
 def run(paths: Iterable[Path]) -> int:

@@ -54,6 +54,15 @@ def test_notebook_has_been_executed_without_an_error(path: Path) -> None:
     assert not [cell for cell in cells if "raises-exception" in cell["metadata"].get("tags", [])]
 
 
+def test_an_assert_says_what_must_be_so(tmp_path: Path) -> None:
+    # GIVEN cells that check, behind a magic too WHEN looked at THEN those without a message are named
+    found = notebooks.problems(
+        write(tmp_path, small(source=["%load_ext x\n", "for n in range(2):\n", "    assert n < 2"]))
+    )
+    assert found == ["cell 0: an assert says nothing where it fails: add a message"]
+    assert notebooks.problems(write(tmp_path, small(source=["assert True, 'it is so'"]))) == []
+
+
 def test_canonical_form_drops_what_changes_from_run_to_run(tmp_path: Path) -> None:
     # GIVEN a notebook as JupyterLab saves it
     messy = small(
