@@ -7,7 +7,7 @@ Everything that is known at capture (sizes, strides, slots) is written into the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
@@ -16,6 +16,7 @@ import torch
 
 from paramgraph_kit.capture.pair import ALIGNMENT, Captured, Kind, Output
 from paramgraph_kit.driver.api import Driver, Executable
+from paramgraph_kit.driver.native.tensors import aligned_addresses, shifted
 from paramgraph_kit.driver.tensors import PLAIN, Bits
 from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.launch.plan import Block, Fresh, Input, Plan, Shelf, Slot, Stage
@@ -51,17 +52,12 @@ class Form:
     """How a launch is called, where that is not with a tensor for each input and for tensors."""
 
     static: Mapping[int, torch.Tensor] = field(default_factory=dict)  # left out: whoever calls makes sure of them
-    addressed: frozenset[int] = frozenset()  # inputs that are given as addresses
+    # Inputs that lie on a shelf, and at which byte of it: not given, but the shelf, last.
+    shelved: Mapping[int, int] = field(default_factory=dict)
     together: range = range(0)  # the last inputs, given as one tuple of aligned addresses; as outputs they are None
-    # Outputs on the shelf that are returned as addresses; the shelf itself, which holds them, is returned last.
-    located: frozenset[int] = frozenset()
+    located: frozenset[int] = frozenset()  # outputs that are returned as None: they are on the shelf, returned last
     capturing: Callable[[], bool] | None = None  # when to call ``ungraphed``, where not only in a capture
     before: Callable[[], None] | None = None  # called once it is sure that this call is a launch
-
-    @property
-    def apart(self) -> Container[int]:
-        """Inputs that no name of their own is given for."""
-        return {*self.static, *self.together}
 
 
 ORDINARY = Form()
@@ -86,6 +82,7 @@ def launch_function(
     """
     scope: dict[str, Any] = {
         "address": driver.address_of,
+        "addresses": aligned_addresses,
         "empty": driver.empty_strided,
         "view": driver.reinterpret,
         "allocate": driver.allocate,
@@ -121,23 +118,34 @@ def launch_function(
 
 
 def _source(captured: Captured, plan: Plan, scope: dict[str, Any], partition: PartitionCode, form: Form) -> list[str]:
-    apart = form.apart
-    given = [k for k in range(len(captured.specs)) if k not in apart]
-    tensors = [k for k in captured.input_positions if k not in apart]
+    names, aligned = _names(captured, form)
     lines = ["def launch(inputs):", " if capturing(): return ungraphed(inputs)"]
-    if given or form.together:
-        lines.append(f" {''.join(f'i{k}, ' for k in given)}{'together, ' if form.together else ''}= inputs")
-    lines += [f" a{k} = i{k}" if k in form.addressed else f" a{k} = address(i{k})" for k in tensors]
-    lines += _guard(captured, scope, partition, form)
+    lines.append(" *held, together = inputs" if form.together else " held = inputs.copy()")
+    asked = [*(names[k] for k in aligned), *(["held[-1]"] if form.shelved else [])]
+    if asked:  # all in one call
+        rows = "held" if len(aligned) == len(names) - len(form.static) else f"[{', '.join(asked)}]"
+        lines.append(f" a = addresses({rows}, {ALIGNMENT - 1})")
+    for k in captured.input_positions:
+        if k in names and k not in form.static and k not in aligned:
+            lines.append(f" a{k} = address({names[k]})")
+    tests = [*(["a is None"] if asked else []), *_guard(captured, scope, partition, form, names)]
+    lines += [f" if {' or '.join(tests)}: return otherwise(inputs)"] if tests else []
     if form.before is not None:
         scope["before"] = form.before
         lines.append(" before()")
     lines += [" inputs.clear()", " s = current_stream()"]
-    makers, shelved, values = _outputs(captured, plan, scope, form)
+    if form.shelved:
+        scope |= {"shifted": shifted, "offsets": tuple(form.shelved.values())}
+        lines.append(" shelved = shifted(a[-1], offsets)")
+    makers, shelved, values = _outputs(captured, plan, scope, form, names)
     before, after = _around(captured, scope)
     body = before
+    parts = {k: ("a", n) for n, k in enumerate(aligned)}
+    parts |= {k: ("together", n) for n, k in enumerate(form.together)}
+    parts |= {k: ("shelved", n) for n, k in enumerate(form.shelved)}
+    spent = {k: name for k, name in names.items() if k not in form.static}
     for n, stage in enumerate(plan.stages):
-        body += _stage(n, stage, plan, makers, form, captured.recording.streams)
+        body += _stage(n, stage, plan, makers, parts, spent, captured.recording.streams)
     body += after
     if plan.blocks:
         blocks = [f"w{b}" for b in range(len(plan.blocks))]
@@ -147,6 +155,15 @@ def _source(captured: Captured, plan: Plan, scope: dict[str, Any], partition: Pa
         lines += body
     opening, closing = ("(", ")") if captured.returns_tuple else ("[", "]")
     return [*lines, *shelved, f" return {opening}{''.join(f'{v}, ' for v in values)}{closing}"]
+
+
+def _names(captured: Captured, form: Form) -> tuple[dict[int, str], list[int]]:
+    """Expressions for the inputs that are tensors or numbers, and which of these are aligned tensors of each call."""
+    apart = {*form.static, *form.shelved, *form.together}
+    given = [k for k in range(len(captured.specs)) if k not in apart]
+    names = {k: f"i{k}" for k in form.static} | {k: f"held[{n}]" for n, k in enumerate(given)}
+    tensors = [k for k in captured.input_positions if k not in apart]
+    return names, [k for k in tensors if _alignment(captured, k) == ALIGNMENT]
 
 
 def _around(captured: Captured, scope: dict[str, Any]) -> tuple[list[str], list[str]]:
@@ -164,7 +181,13 @@ def _around(captured: Captured, scope: dict[str, Any]) -> tuple[list[str], list[
 
 
 def _stage(
-    n: int, stage: Stage, plan: Plan, makers: Mapping[int, str], form: Form, streams: Sequence[int]
+    n: int,
+    stage: Stage,
+    plan: Plan,
+    makers: Mapping[int, str],
+    parts: Mapping[int, tuple[str, int]],
+    names: Mapping[int, str],
+    streams: Sequence[int],
 ) -> list[str]:
     """One launch: what it needs is made, then what nobody needs any more is given back, in the stream's order."""
     lines = [makers[allocation] for allocation in stage.fresh]
@@ -174,7 +197,7 @@ def _stage(
         made.append("q")
     lines += [f" w{b} = allocate(rooms[{b}], s)" for b, block in enumerate(plan.blocks) if block.first == n]
     lines += [f" keep({name}, {stream})" for name in made for stream in streams]
-    table = _table(stage.slots, form.together)
+    table = _table(stage.slots, parts)
     lines += [
         " acquire()",
         " try:",
@@ -197,22 +220,25 @@ def _stage(
     ]
     # Stream-ordered: whoever gets this memory next runs after this launch.
     lines += [f" free(w{b}); w{b} = 0" for b, block in enumerate(plan.blocks) if block.last == n]
-    apart = form.apart
-    if spent := [f"i{k}" for k in stage.spent if k not in apart]:
+    if spent := [names[k] for k in stage.spent if k in names]:
         lines.append(f" {' = '.join(spent)} = None")
     return lines
 
 
-def _table(slots: Sequence[Slot], together: range) -> list[str]:
-    """Expressions of a table's entries; what stands in the tuple of many inputs comes from there in one piece."""
-    places = [together.index(s.position) if isinstance(s, Input) and s.position in together else None for s in slots]
+def _table(slots: Sequence[Slot], parts: Mapping[int, tuple[str, int]]) -> list[str]:
+    """Expressions of a table's entries; what stands beside one another in a tuple of addresses comes in one piece.
+
+    ``parts`` says of inputs which tuple, and where in it.
+    """
+    found = [parts.get(slot.position) if isinstance(slot, Input) else None for slot in slots]
     table: list[str] = []
-    for first, same in groupby(range(len(slots)), lambda n: None if places[n] is None else places[n] - n):  # type: ignore[operator]
-        row = list(same)
-        if first is None:
+    for run, rows in groupby(enumerate(found), lambda at: at[1] and (at[1][0], at[1][1] - at[0])):
+        row = [n for n, _ in rows]
+        if run is None:
             table += [_address(slots[n]) for n in row]
         else:
-            table.append(f"*together[{places[row[0]]}:{places[row[-1]] + 1}]")  # type: ignore[operator]
+            tuple_, before = run
+            table.append(f"*{tuple_}[{row[0] + before}:{row[-1] + before + 1}]")
     return table
 
 
@@ -228,13 +254,18 @@ def _address(slot: Slot) -> str:
             return f"w{number}"
 
 
-def _guard(captured: Captured, scope: dict[str, Any], partition: PartitionCode, form: Form) -> list[str]:
-    apart = form.apart
-    given = [k for k in captured.input_positions if k not in apart]
-    aligned = [f"a{k}" for k in given if _alignment(captured, k) == ALIGNMENT]
-    tests = [f"({' | '.join(aligned)}) & {ALIGNMENT - 1}"] if aligned else []
-    for k in given:
-        if (alignment := _alignment(captured, k)) != ALIGNMENT:
+def _guard(
+    captured: Captured,
+    scope: dict[str, Any],
+    partition: PartitionCode,
+    form: Form,
+    names: Mapping[int, str],
+) -> list[str]:
+    """Expressions that hold for calls that it was not captured for, besides what is aligned worse."""
+    tests = []
+    for k in captured.input_positions:
+        alignment = _alignment(captured, k)
+        if alignment != ALIGNMENT and k in names and k not in form.static:
             tests.append(f"a{k} & {2 * alignment - 1} != {alignment}")
     # Triton's kernels and our own are what they are; a library chose its kernels by these.
     if any(not node.name.startswith(("triton_", "pgk_")) for node in captured.recording.nodes):
@@ -242,18 +273,18 @@ def _guard(captured: Captured, scope: dict[str, Any], partition: PartitionCode, 
     rest = iter(captured.scalars)
     for k, spec in enumerate(captured.specs):
         if spec is None:
-            tests.append(_differs(f"i{k}", f"c{k}", next(rest), scope))
+            tests.append(_differs(names[k], f"c{k}", next(rest), scope))
             continue
-        if k in form.addressed or k in apart:
+        if k in form.shelved or k in form.together or k in form.static:
             continue
         conjugated, negated = spec.bits
         if partition.layouts:
-            tests.append(f"i{k}.shape != {spec.size} or i{k}.stride() != {spec.stride}")
+            tests.append(f"{names[k]}.shape != {spec.size} or {names[k]}.stride() != {spec.stride}")
         if spec.dtype.is_complex:
-            tests.append(f"i{k}.is_conj() is {not conjugated}")
+            tests.append(f"{names[k]}.is_conj() is {not conjugated}")
         if partition.layouts or k in partition.unguarded:
-            tests.append(f"i{k}.is_neg() is {not negated}")
-    return [f" if {' or '.join(tests)}: return otherwise(inputs)"] if tests else []
+            tests.append(f"{names[k]}.is_neg() is {not negated}")
+    return tests
 
 
 def _differs(name: str, constant: str, value: Any, scope: dict[str, Any]) -> str:
@@ -270,7 +301,7 @@ def _alignment(captured: Captured, position: int) -> int:
 
 
 def _outputs(
-    captured: Captured, plan: Plan, scope: dict[str, Any], form: Form
+    captured: Captured, plan: Plan, scope: dict[str, Any], form: Form, names: Mapping[int, str]
 ) -> tuple[dict[int, str], list[str], list[str]]:
     """Code that makes each fresh allocation, code that makes the shelf's views, and the values that are returned."""
     makers: dict[int, str] = {}
@@ -295,11 +326,11 @@ def _outputs(
             scope[f"f{k}"] = getattr(output.value, "tensor", output.value)
             values.append(f"f{k}")
         elif output.kind is Kind.ARGUMENT:
-            values.append("None" if output.source in form.together else f"i{output.source}")
+            values.append("None" if output.source in form.together else names[output.source])
         elif output.kind is Kind.INPUT:
             itemsize = output.dtype.itemsize if output.dtype else 1
             spec = captured.specs[output.source]
-            view = f"view(i{output.source}, {output.size}, {output.stride}, {output.offset // itemsize})"
+            view = f"view({names[output.source]}, {output.size}, {output.stride}, {output.offset // itemsize})"
             values.append(_lazy(view, output.bits, spec.bits if spec else PLAIN))
         elif output.source < 0:
             scope[f"e{k}"] = output.dtype
@@ -307,7 +338,7 @@ def _outputs(
         elif output.source in makers:
             values.append(_lazy(_fresh(output, by_allocation[output.source][0], k, scope), output.bits))
         elif k in form.located:
-            values.append(f"aq + {plan.placements[output.source].offset + output.offset}")
+            values.append("None")
         else:
             assert output.dtype is not None
             name = shelved.setdefault(output.dtype, f"q{len(shelved)}")
@@ -317,7 +348,7 @@ def _outputs(
     if form.located:
         values.append("q")
     views = [f" {name} = q.view({name}_type)" for name in shelved.values()]
-    return makers, [*([" aq = address(q)"] if form.located else []), *views], values
+    return makers, views, values
 
 
 def _lazy(value: str, bits: Bits, has: Bits = PLAIN) -> str:

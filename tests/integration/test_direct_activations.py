@@ -1,4 +1,4 @@
-"""Activations of direct calls: given back after the backward, small ones passed as addresses."""
+"""Activations of direct calls: given back after the backward, small ones left on a shelf."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def wide(x: Tensor) -> Tensor:
     return x
 
 
-def test_small_activations_go_as_addresses(made: list[DirectCall]) -> None:
+def test_small_activations_go_as_one_shelf(made: list[DirectCall]) -> None:
     # GIVEN a direct step that saves many small activations
     compiled = warmed(wide, 4, 8)
     step = made[0]._step
@@ -53,16 +53,17 @@ def test_small_activations_go_as_addresses(made: list[DirectCall]) -> None:
     x = torch.randn(4, 8, device=DEVICE, requires_grad=True)
     result = compiled(x)
 
-    # THEN what is saved are addresses, and the gradients are eager's
+    # THEN one shelf is saved in the place of tensors, and the gradients are eager's
     assert len(step.located) == 1
-    assert sum(type(each) is int for each in result.grad_fn.saved) >= 3
+    assert sum(each is None for each in result.grad_fn.saved) >= 3
+    assert result.grad_fn.shelf is not None
     result.sum().backward()
     assert x.grad is not None
     assert torch.equal(x.grad, torch.autograd.grad(wide(x).sum(), x)[0])
 
 
-def test_a_launch_that_cannot_take_addresses_gets_tensors(made: list[DirectCall]) -> None:
-    # GIVEN a forward that has left addresses
+def test_a_launch_that_cannot_take_the_shelf_gets_tensors(made: list[DirectCall]) -> None:
+    # GIVEN a forward that has left activations on a shelf
     compiled = warmed(wide, 4, 8)
     step = made[0]._step
     assert step is not None
@@ -74,7 +75,7 @@ def test_a_launch_that_cannot_take_addresses_gets_tensors(made: list[DirectCall]
     step.backward.launcher.pause()
     result.sum().backward()
 
-    # THEN it runs ungraphed on the same activations, and the next step goes on without addresses
+    # THEN it runs ungraphed on the same activations, and the next step goes on without a shelf
     assert x.grad is not None
     assert torch.equal(x.grad, torch.autograd.grad(wide(x).sum(), x)[0])
     assert not step.located

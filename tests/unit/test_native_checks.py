@@ -14,7 +14,7 @@ from torch import nn
 
 from paramgraph_kit.driver.dict_versions import Versions
 from paramgraph_kit.driver.native import build
-from paramgraph_kit.driver.native.tensors import Gradients, Looks, written
+from paramgraph_kit.driver.native.tensors import Gradients, Looks, aligned_addresses, shifted, versions_of, written
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.step.kept import Kept
 from paramgraph_kit.trace.errors import UnsupportedError
@@ -105,6 +105,52 @@ def test_fuzz_looks_of_tensors_agree(native: Any, in_python: Any) -> None:
         assert found == in_python(looks.same), done
         seen[found] += 1
     assert min(seen.values()) > MANY // 10
+
+
+def test_a_lazy_clone_has_memory_of_its_own_once_it_is_asked_for(native: Any, in_python: Any) -> None:
+    # GIVEN a tensor and looks at it
+    base = torch.arange(64.0)
+    looks = Looks([base])
+    assert looks.same()
+
+    # WHEN its memory is shared lazily THEN asking for its address makes it its own, whichever way asks first
+    clone = torch._lazy_clone(base)
+    assert not looks.same()
+    assert not in_python(looks.same)
+    assert aligned_addresses([clone], 0) == (clone.data_ptr(),)
+    assert aligned_addresses([base], 0) != (clone.data_ptr(),)
+
+
+def test_addresses_and_versions_agree(native: Any, in_python: Any) -> None:
+    # GIVEN tensors of many kinds, and addresses
+    class Placed(torch.Tensor):
+        def data_ptr(self) -> int:
+            return 4096
+
+    given = [*_looked_at(), torch.zeros(2).as_subclass(Placed), 512]
+
+    # WHEN asked THEN both ways agree, also where one is not aligned so
+    assert aligned_addresses(given, 0) == in_python(lambda: aligned_addresses(given, 0))
+    plain = [x.data_ptr() if isinstance(x, torch.Tensor) else x for x in given]
+    assert list(aligned_addresses(given, 0) or ()) == [
+        *plain[:-2],
+        in_python(lambda: aligned_addresses(given, 0))[-2],
+        512,
+    ]
+    for mask in (0, 1, 3, 63, 512):
+        assert aligned_addresses(given, mask) == in_python(lambda m=mask: aligned_addresses(given, m))
+    assert shifted(512, (0, 8, 1 << 40)) == in_python(lambda: shifted(512, (0, 8, 1 << 40)))
+
+    # AND so they do on how often tensors were written
+    tensors = _looked_at()
+    for _ in range(3):
+        tensors[0].add_(1)
+        assert versions_of(tensors) == in_python(lambda: versions_of(tensors)) == [x._version for x in tensors]
+    with torch.inference_mode():
+        tensors.append(torch.zeros(1))
+    for ask in (lambda: versions_of(tensors), lambda: in_python(lambda: versions_of(tensors))):
+        with pytest.raises(RuntimeError, match="version counter"):
+            ask()
 
 
 def test_memory_that_was_freed_is_noticed(native: Any, in_python: Any) -> None:
@@ -358,6 +404,9 @@ def test_wrong_arguments_are_errors(native: Any) -> None:
         lambda: native.written(()),
         lambda: native.gradients_are([], [1]),
         lambda: native.unheld([]),
+        lambda: native.addresses((), 0),
+        lambda: native.shifted(0, [1]),
+        lambda: native.versions(()),
         lambda: native.watch(({}, 1)),
         lambda: native.uses((), ()),
     ]

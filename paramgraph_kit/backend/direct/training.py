@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -17,11 +16,11 @@ import torch
 from paramgraph_kit.backend.direct.located import MISSED, Located, locate
 from paramgraph_kit.backend.direct.metadata import Wrapping
 from paramgraph_kit.backend.direct.recipe import Given, Made, Recipe, View, assembler, view_of
+from paramgraph_kit.driver.native.tensors import versions_of
 from paramgraph_kit.driver.torch_names import torch_name
 
 Assemble = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
 
-_version = attrgetter("_version")
 _casts = torch_name("_is_any_autocast_enabled")
 _runs_again = torch_name("_get_current_graph_task_keep_graph")
 
@@ -80,7 +79,7 @@ class Step:
     located: list[Located] = field(default_factory=list)  # one or none: made once both launchers have settled
 
     def launch_forward(self, inputs: Sequence[torch.Tensor]) -> tuple[Any, Located | None]:
-        """What the forward's launch makes; followed by the shelf where activations are given as addresses."""
+        """What the forward's launch makes; followed by the shelf where activations are left on it."""
         taken = self.forward.take((), inputs)
         if not self.located:
             found = locate(self.forward, self.backward, self.saved, self.passed_on, self.wrapping.outputs)
@@ -97,13 +96,14 @@ class Step:
         """Gradients of the differentiable inputs; empties ``inputs``: what dies in the launch is freed in it."""
         keeps = self.passed_on
         given = [x if k in keeps else None for k, x in enumerate(inputs)] if keeps else ()
-        taken = self.backward.take((), inputs)
+        taken = (located or self.backward).take((), inputs)
         inputs.clear()
         if located is not None:
+            taken.append(shelf)
             made = located.backward(taken)
             if made is not MISSED:
                 return tuple(self.gradients(made, given))
-            located.restore(taken, shelf)
+            taken = located.restored(taken)
             self.located.clear()
         made = without_autocast(self.backward.launcher, taken)
         return tuple(self.gradients(made, given))
@@ -146,7 +146,7 @@ class Direct(torch.autograd.Function):
         ctx.step, ctx.saved = step, saved
         ctx.located, ctx.shelf = located, made[-1] if located is not None else None
         ctx.checked = [inputs[k] for k in step.checked]
-        ctx.versions = list(map(_version, ctx.checked))
+        ctx.versions = versions_of(ctx.checked)
         plain = [r for r, follows in zip(results, step.wrapping.differentiable, strict=True) if not follows]
         ctx.mark_non_differentiable(*(r for r in plain if isinstance(r, torch.Tensor)))
         ctx._materialize_non_diff_grads = False
@@ -161,9 +161,9 @@ class Direct(torch.autograd.Function):
         again = _runs_again()
         if again and step.wrapping.donates:
             raise RuntimeError(DONATED)
-        if list(map(_version, ctx.checked)) != ctx.versions:
+        if versions_of(ctx.checked) != ctx.versions:
             raise RuntimeError(_written(ctx.checked, ctx.versions))
-        inputs, shelf = list(ctx.saved), ctx.shelf
+        inputs, shelf = list(ctx.saved) if again else ctx.saved, ctx.shelf
         for each, result in zip(step.held, ctx.saved_tensors if step.held else (), strict=True):
             inputs[each.place] = each.of(result)
         if not again:

@@ -20,6 +20,7 @@
 namespace {
 
 Py_ssize_t implementation_at = 0;  // in the Python object of a tensor: found by learn(), not assumed
+PyTypeObject* tensor_type = nullptr;
 
 c10::TensorImpl* implementation(PyObject* tensor) {
   c10::TensorImpl* found;
@@ -27,9 +28,10 @@ c10::TensorImpl* implementation(PyObject* tensor) {
   return found;
 }
 
+// As data_ptr() says it: of a lazy clone, whose memory is another's until somebody asks, that of its own.
 uintptr_t address_of(c10::TensorImpl* tensor) {
-  const auto* storage = tensor->unsafe_storage().unsafeGetStorageImpl();
-  const auto start = reinterpret_cast<uintptr_t>(storage->data());
+  auto* storage = tensor->unsafe_storage().unsafeGetStorageImpl();
+  const auto start = reinterpret_cast<uintptr_t>(storage->mutable_data());
   if (start == 0 || tensor->numel() == 0) return 0;
   return start + tensor->storage_offset() * tensor->dtype().itemsize();
 }
@@ -124,6 +126,7 @@ PyObject* learn(PyObject*, PyObject* const* args, Py_ssize_t count) {
     }
     if (all) {
       implementation_at = at;
+      tensor_type = Py_TYPE(PyList_GET_ITEM(args[0], 0));  // torch.Tensor, which torch holds
       Py_RETURN_TRUE;
     }
   }
@@ -171,6 +174,75 @@ PyObject* same(PyObject*, PyObject* capsule) {
       if (!kept->looks[n].holds(PyTuple_GET_ITEM(kept->tensors, n), local)) Py_RETURN_FALSE;
     }
     Py_RETURN_TRUE;
+  });
+}
+
+// addresses(inputs, mask): of a list of tensors, and of numbers that are addresses themselves; None where any has bits
+// of the mask, which are those that aligned memory has not.
+PyObject* addresses(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  if (!counts_are(count, 2) || !are_lists(args, 1)) return nullptr;
+  return guarded([&]() -> PyObject* {
+    const auto mask = PyLong_AsUnsignedLongLong(args[1]);
+    if (PyErr_Occurred()) return nullptr;
+    const Py_ssize_t many = PyList_GET_SIZE(args[0]);
+    PyObject* found = PyTuple_New(many);
+    unsigned long long all = 0;
+    for (Py_ssize_t n = 0; found != nullptr && n < many; ++n) {
+      PyObject* each = PyList_GET_ITEM(args[0], n);
+      PyObject* entry;
+      if (PyLong_CheckExact(each)) {
+        entry = Py_NewRef(each);
+      } else if (PyObject_TypeCheck(each, tensor_type) && Look::plain(implementation(each))) {
+        entry = PyLong_FromUnsignedLongLong(address_of(implementation(each)));
+      } else {
+        entry = PyObject_CallMethod(each, "data_ptr", nullptr);
+      }
+      if (entry != nullptr) {
+        PyTuple_SET_ITEM(found, n, entry);
+        all |= PyLong_AsUnsignedLongLong(entry);
+      }
+      if (entry == nullptr || PyErr_Occurred()) Py_CLEAR(found);
+    }
+    if (found != nullptr && (all & mask) != 0) {
+      Py_DECREF(found);
+      Py_RETURN_NONE;
+    }
+    return found;
+  });
+}
+
+// shifted(address, offsets): a tuple of the addresses so many bytes behind it.
+PyObject* shifted(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  if (!counts_are(count, 2)) return nullptr;
+  if (!PyTuple_CheckExact(args[1])) {
+    PyErr_SetString(PyExc_TypeError, "takes a number and a tuple of numbers");
+    return nullptr;
+  }
+  const auto address = PyLong_AsUnsignedLongLong(args[0]);
+  PyObject* found = PyErr_Occurred() ? nullptr : PyTuple_New(PyTuple_GET_SIZE(args[1]));
+  for (Py_ssize_t n = 0; found != nullptr && n < PyTuple_GET_SIZE(found); ++n) {
+    const auto offset = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(args[1], n));
+    PyObject* entry = PyErr_Occurred() ? nullptr : PyLong_FromUnsignedLongLong(address + offset);
+    if (entry == nullptr) Py_CLEAR(found);
+    else PyTuple_SET_ITEM(found, n, entry);
+  }
+  return found;
+}
+
+// versions(tensors): how often each of a list was written.
+PyObject* versions(PyObject*, PyObject* tensors) {
+  if (!are_lists(&tensors, 1)) return nullptr;
+  return guarded([&]() -> PyObject* {
+    PyObject* found = PyList_New(PyList_GET_SIZE(tensors));
+    for (Py_ssize_t n = 0; found != nullptr && n < PyList_GET_SIZE(tensors); ++n) {
+      PyObject* each = PyList_GET_ITEM(tensors, n);
+      const bool plain = PyObject_TypeCheck(each, tensor_type) && !implementation(each)->is_inference();
+      PyObject* entry = plain ? PyLong_FromUnsignedLong(implementation(each)->version_counter().current_version())
+                              : PyObject_GetAttrString(each, "_version");
+      if (entry == nullptr) Py_CLEAR(found);
+      else PyList_SET_ITEM(found, n, entry);
+    }
+    return found;
   });
 }
 
@@ -358,6 +430,9 @@ PyMethodDef functions[] = {
     {"learn", reinterpret_cast<PyCFunction>(learn), METH_FASTCALL, nullptr},
     {"look", look, METH_O, nullptr},
     {"same", same, METH_O, nullptr},
+    {"addresses", reinterpret_cast<PyCFunction>(addresses), METH_FASTCALL, nullptr},
+    {"shifted", reinterpret_cast<PyCFunction>(shifted), METH_FASTCALL, nullptr},
+    {"versions", versions, METH_O, nullptr},
     {"gradients_are", reinterpret_cast<PyCFunction>(gradients_are), METH_FASTCALL, nullptr},
     {"uses", reinterpret_cast<PyCFunction>(uses), METH_FASTCALL, nullptr},
     {"unheld", reinterpret_cast<PyCFunction>(unheld), METH_FASTCALL, nullptr},

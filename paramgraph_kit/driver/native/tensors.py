@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter, is_
+from functools import reduce
+from operator import attrgetter, is_, or_
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from paramgraph_kit.driver.torch_names import torch_name
 
 _address = torch.Tensor.data_ptr
 _gradient = attrgetter("grad")
+_version = attrgetter("_version")
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -75,6 +77,45 @@ class Gradients:
         if native is not None and self._plain:
             return bool(native.gradients_are(self._tensors, known))
         return all(map(is_, map(_gradient, self._tensors), known))
+
+
+def aligned_addresses(inputs: list[Any], mask: int) -> Sequence[int] | None:
+    """Of tensors, and of numbers that are addresses themselves; None where any has bits of ``mask``.
+
+    >>> x = torch.zeros(64)
+    >>> aligned_addresses([x, 512], 1) == (x.data_ptr(), 512), aligned_addresses([x, 512], 512)
+    (True, None)
+    """
+    native = checks()
+    if native is not None:
+        found: tuple[int, ...] | None = native.addresses(inputs, mask)
+        return found
+    listed = tuple([x if type(x) is int else _address(x) for x in inputs])
+    return None if reduce(or_, listed, 0) & mask else listed
+
+
+def shifted(address: int, offsets: tuple[int, ...]) -> tuple[int, ...]:
+    """The addresses so many bytes behind one.
+
+    >>> shifted(4096, (0, 512))
+    (4096, 4608)
+    """
+    native = checks()
+    found: tuple[int, ...] = (
+        tuple([address + n for n in offsets]) if native is None else native.shifted(address, offsets)
+    )
+    return found
+
+
+def versions_of(tensors: list[torch.Tensor]) -> list[int]:
+    """How often each was written, as autograd counts.
+
+    >>> versions_of([torch.zeros(2), torch.zeros(2).add_(1)])
+    [0, 1]
+    """
+    native = checks()
+    found: list[int] = list(map(_version, tensors)) if native is None else native.versions(tensors)
+    return found
 
 
 def written(tensors: list[torch.Tensor]) -> None:
