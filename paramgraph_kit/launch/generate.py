@@ -87,6 +87,7 @@ def launch_function(
         "view": driver.reinterpret,
         "allocate": driver.allocate,
         "free": driver.free,
+        "OutOfMemory": torch.OutOfMemoryError,
         "current_stream": driver.current_stream,
         "join": driver.join_streams,
         "keep": driver.keep_for,
@@ -195,7 +196,10 @@ def _stage(
     if n == 0 and plan.shelf_bytes:
         lines.append(f" q = empty(({plan.shelf_bytes},), (1,), byte)")
         made.append("q")
-    lines += [f" w{b} = allocate(rooms[{b}], s)" for b, block in enumerate(plan.blocks) if block.first == n]
+    for b, block in enumerate(plan.blocks):
+        if block.first == n:
+            lines += [" try:", f"  w{b} = allocate(rooms[{b}], s)"]
+            lines += [" except OutOfMemory:", f"  w{b} = allocate({block.nbytes}, s)"]
     lines += [f" keep({name}, {stream})" for name in made for stream in streams]
     table = _table(stage.slots, parts)
     lines += [
