@@ -113,7 +113,8 @@ def capture_pair(
 ) -> Captured:
     """Capture ``run`` twice and find every pointer in its nodes' parameters.
 
-    ``scalars`` are the inputs that are no tensors, in order; ``eager`` is for code that torch has not generated.
+    ``scalars`` are the inputs that are no tensors, in order; ``eager`` is for code that torch has not generated: it may
+    look at an input's storage (``as_strided`` with an offset), whose beginning differs between the two captures.
     Nothing executes. Raises RefusedError where the launcher would not be sure, and whatever a failed capture raises.
     """
     segments = _Segments(driver.live_segments())
@@ -127,7 +128,7 @@ def capture_pair(
         for side in (0, 1):
             started = time.perf_counter()
             with driver.phantom(side) as phantom:
-                mirrors, inputs = _mirror(driver, phantom, specs, scalars, side)
+                mirrors, inputs = _mirror(driver, phantom, specs, scalars, side, ALIGNMENT * side if eager else 0)
                 recording = driver.record(partial(_call, run, inputs), phantom, survey=side == 0, eager=eager)
                 recordings.append(recording)
                 capture_s += time.perf_counter() - started
@@ -210,13 +211,13 @@ def _call(run: Callable[[list[Any]], Any], inputs: list[Any]) -> Any:
 
 
 def _mirror(
-    driver: Driver, phantom: Any, specs: Sequence[InputSpec | None], scalars: Sequence[Any], side: int
+    driver: Driver, phantom: Any, specs: Sequence[InputSpec | None], scalars: Sequence[Any], side: int, offset: int
 ) -> tuple[list[RawAllocation], list[Any]]:
     """Phantom twins of the inputs.
 
     Each gets memory of its own even where the real ones share a storage, so that a word names one input and a
     later call whose inputs are arranged differently is still right. Two sides' lie differently beyond their alignment,
-    and begin elsewhere in their storages, so that what is made of that differs, too: ``as_strided`` with an offset.
+    so that what is made of that differs, too; ``offset``: elements of each one's storage that lie before it.
     """
     mirrors: list[RawAllocation] = []
     inputs: list[Any] = []
@@ -228,7 +229,6 @@ def _mirror(
         residue = spec.alignment * (1 + 2 * side) if spec.alignment < ALIGNMENT else ALIGNMENT * side
         address = phantom.reserve(spec.nbytes, residue)
         mirrors.append(RawAllocation(address, spec.nbytes, 0))
-        offset = ALIGNMENT * side  # elements, in the gap before it
         before = offset * spec.dtype.itemsize
         twin = driver.tensor_at(address - before, before + spec.nbytes, spec.size, spec.stride, offset, spec.dtype)
         inputs.append(lazily(twin, spec.bits))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch.fx
 _SIZES = frozenset({"aten::sym_size", "aten::sym_stride", "aten::sym_numel", "aten::sym_storage_offset"})
 ALLOCATIONS = frozenset({"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty",
                          "aten::new_empty_strided", "aten::empty_permuted"})  # fmt: skip
+_STRIDED = frozenset({"aten::as_strided", "aten::as_strided_copy", "aten::as_strided_scatter"})
 _SYMBOLS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -91,6 +92,26 @@ def storage_key(tensor: torch.Tensor) -> int | None:
 def storage_keys(node: torch.fx.Node) -> set[int]:
     """The storages that the value of ``node`` lives in."""
     return {key for t in tensors_in(value_of(node)) if (key := storage_key(t)) is not None}
+
+
+def from_storage(nodes: Sequence[torch.fx.Node]) -> list[torch.fx.Node]:
+    """Those that look at a graph's input from an offset of its storage on, wherever in it the input lies."""
+    inputs = {key for node in nodes if node.op == "placeholder" for key in storage_keys(node)}
+    return [
+        node
+        for node in nodes
+        if isinstance(node.target, torch._ops.OpOverload)
+        and node.target._schema.name in _STRIDED
+        and storage_keys(node.all_input_nodes[0]) & inputs
+        and _argument(node, "storage_offset") is not None
+    ]
+
+
+def _argument(node: torch.fx.Node, name: str) -> Any:
+    assert isinstance(node.target, torch._ops.OpOverload)
+    places = [argument.name for argument in node.target._schema.arguments]
+    place = places.index(name)
+    return node.args[place] if place < len(node.args) else node.kwargs.get(name)
 
 
 def is_random(node: torch.fx.Node) -> bool:

@@ -10,7 +10,8 @@ import torch
 import torch.fx
 
 from paramgraph_kit.partition.fixed import Kept
-from paramgraph_kit.partition.nodes import Kind, attribute, kind_of, launches
+from paramgraph_kit.partition.frames import frame_of
+from paramgraph_kit.partition.nodes import Kind, attribute, from_storage, kind_of, launches, operation_of
 from paramgraph_kit.partition.normalize import normalized
 from paramgraph_kit.partition.order import dependencies, schedule
 from paramgraph_kit.partition.region import Region, build_region
@@ -18,6 +19,7 @@ from paramgraph_kit.partition.rules import reason
 from paramgraph_kit.trace.model import Partition, Reason
 
 NOTHING_TO_LAUNCH = Reason("no-kernels", "only views and sizes: nothing to launch")
+_FROM_STORAGE = "its offset counts from where an input's storage begins, which a launch does not know: slice the input"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +60,11 @@ def split(module: torch.fx.GraphModule, device_type: str) -> Split:
     """
     module, kept = normalized(module, device_type)
     nodes = list(module.graph.nodes)
-    kinds = {node: kind_of(node) for node in nodes}
+    absolute = from_storage(nodes)
+    kinds = {node: Kind.KERNEL if node in absolute else kind_of(node) for node in nodes}
     kernels = [node for node in nodes if kinds[node] in (Kind.KERNEL, Kind.CHECK)]
     reasons = {node: found for node in kernels if (found := reason(node, device_type)) is not None}
+    reasons |= {node: Reason("unsafe-op", _FROM_STORAGE, frame_of(node), operation_of(node)) for node in absolute}
     # Checks run on the host but ask for no partition of their own: they wait for the next ungraphed region.
     ungraphed = {node for node in kernels if node in reasons or kinds[node] is Kind.CHECK}
 

@@ -335,7 +335,7 @@ def _used(words: Sequence[Sequence[Word]], driver: Driver, state: State) -> list
 def _named(refusal: RefusedError, device: torch.device) -> Reason:
     """A tensor that no root of the step leads to, with what is known of it."""
     reason, address = refusal.reason, refusal.address
-    if reason.code != "unowned-address" or address is None:
+    if address is None:
         return reason
     alive = (t for t in gc.get_objects() if issubclass(type(t), torch.Tensor) and t.device == device)
     found = min((t for t in alive if _covers(t, address)), key=torch.Tensor.numel, default=None)

@@ -109,6 +109,41 @@ def test_a_tensor_that_is_given_twice_is_one(function: Callable[..., Any], besid
         assert [y.tolist() for y in got] == [y.tolist() for y in expected]
 
 
+def _spread(x: Tensor, offset: int | None) -> Any:
+    made = x * 2
+    return x.as_strided((2, 2), (1, 2), offset) + 1, made.as_strided((2,), (2,), offset) * 3
+
+
+def _spread_in_place(x: Tensor, offset: int | None) -> Any:
+    x.as_strided((2,), (1,), offset).mul_(3)
+    return (x + 1,)
+
+
+@pytest.mark.parametrize("function", [_spread, _spread_in_place])
+@pytest.mark.parametrize("offset", [0, 1, 4, None])
+@pytest.mark.parametrize("way", ["compiled", "parameterized", "step"])
+def test_an_offset_counts_from_where_a_storage_begins(function: Any, offset: int | None, way: str) -> None:
+    # GIVEN a function that looks at its argument's storage, from an offset on or from where the argument begins
+    def look(x: Tensor) -> Any:
+        return [y.detach() for y in function(x, offset)]
+
+    ready()
+    torch._dynamo.reset()
+    if way == "compiled":
+        changed = torch.compile(look, backend="paramgraph")
+    else:
+        changed = pgk.parameterize(look, **({"state": torch.nn.Linear(1, 1).to(pgk.device())} if way == "step" else {}))
+    for begin in (3, 3, 4, 4, 0, 0, 3):
+        # WHEN it is called with arguments that begin anywhere in theirs THEN its numbers are eager's
+        mine, twin = (torch.arange(12.0).to(pgk.device())[begin:] for _ in range(2))
+        assert [y.tolist() for y in changed(mine)] == [y.tolist() for y in look(twin)]
+        assert mine.tolist() == twin.tolist()
+    # AND what it counts so is in no graph
+    if function is _spread and (way, offset) != ("compiled", None):  # Dynamo writes the offset that it finds
+        codes = {reason.code for reason in pgk.report(changed).reasons}
+        assert codes == (set() if offset is None else {"unexplained-word" if way == "step" else "unsafe-op"})
+
+
 def test_a_view_that_would_lie_elsewhere_is_refused() -> None:
     # GIVEN arguments that overlap, and another one inside of a larger tensor, which is written and returned
     def step(x: Tensor, y: Tensor, z: Tensor) -> Tensor:

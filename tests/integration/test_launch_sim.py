@@ -12,6 +12,7 @@ from paramgraph_kit.capture import pair
 from paramgraph_kit.driver.api import RawAllocation
 from paramgraph_kit.driver.sim import cuda_twin
 from paramgraph_kit.driver.sim.driver import SimDriver
+from paramgraph_kit.launch.generate import Form
 from paramgraph_kit.launch.launcher import MAX_SCALARS, MAX_VARIANTS, Options
 from paramgraph_kit.trace.model import Reason
 from tests.integration.launch_bench import (
@@ -369,12 +370,15 @@ def test_destroy_frees_the_executables_and_calls_go_on_ungraphed() -> None:
     expected = reusing(x)
     launcher([x])
     (variant,) = variants(launcher)
+    direct = launcher.launch_as(Form(), variant, launcher)
+    assert_same(direct([x]), expected)
     # WHEN it is destroyed
     launcher.destroy()
-    # THEN nothing of the executable is left, and calls are right
+    # THEN nothing of the executable is left, and calls are right, those too that went to the launch itself
     assert (variant.device_bytes, launcher.variants) == (0, {})
     assert_same(launcher([x]), expected)
-    assert launches(launcher) == 0
+    assert_same(direct([x]), expected)
+    assert (launches(launcher), variant.state.launches) == (0, 1)
 
 
 def test_a_launch_leaves_only_its_outputs_allocated() -> None:

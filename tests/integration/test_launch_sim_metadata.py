@@ -240,22 +240,6 @@ def test_a_sparse_input_is_refused_with_what_it_is() -> None:
     assert codes(launcher) == ["foreign-input"]
 
 
-@pytest.mark.parametrize("offset", [0, 1, 4, None])
-def test_an_offset_from_the_beginning_of_a_storage_is_not_counted_from_an_input_s(offset: int | None) -> None:
-    # GIVEN a function that looks at an input's storage, from an offset on or from where the input begins
-    def spread(x: Tensor) -> tuple[Tensor, ...]:
-        made = x * 2
-        return x.as_strided((2, 2), (1, 2), offset) + 1, made.as_strided((2,), (2,), offset) * 3
-
-    launcher = launcher_of(spread)
-    for begin in (3, 3, 4, 0):
-        # WHEN it is called with inputs that begin anywhere in theirs THEN its numbers are eager's
-        x = moved(12, seed=begin)[begin:]
-        assert_same(launcher([x]), spread(x))
-    # AND it is launched where it counts from where an input begins
-    assert (launches(launcher) > 0) == (offset is None)
-
-
 @pytest.mark.parametrize("way", ["step", "function", "compiled"])
 @pytest.mark.parametrize("offset", [None, 0])
 def test_code_that_counts_from_the_start_of_an_input_s_storage_is_right_wherever_the_input_begins(

@@ -30,7 +30,7 @@ DTYPES = (torch.float32, torch.float32, torch.complex64, torch.int64)
 
 TORCHS = "AOTAutograd alone: "
 KINDS = (VIEWS, NEW, WRITES, VIEWS, NEW)
-CALLS = 4
+CALLS = 6
 Arrangement = Callable[[list[Tensor]], list[Tensor]]
 
 
@@ -96,7 +96,15 @@ def generate(draw: Draw) -> Generated:
     # Where all is in the arguments already, something is computed after all.
     results += ["x + 1"] if draw(4) == 0 else []
     source = _source(lines, results, names)
-    wanted = (_plain, _plain, (_twice, _inside, _apart, _together, _plain)[draw(5)], _shifted)
+    other = (_twice, _inside, _apart, _together, _plain)[draw(5)]
+    wanted = (
+        _plain,
+        _plain,
+        other,
+        other,
+        _shifted,
+        _shifted,
+    )  # the first of each kind may capture, the second launches
     differentiated = differentiated and _valid(source, made(0), True)
     arrangements = [each if _valid(source, each(made(0)), differentiated) else _plain for each in wanted]
     return Generated(source, names, made, tuple(arrangements), differentiated)

@@ -126,6 +126,7 @@ def test_a_closure_of_aten_ends_with_where_the_host_has_its_copy(
     ("first", "second", "size", "accepted"),
     [
         ((1.5, 0x7FEA), (1.5, 0x55C1), 16, True),
+        ((1.5, 0x7FFF), (1.5, 0x8000), 16, False),  # no process has memory there
         ((1.5, 0x7FEA), (2.5, 0x7FEB), 16, False),  # the number itself changes
         ((1.5, 1), (1.5, 2), 16, False),  # a second number may
         ((1.5, 0x7FEA), (1.5, 0x3F80_0000), 16, False),

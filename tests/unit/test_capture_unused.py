@@ -259,6 +259,10 @@ def test_behind_the_flag_of_a_random_state_is_padding() -> None:
     # WHEN asked THEN seven bytes are; and none where it holds numbers instead of pointers
     assert unused_bytes(node(name, state), is_pointer) == set(range(25, 32))
     assert unused_bytes(node(name, state[:24] + bytes(8)), is_pointer) == set()
+    # AND the same of what counts within the graph in 32 bits, as of no other struct
+    short = state[:20] + b"\x01" + b"\x99" * 3
+    assert unused_bytes(node(name, short), is_pointer) == {21, 22, 23}
+    assert unused_bytes(node(name, short + b"\x01"), is_pointer) == set()
 
 
 @pytest.mark.parametrize(
