@@ -70,7 +70,14 @@ def copy(path: Path, source: str) -> str:
     """A lesson with the installing cell before all others."""
     notebook = json.loads(path.read_text(encoding="utf-8"))
     text = FIRST.format(source=source).splitlines(keepends=True)
-    cell = {"cell_type": "code", "id": "colab", "metadata": {}, "source": text, "outputs": [], "execution_count": None}
+    cell: notebooks.Json = {
+        "cell_type": "code",
+        "id": "colab",
+        "metadata": {},
+        "source": text,
+        "outputs": [],
+        "execution_count": None,
+    }
     notebook["cells"].insert(0, cell)
     return notebooks.dumps(notebook)
 
