@@ -113,6 +113,8 @@ def test_calls_are_frozen_anew_where_dynamo_was_reset(guards: str, monkeypatch: 
         (lambda x: (x.sin(), print("", end=""))[0], "graph|function|call"),
         (lambda x: {"a": x.sin(), "b": [x.cos(), 3]}, None),
         (lambda x: (x.sin(),), None),
+        (lambda x: (x.sin(), [x.cos()]), None),  # as many tensors as there are items
+        (lambda x: [(x.sin(),), x.cos(), ()], None),
         (lambda *xs: xs[0].sin(), "takes its arguments in a way"),
     ],
 )

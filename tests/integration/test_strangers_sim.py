@@ -1,4 +1,4 @@
-"""The quick ones of the programs in the style of strangers' code: ``python -m tests.corpus.strangers`` runs them all."""
+"""The quick ones of the programs in the style of strangers' code: ``python -m tests.corpus.strangers`` runs all."""
 
 from __future__ import annotations
 

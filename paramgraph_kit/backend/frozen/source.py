@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import is_
 from typing import Any
 
 import torch
@@ -66,7 +67,7 @@ def returned(result: Any, results: Sequence[Any], scope: dict[str, Any]) -> str 
             return None
     if spec.is_leaf():
         return values[0]
-    if type(result) in (tuple, list) and len(leaves) == len(result):
+    if type(result) in (tuple, list) and len(leaves) == len(result) and all(map(is_, leaves, result)):
         opening, closing = ("(", ",)") if type(result) is tuple else ("[", "]")
         return f"{opening}{', '.join(values)}{closing if values else closing.strip(',')}"
     scope |= {"unflatten": pytree.tree_unflatten, "spec": spec}
