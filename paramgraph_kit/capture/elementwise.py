@@ -13,14 +13,28 @@ from paramgraph_kit.driver.api import RawNode
 from paramgraph_kit.driver.kernel_names import ATEN
 
 _LOAD, _STORE = re.compile(r"LoadWithCastILi(\d)E"), re.compile(r"StoreWithCastILi(\d)E")
-# A product or quotient with a number that is held: the function has no members, the number has at least four bytes.
-_HELD = re.compile(r"[AB]UnaryFunctorI(?:[fdil]|N3c104HalfE|N3c108BFloat16E).*binary_internal10(?:Mul|Div)FunctorI")
+# A function of two, of which one is a number that is held: a product, a quotient, or one that is written on the spot
+# (Z). Such functions have no members where nothing but them and the number, of at least four bytes, has room.
+_HELD = re.compile(
+    r"[AB]UnaryFunctorI(?:[fdil]|N3c104HalfE|N3c108BFloat16E)(?:[a-z]|S\d*_|N3c10\w+?E)*"
+    r"(?:NS0_15binary_internal10(?:Mul|Div)FunctorI|Z)"
+)
+_BARE = re.compile(
+    r"gpu_kernel_impl(?:_nocast)?I(?:Z|NS0_13BinaryFunctorI(?:[a-z]|S\d*_|N3c10\w+?E)+(?:Z|NS0_15binary_))"
+)
+# Functions that hold one number of four bytes, for float and half types (ATen/native/cuda).
+_ONE_NUMBER = re.compile(
+    r"(?:addcmul_cuda|addcdiv_cuda|masked_fill|leaky_relu|leaky_relu_backward|softshrink|hardshrink|shrink_backward|"
+    r"smooth_l1|smooth_l1_backward|huber|lerp_scalar)_kernel.*EUl(?:f|N\w*c10(?:4Half|8BFloat16)E)"
+)
 _EIGHT_BYTES = re.compile(r"[AB]UnaryFunctorI[dl]")
 _NUMBER_LAST = re.compile(r"[AB]UnaryFunctor")  # a function, then the number that it is called with
 _UPPER_HALVES = range(0x5500, 0x5700), range(0x7E00, 0x8000)  # of a process's heap; of its stacks and libraries
-# A closure over a calculator of offsets for two tensors, their addresses, and the function; types follow, if any.
+# A closure over a calculator of offsets, the tensors' addresses, and the function; types follow, if any, and an address
+# of the host's. By its size, where the function and the types have eight bytes: the number of tensors.
 _STRIDED = re.compile(r"native18elementwise_kernelI.*gpu_kernel_impl")
-_BEHIND_TWO = 4 + 12 * 25 + 2 * 4 * 25 + 2 * 8
+_BEHIND_TWO = 304 + 2 * 100 + 2 * 8
+_TENSORS = {-(-(304 + 100 * n) // 8) * 8 + 8 * n + 16: n for n in range(1, 6)}
 _FUNCTION = 1  # its place among the parameters: (count, function, addresses, ...)
 
 
@@ -41,12 +55,24 @@ def unused_of_elementwise(node: RawNode) -> set[int]:
         start, size = layout[_FUNCTION]
         if size in (8, 16):  # one byte, aligned to the number behind it
             found.update(range(start, start + size // 2))
-    if _STRIDED.search(node.name) and _HELD.search(node.name) and len(layout) == 2:
-        start, size = layout[_FUNCTION]
-        at, gap = start + _BEHIND_TWO, 8 if _EIGHT_BYTES.search(node.name) else 4
-        if at + 2 * gap + 8 <= start + size:  # the same, in a closure, which ends with an address of the host's
-            found.update(range(at, at + gap))
+    elif "vectorized_elementwise_kernel" in node.name and _ONE_NUMBER.search(node.name) and layout[_FUNCTION][1] == 16:
+        start = layout[_FUNCTION][0]
+        found.update(range(start + 4, start + 8))  # the number, a gap, and an address of the host's
+    if _STRIDED.search(node.name) and len(layout) == 2:
+        found |= _unused_of_strided(node.name, *layout[_FUNCTION])
     return found
+
+
+def _unused_of_strided(name: str, start: int, size: int) -> set[int]:
+    """The gaps of the function in a closure over strided tensors."""
+    if _HELD.search(name) is not None:
+        at, gap = start + _BEHIND_TWO, 8 if _EIGHT_BYTES.search(name) else 4
+        return set(range(at, at + gap)) if at + 2 * gap + 8 <= start + size else set()
+    if (tensors := _TENSORS.get(size)) is None or _BARE.search(name) is None:
+        return set()
+    # A function without members has one byte: one with any would have an address of the host's behind them.
+    at, types = start + size - 16, 0 if "_nocast" in name else tensors
+    return {at, *range(at + 1 + types, at + 8)}
 
 
 def gap_of_types(tensors: int, start: int, size: int) -> set[int]:

@@ -28,12 +28,15 @@ def unused_of_compiled_at_runtime(node: RawNode, is_calculator: Callable[[bytes,
         start, size = node.layout[0]
         found = unused_of_reduction(node.name, node.parameters[start : start + size], is_calculator)
         return {start + at for at in found or ()}
-    # (count, addresses, offsets of what is read, of what is written, how that is read, how it is written, a number)
-    if len(node.layout) != 7 or node.layout[0] != (0, 4) or node.layout[1][1] % 8:
+    # (count, addresses, offsets of what is read, of what is written, how that is read, how it is written, numbers)
+    if len(node.layout) < 7 or node.layout[0] != (0, 4) or node.layout[1][1] % 8:
         return set()
     inputs = node.layout[1][1] // 8 - 1
-    found = set()
+    found: set[int] = set()
     for (start, size), tensors in zip(node.layout[2:4], (inputs, 1), strict=True):
+        if size == 1:  # nothing is strided
+            found.add(start)
+            continue
         if size != _SIZES + tensors * _STRIDES or not is_calculator(node.parameters, start):
             return set()
         (dims,) = struct.unpack_from("<i", node.parameters, start)

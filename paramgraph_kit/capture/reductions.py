@@ -18,6 +18,7 @@ _CONFIGURATION, _TAIL = 64, 64
 _VECTOR_SIZES = [struct.pack("<i", n) for n in (1, 2, 4, 8, 16)]
 # What ATen reduces with that has no members (native/SharedReduceOps.h, closures that capture nothing).
 _PAIR = re.compile(r"Arg(?:Max|Min)OpsI([dlfisahb])E")
+_WELFORD = re.compile(r"WelfordOpsI(?:[fd]|S\d*_|N3c10\w+?E)([fd])i")
 _BYTES = {"d": 8, "l": 8, "f": 4, "i": 4, "s": 2, "a": 1, "h": 1, "b": 1}
 _EMPTY = ("NormTwoOps", "NormOneOps", "NormZeroOps", "AbsMaxOps", "AbsMinOps", "MaxOps", "MinOps", "func_wrapper_t")
 
@@ -61,4 +62,6 @@ def _unused(name: str, data: bytes, at: int, end: int) -> set[int]:
         found.update(range({8: 4, 16: 8, 32: 16}.get(numbers, 1)))
     if (pair := _PAIR.search(name)) is not None and numbers == 24:  # a number and its index, of eight bytes
         found.update([*range(8), *range(8 + _BYTES[pair[1]], 16)])
+    if (welford := _WELFORD.search(name)) is not None and numbers == {"f": 24, "d": 48}[welford[1]]:
+        found.update(range(_BYTES[welford[1]] + 1, 2 * _BYTES[welford[1]]))  # behind a correction and a bool
     return found

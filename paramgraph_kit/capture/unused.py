@@ -105,6 +105,8 @@ def _offset_calculators(data: bytes, is_pointer: Callable[[int], bool]) -> list[
             at += 4
             continue
         end = at + _SIZES + _STRIDES
+        if at == 0 and not (len(data) - _SIZES) % _STRIDES:  # a parameter of its own
+            return [(4, len(data))]
         for tensors in range(1, 9):
             behind = at + _SIZES + _STRIDES * tensors
             field = -(-behind // 8) * 8

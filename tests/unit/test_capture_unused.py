@@ -87,6 +87,11 @@ def test_kernels_that_are_compiled_when_they_are_first_used_have_calculators_too
     # WHEN asked THEN exactly what nobody has written is named
     garbage = {at for at in inside if kernel.parameters[at] == 0xA5}
     assert unused_bytes(kernel, is_pointer) & inside == garbage
+    # AND where nothing is strided, one byte stands for a calculator
+    whole = node("lgamma_kernel_kernel", fields[0], fields[1], b"\xa5", b"\xa5", b"\xa5", b"\xa5", fields[-1])
+    empty = {start for start, size in whole.layout if size == 1}
+    assert len(empty) == 4
+    assert empty <= unused_bytes(whole, is_pointer)
     # AND nothing of a kernel that only resembles it, or has another name
     for other in (node("lgamma_kernel_kernel", *fields[:-1]), node("triton_poi_kernel_0", *fields)):
         assert not unused_bytes(other, is_pointer) & {
@@ -102,6 +107,73 @@ def test_of_an_index_of_the_largest_the_gaps_of_a_pair_are_named() -> None:
         # WHEN asked THEN the gaps around the number are
         found = unused_bytes(node(f"{REDUCE}NS0_9ArgMaxOpsI{kind}EEjlLi4ELi4EEEEEvT1_", data), is_pointer)
         assert found & set(range(24)) == {at for at in range(24) if data[at] == 0xA5}
+
+
+STRIDED = f"{ATEN}18elementwise_kernelILi128ELi4EZNS0_"
+
+
+@pytest.mark.parametrize(
+    ("function", "tensors", "members"),
+    [
+        ("22gpu_kernel_impl_nocastIZZZNS0_26GeluBackwardCUDAKernelImplEvEUlffE_EEvERKT_EUliE_EEviT1_", 3, 0),
+        (
+            "15gpu_kernel_implINS0_13BinaryFunctorIN3c108BFloat16ES5_S5_ZZZNS0_19maximum_kernelEUlS5_S5_E_EEEEvEUliE_",
+            3,
+            3,
+        ),
+        ("22gpu_kernel_impl_nocastIZZZNS0_23direct_copy_kernel_cudaEvEUlbE_EEvS4_RKT_EUliE_EEviT1_", 2, 0),
+    ],
+)
+def test_a_function_without_members_is_a_gap_in_a_closure_over_strided_tensors(
+    function: str, tensors: int, members: int
+) -> None:
+    # GIVEN calculator, addresses, a function of one byte, a type for each tensor where it casts, an address of the host
+    closure = calculator((5,), tensors)
+    closure += b"\xa5" * (-len(closure) % 8) + struct.pack(f"<{tensors}Q", *[PHANTOM] * tensors)
+    behind = b"\xa5" + b"\x0f" * members + b"\xa5" * (7 - members)
+    kernel = node(STRIDED + function, struct.pack("<i", 9), closure + behind + struct.pack("<Q", 1 << 40))
+    # WHEN asked THEN what stands around the types is named
+    at = 8 + len(closure)
+    found = unused_bytes(kernel, is_pointer)
+    assert {b for b in found if b >= at} == {at + n for n in range(8) if behind[n] == 0xA5}
+    # AND nothing where the closure has room for more
+    larger = node(STRIDED + function, struct.pack("<i", 9), closure + behind + bytes(8) + struct.pack("<Q", 1 << 40))
+    assert not {b for b in unused_bytes(larger, is_pointer) if b >= at}
+
+
+def test_small_functions_have_gaps_behind_and_before_their_number() -> None:
+    # GIVEN addcmul's function (a number, a gap, an address), and a quotient of integers (one byte, a gap, a number)
+    body = "ERNS_18TensorIteratorBaseERKN3c106ScalarEENKUlvE0_clEvENKUlvE5_clEvEUlfffE_St5arrayIPcLm4EEEEviT0_T1_"
+    product = f"{ATEN}29vectorized_elementwise_kernelILi4EZZZNS0_19addcmul_cuda_kernel{body}"
+    held = struct.pack("<f", 0.5) + b"\xa5" * 4 + struct.pack("<Q", 1 << 40)
+    quotient = f"{ATEN}29vectorized_elementwise_kernelILi2ENS0_13BUnaryFunctorIlllZZZNS0_9div_truncEUlllE_EE"
+    whole = b"\xa5" * 8 + struct.pack("<q", 7)
+    for name, function in ((product, held), (quotient, whole)):
+        kernel = node(name, struct.pack("<i", 9), function, struct.pack("<4Q", *[PHANTOM] * 4))
+        # WHEN asked THEN the gaps are named, and neither number nor address
+        found = unused_bytes(kernel, is_pointer)
+        assert found & set(range(8, 24)) == {8 + n for n in range(16) if function[n] == 0xA5}
+    # AND of a function with two numbers nothing
+    clamp = node(product.replace("19addcmul_cuda", "12clamp_minmax"), struct.pack("<i", 9), held, bytes(32))
+    assert not unused_bytes(clamp, is_pointer) & set(range(8, 24))
+
+
+def test_behind_the_flag_of_a_variance_is_padding() -> None:
+    # GIVEN a correction, whether to take the root, and what lies behind that; then what it starts with [H100: std, var]
+    for kind, scalar in (("f", "f"), ("f", "S4_"), ("f", "N3c108BFloat16E")):
+        data = struct.pack("<f", 1.0) + b"\x00" + b"\xa5" * 3 + bytes(16) + reduction((5,), ())[8:]
+        found = unused_bytes(node(f"{REDUCE}NS0_10WelfordOpsI{scalar}{kind}iN4cuda3stdE", data), is_pointer)
+        # WHEN asked THEN that is named
+        assert found & set(range(24)) == {5, 6, 7}
+
+
+def test_a_calculator_that_is_a_parameter_is_known_for_as_many_tensors_as_it_has_room_for() -> None:
+    # GIVEN a cross product's: for three tensors WHEN asked THEN all behind its dimensions is made of shapes
+    kernel = node(
+        ATEN + "12cross_kernelIf", struct.pack("<QQQ", *[PHANTOM] * 3), calculator((5,), 3), struct.pack("<i", 3)
+    )
+    gap = set(range(24 + 604, kernel.layout[-1][0]))
+    assert unused_bytes(kernel, is_pointer) == set(range(24 + 4, 24 + 604)) | gap
 
 
 def test_two_calculators_in_a_row_are_both_found() -> None:
