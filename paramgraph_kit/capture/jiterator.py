@@ -26,8 +26,8 @@ def unused_of_compiled_at_runtime(node: RawNode, is_calculator: Callable[[bytes,
         return set()
     if node.name == _REDUCTION and len(node.layout) == 1:
         start, size = node.layout[0]
-        found = unused_of_reduction(node.name, node.parameters[start : start + size], is_calculator)
-        return {start + at for at in found or ()}
+        unused = unused_of_reduction(node.name, node.parameters[start : start + size], is_calculator)
+        return {start + at for at in unused or ()}
     # (count, addresses, offsets of what is read, of what is written, how that is read, how it is written, numbers)
     if len(node.layout) < 7 or node.layout[0] != (0, 4) or node.layout[1][1] % 8:
         return set()
