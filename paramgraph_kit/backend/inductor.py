@@ -174,6 +174,8 @@ def compile_with_inductor(
                 output = compile_inner(graph_module, inputs, **how)
         finally:
             _active.reset(token)
+        if not hasattr(output, "current_callable"):  # without an operation Inductor gives back a plain function
+            return codes.add(GraphCode(output, graph, backward=phase == "backward"))
         _note_skips(graph, output)
         source = GeneratedCode(getattr(output, "source_code", "") or "")
         graph.outside = source.launches_outside()

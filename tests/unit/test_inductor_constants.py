@@ -29,6 +29,22 @@ def graph_with_a_constant() -> fx.GraphModule:
     return fx.GraphModule(root, graph)
 
 
+def compiling() -> tuple[list[CompiledGraph], Any]:
+    """A backend that compiles with Inductor for the CPU, and the graphs that it will have made."""
+    graphs: list[CompiledGraph] = []
+
+    def new_graph(phase: str) -> CompiledGraph:
+        graphs.append(CompiledGraph(phase))
+        return graphs[-1]
+
+    device: Any = SimpleNamespace(device=torch.device("cpu"))
+
+    def backend(module: torch.fx.GraphModule, inputs: Any) -> Any:
+        return inductor.compile_with_inductor(module, inputs, new_graph, device, Options())
+
+    return graphs, backend
+
+
 def test_a_graph_with_a_kept_constant_is_traced() -> None:
     # GIVEN a graph with fake inputs and a real constant, which Inductor's tracing refuses
     mode = torch_name("FakeTensorMode")()
@@ -53,20 +69,28 @@ def test_where_inductor_does_not_take_constants_the_graph_is_compiled_as_it_was(
         return [Kept(4)]
 
     monkeypatch.setattr(inductor, "keep_fixed", spoil)
-    graphs: list[CompiledGraph] = []
-
-    def new_graph(phase: str) -> CompiledGraph:
-        graphs.append(CompiledGraph(phase))
-        return graphs[-1]
-
-    device: Any = SimpleNamespace(device=torch.device("cpu"))
-
-    def backend(module: torch.fx.GraphModule, inputs: Any) -> Any:
-        return inductor.compile_with_inductor(module, inputs, new_graph, device, Options())
+    graphs, backend = compiling()
 
     # WHEN compiled THEN it runs, and nothing is said to be kept
     torch._dynamo.reset()
     x = torch.randn(4, 4)
     assert torch.equal(torch.compile(torch.mm, backend=backend)(x, x), x @ x)
     assert [graph.kept for graph in graphs] == [[]]
+    torch._dynamo.reset()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")
+def test_a_graph_without_operations_is_called_as_it_is() -> None:
+    # GIVEN a function whose backward only hands its gradient on, compiled
+    graphs, backend = compiling()
+    torch._dynamo.reset()
+    plus = torch.compile(lambda x: x + 1, backend=backend)
+    # WHEN it is called, and its backward, again and again THEN both are right
+    for k in range(4):
+        x = torch.full((3,), float(k), requires_grad=True)
+        y = plus(x)
+        assert torch.equal(y, x + 1)
+        (gradient,) = torch.autograd.grad(y, x, torch.full((3,), 2.0))
+        assert torch.equal(gradient, torch.full((3,), 2.0))
+    assert [graph.name for graph in graphs] == ["forward", "backward"]
     torch._dynamo.reset()
