@@ -22,10 +22,11 @@ _HELD = re.compile(
 _BARE = re.compile(
     r"gpu_kernel_impl(?:_nocast)?I(?:Z|NS0_13BinaryFunctorI(?:[a-z]|S\d*_|N3c10\w+?E)+(?:Z|NS0_15binary_))"
 )
-# Functions that hold one number of four bytes, for float and half types (ATen/native/cuda).
-_ONE_NUMBER = re.compile(
-    r"(?:addcmul_cuda|addcdiv_cuda|masked_fill|leaky_relu|leaky_relu_backward|softshrink|hardshrink|shrink_backward|"
-    r"smooth_l1|smooth_l1_backward|huber|lerp_scalar)_kernel.*EUl(?:f|N\w*c10(?:4Half|8BFloat16)E)"
+# Functions that hold one number of four bytes, or three, for float and half types (ATen/native/cuda).
+_NUMBERS = re.compile(
+    r"(?:(addcmul_cuda_kernel|addcdiv_cuda_kernel|masked_fill_kernel|leaky_relu_kernel|softshrink_kernel|lerp_scalar_kernel|"
+    r"hardshrink_kernel|shrink_backward_kernel|smooth_l1_kernel|huber_kernel|pow_tensor_scalar_kernel|masked_scale_kernel)|"
+    r"elu_kernel|nan_to_num_kernel|launch_clamp_scalar).*EUl(?:f|N\w*c10(?:4Half|8BFloat16)E)"
 )
 _EIGHT_BYTES = re.compile(r"[AB]UnaryFunctorI[dl]")
 _NUMBER_LAST = re.compile(r"[AB]UnaryFunctor")  # a function, then the number that it is called with
@@ -55,9 +56,14 @@ def unused_of_elementwise(node: RawNode) -> set[int]:
         start, size = layout[_FUNCTION]
         if size in (8, 16):  # one byte, aligned to the number behind it
             found.update(range(start, start + size // 2))
-    elif "vectorized_elementwise_kernel" in node.name and _ONE_NUMBER.search(node.name) and layout[_FUNCTION][1] == 16:
-        start = layout[_FUNCTION][0]
-        found.update(range(start + 4, start + 8))  # the number, a gap, and an address of the host's
+    if "elementwise_kernel" in node.name and (held := _NUMBERS.search(node.name)) is not None:
+        # Numbers, a gap, and an address of the host's; a closure around them ends with another one.
+        start, size = layout[_FUNCTION]
+        numbers = 8 if held[1] else 16
+        strided = _TENSORS.get(size - numbers) is not None and _STRIDED.search(node.name) is not None
+        if strided or size == numbers + 8:
+            end = start + size - (16 if strided else 8)
+            found.update(range(end - 4, end))
     if _STRIDED.search(node.name) and len(layout) == 2:
         found |= _unused_of_strided(node.name, *layout[_FUNCTION])
     return found

@@ -154,8 +154,24 @@ def test_small_functions_have_gaps_behind_and_before_their_number() -> None:
         found = unused_bytes(kernel, is_pointer)
         assert found & set(range(8, 24)) == {8 + n for n in range(16) if function[n] == 0xA5}
     # AND of a function with two numbers nothing
-    clamp = node(product.replace("19addcmul_cuda", "12clamp_minmax"), struct.pack("<i", 9), held, bytes(32))
-    assert not unused_bytes(clamp, is_pointer) & set(range(8, 24))
+    two = node(product.replace("19addcmul_cuda", "16threshold_cuda"), struct.pack("<i", 9), held, bytes(32))
+    assert not unused_bytes(two, is_pointer) & set(range(8, 24))
+
+
+def test_the_gap_behind_the_limits_of_a_clamp_is_named_where_tensors_are_strided_too() -> None:
+    # GIVEN which limits, both of them, a gap, an address of the host's, and the closure's own [H100]
+    limits = struct.pack("<iff", 2, -0.5, 0.5) + b"\xa5" * 4 + struct.pack("<Q", 1 << 40)
+    name = "22gpu_kernel_impl_nocastIZZZNS0_19launch_clamp_scalarEvENKUlvE5_clEvEUlfE_EEvERKT_EUliE_EEviT1_"
+    closure = calculator((5,), 2) + struct.pack("<2Q", *[PHANTOM] * 2) + limits + struct.pack("<Q", 1 << 40)
+    whole = f"{ATEN}29vectorized_elementwise_kernelILi4EZZZNS0_19launch_clamp_scalarEvENKUlvE5_clEvEUlfE_St5array"
+    for kernel in (
+        node(STRIDED + name, struct.pack("<i", 9), closure),
+        node(whole, struct.pack("<i", 9), limits, bytes(16)),
+    ):
+        at = kernel.parameters.index(limits)
+        # WHEN asked THEN the gap is named
+        found = unused_bytes(kernel, is_pointer)
+        assert found & set(range(at, at + len(limits))) == set(range(at + 12, at + 16))
 
 
 def test_behind_the_flag_of_a_variance_is_padding() -> None:
