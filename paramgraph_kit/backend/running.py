@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from paramgraph_kit.backend.code_names import compares_types, is_foreign, is_foreign_module
+from paramgraph_kit.driver.native.build import checks
 from paramgraph_kit.driver.profiling import Collector, collector, set_profile
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Frame, Reason
@@ -61,29 +62,31 @@ class Running:
     _known: dict[types.CodeType, bool] = field(default_factory=dict)
     _imports: int = 0  # under way
 
-    def hook(self, frame: types.FrameType, event: str, function: Any) -> None:
-        """For ``sys.setprofile``."""
+    def hook(self, frame: types.FrameType, event: str, function: Any) -> bool | None:
+        """For ``sys.setprofile``; of a call, whether its code is the user's, None where each call of it matters."""
         if frame.f_code is _IMPORT:
             self._imports += (event == "call") - (event == "return")
         # What a module does when it is imported, and who finds it, is done once; a collection may come anywhere.
         if self._imports or self.collector.runs:
-            return
+            return None
         if event == "call":
             code = frame.f_code
             if code not in self._known:
                 self._known[code] = mine = not _is_foreign(frame) and code.co_name != "<module>"
                 if mine:
                     self.codes[code] = frame.f_globals
-            if code in _SEEDING and self.seeded is None:
-                self.seeded = self._asker(frame)
+            if code not in _SEEDING:
+                return self._known[code]
+            self.seeded = self.seeded or self._asker(frame)
         elif event == "c_call" and self.asked is None and self._known.get(frame.f_code):
             try:
                 outside = function in _OUTSIDE
             except TypeError:  # a method of what cannot be hashed
-                return
+                return None
             if outside:
                 line = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
                 self.asked = getattr(function, "__qualname__", str(function)), line
+        return None
 
     def _asker(self, frame: types.FrameType) -> Frame | None:
         """The user's line behind a function of torch's, None where torch asks for itself."""
@@ -127,7 +130,11 @@ def running() -> Iterator[Running]:
     before, drawn = sys.getprofile(), _drawn()
     with collector() as collects:
         found = Running(collector=collects)
-        sys.setprofile(found.hook)
+        native = checks()
+        if native is not None:  # a fifth of the time
+            native.profile(found.hook, _IMPORT)
+        else:
+            sys.setprofile(found.hook)
         try:
             yield found
         finally:

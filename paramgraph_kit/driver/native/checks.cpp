@@ -1,5 +1,5 @@
 // What a launch depends on, asked in C++ for hundreds of tensors and dictionaries at once: how tensors look and where
-// they lie, who holds them, whether dictionaries were written. Whatever is here has its like in Python, which it must
+// they lie, who holds them, whether dictionaries were written; and what runs while a function is traced. Whatever is here has its like in Python, which it must
 // agree with. Built by build.py on the user's machine, against the torch and the Python that run there.
 
 #define PY_SSIZE_T_CLEAN
@@ -314,6 +314,54 @@ PyObject* written(PyObject*, PyObject* tensors) {
   });
 }
 
+// Who is told of calls while a function is traced: of millions, all but the first of each code are passed over here.
+struct Profile {
+  PyObject *hook, *always;
+  std::unordered_map<PyObject*, bool> known;  // by code: whether the hook wants to know which C functions it calls
+};
+
+constexpr const char* PROFILE = "paramgraph_kit.profile";
+
+void forget_profile(PyObject* capsule) {
+  auto* kept = static_cast<Profile*>(PyCapsule_GetPointer(capsule, PROFILE));
+  for (auto& each : kept->known) Py_DECREF(each.first);
+  Py_DECREF(kept->hook);
+  Py_DECREF(kept->always);
+  delete kept;
+}
+
+int on_event(PyObject* capsule, PyFrameObject* frame, int what, PyObject* argument) {
+  if (what != PyTrace_CALL && what != PyTrace_RETURN && what != PyTrace_C_CALL) return 0;
+  auto* kept = static_cast<Profile*>(PyCapsule_GetPointer(capsule, PROFILE));
+  auto* code = reinterpret_cast<PyObject*>(PyFrame_GetCode(frame));
+  Py_DECREF(code);  // the frame holds it
+  const auto found = kept->known.find(code);
+  const bool first = what == PyTrace_CALL && found == kept->known.end();
+  const bool wanted = what == PyTrace_C_CALL && found != kept->known.end() && found->second;
+  if (!first && !wanted && (code != kept->always || what == PyTrace_C_CALL)) return 0;
+  PyObject* event = PyUnicode_FromString(what == PyTrace_CALL ? "call" : what == PyTrace_RETURN ? "return" : "c_call");
+  PyObject* said = event == nullptr ? nullptr : PyObject_CallFunctionObjArgs(
+      kept->hook, reinterpret_cast<PyObject*>(frame), event, argument == nullptr ? Py_None : argument, nullptr);
+  Py_XDECREF(event);
+  if (said == nullptr) return -1;
+  if (first && PyBool_Check(said) && code != kept->always) kept->known.emplace(Py_NewRef(code), said == Py_True);
+  Py_DECREF(said);
+  return 0;
+}
+
+// profile(hook, always): from now on tell ``hook(frame, event, function)`` what runs on this thread, as sys.setprofile
+// does, but of each code only the first call, until it says True or False. True: the C functions that this code calls
+// matter; False: nothing of it. Of the code ``always`` it is told of each call and return.
+PyObject* profile(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  if (!counts_are(count, 2)) return nullptr;
+  auto* kept = new Profile{Py_NewRef(args[0]), Py_NewRef(args[1]), {}};
+  PyObject* capsule = PyCapsule_New(kept, PROFILE, forget_profile);
+  if (capsule == nullptr) return nullptr;
+  PyEval_SetProfile(on_event, capsule);
+  Py_DECREF(capsule);
+  Py_RETURN_NONE;
+}
+
 #if PY_VERSION_HEX >= 0x030C0000  // Python tells of each write
 
 struct Dicts {
@@ -437,6 +485,7 @@ PyMethodDef functions[] = {
     {"uses", reinterpret_cast<PyCFunction>(uses), METH_FASTCALL, nullptr},
     {"unheld", reinterpret_cast<PyCFunction>(unheld), METH_FASTCALL, nullptr},
     {"written", written, METH_O, nullptr},
+    {"profile", reinterpret_cast<PyCFunction>(profile), METH_FASTCALL, nullptr},
     {"watch", watch, METH_O, nullptr},
     {"unwritten", unwritten, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr}};
