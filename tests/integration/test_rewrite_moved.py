@@ -106,6 +106,60 @@ BEFORE = {
             "+    return x + given_in",
         ],
     ),
+    "a way out that Python takes by chance": (
+        "",
+        "    if random.random() > 0.5:\n        return x\n    y = x * 2\n    return y + 1\n",
+        [
+            "+given_in = torch.zeros((), dtype=torch.bool, device=device)",
+            "+",
+            "+def before_f():  # before each launch",
+            "+    given_in.fill_(random.random() > 0.5)",
+            "+",
+            "-    if random.random() > 0.5:",
+            "-        return x",
+            "+    early = x",
+            "-    return y + 1",
+            "+    return torch.where(given_in, early, y + 1)",
+        ],
+    ),
+    "a replay buffer in a list": (
+        "buffer = [(np.full(4, i, np.float32), float(i)) for i in range(9)]\n",
+        (
+            "    batch = random.sample(buffer, 3)\n"
+            "    seen = torch.from_numpy(np.stack([b[0] for b in batch])).to(device)\n"
+            "    given = torch.tensor([b[1] for b in batch], device=device)\n    return x[:3] * seen + given[:, None]\n"
+        ),
+        [
+            "+seen_in = torch.zeros(3, 4, device=device)",
+            "+given_in = torch.zeros(3, device=device)",
+            "+",
+            "+def before_f():  # before each launch",
+            "+    batch = random.sample(buffer, 3)",
+            "+    seen_in.copy_(torch.from_numpy(np.stack([b[0] for b in batch])).to(device))",
+            "+    given_in.copy_(torch.tensor([b[1] for b in batch], device=device))",
+            "+",
+            "-    batch = random.sample(buffer, 3)",
+            "-    seen = torch.from_numpy(np.stack([b[0] for b in batch])).to(device)",
+            "-    given = torch.tensor([b[1] for b in batch], device=device)",
+            "+    seen = seen_in",
+            "+    given = given_in",
+        ],
+    ),
+    "a tensor of the CPU that never moves": (
+        "gain = torch.tensor(6.0)\n",
+        "    level = 10 ** (gain / 20)\n    return x * level\n",
+        [
+            "+level_in = torch.zeros((), device=device)",
+            "+",
+            "+def before_f():  # before each launch",
+            "+    level = 10 ** (gain / 20)",
+            "+    level_in.copy_(level)",
+            "+",
+            "-    level = 10 ** (gain / 20)",
+            "-    return x * level",
+            "+    return x * level_in",
+        ],
+    ),
     "a ring buffer with a position": (
         "ring, at, full = torch.zeros(8, 4, 4, device=device), 0, False\n",
         (
@@ -260,6 +314,53 @@ def test_what_the_device_computes_is_not_moved_before_the_launch(program: Progra
     assert "before_f" not in fix.diff
     assert not fix.complete
     assert fix.instead
+
+
+UNSAFE = {
+    "a step that is skipped where a loss is not finite": (
+        "model = nn.Linear(4, 1).to(device)\nopt = torch.optim.SGD(model.parameters(), lr=0.1)\n",
+        (
+            "    loss = model(x).square().mean()\n    if not torch.isfinite(loss):\n        return loss.detach()\n"
+            "    opt.zero_grad()\n    loss.backward()\n    opt.step()\n    return loss.detach()\n"
+        ),
+    ),
+    "a size that is drawn": ("", "    n = random.choice([2, 3])\n    return F.pad(x, (n, 4 - n))\n"),
+    "a number of rows that is counted": (
+        "",
+        "    return torch.randn(int((x > 0).sum()), 2, device=x.device).mean() * 0 + x.mean()\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+def test_what_these_calls_do_not_show_is_not_rewritten(name: str, program: Program) -> None:
+    # GIVEN a branch that no call takes, around work that has effects; and numbers that are sizes
+    setup, body = UNSAFE[name]
+    names = program(f"{setup}args = (torch.randn(4, 4, device=device),)\ndef f(x):\n{body}")
+    # WHEN it is to be fixed THEN its lines stay
+    fix = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    assert fix is not None
+    assert (fix.diff, fix.complete) == ("", False), str(fix)
+
+
+def test_a_scaler_s_step_moves_with_what_it_needs(program: Program) -> None:
+    # GIVEN gradients that are unscaled and clipped before the scaler's step
+    text = (
+        "model = nn.Linear(4, 1).to(device)\nopt = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "scaler = torch.amp.GradScaler(device.type, init_scale=8.0)\nargs = (torch.randn(4, 4, device=device),)\n"
+        "def f(x):\n    opt.zero_grad()\n    loss = model(x).square().mean()\n    scaler.scale(loss).backward()\n"
+        "    scaler.unscale_(opt)\n    nn.utils.clip_grad_norm_(model.parameters(), 0.1)\n    scaler.step(opt)\n"
+        "    scaler.update()\n    return loss.detach()\n"
+    )
+    names = program(text)
+    # WHEN fixed THEN all of that runs after each launch, and gives eager's numbers
+    fix = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    assert fix is not None
+    assert fix.complete, str(fix)
+    assert "-    return loss.detach()" in fix.diff  # and so do the four lines before it
+    truth = eager(program(text), "f")
+    with fix.applied():
+        assert differences(truth, captured(names, "f", fix.around), set()) == []
 
 
 def test_generators_of_the_user_s_are_put_back_after_a_fix(program: Program) -> None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import ast
 
-from paramgraph_kit.doctor.rewrite.edits import Edit, locals_of, names_in
+from paramgraph_kit.doctor.rewrite.edits import Edit, locals_of, names_in, path_of
 from paramgraph_kit.doctor.rewrite.place import Place, called, fresh
 
 
-def choose_by_where(place: Place) -> list[Edit]:
+def choose_by_where(place: Place, condition: str = "") -> list[Edit]:
     """``if c: x = a`` becomes ``x = torch.where(c, a, x)``, and two returns become one."""
     node = place.statement
     if not isinstance(node, ast.If) or len(node.orelse) > 1:
         return []
-    condition = _condition(place, node.test).replace(".item()", "")
+    host = bool(condition)  # the host has decided, and both ways were seen
+    condition = condition or _condition(place, node.test).replace(".item()", "")
     if not node.orelse and not isinstance(node.body[0], ast.Return):
         return _choose_each(place, node, condition)
     if len(node.body) != 1:
@@ -28,15 +29,32 @@ def choose_by_where(place: Place) -> list[Edit]:
     if isinstance(yes, ast.Return) and yes.value is not None:
         block = getattr(place.source.parents[node], "body", [])
         following = block[block.index(node) + 1 :] if node in block else []
-        last = no if no is not None else following[0] if len(following) == 1 else None
+        last = no if no is not None else following[-1] if following else None
         if not isinstance(last, ast.Return) or last.value is None:
             return []
         if isinstance(yes.value, ast.Tuple) or isinstance(last.value, ast.Tuple):
             return []
+        if len(following) > 1 and no is None:  # what comes between is computed in any case, and taken or not in the end
+            if not host or not all(_only_assigns(place, part) for part in following[:-1]):
+                return []
+            around = place.source.function_of(node)
+            taken = names_in(place.source.tree) | (locals_of(around) if around is not None else set())
+            early = fresh("early", taken)
+            text = f"torch.where({condition}, {early}, {place.text(last.value)})"
+            first = place.source.replace(node, f"{early} = {place.text(yes.value)}")
+            return [first, place.source.replace(last.value, text)]
         text = f"return torch.where({condition}, {place.text(yes.value)}, {place.text(last.value)})"
         edits = [place.source.replace(node, text)]
         return edits if no is not None else [*edits, place.source.without(last)]
     return []
+
+
+def _only_assigns(place: Place, node: ast.stmt) -> bool:
+    """Whether a statement changes nothing but what a local name stands for."""
+    function = place.source.function_of(node)
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    names = {path_of(target).partition(".")[0] for target in targets}
+    return bool(names) and function is not None and names <= locals_of(function)
 
 
 def _condition(place: Place, test: ast.expr) -> str:

@@ -22,7 +22,8 @@ from paramgraph_kit.doctor.rewrite.edits import Edit, Function, Source, first_li
 from paramgraph_kit.doctor.rewrite.place import NUMBER, Form, called, fresh
 
 FED = frozenset(
-    "tensor-literal copy-to-gpu cpu-index host-random cpu-scalar-frozen scalar-frozen size-frozen copy-to-cpu".split()  # noqa: SIM905
+    """tensor-literal copy-to-gpu cpu-index host-random cpu-scalar-frozen scalar-frozen size-frozen copy-to-cpu
+    branch-frozen""".split()  # noqa: SIM905
 )
 WATCH = "_paramgraph_kit_watched"
 _COPIES = ("tensor", "as_tensor", "to", "cuda", "new_tensor", "asarray")
@@ -65,20 +66,25 @@ class Values:
         """Whether it was not always the same."""
         return any(value != self.seen[0] for value in self.seen[1:])
 
-    def is_fed(self, device: str, *, copied: bool) -> bool:
-        """Whether a graph can read it from a tensor: a number that moves, or a tensor that comes from the host."""
+    def is_fed(self, device: str, above: ast.AST | None, *, copied: bool, refused: bool) -> bool:
+        """Whether a graph can read it from a tensor: a number that moves, or a tensor that comes from the host.
+
+        ``above`` is what reads it, ``refused`` says that a tensor of the CPU is a problem there.
+        """
         if len(self.kinds) != 1 or len(self.forms) > 1:
             return False
         if self.form is not None:
-            refused = copied or bool(self.form.shape)  # a tensor of the CPU that is an index
+            refused = refused or copied or bool(self.form.shape)  # a tensor of the CPU that is an index
             return copied == (self.form.device == device) and (refused or self.moves)
-        return self.moves and self.kinds <= {float, int}
+        if self.kinds == {int} and not isinstance(above, (ast.BinOp, ast.UnaryOp, ast.Subscript, ast.AugAssign)):
+            return False  # perhaps a size
+        return self.moves and (self.kinds <= {float, int} or isinstance(above, ast.If))
 
     def zeros(self, device: str, indexes: bool) -> str:
         """A tensor for it, as it would be written."""
         shape, dtype = (tuple(self.form.shape), self.form.dtype) if self.form else ((), torch.get_default_dtype())
-        if self.kinds == {int}:
-            shape, dtype = ((1,) if indexes else ()), torch.long
+        if self.kinds <= {int, bool}:
+            shape, dtype = ((1,) if indexes else ()), torch.bool if self.kinds == {bool} else torch.long
         size = ", ".join(map(str, shape)) if shape else "()"
         kind = "" if dtype is torch.get_default_dtype() else f", dtype={dtype}"
         return f"torch.zeros({size}{kind}, device={device})"
@@ -120,6 +126,9 @@ def candidates(statements: Iterable[ast.stmt], is_host: Callable[[ast.expr], boo
                         look(part, name == "slice")
 
     for statement in statements:
+        if isinstance(statement, ast.If):
+            found += [statement.test] if is_host(statement.test) else []
+            continue
         for target in getattr(statement, "targets", []):
             if isinstance(target, ast.Subscript):
                 look(target.slice, True)
@@ -152,17 +161,23 @@ def slice_before(source: Source, function: Function, statement: ast.stmt, node: 
     needed = set(moving.paths(node))
     kept: list[ast.stmt] = []
     for before in reversed(order[: order.index(statement)]):
-        written = set(moving.written(before)) | moving.stored([before])
+        written = set(moving.written(before)) | (moving.stored([before]) - _bound(before))
         if not any(moving.touches(a, b) for a in written for b in needed if a):
             continue
         if not isinstance(before, _MOVABLE) or not moving.is_closed(before):
             return None
         kept.insert(0, before)
         needed |= moving.paths(before)
-    made = moving.stored(kept)
+    made = moving.stored(kept) | _bound(node)
     if {name.partition(".")[0] for name in needed} & local - arguments - made:
         return None  # of a with block, or of a function defined inside
     return kept
+
+
+def _bound(node: ast.AST) -> set[str]:
+    """Names that a comprehension below a node goes through."""
+    targets = [n.target for n in ast.walk(node) if isinstance(n, ast.comprehension)]
+    return {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
 
 
 def feed(
@@ -171,6 +186,7 @@ def feed(
     fed: Sequence[tuple[ast.stmt, ast.expr, Values]],
     device: str,
     is_host: Callable[[ast.expr], bool],
+    choose: Callable[[ast.stmt, str], list[Edit]],
     others: Sequence[str] = (),
 ) -> Feed | None:
     """Move what expressions need, and them, before the launch; None where others need it too."""
@@ -212,7 +228,12 @@ def feed(
             lines.append(f"{name}.copy_({whole})" if values.form else f"{name}.fill_({text})")
         above = source.parents.get(node)
         read = indexes and isinstance(getattr(above, "ctx", None), ast.Load) and not (values.form and values.form.shape)
-        if read and isinstance(above, ast.Subscript):  # an index of one element keeps its dimension
+        if isinstance(statement, ast.If):  # the device takes one of both ways
+            chosen = choose(statement, names[text])
+            if not chosen:
+                return None
+            edits += chosen
+        elif read and isinstance(above, ast.Subscript):  # an index of one element keeps its dimension
             edits.append(source.replace(above, f"{source.text(above.value)}[{names[text]}][0]"))
         else:
             edits.append(source.replace(node, names[text]))
@@ -276,8 +297,14 @@ def host_test(
                 value = value_of(path)
                 return isinstance(value, NUMBER) or (isinstance(value, torch.Tensor) and value.device.type != device)
             return of_path(path)
-        children = [n for n in ast.iter_child_nodes(node) if isinstance(n, (ast.expr, ast.keyword, ast.Slice))]
-        parts = [n.value if isinstance(n, ast.keyword) else n for n in children]
-        return not isinstance(node, (ast.Lambda, ast.ListComp, ast.GeneratorExp)) and all(map(is_host, parts))
+        parts: list[ast.expr] = []
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.comprehension):
+                parts += [child.iter, *child.ifs]
+            elif isinstance(child, ast.keyword):
+                parts.append(child.value)
+            elif isinstance(child, ast.expr) and not (isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)):
+                parts.append(child)
+        return not isinstance(node, ast.Lambda) and all(map(is_host, parts))
 
     return is_host

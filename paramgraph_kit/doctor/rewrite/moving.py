@@ -264,3 +264,11 @@ def fewer_globals(source: Source, stay: list[ast.AST]) -> list[Edit]:
                 word = "global" if isinstance(node, ast.Global) else "nonlocal"
                 edits.append(source.replace(node, f"{word} {', '.join(left)}"))
     return edits
+
+
+def unscaled_before(function: Function, step: ast.stmt) -> list[ast.stmt]:
+    """What a gradient scaler's step needs to have happened just before it: ``unscale_``, and all from there."""
+    body = list(body_of(function))
+    names = [{part.attr for part in within(node) if isinstance(part, ast.Attribute)} for node in body]
+    first = next((k for k, known in enumerate(names) if "unscale_" in known), len(body))
+    return body[first : body.index(step)] if step in body else []

@@ -18,6 +18,7 @@ from paramgraph_kit.doctor import cell
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.doctor.rewrite import feeding, moving, optimizers
 from paramgraph_kit.doctor.rewrite.borrow import BorrowError, borrowed, companion, compiled
+from paramgraph_kit.doctor.rewrite.branches import choose_by_where
 from paramgraph_kit.doctor.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in
 from paramgraph_kit.doctor.rewrite.place import NUMBER, Form, Place, called
 from paramgraph_kit.doctor.rewrite.proof import Arguments, Around, Prover
@@ -127,11 +128,20 @@ class Attempt:
         fed = [
             (statement, node, values)
             for (statement, node), values in zip(found, seen, strict=False)
-            if values.is_fed(kind, copied=feeding.is_copy(node, host))
+            if values.is_fed(
+                kind,
+                source.parents.get(node),
+                copied=feeding.is_copy(node, host),
+                refused=wanted[statement].code == "cpu-scalar-frozen",
+            )
         ]
         if not fed:
             return None
-        self.fed = feeding.feed(source, function, fed, self.device, host, others)
+
+        def choose(statement: ast.stmt, condition: str) -> list[Edit]:
+            return choose_by_where(self._place_of(source, statement, wanted[statement]), condition)
+
+        self.fed = feeding.feed(source, function, fed, self.device, host, choose, others)
         if self.fed is None:
             return None
         inside = {id(n) for top in (*self.fed.moved, *(s for s, _, _ in fed)) for n in ast.walk(top)}
@@ -222,6 +232,8 @@ class Attempt:
             yield from (node for node in moving.body_of(function) if self._is_schedule(node))
             return
         inside = place[0] is source and source.function_of(place[1]) is function
+        if inside and failure.code == "grad-scaler":
+            yield from moving.unscaled_before(function, place[1])
         if inside:
             if isinstance(place[1], (ast.Return, ast.Assert)):
                 return

@@ -15,6 +15,7 @@ from paramgraph_kit.doctor.rewrite.edits import Edit, heads, names_in, path_of
 from paramgraph_kit.doctor.rewrite.place import Place, called, integer, is_number
 
 COPIES = ("to", "cuda", "tensor", "as_tensor", "view", "reshape", "float", "long", "tolist")
+DRAWN = ("rand", "randn", "randint", "randperm", "normal")
 WRITERS = ("print", "append", "info", "debug", "warning", "write", "add_scalar")  # what they are given is read
 FACTORIES = frozenset("zeros ones empty full arange linspace eye".split())  # noqa: SIM905 - shorter so
 
@@ -36,6 +37,8 @@ def keep_on_device(place: Place) -> list[Edit]:
             value = node.args[0]
         elif isinstance(node.func, ast.Attribute) and place.text(node.func.value) == "math":
             found.append(place.source.replace(node.func.value, "torch"))
+        if value is not None and _is_in_size(place, node):
+            return []
         if value is not None:
             text = place.source.bracketed(value)
             found.append(place.source.replace(node, text if text.endswith(".detach()") else f"{text}.detach()"))
@@ -45,6 +48,18 @@ def keep_on_device(place: Place) -> list[Edit]:
             return []
         found += chosen
     return found
+
+
+def _is_in_size(place: Place, node: ast.AST) -> bool:
+    """Whether an expression is written where the host needs a number."""
+    above = place.source.parents.get(node)
+    while isinstance(above, ast.expr):
+        if isinstance(above, ast.Slice) or (
+            isinstance(above, ast.Call) and called(above) in (*FACTORIES, *DRAWN, "range")
+        ):
+            return True
+        above = place.source.parents.get(above)
+    return False
 
 
 def branches_on(place: Place) -> Iterator[ast.stmt]:
