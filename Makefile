@@ -2,7 +2,7 @@
 # people and CI run the same steps. `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test tour env lint types widgets unit notebooks browser binder check format clean
+.PHONY: help lab test tour env lint types widgets unit notebooks browser recipes binder check format clean
 # The steps share one environment and one terminal: run them in order, whatever -j says.
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
@@ -41,6 +41,9 @@ check: lint types ## what needs no execution: lint and types
 
 browser: ## the tests in a real JupyterLab in chromium
 	@scripts/browser
+
+recipes: ## install the libraries of docs/recipes.md (220 MB) and run each recipe
+	@scripts/environment recipes && .venv/bin/python -m pytest tests/integration/test_recipes.py
 
 binder: ## build Binder's environment from binder/, run every notebook in it, print the memory
 	@scripts/binder
