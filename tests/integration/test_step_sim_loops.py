@@ -197,3 +197,33 @@ def test_a_variable_of_a_closure_that_is_gone_is_missed_as_without_a_graph() -> 
     for call in (step, graphed):
         with pytest.raises(NameError, match="factor"):
             call(x)
+
+
+def _scaled(x: torch.Tensor) -> torch.Tensor:
+    return x * (_scaled.factor if "on" in _switches else 1.0)  # type: ignore[attr-defined]
+
+
+_scaled.factor = 2.0  # type: ignore[attr-defined]
+_switches = {"on"}
+
+
+def test_what_functions_and_sets_hold_counts_at_each_call() -> None:
+    # GIVEN a step whose helper reads an attribute of its own, and a set
+    model = nn.Linear(4, 4).to(pgk.device())
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return _scaled(model(x)).detach()
+
+    graphed = pgk.parameterize(step, state=model)
+    x = torch.ones(2, 4, device=pgk.device())
+    for number in range(12):
+        # WHEN the attribute or the set changes THEN the next call computes with what they hold then
+        if number == 5:
+            _scaled.factor = 3.0  # type: ignore[attr-defined]
+        if number == 8:
+            _switches.remove("on")
+        if number == 10:
+            _switches.add("on")
+        assert torch.equal(graphed(x), step(x))
+    # AND what stays the same is launched
+    assert pgk.report(graphed).rows[0].launches > 0
