@@ -227,3 +227,27 @@ def test_what_functions_and_sets_hold_counts_at_each_call() -> None:
         assert torch.equal(graphed(x), step(x))
     # AND what stays the same is launched
     assert pgk.report(graphed).rows[0].launches > 0
+
+
+@pytest.mark.parametrize("lazily", [torch.conj, torch._neg_view, torch.Tensor.requires_grad_])
+def test_a_carried_state_that_becomes_lazy_is_read_as_what_it_is(lazily: Any) -> None:
+    # GIVEN a step that carries a complex state from call to call
+    model = nn.Linear(4, 4).to(pgk.device())
+    carried = {"hidden": torch.zeros(4, dtype=torch.complex64, device=pgk.device())}
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            carried["hidden"] = carried["hidden"] * 0.5 + torch.complex(model(x), x)
+            return carried["hidden"].clone()
+
+    graphed = pgk.parameterize(step, state=(model, carried))
+    x, found = torch.arange(4.0).to(pgk.device()), []
+    for call in (graphed, step):
+        carried["hidden"] = torch.zeros(4, dtype=torch.complex64, device=pgk.device())
+        for number in range(9):
+            # WHEN somebody puts a lazy one in its place THEN the next call reads its numbers
+            if number in (5, 7):
+                carried["hidden"] = lazily(carried["hidden"].detach())
+            found.append(call(x + number))
+    assert all(torch.equal(a.detach().cpu(), b.detach().cpu()) for a, b in zip(found[:9], found[9:], strict=True))
+    assert pgk.report(graphed).rows[0].launches > 0
