@@ -184,6 +184,8 @@ def notable_words(
                     continue
                 if unused.differs_only_there(offset, 8):
                     words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_UNUSED))
+                elif not (value_x ^ value_y) & _LOWER_HALF:  # in which no address is the same on both sides
+                    words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_BESIDE))
                 else:
                     _refuse(a, offset, 8, "phantom memory of two different owners")
             elif value_x == value_y:
@@ -262,6 +264,8 @@ _LEFTOVER = "host addresses: bytes left over on the stack, which no kernel can r
 
 
 _UNUSED = "bytes that the kernel does not read"
+_BESIDE = "a number of four bytes, and half an address that is left over beside it"
+_LOWER_HALF = 0xFFFF_FFFF
 
 
 class _Unused:

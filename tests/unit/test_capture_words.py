@@ -115,14 +115,27 @@ def test_a_pre_decremented_pointer_has_a_negative_offset() -> None:
 
 def test_an_address_far_from_everything_is_refused() -> None:
     # GIVEN a kernel with an address 3 MiB past the only allocation
-    nodes = [(node(1, BASE[0] + (3 << 20), name="lost"), node(1, BASE[1] + (3 << 20), name="lost"))]
+    nodes = [(node(1, BASE[0] + (3 << 20), name="lost"), node(1, BASE[1] + 512 + (3 << 20), name="lost"))]
     # WHEN the captures are compared THEN it is refused, with the kernel and the bytes
-    reason = refusal(*pair(nodes, [twins(0, 0, 64)]))
+    reason = refusal(*pair(nodes, [twins(0, 512, 64)]))
     assert reason == Reason(
         "unexplained-word",
         "bytes 8..16 of a kernel's parameters differ between two captures (phantom memory of two different owners)",
         operation="lost",
     )
+
+
+@pytest.mark.parametrize("number", [0, 7, 0x3FC0_0000, 0xFFFF_FFFF])
+def test_a_number_beside_half_a_phantom_address_is_a_number(number: int) -> None:
+    # GIVEN a number of four bytes in a struct, and above it what is left of an address that another kernel was given
+    nodes = [(node(BASE[0] + number), node(BASE[1] + number))]
+    # WHEN the captures are compared THEN it stays, as an address of anything would differ in its lower half
+    (words,) = classify(*pair(nodes, [twins(0, 0x5A5A00, 2 << 30)]))
+    assert found(words) == [(0, WordKind.SCALAR, None, 0)]
+    assert words[0].evidence.startswith("a number of four bytes")
+    # AND where that differs, nobody knows
+    nodes = [(node(BASE[0] + number), node(BASE[1] + (number ^ 1)))]
+    assert refusal(*pair(nodes, [twins(0, 0x5A5A00, 2 << 30)])).code == "unexplained-word"
 
 
 @pytest.mark.parametrize(
@@ -286,7 +299,7 @@ def test_padding_of_aten_s_kernels_is_no_pointer() -> None:
         with pytest.raises(RefusedError, match=r"bytes 0\.\.8 of a kernel's parameters differ"):
             classify(*differing(7, 7 | 9 << 32, layout))
     # WHEN it is an address of dead memory in both THEN the same
-    stale = [(node(BASE[0] + 9999, name=aten), node(BASE[1] + 9999, name=aten))]
+    stale = [(node(BASE[0] + 9999, name=aten), node(BASE[1] + 9999 + 512, name=aten))]
     assert refusal(*pair(stale, [])).code == "unexplained-word"
 
 
