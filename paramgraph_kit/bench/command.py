@@ -46,8 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, text in PARTS.items():
         part.add_argument(f"--{name}", dest="part", action="store_const", const=name, help=text)
     parser.add_argument("--seconds", type=float, default=240.0, help="that these may take (default %(default)s)")
-    jobs = len(os.sched_getaffinity(0))
-    parser.add_argument("--jobs", type=int, default=jobs, help="processes that get ready at once (default: all cores)")
+    jobs = len(os.sched_getaffinity(0)) * 5 // 4  # each waits for the device now and then
+    parser.add_argument(
+        "--jobs", type=int, default=jobs, help="processes that get ready at once (default: %(default)s)"
+    )
     parser.add_argument("--list", action="store_true", help="with one of these: print the workloads and run nothing")
     parser.add_argument("--steps", type=int, default=8, help="timed steps a turn (default %(default)s)")
     parser.add_argument("--child", nargs=2, metavar=("WORKLOAD", "MODE"), help=argparse.SUPPRESS)

@@ -39,29 +39,33 @@ def whole_steps(device: str = "cuda") -> list[Compared]:
     What takes long to compile comes first, and then what fits beside one another.
     """
     adamw = "whole step with fused AdamW"
-
-    def both(name: str, make: Callable[[torch.dtype], Made]) -> list[Compared]:
-        return [
-            Compared(f"{name}, {adamw}, compiled, bfloat16", step_ways(make, torch.bfloat16, {})),
-            Compared(f"{name}, {adamw}, eager, float32", step_ways(make, torch.float32)),
-        ]
-
+    models = {
+        "ResNet-50, batch 8": partial(resnet50, device),
+        "GPT-2 small, 2 x 128 tokens": partial(gpt2, device),
+        LLAMA: partial(llama, device, (1, 64)),
+    }
+    compiled = [
+        Compared(f"{name}, {adamw}, compiled, bfloat16", step_ways(make, torch.bfloat16, {}))
+        for name, make in models.items()
+    ]
+    eager = [
+        Compared(f"{name}, {adamw}, eager, float32", step_ways(make, torch.float32)) for name, make in models.items()
+    ]
     images = f"ResNet-18, {len(SIZES)} sizes of images in turn, whole step with SGD"
-    make = partial(resnet18, device)
+    sizes = partial(resnet18, device)
     in_turn = {
-        f"{images}, compiled": step_ways(make, torch.float32, {"dynamic": True}, in_turn=True),
-        f"{images}, eager": step_ways(make, torch.float32, in_turn=True),
+        f"{images}, compiled": step_ways(sizes, torch.float32, {"dynamic": True}, in_turn=True),
+        f"{images}, eager": step_ways(sizes, torch.float32, in_turn=True),
     }
     make = partial(llama, device, (2, 2048), blocks="layers", layers=16, dim=4096, heads=32, hidden=14336)
     # What it holds is the point: comparing its first launch would copy 31 GB to the host and back.
     ways = step_ways(make, torch.bfloat16, {}, verify="off")
     large = partial(Compared, f"{LARGE}, {adamw}, compiled by block, bfloat16", warm_up=5)
     return [
-        *both("ResNet-50, batch 8", partial(resnet50, device)),
+        *compiled,
         *(Compared(name, found, warm_up=4) for name, found in in_turn.items()),
         large({way: ways[way] for way in (NO_GRAPHS, WHOLE)}, gib=36),
-        *both("GPT-2 small, 2 x 128 tokens", partial(gpt2, device)),
-        *both(LLAMA, partial(llama, device, (1, 64))),
+        *eager,
         *(large({way: ways[way]}, gib=48) for way in (TREES, FROZEN)),
     ]
 

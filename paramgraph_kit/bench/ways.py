@@ -46,7 +46,7 @@ class Compared:
 
     name: str
     ways: Mapping[str, Make]
-    gib: float = 4.0  # of device memory that one way may need
+    gib: float = 3.5  # of device memory that one way may need
     warm_up: int = 8  # calls before anything is measured
     tokens: int = 0  # that one call makes
 
