@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from operator import is_
 from typing import Any
 
 from paramgraph_kit.driver.native.build import checks
 from paramgraph_kit.driver.torch_names import torch_name
 
+# Python 3.13 sets attributes of objects without telling who watches the dictionary of them (3.13.0: setattr, delattr).
+TOLD = sys.version_info < (3, 13)
+
 
 class Versions:
     """Of dictionaries, as they were when this was made.
 
-    Dynamo's guards take 20 to 200 ns for each. C++, where it is built, asks all versions in one loop, and from Python
-    3.12 on it is told of writes and has nothing to ask.
+    Dynamo's guards take 20 to 200 ns for each. C++, where it is built, asks all versions in one loop, and in Python
+    3.12 it is told of writes and has nothing to ask. Where Python does not tell of all, what they hold is compared.
 
     >>> dicts = [{}, {"a": 1}]
     >>> versions = Versions(dicts)
@@ -26,33 +31,50 @@ class Versions:
 
     def __init__(self, dicts: Sequence[dict[Any, Any]]) -> None:
         self._dicts = list(dicts)
-        self._native = checks()
-        if self._native is not None:
-            self._watch = self._native.watch(tuple(self._dicts))
-            return
-        root = torch_name("RootGuardManager")()
-        kind = torch_name("GuardManagerType").GUARD_MANAGER
-        for n, each in enumerate(self._dicts):
-            item = root.list_getitem_manager(key=n, source=f"dicts[{n}]", example_value=each, guard_manager_enum=kind)
-            _guard_version(item, each)
-        self._check = root.check
+        self._held = [(list(each), list(each.values())) for each in self._dicts] if not TOLD else []
+        self._ask: Callable[[], bool] | None = None
+        self._check: Callable[[Any], bool] = self._holds if not TOLD else lambda _: True
+        if (native := checks()) is not None:
+            self._ask = self._asked_of(native)
+        elif TOLD:
+            self._check = _guards(self._dicts)
 
     def __call__(self) -> bool:
         """Whether nobody has written any of them since."""
-        if self._native is not None:
-            return bool(self._native.unwritten(self._watch))
+        if self._ask is not None:
+            return self._ask()
         native = checks()
-        watch = native.watch(tuple(self._dicts)) if native is not None else None
-        if not self._check(self._dicts):  # asked for second: nothing was written before the watch began
+        ask = self._asked_of(native) if native is not None else None
+        if not self._check(self._dicts):  # asked for second: nothing was written before C++ looked
             return False
-        self._native, self._watch = native, watch
+        self._ask = ask
         return True
 
+    def _asked_of(self, native: Any) -> Callable[[], bool]:
+        dicts = tuple(self._dicts)
+        if TOLD:
+            watch, unwritten = native.watch(dicts), native.unwritten
+            return lambda: bool(unwritten(watch))
+        contents, holds = native.contents(dicts), native.holds
+        return lambda: bool(holds(contents))
 
-def _guard_version(manager: Any, contents: dict[Any, Any]) -> None:
-    """Let a guard manager pass only while ``contents`` is this dictionary, unwritten."""
-    what = "what a call depends on"
-    try:
-        manager.add_dict_version_guard(contents, [what], None)
-    except TypeError:  # some versions of torch do not take the user's stack
-        manager.add_dict_version_guard(contents, [what])
+    def _holds(self, dicts: Sequence[dict[Any, Any]]) -> bool:
+        return all(
+            len(each) == len(keys) and all(map(is_, each, keys)) and all(map(is_, each.values(), values))
+            for each, (keys, values) in zip(dicts, self._held, strict=True)
+        )
+
+
+def _guards(dicts: Sequence[dict[Any, Any]]) -> Callable[[Any], bool]:
+    """Dynamo's, for the list of them."""
+    root = torch_name("RootGuardManager")()
+    kind = torch_name("GuardManagerType").GUARD_MANAGER
+    for n, each in enumerate(dicts):
+        item = root.list_getitem_manager(key=n, source=f"dicts[{n}]", example_value=each, guard_manager_enum=kind)
+        what = "what a call depends on"
+        try:
+            item.add_dict_version_guard(each, [what], None)
+        except TypeError:  # some versions of torch do not take the user's stack
+            item.add_dict_version_guard(each, [what])
+    check: Callable[[Any], bool] = root.check
+    return check

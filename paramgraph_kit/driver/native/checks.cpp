@@ -11,6 +11,7 @@
 
 #include <cstring>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #ifdef Py_GIL_DISABLED
@@ -474,6 +475,61 @@ PyObject* unwritten(PyObject*, PyObject* capsule) {
   return PyBool_FromLong(untouched(*kept));
 }
 
+// What dictionaries hold, by identity. Of the entries nobody is held here: whoever asks holds them, and the garbage
+// collector sees that.
+struct Contents {
+  PyObject* dicts;  // a tuple
+  std::vector<Py_ssize_t> sizes;
+  std::vector<std::pair<PyObject*, PyObject*>> entries;
+};
+
+constexpr const char* CONTENTS = "paramgraph_kit.contents";
+
+void forget_contents(PyObject* capsule) {
+  auto* kept = static_cast<Contents*>(PyCapsule_GetPointer(capsule, CONTENTS));
+  Py_DECREF(kept->dicts);
+  delete kept;
+}
+
+// contents(dicts): of a tuple of dictionaries, for holds().
+PyObject* contents(PyObject*, PyObject* dicts) {
+  return guarded([&]() -> PyObject* {
+    bool all = PyTuple_CheckExact(dicts);
+    for (Py_ssize_t n = 0; all && n < PyTuple_GET_SIZE(dicts); ++n) all = PyDict_Check(PyTuple_GET_ITEM(dicts, n));
+    if (!all) {
+      PyErr_SetString(PyExc_TypeError, "takes a tuple of dictionaries");
+      return nullptr;
+    }
+    auto* kept = new Contents{Py_NewRef(dicts), {}, {}};
+    for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(dicts); ++n) {
+      PyObject *each = PyTuple_GET_ITEM(dicts, n), *key, *value;
+      kept->sizes.push_back(PyDict_Size(each));
+      for (Py_ssize_t at = 0; PyDict_Next(each, &at, &key, &value);) kept->entries.emplace_back(key, value);
+    }
+    PyObject* capsule = PyCapsule_New(kept, CONTENTS, forget_contents);
+    if (capsule == nullptr) {
+      Py_DECREF(kept->dicts);
+      delete kept;
+    }
+    return capsule;
+  });
+}
+
+// holds(contents): whether each dictionary holds the same under the same keys, in the same order.
+PyObject* holds(PyObject*, PyObject* capsule) {
+  const auto* kept = static_cast<Contents*>(PyCapsule_GetPointer(capsule, CONTENTS));
+  if (kept == nullptr) return nullptr;
+  size_t next = 0;
+  for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(kept->dicts); ++n) {
+    PyObject *each = PyTuple_GET_ITEM(kept->dicts, n), *key, *value;
+    if (PyDict_Size(each) != kept->sizes[n]) Py_RETURN_FALSE;
+    for (Py_ssize_t at = 0; PyDict_Next(each, &at, &key, &value); ++next) {
+      if (next == kept->entries.size() || kept->entries[next] != std::make_pair(key, value)) Py_RETURN_FALSE;
+    }
+  }
+  return PyBool_FromLong(next == kept->entries.size());
+}
+
 PyMethodDef functions[] = {
     {"learn", reinterpret_cast<PyCFunction>(learn), METH_FASTCALL, nullptr},
     {"look", look, METH_O, nullptr},
@@ -487,6 +543,8 @@ PyMethodDef functions[] = {
     {"written", written, METH_O, nullptr},
     {"profile", reinterpret_cast<PyCFunction>(profile), METH_FASTCALL, nullptr},
     {"watch", watch, METH_O, nullptr},
+    {"contents", contents, METH_O, nullptr},
+    {"holds", holds, METH_O, nullptr},
     {"unwritten", unwritten, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 
