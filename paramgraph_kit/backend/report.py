@@ -23,7 +23,19 @@ from paramgraph_kit.trace.model import Reason, Trace
 from paramgraph_kit.trace.wording import bytes_text, one_line
 
 NOTHING = 'nothing is compiled yet: call the model once, compiled with backend="paramgraph"'
-HEADS = ("partition", "state", "kernels", "nodes", "graphs", "words", "launches", "patched", "workspace", "graph bytes")
+LEGEND = {
+    "partition": "a compiled graph, by the order of compiling, and a piece of it",
+    "state": "graphed, or ungraphed for a reason that stands below",
+    "kernels": "what one call launches without graphs",
+    "nodes": "kernels, copies and fills of its largest graph",
+    "graphs": "how many were captured: one for each set of shapes and plain values",
+    "words": "8-byte parameters that hold an address, in its largest graph: what a launch at new addresses rewrites",
+    "launches": "calls that were one launch of a graph",
+    "patched": "launches that wrote addresses, as something had moved",
+    "workspace": "bytes that a launch borrows from the allocator and gives back, at most",
+    "graph bytes": "device memory that the graphs themselves hold",
+}
+HEADS = tuple(LEGEND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +94,14 @@ class Report:
     def workspace_bytes(self) -> int:
         """The largest workspace: each is borrowed from the caching allocator for one launch only."""
         return max((row.workspace_bytes for row in self.rows), default=0)
+
+    def legend(self) -> str:
+        """What each column says, a line each.
+
+        >>> print(make_report().legend().splitlines()[0])
+        partition    a compiled graph, by the order of compiling, and a piece of it
+        """
+        return "\n".join(f"{head:<11}  {says}" for head, says in LEGEND.items())
 
     def __str__(self) -> str:
         lines = ["paramgraph report", self.trace.source.label()]
@@ -149,7 +169,7 @@ class Report:
         listed = f"<p>Not in graphs</p><ul>{why}</ul>" if why else ""
         if not self.rows:
             return f"{top}<p>{html.escape(NOTHING)}</p>{listed}"
-        heads = "".join(f"<th>{html.escape(head)}</th>" for head in HEADS)
+        heads = "".join(f'<th title="{html.escape(says)}">{html.escape(head)}</th>' for head, says in LEGEND.items())
         body = "".join(
             "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in _cells(row)) + "</tr>" for row in self.rows
         )

@@ -6,6 +6,7 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
+from paramgraph_kit.backend.report import HEADS, LEGEND, make_report
 from paramgraph_kit.launch.launcher import Options
 from paramgraph_kit.metrics.table import METRICS
 
@@ -29,6 +30,14 @@ def test_every_reason_that_a_report_can_give_is_explained() -> None:
     rows = [line for line in PAGE.splitlines() if line.startswith("| `") and not line.startswith("| `options")]
     explained = {code for row in rows for code in re.findall(r"`([a-z]+(?:-[a-z]+)+)`", row.split("|")[1])}
     assert explained == given
+
+
+def test_every_column_of_a_report_is_explained_as_it_explains_itself() -> None:
+    # GIVEN what a report says of its columns WHEN looked up THEN the page says the same, and no heading is without
+    rows = dict(re.findall(r"^\| ([a-z ]+) \| (.+) \|$", PAGE.partition("## The words")[2], re.MULTILINE))
+    assert {head: rows[head] for head in LEGEND} == LEGEND
+    report = make_report()
+    assert all(line.split("  ")[0] in HEADS for line in report.legend().splitlines())
 
 
 def test_every_option_is_documented_with_its_default() -> None:
