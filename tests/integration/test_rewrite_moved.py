@@ -371,7 +371,9 @@ def test_generators_of_the_user_s_are_put_back_after_a_fix(program: Program) -> 
     )
     before = names["generator"].get_state()
     # WHEN it is diagnosed and fixed THEN it draws what it would have drawn
-    assert pgk.diagnose(names["f"], *names["args"], fix=True).fix.complete
+    fix = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    assert fix is not None
+    assert fix.complete
     assert torch.equal(names["generator"].get_state(), before)
 
 

@@ -369,6 +369,11 @@ def _never(*args: Any, **kwargs: Any) -> bool:
     return False
 
 
+def _is_of_numbers(matrix: torch.Tensor) -> bool:
+    """Whether these are matrices of one number, of which the norm need not be asked on the host."""
+    return matrix.dim() > 1 and matrix.size(-1) < 2
+
+
 def _has_bounds(tensor: torch.Tensor, bins: int = 100, low: float = 0, high: float = 0, **kwargs: Any) -> bool:
     return low != high
 
@@ -445,6 +450,7 @@ def special_kernels() -> dict[str, Any]:
         "equal": equal,
         "bincount": host_copy_kernel(aten.bincount.default, _never),
         "histc": host_copy_kernel(aten.histc.default, _has_bounds),
+        "linalg_matrix_exp": host_copy_kernel(aten.linalg_matrix_exp.default, _is_of_numbers),
     }
     kinds = ((VIEWS, view_kernel), (WAITING, waiting_kernel), (COPYING, copying_kernel), (UNSOLVED, unsolved_kernel))
     for names, make in (*kinds, (WHOLE, Kernel), (BOUNDED, bounded_kernel)):
