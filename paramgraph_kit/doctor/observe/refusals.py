@@ -110,6 +110,8 @@ def refusal(
         return _waits(WAITING[name])
     if name in _COPYING:
         return _pageable(_COPYING[name])
+    if name == "normal" and isinstance(args[1] if len(args) > 1 else kwargs.get("std"), torch.Tensor):
+        return _waits("normal")  # whether any deviation is negative
     if name == "linalg_matrix_exp":
         return _pageable("matrix_exp") if tensors[0].size(-1) > 1 else None
     if name == "histc":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from paramgraph_kit.doctor.rewrite.edits import Edit, locals_of, path_of
-from paramgraph_kit.doctor.rewrite.place import Place, called
+from paramgraph_kit.doctor.rewrite.place import Place, binds_tighter, called
 
 LINALG = {"inv": ".inverse", "cholesky": ".L", "solve": ".result", "lu_factor": "[:2]"}
 
@@ -53,6 +53,21 @@ def do_not_validate(place: Place) -> list[Edit]:
     for call in place.calls("Categorical", "Normal", "Bernoulli", "Beta", "Independent", "OneHotCategorical"):
         if not any(option.arg == "validate_args" for option in call.keywords):
             return [place.source.replace(call, f"{place.text(call)[:-1]}, validate_args=False)")]
+    return []
+
+
+def draw_by_hand(place: Place) -> list[Edit]:
+    """``torch.normal(m, s)`` becomes ``m + s * torch.randn_like(s)``, and ``d.sample()`` ``d.rsample().detach()``."""
+    for call in place.calls("normal"):
+        if len(call.args) == 2 and not call.keywords:
+            mean, std = (place.source.bracketed(each) for each in call.args)
+            text = f"{mean} + {std} * torch.randn_like({std})"
+            return [place.source.replace(call, f"({text})" if binds_tighter(place.source, call) else text)]
+    for call in place.calls("sample"):
+        if isinstance(call.func, ast.Attribute):
+            head = place.text(call)[: -len("sample" + place.text(call).rpartition("sample")[2])]
+            rest = place.text(call).rpartition("sample")[2]
+            return [place.source.replace(call, f"{head}rsample{rest}.detach()")]
     return []
 
 

@@ -23,7 +23,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         calls.do_not_validate,
     ),
     "compare-on-cpu": (branches.assert_on_device,),
-    "argument-check": (calls.do_not_validate,),
+    "argument-check": (calls.do_not_validate, calls.draw_by_hand),
     "copy-to-cpu": (values.return_the_tensor, values.look_up_there, values.list_on_device),
     "copy-to-gpu": (values.number_in_full, values.make_it_there, values.look_up_there, values.make_it_before),
     "tensor-literal": (values.number_in_full, values.make_it_before, values.stack_the_list),

@@ -50,6 +50,8 @@ WAITING = (
     "_to_sparse",
     "_to_sparse.sparse_dim",
     "linalg_eig",
+    "normal.Tensor_Tensor",  # whether any deviation is negative
+    "normal.float_Tensor",
 )
 # Those that copy pageable memory, which torch itself refuses, and those that cuSOLVER fails to do, in a capture.
 COPYING = ("_linalg_svd",)

@@ -80,3 +80,25 @@ def perturb(x):
     noise = torch.randn(4, generator=torch.Generator().manual_seed(7)).to(x.device)  #- expect: copy-to-gpu may: reseeded
     #+ noise = basis
     return x + 0.1 * noise
+# %% noise whose deviation is a tensor -> noisy
+args = (torch.randn(4, device=device), torch.rand(4, device=device) + 0.1)
+
+def noisy(mean, std):
+    return torch.normal(mean, std)  #- expect: argument-check
+    #+ return mean + std * torch.randn_like(std)
+# %% a Gaussian policy that samples without gradients -> act
+actor = nn.Linear(4, 2).to(device)
+log_std = nn.Parameter(torch.zeros(2).to(device))
+args = (torch.randn(3, 4, device=device),)
+
+@torch.no_grad()
+def act(obs):
+    dist = torch.distributions.Normal(actor(obs), log_std.exp(), validate_args=False)
+    action = dist.sample()  #- expect: argument-check
+    #+ action = dist.rsample().detach()
+    return action, dist.log_prob(action).sum(-1)
+# %% noise whose deviation is a number -> noisy
+args = (torch.randn(4, device=device),)
+
+def noisy(mean):
+    return torch.normal(mean, 0.5) + torch.empty_like(mean).normal_(0.0, 0.1)
