@@ -23,6 +23,7 @@ from paramgraph_kit.step.capture import Alias, Recorded
 from paramgraph_kit.step.guard import Guard
 from paramgraph_kit.step.kept import Kept
 from paramgraph_kit.step.observe import Deferred
+from paramgraph_kit.step.steady import Entering
 from paramgraph_kit.step.verify import Checked, Comparison
 
 MISFIT = object()  # what a launch returns that was not made: what cells hold is aligned otherwise
@@ -86,6 +87,8 @@ class Graphed:
         self._parameters = [cell.holder.target for cell in self._again]
         self._there = False
         self._gradients = Gradients(self._parameters)
+        self._enters = Entering(captured, recorded.arguments, self._others)
+        self._to_write = self._enters.written
         self._entering: list[torch.Tensor] = []
 
     def __repr__(self) -> str:
@@ -170,11 +173,8 @@ class Graphed:
         self._there = bool(kept) and self._gradients.are(kept)
         if not self._there and any(cell.entering() is None for cell in self._again):
             return False
-        entering: list[torch.Tensor] = []
-        for cell in self._others:
-            if (found := cell.entering()) is None:
-                return False
-            entering += [found[n] for n in cell.reads]
+        if (entering := self._enters.now()) is None:
+            return False
         self._entering = entering
         return True
 
@@ -183,7 +183,7 @@ class Graphed:
         if not self._there:
             for parameter, gradient in zip(self._parameters, kept, strict=True):
                 parameter.grad = gradient
-        for cell in self._others:
+        for cell in self._to_write:
             cell.put(tensors)
 
     def _alias(self, alias: Alias) -> torch.Tensor:

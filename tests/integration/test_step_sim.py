@@ -264,6 +264,52 @@ def test_a_table_that_is_turned_where_it_lies_is_another_one() -> None:
         assert equal(graphed(x), theirs(x))
 
 
+@pytest.mark.usefixtures("checked_in")
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda p: setattr(p, "grad", p.grad.clone()),
+        lambda p: setattr(p, "grad", torch.full_like(p, 3.0)),
+        lambda p: setattr(p, "grad", None),
+        lambda p: setattr(p.grad, "data", p.grad.data.clone() * 2),
+        lambda p: setattr(p, "grad", torch.ones_like(p.t()).t() if p.dim() == 2 else torch.ones_like(p)),
+        lambda p: p.grad.mul_(0.5),
+    ],
+)
+def test_gradients_that_add_up_may_be_changed_between_steps(change: Any) -> None:
+    # GIVEN a step that leaves its gradients to add up
+    models = [steps.mlp(), steps.mlp()]
+
+    def made(model: nn.Module) -> Any:
+        def step(x: torch.Tensor, y: torch.Tensor) -> Any:
+            loss = nn.functional.mse_loss(model(x), y)
+            loss.backward()
+            return loss.detach()
+
+        return step
+
+    ours, theirs = map(made, models)
+    graphed = pgk.parameterize(ours, state=(models[0],))
+    for number in range(16):
+        # WHEN one or all of them are changed between two steps
+        if number in (7, 8, 12):
+            for model in models:
+                parameters = list(model.parameters())
+                for p in parameters if number == 12 else parameters[:1]:
+                    change(p)
+        results = [call(*steps.batch(number)) for call in (graphed, theirs)]
+
+        # THEN results and gradients are those of the step as it is
+        assert equal(*results)
+        for p, q in zip(*(model.parameters() for model in models), strict=True):
+            assert equal(p.grad, q.grad)
+            assert p.grad is not None
+            assert q.grad is not None
+            assert p.grad.stride() == q.grad.stride()
+    assert pgk.report(graphed).reasons == ()
+    assert pgk.report(graphed).rows[0].launches >= 8
+
+
 def test_a_new_optimizer_is_another_step() -> None:
     # GIVEN a step whose optimizer is a global variable of its own
     program = steps.simple(steps.OPTIMIZERS["sgd"])
