@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GP
 Tensor = torch.Tensor
 
 
-@settings(max_examples=12, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_a_program_that_nobody_wrote_computes_what_eager_computes(data: st.DataObject) -> None:
     # GIVEN a program WHEN it is compiled, and parameterized, and called three times THEN it is eager's
@@ -120,7 +120,7 @@ def _spread_in_place(x: Tensor, offset: int | None) -> Any:
 
 
 @pytest.mark.parametrize("function", [_spread, _spread_in_place])
-@pytest.mark.parametrize("offset", [0, 1, 4, None])
+@pytest.mark.parametrize("offset", [4, None])
 @pytest.mark.parametrize("way", ["compiled", "parameterized", "step"])
 def test_an_offset_counts_from_where_a_storage_begins(function: Any, offset: int | None, way: str) -> None:
     # GIVEN a function that looks at its argument's storage, from an offset on or from where the argument begins
@@ -205,8 +205,8 @@ def test_what_torch_leaves_open_is_in_no_program(write: Callable[[Tensor], Any],
 
 
 def test_programs_are_differentiated_and_called_with_shared_and_shifted_arguments() -> None:
-    # GIVEN a hundred programs WHEN looked at THEN there are enough of each kind
-    found = [generate(random.Random(seed).randrange) for seed in range(100)]
+    # GIVEN eighty programs WHEN looked at THEN there are enough of each kind
+    found = [generate(random.Random(seed).randrange) for seed in range(80)]
     kinds = Counter(each.__name__ for program in found for each in set(program.arrangements))
     assert min(kinds[name] for name in ("_twice", "_inside", "_apart", "_together", "_shifted")) >= 5, kinds
     assert sum(program.differentiated for program in found) >= 5
