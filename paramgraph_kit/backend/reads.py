@@ -7,6 +7,7 @@ refused by name. A function that did not run while tracing is not looked into.
 
 from __future__ import annotations
 
+import array
 import contextvars
 import datetime
 import decimal
@@ -265,6 +266,11 @@ class Walk:
                 self._refuse(path, f"is an array of {value.nbytes:,} bytes, too many to compare in each call")
                 return
             self.watch(Watched(path, "computed", _Contents(value)))
+        elif isinstance(value, (array.array, bytearray)):
+            if len(memoryview(value).cast("B")) > LARGE:
+                self._refuse(path, "is an array of many bytes, too many to compare in each call")
+                return
+            self.watch(Watched(path, "computed", _Contents(value)))
         elif isinstance(value, functools._lru_cache_wrapper):
             self.watch(Watched(path, "computed", lambda: value.cache_info().currsize))
             self.caches.append((path, value))
@@ -305,11 +311,13 @@ class Walk:
 class _Contents:
     """The bytes of an array; the same object while they are the same."""
 
-    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+    def __init__(self, array: np.ndarray[Any, Any] | array.array[Any] | bytearray) -> None:
         self._array, self._last = array, b""
 
     def __call__(self) -> bytes:
-        now = repr((self._array.shape, self._array.dtype)).encode() + self._array.tobytes()
+        now = self._array.tobytes() if not isinstance(self._array, bytearray) else bytes(self._array)
+        if isinstance(self._array, np.ndarray):
+            now = repr((self._array.shape, self._array.dtype)).encode() + now
         if now != self._last:
             self._last = now
         return self._last

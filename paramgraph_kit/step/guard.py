@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from operator import is_
 from typing import Any
@@ -13,11 +14,11 @@ from paramgraph_kit.driver.dict_versions import Versions
 from paramgraph_kit.driver.native.tensors import Gradients, Looks
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.step.observe import Observation, Snapshot, value_of
-from paramgraph_kit.step.reach import Holder
+from paramgraph_kit.step.reach import PARTS, Holder
 from paramgraph_kit.step.values import same
 
 _DICTS = ("attributes", "dict")
-_QUICK = ("global", "cell", "set", "sequence", "class")
+_QUICK = ("global", "cell", "set", "sequence", "class", "function")
 
 
 class Guard:
@@ -38,7 +39,9 @@ class Guard:
             }
             if holder.kind == "gradient" and not expected:
                 continue
-            row = self._dicts if holder.kind in _DICTS else self._others
+            # An ordered one can be put in another order, of which its version does not tell.
+            versioned = holder.kind in _DICTS and not isinstance(holder.target, OrderedDict)
+            row = self._dicts if versioned else self._others
             row.append((holder, expected))
         self._cells, self._names = cells, names
         rows = [(h.target, e[""]) for h, e in self._others if h.kind == "gradient"]
@@ -117,7 +120,7 @@ class Guard:
                 for key in now
             )
         left = {key: value for key, value in now.items() if (id(holder.target), key) not in self._cells}
-        return same(left, expected)
+        return same(left, expected) and (holder.kind != "dict" or list(left) == list(expected))
 
     def _count(self) -> dict[int, int]:
         version = torch_name("dict_version")
@@ -152,6 +155,9 @@ def _quick(rows: Sequence[tuple[Holder, dict[Any, Any]]]) -> Callable[[], bool]:
                 tests.append(f"t{n}.get(k{n}) is v{n}")
             case "cell":
                 tests.append(f"t{n}.cell_contents is v{n}")
+            case "function":
+                scope[f"v{n}"] = values
+                tests += [f"t{n}.{part} is v{n}[{k}]" for k, part in enumerate(PARTS)]
             case "set":
                 tests.append(f"t{n} == v{n}")
             case "sequence":

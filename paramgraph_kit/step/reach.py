@@ -5,10 +5,15 @@ A place is a key of a holder: an attribute, an item, a variable of a closure, a 
 
 from __future__ import annotations
 
+import array
+import contextvars
 import functools
 import inspect
+import os
 import sys
+import threading
 import types
+import weakref
 from collections import deque
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
@@ -17,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from paramgraph_kit.backend.code_names import all_names, names_of
+from paramgraph_kit.backend.code_names import ENVIRONMENT, all_names, names_of
 from paramgraph_kit.backend.plain import PLAIN
 from paramgraph_kit.driver.files import is_library
 
@@ -35,6 +40,7 @@ _ASIDE = frozenset(
 )
 _SKIPPED = ("threading", "logging", "_thread", "queue", "concurrent", "multiprocessing", "weakref", "_io", "io")
 _OURS = "paramgraph_kit."
+PARTS = ("__code__", "__defaults__", "__kwdefaults__")  # of a function: reloading a module writes them
 EMPTY = object()  # in a closure's variable that holds nothing yet
 
 
@@ -42,7 +48,9 @@ EMPTY = object()  # in a closure's variable that holds nothing yet
 class Holder:
     """Something that holds values and can be written."""
 
-    kind: str  # "attributes", "dict", "sequence", "set", "cell", "global", "class", "slots", "gradient"
+    # "attributes", "dict", "sequence", "set", "cell", "global", "class", "slots", "function", "bytes", "context" or
+    # "gradient"
+    kind: str
     name: str  # how the step's code gets there: "model.layers[0]"
     target: Any
     key: str = ""  # of a global name
@@ -68,6 +76,12 @@ class Holder:
                     return {"": self.target.cell_contents}
                 except ValueError:
                     return {"": EMPTY}
+            case "context":
+                return {"": self.target.get(EMPTY)}
+            case "bytes":
+                return {"": bytes(memoryview(self.target)) if len(memoryview(self.target)) <= LONG else EMPTY}
+            case "function":
+                return {name: getattr(self.target, name) for name in PARTS}
             case "global":
                 return {self.key: self.target.get(self.key, EMPTY)}
             case "class":
@@ -122,6 +136,12 @@ class Holder:
                     self.target.cell_contents = value
             case "gradient":
                 self.target.grad = value
+            case "context":
+                if value is not EMPTY:
+                    self.target.set(value)
+            case "bytes":
+                if value is not EMPTY:
+                    memoryview(self.target).cast("B")[:] = value
             case _:
                 if value is not EMPTY:
                     setattr(self.target, key, value)
@@ -179,7 +199,19 @@ class Names:
         return key in self.known or (self.compiled and isinstance(holder.target, dict) and "_modules" in holder.target)
 
 
-_DYNAMIC = {"getattr", "setattr", "vars", "__dict__", "eval", "exec", "globals", "locals"}
+_DYNAMIC = {
+    "getattr",
+    "setattr",
+    "vars",
+    "__dict__",
+    "eval",
+    "exec",
+    "globals",
+    "locals",
+    "asdict",
+    "astuple",
+    "fields",
+}
 
 
 def _globals_named(code: types.CodeType) -> Set[str]:
@@ -207,6 +239,7 @@ class Reach:
         for space, known in names.spaces.values():
             self._globals(space, known)
         self._imported(names.modules)
+        self._environment(names.known)
         self.own = len(self.holders)  # those behind are the arguments' alone, which are others at each call
         for name, value in given:
             self._visit(value, name)
@@ -229,8 +262,10 @@ class Reach:
         if isinstance(value, torch.Tensor):
             self._tensor(value, name)
         elif isinstance(value, functools.partial):
-            for part in (value.func, *value.args, *value.keywords.values()):
+            for part in (value.func, *value.args, value.keywords):
                 self._visit(part, name)
+        elif isinstance(value, functools._lru_cache_wrapper):
+            self._visit(value.__wrapped__, name)
         elif isinstance(value, types.MethodType):
             self._visit(value.__func__, name)
             self._visit(value.__self__, name.rpartition(".")[0] or "self")
@@ -240,13 +275,25 @@ class Reach:
             self._container(value, name)
         elif isinstance(value, types.ModuleType):
             file = getattr(value, "__file__", None)
-            if file and not is_library(file):
+            if not is_library(file) if file else getattr(value, "__spec__", None) is None:  # made by hand, not found
                 self.holders.append(Holder("attributes", name, vars(value)))
         elif isinstance(value, type):
-            if not _of_library(value):
-                self.holders.append(Holder("class", value.__name__, value))
+            for kind in value.__mro__:
+                if not _of_library(kind) and (kind is value or id(kind) not in self._seen):
+                    self._seen.add(id(kind))
+                    self._alive.append(kind)
+                    self.holders.append(Holder("class", kind.__name__, kind))
         elif isinstance(value, np.ndarray):
             self.arrays.append((name, value))
+        elif isinstance(value, (array.array, bytearray)):
+            self.holders.append(Holder("bytes", name, value, whole=True))
+        elif isinstance(value, weakref.ReferenceType):
+            self._visit(value(), name)
+        elif isinstance(value, threading.local):  # what this thread sees of it
+            self._visit(vars(value), name)
+        elif isinstance(value, contextvars.ContextVar):
+            self.holders.append(Holder("context", name, value, whole=True))
+            self._visit(value.get(EMPTY), name)
         elif (type(value).__module__ or "").startswith(_OURS):  # what parameterize returned, in a larger step
             self._visit(getattr(value, "__wrapped__", None), name)
         elif not (type(value).__module__ or "").startswith(_SKIPPED):
@@ -266,6 +313,10 @@ class Reach:
             for key, part in list(attributes.items()):
                 self._visit(part, f"{name}.{key}")
 
+    def _environment(self, named: Set[str]) -> None:
+        if named & ENVIRONMENT:
+            self._visit(vars(os.environ)["_data"], "os.environ")
+
     def _function(self, function: types.FunctionType) -> None:
         library = is_library(function.__code__.co_filename)
         for attribute in ("__wrapped__", "_torchdynamo_orig_callable"):
@@ -284,8 +335,10 @@ class Reach:
                 self.holders.append(holder)
                 self._visit(value, name)
         if not library:
+            self.holders.append(Holder("function", function.__name__, function, whole=True))
             self._globals(function.__globals__, _globals_named(function.__code__))
             self._imported(names_of(function.__code__).modules)
+            self._environment(names_of(function.__code__).globals | names_of(function.__code__).attributes)
 
     def _imported(self, modules: Iterable[str]) -> None:
         for name in sorted(modules):
@@ -368,6 +421,8 @@ def _of_library(kind: type) -> bool:
 def _is_of_library(kind: type) -> bool:
     if kind.__module__ == "builtins":
         return True
+    if file := getattr(sys.modules.get(kind.__module__), "__file__", None):
+        return is_library(file)
     for value in vars(kind).values():
         if isinstance(value, types.FunctionType) and not value.__code__.co_filename.startswith("<"):
             return is_library(value.__code__.co_filename)

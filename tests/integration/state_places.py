@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import collections
 import contextvars
 import dataclasses
@@ -447,6 +448,31 @@ def of_default_dtype_of_user() -> Place:
     return lambda: 1.0 if kept["dtype"] is torch.float32 else 2.0, lambda value: kept.update(
         dtype=torch.float64 if kept["dtype"] is torch.float32 else torch.float32
     )
+
+
+def of_python_array() -> Place:
+    kept = array.array("d", [1.0])
+    return lambda: kept[0], entry(kept, 0)
+
+
+def of_bytes() -> Place:
+    kept = bytearray([1])
+    return lambda: float(kept[0]), lambda value: entry(kept, 0)(int(value))
+
+
+def of_order() -> Place:
+    kept = collections.OrderedDict(a=1.0, b=2.0, c=3.0)
+    return lambda: next(iter(kept.values())), lambda value: kept.move_to_end("abc"[int(value) - 1], last=False)
+
+
+def of_reloaded_code() -> Place:
+    def scale(value: float = 1.0, *, more: float = 0.0) -> float:
+        return value + more
+
+    def reload(value: float) -> None:
+        scale.__code__, scale.__kwdefaults__ = (lambda value=0.0, *, more=0.0: value * more).__code__, {"more": value}
+
+    return lambda: scale(), reload
 
 
 PLACES = {name.removeprefix("of_"): value for name, value in list(globals().items()) if name.startswith("of_")}

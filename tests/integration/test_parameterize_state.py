@@ -69,6 +69,27 @@ def test_what_a_helper_reads_is_todays(name: str) -> None:
     assert launches(step) >= {"cache": 0, "host_values": 0}.get(name, 3), reasons(step)
 
 
+# A step does not look for the class of an object, or for names that only a getter made elsewhere has; and storage of a
+# tensor on the host that a test of it has looked into is not resizable.
+OUT_OF_SIGHT = {"type", "attribute_getter", "shape_in_place"}
+
+
+@pytest.mark.parametrize("name", sorted(PLACES.keys() - OUT_OF_SIGHT))
+def test_what_a_captured_step_reads_is_todays(name: str) -> None:
+    # GIVEN a step that reads a value which is no argument WHEN it changes between calls THEN the next call sees it
+    read, change = PLACES[name]()
+
+    def run(x: Any) -> Any:
+        return x * read() + 1
+
+    step = pgk.parameterize(run, state=[])
+    for value in (None, None, None, 2.0, None, None, 3.0, None):
+        if value is not None:
+            change(value)
+        x = randn(3)
+        assert equal(step(x), run(x)), (name, value, reasons(step))
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_random_programs_read_todays_state(seed: int) -> None:
     # GIVEN a program of several helpers, each of which reads a place through methods, closures or other helpers
