@@ -179,8 +179,6 @@ NAMES: dict[str, TorchName] = {
         TorchName("torch._dynamo:orig_code_map", ("2.11", "2.13"), "whose code Dynamo rewrote"),
         TorchName("torch._dynamo.resume_execution:ContinueExecutionCache", ("2.11", "2.13"), "whose code resumes"),
         TorchName("torch._dynamo.backends.common:aot_autograd", ("2.11", "2.13"), "forward and backward FX graphs"),
-        TorchName("torch._C:_dispatch_tls_is_dispatch_key_excluded", BOTH, "whether torch.func is switched off"),
-        TorchName("torch._C:_dispatch_tls_set_dispatch_key_excluded", BOTH, "switching torch.func on again"),
         TorchName("torch._decomp:decompositions", BOTH, "how recurrent layers are traced: without their dropout"),
         TorchName("torch._functorch.partitioners:default_partition", ("2.11", "2.13"), "save what eager saves"),
         TorchName(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -85,33 +84,6 @@ def test_repair_makes_the_process_usable_and_says_what_was_wrong(own_stream: boo
     assert len(pgk.diagnose.repair(error)) in ((3,) if DEVICE.type == "sim" else (2, 3))
     assert pgk.diagnose.repair(error) == ()
     assert now(pgk.diagnose(error)).endswith("in order: change the line and capture again")
-    usable()
-
-
-def test_a_print_that_failed_in_a_capture_leaves_transforms_switched_off() -> None:
-    # GIVEN a capture in which a tensor was printed, and the exception, which a notebook keeps
-    def squares() -> torch.Tensor:
-        return torch.func.vmap(torch.func.jacrev(lambda v: v.square()))(torch.ones(2, 3, device=DEVICE))
-
-    error: BaseException | None = None
-    try:
-        with pgk.cuda.graph(pgk.cuda.CUDAGraph()):
-            print(torch.ones(4, device=DEVICE))
-    except RuntimeError as kept:
-        error = kept
-    assert error is not None
-    pgk.cuda.set_stream(pgk.cuda.default_stream())
-    with pytest.raises(RuntimeError):
-        squares()
-    # WHEN repaired THEN it is said, and torch.func works again, also once the exception is gone
-    assert "; torch.func's transforms are switched off" in now(pgk.diagnose(error))
-    assert pgk.diagnose.repair(error)[-1] == "torch.func's transforms are switched off"
-    assert pgk.diagnose.repair(error) == ()
-    expected = (2 * torch.eye(3)).expand(2, 3, 3)
-    assert torch.equal(squares().cpu(), expected)
-    del error
-    gc.collect()
-    assert torch.equal(squares().cpu(), expected)
     usable()
 
 

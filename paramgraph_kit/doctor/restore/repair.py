@@ -12,17 +12,7 @@ from paramgraph_kit.doctor.known.evidence import first_line
 from paramgraph_kit.doctor.observe.line_marks import Lines
 from paramgraph_kit.driver.lines import remember
 from paramgraph_kit.driver.select import driver, driver_in_use, twin
-from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.errors import CaptureError, UnsupportedError, cause_chain
-
-# What torch switches off while it prints a tensor. Where that fails, it stays so as long as the exception is kept, as
-# notebooks keep the last one.
-_TRANSFORMS = ("FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode")
-
-
-def _switched_off() -> tuple[str, ...]:
-    excluded = torch_name("_dispatch_tls_is_dispatch_key_excluded")
-    return ("torch.func's transforms are switched off",) if any(map(excluded, _TRANSFORMS)) else ()
 
 
 def process_state(error: BaseException) -> str:
@@ -32,7 +22,6 @@ def process_state(error: BaseException) -> str:
         return ""
     try:
         left = target.left_behind(_captured_on(error))
-        left = left if "a capture is still under way" in left else left + _switched_off()
     except RuntimeError as answer:
         return f"the device answers only '{first_line(str(answer))}': restart the kernel"
     if not left:
@@ -58,10 +47,8 @@ def repair(error: BaseException | None = None) -> tuple[str, ...]:
     suspects = _captured_on(known) if isinstance(known, BaseException) else []
     target = driver()
     try:
-        left = target.left_behind(suspects) + _switched_off()
+        left = target.left_behind(suspects)
         target.repair(suspects)
-        for key in _TRANSFORMS:
-            torch_name("_dispatch_tls_set_dispatch_key_excluded")(key, False)
     except RuntimeError as answer:
         said = first_line(str(answer))
         raise UnsupportedError(f"the device answers only '{said}': restart the kernel, nothing else helps") from answer
