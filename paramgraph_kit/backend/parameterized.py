@@ -83,6 +83,7 @@ class Parameterized:
         self._traces: dict[Any, _Traced | None] = {}
         self._alike: list[_Known] = []  # calls that others may be like, the last found first
         self._refused: list[CompiledGraph] = []
+        self._never: RefusedError | None = None  # why it must not even be traced
         functools.update_wrapper(self, fn, updated=())
 
     def __repr__(self) -> str:
@@ -147,6 +148,8 @@ class Parameterized:
                 return known.traced, tensors, known
         leaves, spec = pytree.tree_flatten((args, kwargs))
         try:
+            if self._never is not None:
+                raise self._never
             state = self._state() if self._ran is not None else None
             key = self._key(state, leaves, spec) if state is not None else None
             if state is None or key not in self._traces:
@@ -155,6 +158,8 @@ class Parameterized:
             else:
                 traced = self._traces[key]
         except RefusedError as refusal:
+            if self._ran is None and refusal.reason.code == "unknown-state":
+                self._never = refusal
             self._note(refusal.reason)
             if self._options.strict:
                 raise

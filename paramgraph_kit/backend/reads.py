@@ -276,7 +276,9 @@ class Walk:
             self.caches.append((path, value))
             self.key.append(self.look(value.__wrapped__, path))
         elif hasattr(kind, "__next__") and not isinstance(value, io.IOBase):
-            self._refuse(path, f"is a {kind.__name__}, which would advance while tracing only")
+            # Known or not what runs: tracing would take from it what the call is to have.
+            text = f"{path} is a {kind.__name__}, which would advance while tracing only"
+            raise RefusedError(Reason("unknown-state", f"{text}: give what it holds as an argument"))
         else:
             self._attributes(value, path)
 

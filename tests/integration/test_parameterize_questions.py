@@ -183,6 +183,14 @@ def swapped(wrap: Wrap) -> Iterator[Any]:
 
 
 @program
+def takes_the_next(wrap: Wrap) -> Iterator[Any]:
+    scales = iter([1.0, 2.0, 3.0, 4.0, 5.0])
+    call = wrap(lambda x: x * next(scales))
+    for k in range(5):
+        yield call(numbers(k, 3))
+
+
+@program
 def dropout_between_recurrent_layers(wrap: Wrap) -> Iterator[Any]:
     torch.manual_seed(0)
     model = nn.LSTM(3, 3, 2, dropout=0.9).to(pgk.device())
