@@ -1,4 +1,4 @@
-"""Building checks.cpp once per machine, in the background: it takes 1.5 s and no more than a C++ compiler.
+"""Building the checks in C++ once per machine, in the background: it takes 2 s and no more than a compiler.
 
 What is built is kept in the user's cache folder. Without a compiler, or where anything else is in the way, nothing is
 built and all is asked in Python.
@@ -17,6 +17,7 @@ import sys
 import sysconfig
 import tempfile
 import threading
+from collections.abc import Sequence
 from functools import cache
 from importlib.machinery import ExtensionFileLoader
 from importlib.resources import files
@@ -29,6 +30,7 @@ import torch
 from paramgraph_kit.trace.errors import UnsupportedError
 
 MODULE = "paramgraph_kit_checks"
+SOURCES = ("checks.h", "checks.cpp", "interpreter.cpp")
 LONGEST_S = 300
 _log = logging.getLogger(__name__)
 _built: list[Any] = []  # the module, once it is there
@@ -71,22 +73,23 @@ def built_at(folder: Path) -> Path:
     Raises:
         UnsupportedError: there is no compiler, or it fails.
     """
-    source = files("paramgraph_kit.driver.native").joinpath("checks.cpp").read_bytes()
+    sources = {name: files("paramgraph_kit.driver.native").joinpath(name).read_bytes() for name in SOURCES}
     torch_is = torch.__version__, torch.version.git_version, torch.compiled_with_cxx11_abi()
     known = repr((torch_is, sys.version, sysconfig.get_config_var("SOABI"), platform.machine())).encode()
-    path = folder / f"{hashlib.sha256(source + known).hexdigest()[:24]}.so"
+    path = folder / f"{hashlib.sha256(b''.join(sources.values()) + known).hexdigest()[:24]}.so"
     if path.is_file() and path.stat().st_size:
         return path
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as beside:
-        written, made = Path(beside, "checks.cpp"), Path(beside, path.name)
-        written.write_bytes(source)
-        _compile(written, made)
+        made = Path(beside, path.name)
+        for name, source in sources.items():
+            Path(beside, name).write_bytes(source)
+        _compile([Path(beside, name) for name in SOURCES if name.endswith(".cpp")], made)
         os.replace(made, path)
     return path
 
 
-def _compile(source: Path, target: Path) -> None:
+def _compile(sources: Sequence[Path], target: Path) -> None:
     if not sys.platform.startswith("linux"):
         raise UnsupportedError("they are only built on Linux")
     named = shlex.split(os.environ.get("CXX", ""))
@@ -95,10 +98,10 @@ def _compile(source: Path, target: Path) -> None:
         raise UnsupportedError("no C++ compiler was found: install g++, or name one in CXX")
     home = Path(torch.__file__).parent
     command = [
-        *(*found, "-std=c++20", "-O2", "-shared", "-fPIC"),
+        *(*found, "-std=c++20", "-O2", "-shared", "-fPIC", "-fvisibility=hidden"),
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
         *(f"-I{folder}" for folder in (home / "include", sysconfig.get_path("include"))),
-        *(str(source), f"-L{home / 'lib'}", "-lc10", "-o", str(target)),
+        *(*map(str, sources), f"-L{home / 'lib'}", "-lc10", "-o", str(target)),
     ]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=LONGEST_S
