@@ -70,9 +70,11 @@ def parameterize(fn: Any, *examples: Any, state: Any = None, **options: Any) -> 
     Like ``torch.cuda.make_graphed_callables``, but inputs are not copied, outputs are ordinary tensors, and each new
     set of shapes, plain values and switches is traced and captured by itself. Forward and backward run the kernels
     that eager runs, but torch's own batch normalization where eager takes cuDNN's (other last bits); activations are
-    kept even where eager checkpoints them, and a backward has no backward. The first call of each runs ungraphed and
-    captures. What cannot be traced (a value that the host needs, an assignment to an attribute) runs as it is, with
-    the reason in ``report(callable)``. What else ``fn`` does on the host, such as printing, is done while tracing only.
+    kept even where eager checkpoints them, and a backward has no backward; a result that no backward starts from
+    counts as zero, so that ``.grad`` may be zeros where eager leaves None, as with torch.compile. The first call of
+    each runs ungraphed and captures. What cannot be traced (a value that the host needs, an assignment to an
+    attribute) runs as it is, with the reason in ``report(callable)``. What else ``fn`` does on the host, such as
+    printing, is done while tracing only.
 
     Args:
         fn: a function or a module on ``device()``. Its parameters and buffers, and those of modules that it names,
