@@ -16,6 +16,7 @@ from torch import nn
 
 import paramgraph_kit as pgk
 from paramgraph_kit.doctor.diagnosis import Diagnosis
+from paramgraph_kit.doctor.restore.surroundings import autocast_depth
 from paramgraph_kit.trace import ParamgraphError
 from paramgraph_kit.trace.wording import failure_text
 
@@ -180,7 +181,7 @@ def test_settings_and_tensors_that_a_function_turns_over_are_put_back(tmp_path: 
     folder = Path.cwd()
     assert pgk.diagnose(f, x).codes == ()
     assert (torch.get_default_dtype(), torch.get_default_device().type) == (torch.float32, "cpu")
-    assert not torch.is_autocast_enabled("cpu")
+    assert (torch.is_autocast_enabled("cpu"), autocast_depth()) == (False, 0)
     assert torch.is_grad_enabled()
     assert (Path.cwd(), "PARAMGRAPH_TEST" in os.environ) == (folder, False)
     assert (tuple(p.shape), model.weight.dtype, tuple(x.shape), z.requires_grad) == ((3,), torch.float32, (2,), False)

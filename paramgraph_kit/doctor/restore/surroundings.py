@@ -20,7 +20,7 @@ class Surroundings:
         self._dtype = torch.get_default_dtype()
         self._device = torch.get_default_device()
         self._autocast = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _AUTOCAST]
-        self._cache = torch.is_autocast_cache_enabled()
+        self._cache, self._depth = torch.is_autocast_cache_enabled(), autocast_depth()
         self._folder = os.getcwd()
         self._environment = dict(os.environ)
         self._tensors = [entry for tensor in tensors for entry in _as_it_is(tensor)]
@@ -38,6 +38,9 @@ class Surroundings:
             if torch.get_autocast_dtype(kind) != dtype:
                 torch.set_autocast_dtype(kind, dtype)
         torch.set_autocast_cache_enabled(self._cache)
+        while autocast_depth() > self._depth:  # entered, and not left: its kept casts would stay, too
+            torch.autocast_decrement_nesting()
+            torch.clear_autocast_cache()
         if os.getcwd() != self._folder:
             os.chdir(self._folder)
         if dict(os.environ) != self._environment:
@@ -61,3 +64,10 @@ def _as_it_is(tensor: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor, bo
 def _made_of(tensor: torch.Tensor) -> tuple[object, ...]:
     key = storage_key(tensor)
     return (tensor.dtype, tensor.shape, key, tensor.stride() if key else (), tensor.storage_offset() if key else 0)
+
+
+def autocast_depth() -> int:
+    """In how many ``torch.autocast`` blocks this thread is."""
+    depth = torch.autocast_increment_nesting() - 1
+    torch.autocast_decrement_nesting()
+    return int(depth)
