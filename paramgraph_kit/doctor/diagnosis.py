@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from paramgraph_kit.trace.cards import failure_cards
 from paramgraph_kit.trace.errors import ParamgraphError
 from paramgraph_kit.trace.model import Failure
 from paramgraph_kit.trace.wording import failure_text, one_line
 
-if TYPE_CHECKING:
-    from paramgraph_kit.doctor.rewrite.rewriting import Rewriting
-
 MOST_LINES = 12  # of one failure
 WIDTH = 100
+
+
+class Fix(Protocol):
+    """Lines of the user's, rewritten: its text is the diff, what was tried with it, and what is left to do by hand."""
+
+    diff: str
+    left: list[Failure]
+    instead: list[str]  # what could not be rewritten safely, and what to do
+    usage: str  # how what was moved behind the launch is called
+    around: Any  # what was moved, as functions of a step's inputs and result
+    complete: bool  # everything found is rewritten, and one graph gives eager's numbers
+
+    def applied(self) -> AbstractContextManager[None]:
+        """While this lasts the user's own function runs the rewritten lines; nothing is written to a file."""
 
 
 class Diagnosis:
@@ -33,7 +45,7 @@ class Diagnosis:
         self.heading = heading
         self.notes = tuple(notes)
         self.state = state  # of this process, after a failed capture
-        self.fix: Rewriting | None = None  # lines of the user's rewritten, where that was asked for
+        self.fix: Fix | None = None  # lines of the user's rewritten, where that was asked for
 
     @property
     def failure(self) -> Failure:

@@ -79,7 +79,7 @@ class Diagnose:
             )
         found = _from_function(what, args, kwargs, limit_s, confirm)
         if fix and found and not found.state:
-            from paramgraph_kit.doctor.rewrite.rewriting import rewrite
+            from paramgraph_kit.rewrite.rewriting import rewrite
 
             found.fix = rewrite(what, args, kwargs, found.failures)
         return _told(found)

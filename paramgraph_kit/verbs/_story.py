@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from paramgraph_kit.trace.errors import CaptureError, ParamgraphError
 from paramgraph_kit.trace.model import Proof, Trace
@@ -15,9 +15,9 @@ from paramgraph_kit.trace.wording import frame_text, one_line
 
 if TYPE_CHECKING:
     from paramgraph_kit.doctor.diagnosis import Diagnosis
-    from paramgraph_kit.doctor.rewrite.proof import Around, Prover, Seen, Truth
-    from paramgraph_kit.doctor.rewrite.rewriting import Rewriting
     from paramgraph_kit.explore import Explorer
+    from paramgraph_kit.rewrite.proof import Around, Prover, Seen, Truth
+    from paramgraph_kit.rewrite.rewriting import Rewriting
 
 Say = Callable[[str], None]
 NEW_INPUT = "a call on new inputs, against eager"
@@ -43,7 +43,7 @@ class Story:
     @property
     def fix(self) -> Rewriting | None:
         """The rewritten lines, where there are any."""
-        return self.diagnosis.fix if self.diagnosis is not None else None
+        return cast("Rewriting | None", self.diagnosis.fix) if self.diagnosis is not None else None
 
     def explore(self) -> Explorer:
         """The steps side by side."""
@@ -72,7 +72,7 @@ class _Teller:
     """Tells the story of one function; everything that a step changes is put back after it."""
 
     def __init__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], say: Say) -> None:
-        from paramgraph_kit.doctor.rewrite.proof import Prover
+        from paramgraph_kit.rewrite.proof import Prover
 
         self.function, self.args, self.kwargs = function, args, kwargs
         self.out = Story(getattr(function, "__qualname__", type(function).__name__))
@@ -125,8 +125,8 @@ class _Teller:
     def eager(self) -> None:
         """The original, which everything after is compared with."""
         from paramgraph_kit.doctor import explain
-        from paramgraph_kit.doctor.rewrite.proof import RETURNS, STEPS, Truth
         from paramgraph_kit.driver.select import driver
+        from paramgraph_kit.rewrite.proof import RETURNS, STEPS, Truth
 
         self.chapter(f"{self.out.function} as it is, on {driver().source().label()}")
         try:
@@ -171,7 +171,7 @@ class _Teller:
 
     def look(self) -> bool:
         """Look for what a capture does not tell, too."""
-        from paramgraph_kit.doctor.rewrite.rewriting import rewrite
+        from paramgraph_kit.rewrite.rewriting import rewrite
         from paramgraph_kit.verbs import diagnose
 
         found = self.out.diagnosis = diagnose(self.function, *self.args, fix=True, **self.kwargs)
@@ -214,7 +214,7 @@ class _Teller:
 
     def around(self) -> Around:
         """What the fix has moved out of the function."""
-        from paramgraph_kit.doctor.rewrite.proof import NOTHING
+        from paramgraph_kit.rewrite.proof import NOTHING
 
         return self.out.fix.around if self.out.fix is not None else NOTHING
 
@@ -351,8 +351,8 @@ def _state(function: Any) -> tuple[bool, dict[str, Any]]:
     import torch
 
     from paramgraph_kit.backend.code_names import names_of as named_in
-    from paramgraph_kit.doctor.rewrite.planning import entry_of, names_of, owner_of
     from paramgraph_kit.driver.select import device
+    from paramgraph_kit.rewrite.planning import entry_of, names_of, owner_of
 
     entry, owner, space = entry_of(function), owner_of(function), names_of(function)
     own = getattr(owner, "__dict__", {})
@@ -380,7 +380,7 @@ def _name_of(value: Any, space: dict[str, Any]) -> str:
 
 def _call(function: Any, state: list[str] | None) -> str:
     """What the user writes to have a function launched."""
-    from paramgraph_kit.doctor.rewrite.planning import names_of, owner_of
+    from paramgraph_kit.rewrite.planning import names_of, owner_of
 
     owner = owner_of(function)
     name = _name_of(owner, names_of(function)) if owner is not None else getattr(function, "__name__", "fn")

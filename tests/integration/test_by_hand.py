@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
 
 import paramgraph_kit as pgk
-from paramgraph_kit.doctor.rewrite.rewriting import Rewriting
+from paramgraph_kit.rewrite.rewriting import Rewriting
 from tests.programs.reading import PRELUDE
 from tests.programs.running import load
 
@@ -25,7 +26,7 @@ def fix(tmp_path: Path) -> Iterator[Fix]:
         names = load(PRELUDE + text, tmp_path / "program.py")
         found = pgk.diagnose(names["f"], *names["args"], fix=True)
         assert found.fix is not None
-        return found.fix
+        return cast("Rewriting", found.fix)
 
     yield made
     pgk.diagnose.repair()

@@ -13,7 +13,7 @@ import torch
 
 import paramgraph_kit as pgk
 from paramgraph_kit.__main__ import main
-from paramgraph_kit.doctor.rewrite.proof import Prover, Truth
+from paramgraph_kit.rewrite.proof import Prover, Truth
 from tests.programs.reading import PRELUDE
 from tests.programs.running import load
 

@@ -20,7 +20,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 import paramgraph_kit as pgk
-from paramgraph_kit.doctor.rewrite.proof import NOTHING, Around
+from paramgraph_kit.rewrite.proof import NOTHING, Around
 
 STEPS = 10
 WARM_UP = 3  # eager steps before the capture, as torch's documentation wants

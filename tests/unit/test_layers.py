@@ -23,12 +23,13 @@ BELOW = {
     "launch": {"trace", "driver", "capture"},
     "backend": {"trace", "driver", "partition", "capture", "launch"},
     "doctor": {"trace", "driver", "partition"},
+    "rewrite": {"trace", "driver", "doctor"},
     "step": {"trace", "driver", "capture", "launch", "backend", "doctor"},
     "ledger": {"trace", "driver"},
     "explore": {"trace"},
     "recordings": {"trace", "explore"},
     "metrics": {"trace", "driver", "launch", "backend"},
-    "verbs": {"trace", "driver", "backend", "doctor", "step", "ledger", "explore"},
+    "verbs": {"trace", "driver", "backend", "doctor", "rewrite", "step", "ledger", "explore"},
 }
 PROGRAMS = {"bench", "tour"}
 # The only module that may name a driver's inside; everything else asks it for a Driver.

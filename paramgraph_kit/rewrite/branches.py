@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from paramgraph_kit.doctor.rewrite.edits import Edit, locals_of, names_in, path_of
-from paramgraph_kit.doctor.rewrite.place import Place, called, fresh
+from paramgraph_kit.rewrite.edits import Edit, locals_of, names_in, path_of
+from paramgraph_kit.rewrite.place import Place, called, fresh
 
 
 def choose_by_where(place: Place, condition: str = "") -> list[Edit]:

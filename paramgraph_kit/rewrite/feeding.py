@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.rewrite import moving
-from paramgraph_kit.doctor.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in, path_of
-from paramgraph_kit.doctor.rewrite.place import NUMBER, Form, called, fresh
+from paramgraph_kit.rewrite import moving
+from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in, path_of
+from paramgraph_kit.rewrite.place import NUMBER, Form, called, fresh
 
 FED = frozenset(
     """tensor-literal copy-to-gpu cpu-index host-random cpu-scalar-frozen scalar-frozen size-frozen copy-to-cpu

@@ -11,11 +11,11 @@ from paramgraph_kit.doctor.explain.exception import explain
 from paramgraph_kit.doctor.explain.gather import text_of
 from paramgraph_kit.doctor.known.evidence import first_line
 from paramgraph_kit.doctor.observe.examine import examine
-from paramgraph_kit.doctor.rewrite import by_hand
-from paramgraph_kit.doctor.rewrite.planning import Attempt, Plan
-from paramgraph_kit.doctor.rewrite.proof import NOTHING, STEPS, Around, Truth
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.driver.select import driver
+from paramgraph_kit.rewrite import by_hand
+from paramgraph_kit.rewrite.planning import Attempt, Plan
+from paramgraph_kit.rewrite.proof import NOTHING, STEPS, Around, Truth
 from paramgraph_kit.trace.errors import CaptureError
 from paramgraph_kit.trace.model import Failure
 from paramgraph_kit.trace.wording import frame_text

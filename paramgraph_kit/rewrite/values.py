@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import torch
 
-from paramgraph_kit.doctor.rewrite.branches import assert_on_device, choose_by_where
-from paramgraph_kit.doctor.rewrite.edits import Edit, heads, names_in, path_of
-from paramgraph_kit.doctor.rewrite.place import Place, called, integer, is_number
+from paramgraph_kit.rewrite.branches import assert_on_device, choose_by_where
+from paramgraph_kit.rewrite.edits import Edit, heads, names_in, path_of
+from paramgraph_kit.rewrite.place import Place, called, integer, is_number
 
 COPIES = ("to", "cuda", "tensor", "as_tensor", "view", "reshape", "float", "long", "tolist")
 DRAWN = ("rand", "randn", "randint", "randperm", "normal")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from paramgraph_kit.doctor.rewrite import branches, calls, shapes, values
-from paramgraph_kit.doctor.rewrite.edits import Edit
-from paramgraph_kit.doctor.rewrite.place import Place
+from paramgraph_kit.rewrite import branches, calls, shapes, values
+from paramgraph_kit.rewrite.edits import Edit
+from paramgraph_kit.rewrite.place import Place
 
 Rule = Callable[[Place], list[Edit]]
 RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order

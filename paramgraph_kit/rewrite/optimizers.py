@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.restore.host_state import HostState
-from paramgraph_kit.doctor.rewrite.edits import Edit, Source, heads, path_of
-from paramgraph_kit.doctor.rewrite.place import called
+from paramgraph_kit.rewrite.edits import Edit, Source, heads, path_of
+from paramgraph_kit.rewrite.place import called
 
 _OPTIONS = ("capturable", "fused", "foreach", "lr")
 _RATES = {"SGD": "1e-3", "Adam": "1e-3", "AdamW": "1e-3", "NAdam": "2e-3", "RAdam": "1e-3", "RMSprop": "1e-2"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from paramgraph_kit.doctor.rewrite.edits import Edit, locals_of, path_of
-from paramgraph_kit.doctor.rewrite.place import Place, binds_tighter, called
+from paramgraph_kit.rewrite.edits import Edit, locals_of, path_of
+from paramgraph_kit.rewrite.place import Place, binds_tighter, called
 
 LINALG = {"inv": ".inverse", "cholesky": ".L", "solve": ".result", "lu_factor": "[:2]"}
 

@@ -16,16 +16,16 @@ import torch
 
 from paramgraph_kit.doctor import cell
 from paramgraph_kit.doctor.restore.host_state import HostState
-from paramgraph_kit.doctor.rewrite import feeding, moving, optimizers
-from paramgraph_kit.doctor.rewrite.borrow import BorrowError, borrowed, companion, compiled
-from paramgraph_kit.doctor.rewrite.branches import choose_by_where
-from paramgraph_kit.doctor.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in
-from paramgraph_kit.doctor.rewrite.place import NUMBER, Form, Place, called
-from paramgraph_kit.doctor.rewrite.proof import Arguments, Around, Prover
-from paramgraph_kit.doctor.rewrite.rules import edits_for
 from paramgraph_kit.driver.files import REWRITTEN, display_name
 from paramgraph_kit.driver.profiling import set_profile
 from paramgraph_kit.driver.select import device
+from paramgraph_kit.rewrite import feeding, moving, optimizers
+from paramgraph_kit.rewrite.borrow import BorrowError, borrowed, companion, compiled
+from paramgraph_kit.rewrite.branches import choose_by_where
+from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in
+from paramgraph_kit.rewrite.place import NUMBER, Form, Place, called
+from paramgraph_kit.rewrite.proof import Arguments, Around, Prover
+from paramgraph_kit.rewrite.rules import edits_for
 from paramgraph_kit.trace.model import Failure
 
 MOVABLE = frozenset(

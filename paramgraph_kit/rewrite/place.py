@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from paramgraph_kit.doctor.rewrite.edits import Source, heads, locals_of, names_in
+from paramgraph_kit.rewrite.edits import Source, heads, locals_of, names_in
 from paramgraph_kit.trace.model import Failure
 
 NUMBER = (int, float, complex, bool)

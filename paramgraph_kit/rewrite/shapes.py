@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import math
 
-from paramgraph_kit.doctor.rewrite.edits import Edit
-from paramgraph_kit.doctor.rewrite.place import Place, binds_tighter, called
+from paramgraph_kit.rewrite.edits import Edit
+from paramgraph_kit.rewrite.place import Place, binds_tighter, called
 
 MASKS = (ast.Name, ast.Compare, ast.Attribute, ast.UnaryOp, ast.BinOp)
 PER_ROW = ("cross_entropy", "nll_loss")  # one loss for a row of scores

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import torch
 
-from paramgraph_kit.doctor.rewrite.edits import heads
-from paramgraph_kit.doctor.rewrite.place import Place
-from paramgraph_kit.doctor.rewrite.planning import Attempt
-from paramgraph_kit.doctor.rewrite.values import is_size, made_there
+from paramgraph_kit.rewrite.edits import heads
+from paramgraph_kit.rewrite.place import Place
+from paramgraph_kit.rewrite.planning import Attempt
+from paramgraph_kit.rewrite.values import is_size, made_there
 from paramgraph_kit.trace.model import Failure
 from paramgraph_kit.trace.wording import frame_text
 
