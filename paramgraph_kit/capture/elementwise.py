@@ -115,4 +115,9 @@ def differ_in_padding(node: RawNode, offset: int, first: int, second: int) -> bo
     """
     halves = first >> 32, second >> 32
     in_gap = first & 0xFFFFFFFF == second & 0xFFFFFFFF and closes_closure(node, offset + 8)
-    return in_gap and all(any(half in part for part in _UPPER_HALVES) for half in halves)
+    return in_gap and all(map(is_host_half, halves))
+
+
+def is_host_half(half: int) -> bool:
+    """Whether this may be the upper half of an address of the host's heap, stacks or libraries."""
+    return any(half in part for part in _UPPER_HALVES)

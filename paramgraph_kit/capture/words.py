@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from paramgraph_kit.capture.elementwise import closes_closure, differ_in_padding
+from paramgraph_kit.capture.elementwise import closes_closure, differ_in_padding, is_host_half
 from paramgraph_kit.capture.unused import fields, unused_bytes
 from paramgraph_kit.driver.api import RawAllocation, RawNode
 from paramgraph_kit.driver.kernel_names import ATEN, CUDNN, takes_device_memory_only
@@ -207,6 +207,8 @@ def notable_words(
                 and host.left_over(b, value_y)
             ):
                 words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_LEFTOVER))
+            elif _differ_beside_a_number(a, offset, (value_x, value_y), (in_x, in_y)):
+                words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_BESIDE))
             elif (
                 unused.differs_only_there(offset, 8)
                 or differ_in_padding(a, offset, value_x, value_y)
@@ -222,6 +224,20 @@ def notable_words(
             _refuse(a, len(a.parameters) - tail, tail, "no rule explains it")
         result.append(tuple(words))
     return result
+
+
+def _differ_beside_a_number(node: RawNode, offset: int, values: tuple[int, int], inside: tuple[bool, bool]) -> bool:
+    """Whether two words in a library's struct are one number of four bytes, beside half an address or nothing.
+
+    So are gaps behind an odd number of numbers (CUTLASS's strides in cuDNN's convolutions [H100]). No phantom address
+    has the same lower half in both captures; a null pointer has none, so neither may the number.
+    """
+    if node.name.startswith((ATEN, *_FILLED)) or not _is_one_value(node, offset, 8):
+        return False
+    if (values[0] ^ values[1]) & _LOWER_HALF or not values[0] & _LOWER_HALF:
+        return False
+    halves = [value >> 32 for value in values]
+    return all(held or not half or is_host_half(half) for half, held in zip(halves, inside, strict=True))
 
 
 def _meets_address(nodes: tuple[RawNode, RawNode], contains: tuple[Callable[[int], bool], ...], offset: int) -> bool:

@@ -78,7 +78,7 @@ def test_every_launch_can_be_verified_and_the_quicker_way_kept() -> None:
     model = nn.Sequential(nn.Linear(64, 256), nn.Dropout(0.3), nn.GELU(), nn.Linear(256, 8)).cuda()
     compiled: Any = pgk.compile(model, verify="always", select="measure")
     # WHEN called
-    for _ in range(12):
+    for _ in range(40):  # it takes up to twelve calls each way
         compiled(torch.randn(32, 64, device="cuda")).square().sum().backward()
     # THEN nothing differed, and the report has what was compared and measured
     report = pgk.report(compiled)

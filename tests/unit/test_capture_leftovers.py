@@ -163,3 +163,30 @@ def test_a_closure_of_one_byte_has_captured_nothing(name: str, accepted: bool) -
         assert words[0].evidence == "bytes that the kernel does not read"
     else:
         assert refusal(*both).code == "unexplained-word"
+
+
+@pytest.mark.parametrize(
+    ("number", "halves", "size", "accepted"),
+    [
+        (802816, (BASE[0] >> 32, 0), 16, True),  # a stride in front of a gap, which one capture has found clean
+        (802816, (0x7F3D, BASE[1] >> 32), 16, True),
+        (802816, (0x55C1, 0x7FFE), 16, True),
+        (802816, (0x3FF80000, 0), 16, False),  # a double, or a second number
+        (0, (BASE[0] >> 32, 0), 16, False),  # an address, and none
+        (802816, (0x55C1, 0), 8, False),  # one value of eight bytes
+    ],
+)
+def test_a_gap_behind_a_number_may_hold_half_an_address_in_one_capture_only(
+    number: int, halves: tuple[int, int], size: int, accepted: bool
+) -> None:
+    # GIVEN a struct of a library's kernel with a number of four bytes in front of a gap [H100: CUTLASS in cuDNN]
+    def convolution(half: int) -> RawNode:
+        data = struct.pack("<II", number, half) + bytes(size - 8)
+        return node(data, name="_ZN17cutlass__5x_cudnn6KernelE", layout=((0, size),))
+
+    both = pair([(convolution(halves[0]), convolution(halves[1]))], [twins(0, 0, 4096)])
+    # WHEN compared THEN it is the number, and where it may be anything else it is refused
+    if accepted:
+        assert classify(*both)[0][0].kind is WordKind.SCALAR
+    else:
+        assert refusal(*both).code == "unexplained-word"
