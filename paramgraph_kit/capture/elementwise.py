@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from paramgraph_kit.capture.calculators import SIZES, STRIDES
 from paramgraph_kit.capture.multi_tensor import KERNEL
 from paramgraph_kit.driver.api import RawNode
 from paramgraph_kit.driver.kernel_names import ATEN
@@ -34,8 +35,8 @@ _UPPER_HALVES = range(0x5500, 0x5700), range(0x7E00, 0x8000)  # of a process's h
 # A closure over a calculator of offsets, the tensors' addresses, and the function; types follow, if any, and an address
 # of the host's. By its size, where the function and the types have eight bytes: the number of tensors.
 _STRIDED = re.compile(r"native18elementwise_kernelI.*gpu_kernel_impl")
-_BEHIND_TWO = 304 + 2 * 100 + 2 * 8
-_TENSORS = {-(-(304 + 100 * n) // 8) * 8 + 8 * n + 16: n for n in range(1, 6)}
+_BEHIND_TWO = SIZES + 2 * STRIDES + 2 * 8
+_TENSORS = {-(-(SIZES + STRIDES * n) // 8) * 8 + 8 * n + 16: n for n in range(1, 6)}
 _FUNCTION = 1  # its place among the parameters: (count, function, addresses, ...)
 
 

@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
 
+from paramgraph_kit.capture.calculators import SIZES, STRIDES, is_calculator
 from paramgraph_kit.capture.elementwise import gap_of_types
 from paramgraph_kit.capture.reductions import unused_of_reduction
 from paramgraph_kit.driver.api import RawNode
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*_kernel")
 _REDUCTION = "reduction_prod_kernel"
-_DIMENSIONS = 25
-_SIZES, _STRIDES = 4 + 12 * _DIMENSIONS, 4 * _DIMENSIONS
 
 
-def unused_of_compiled_at_runtime(node: RawNode, is_calculator: Callable[[bytes, int], bool]) -> set[int]:
+def unused_of_compiled_at_runtime(node: RawNode) -> set[int]:
     """Offsets of the bytes; empty for a kernel of another kind, or whose parameters are not those that are known."""
     if not _NAME.fullmatch(node.name):
         return set()
     if node.name == _REDUCTION and len(node.layout) == 1:
         start, size = node.layout[0]
-        unused = unused_of_reduction(node.name, node.parameters[start : start + size], is_calculator)
+        unused = unused_of_reduction(node.name, node.parameters[start : start + size])
         return {start + at for at in unused or ()}
     # (count, addresses, offsets of what is read, of what is written, how that is read, how it is written, numbers)
     if len(node.layout) < 7 or node.layout[0] != (0, 4) or node.layout[1][1] % 8:
@@ -37,11 +35,11 @@ def unused_of_compiled_at_runtime(node: RawNode, is_calculator: Callable[[bytes,
         if size == 1:  # nothing is strided
             found.add(start)
             continue
-        if size != _SIZES + tensors * _STRIDES or not is_calculator(node.parameters, start):
+        if size != SIZES + tensors * STRIDES or not is_calculator(node.parameters, start):
             return set()
         (dims,) = struct.unpack_from("<i", node.parameters, start)
-        found.update(range(start + 4 + 12 * dims, start + _SIZES))
-        found.update(range(start + _SIZES + 4 * tensors * dims, start + size))
+        found.update(range(start + 4 + 12 * dims, start + SIZES))
+        found.update(range(start + SIZES + 4 * tensors * dims, start + size))
     for (start, size), tensors in zip(node.layout[4:6], (inputs, 1), strict=True):
         found |= {start} if size == 1 else gap_of_types(tensors, start, size)  # of one byte where nothing is cast
     return found

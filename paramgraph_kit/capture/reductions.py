@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
 
-DIMENSIONS = 25
-_SIZES, _STRIDES = 12 * DIMENSIONS, 4 * DIMENSIONS
-_INPUT, _OUTPUT = 4 + _SIZES + _STRIDES, 4 + _SIZES + 2 * _STRIDES
+from paramgraph_kit.capture.calculators import SIZES, STRIDES, is_calculator
+
+_INPUT, _OUTPUT = SIZES + STRIDES, SIZES + 2 * STRIDES
 _CONFIGURATION, _TAIL = 64, 64
 _VECTOR_SIZES = [struct.pack("<i", n) for n in (1, 2, 4, 8, 16)]
 # What ATen reduces with that has no members (native/SharedReduceOps.h, closures that capture nothing).
@@ -23,13 +22,13 @@ _BYTES = {"d": 8, "l": 8, "f": 4, "i": 4, "s": 2, "a": 1, "h": 1, "b": 1}
 _EMPTY = ("NormTwoOps", "NormOneOps", "NormZeroOps", "AbsMaxOps", "AbsMinOps", "MaxOps", "MinOps", "func_wrapper_t")
 
 
-def unused_of_reduction(name: str, data: bytes, is_calculator: Callable[[bytes, int], bool]) -> set[int] | None:
+def unused_of_reduction(name: str, data: bytes) -> set[int] | None:
     """Offsets in the struct; None where its bytes are not those of the layout that is known."""
     places = [
         (at, end)
         for end in (len(data) - _TAIL, len(data) - _TAIL - 8)  # where the source's address lies; some are filled up
         for at in (end - _INPUT - _OUTPUT, end - _INPUT - _OUTPUT - 4)
-        if _fits(data, at, is_calculator)
+        if _fits(data, at)
     ]
     if not places:
         return None
@@ -39,7 +38,7 @@ def unused_of_reduction(name: str, data: bytes, is_calculator: Callable[[bytes, 
     return set.intersection(*(_unused(name, data, at, end) for at, end in likely))
 
 
-def _fits(data: bytes, at: int, is_calculator: Callable[[bytes, int], bool]) -> bool:
+def _fits(data: bytes, at: int) -> bool:
     """Whether the input's calculator may lie at ``at``, behind a configuration."""
     if at < _CONFIGURATION + 4 or data[at - 8] > 1 or data[at - 4 : at] not in _VECTOR_SIZES:
         return False
@@ -50,9 +49,9 @@ def _unused(name: str, data: bytes, at: int, end: int) -> set[int]:
     found = {*range(at - 7, at - 4), *range(at + _INPUT + _OUTPUT, end)}  # behind a bool; up to the source's address
     for start, tensors in ((at, 1), (at + _INPUT, 2)):
         (dims,) = struct.unpack_from("<i", data, start)
-        strides = start + 4 + _SIZES
+        strides = start + SIZES
         found.update(range(start + 4 + 12 * dims, strides))
-        found.update(range(strides + 4 * tensors * dims, strides + tensors * _STRIDES))
+        found.update(range(strides + 4 * tensors * dims, strides + tensors * STRIDES))
     if data[end + _TAIL - 4 : end + _TAIL] == struct.pack("<i", 1):
         found.update(range(end + 16, end + 24))  # one output has no second destination
     found |= {end + _TAIL - 6, end + _TAIL - 5, *range(end + _TAIL, len(data))}  # behind two flags; at the end

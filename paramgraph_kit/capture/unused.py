@@ -11,9 +11,9 @@ Shape.cu.)
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Callable
 
+from paramgraph_kit.capture.calculators import DIMENSIONS, SIZES, STRIDES, is_calculator
 from paramgraph_kit.capture.elementwise import unused_of_elementwise
 from paramgraph_kit.capture.jiterator import unused_of_compiled_at_runtime
 from paramgraph_kit.capture.multi_tensor import KERNEL, unused_entries
@@ -21,9 +21,6 @@ from paramgraph_kit.capture.reductions import unused_of_reduction
 from paramgraph_kit.driver.api import RawNode
 from paramgraph_kit.driver.kernel_names import ATEN as ATEN
 
-DIMENSIONS = 25  # room in OffsetCalculator and TensorInfo
-_SIZES = 4 + 12 * DIMENSIONS  # of an OffsetCalculator: int dims, IntDivider sizes_[25]
-_STRIDES = 4 * DIMENSIONS  # for each of its tensors
 _CUFFT, _CUFFT_BYTES, _CUFFT_FLAG = re.compile(r"_Z\d+(?:regular|vector)_fft"), 168, 112
 _TENSOR_INFO = {8 + 2 * 4 * DIMENSIONS + 8: 8, 8 + 2 * 8 * DIMENSIONS + 8: 8}  # size: bytes of its pointer
 
@@ -48,7 +45,7 @@ def unused_bytes(node: RawNode, is_pointer: Callable[[int], bool]) -> set[int]:
     inside = {at for offset, size in fields(node) for at in range(offset, offset + size)}
     found.update(at for at in range(len(node.parameters)) if at not in inside)
     if not node.name.startswith(ATEN):
-        return found | unused_of_compiled_at_runtime(node, _is_calculator)
+        return found | unused_of_compiled_at_runtime(node)
     if "TensorListAddresses" in node.name:  # one pointer for each block; ATen/native/cuda/ForeachReduceOp.cu
         for start, size in node.layout:
             found.update(range(start + 8 * node.grid[0], start + size))
@@ -70,7 +67,7 @@ def unused_bytes(node: RawNode, is_pointer: Callable[[int], bool]) -> set[int]:
         if "CatArrayBatchedCopy" in node.name and number in (1, 2):
             used = 8 * node.grid[1] if number == 1 else 0  # one pointer for each tensor of the batch; then shapes
             found.update(range(start + used, start + size))
-        if "ReduceOp" in node.name and (unused := unused_of_reduction(node.name, data, _is_calculator)) is not None:
+        if "ReduceOp" in node.name and (unused := unused_of_reduction(node.name, data)) is not None:
             found.update(start + at for at in unused)
             continue
         for first, last in _offset_calculators(data, is_pointer):
@@ -100,41 +97,23 @@ def _offset_calculators(data: bytes, is_pointer: Callable[[int], bool]) -> list[
     """
     found: list[tuple[int, int]] = []
     at = 0
-    while at + _SIZES + _STRIDES <= len(data):
-        if not _is_calculator(data, at):
+    while at + SIZES + STRIDES <= len(data):
+        if not is_calculator(data, at):
             at += 4
             continue
-        end = at + _SIZES + _STRIDES
-        if at == 0 and not (len(data) - _SIZES) % _STRIDES:  # a parameter of its own
+        end = at + SIZES + STRIDES
+        if at == 0 and not (len(data) - SIZES) % STRIDES:  # a parameter of its own
             return [(4, len(data))]
         for tensors in range(1, 9):
-            behind = at + _SIZES + _STRIDES * tensors
+            behind = at + SIZES + STRIDES * tensors
             field = -(-behind // 8) * 8
             if behind > len(data):
                 break
             if (field + 8 <= len(data) and is_pointer(_word(data, field))) or (
-                behind + _SIZES <= len(data) and _is_calculator(data, behind)
+                behind + SIZES <= len(data) and is_calculator(data, behind)
             ):
                 end = behind
                 break
         found.append((at + 4, end))
         at = end
     return found
-
-
-def _is_calculator(data: bytes, at: int) -> bool:
-    (dims,) = struct.unpack_from("<i", data, at)
-    return 1 <= dims <= DIMENSIONS and all(
-        _divides(*struct.unpack_from("<III", data, at + 4 + 12 * d)) for d in range(dims)
-    )
-
-
-def _divides(divisor: int, magic: int, shift: int) -> bool:
-    """Whether these are the numbers with which ATen's IntDivider divides by ``divisor``.
-
-    >>> _divides(24, 1431655766, 5), _divides(24, 1431655765, 5)
-    (True, False)
-    """
-    if not 1 <= divisor < 1 << 31 or shift != (divisor - 1).bit_length():
-        return False
-    return magic == ((1 << 32) * ((1 << shift) - divisor)) // divisor + 1
