@@ -173,6 +173,9 @@ class Driver(Protocol):
     def memory(self) -> tuple[int, int, int]:
         """(allocated, reserved, in use on the device) in bytes; the last counts everything the device holds."""
 
+    def release_cached(self) -> None:
+        """Give memory that the caching allocator keeps and nobody uses back to the device, unless somebody captures."""
+
     def live_segments(self) -> list[tuple[int, int]]:
         """(address, bytes) of every segment that the caching allocator holds now."""
 

@@ -85,7 +85,7 @@ class Graphed:
         self._again = [again[n] for n in range(len(place))]
         self._others = [cell for cell in recorded.cells if not cell.exits or cell.exits[0] not in place]
         self._parameters = [cell.holder.target for cell in self._again]
-        self._there = False
+        self._there = self._settled = False
         self._gradients = Gradients(self._parameters)
         self._enters = Entering(captured, recorded.arguments, self._others)
         self._to_write = self._enters.written
@@ -109,6 +109,8 @@ class Graphed:
     def launch(self, arguments: list[torch.Tensor]) -> Any:
         """The step, from its graph; ``MISFIT`` if there was no launch."""
         recorded = self._recorded
+        if not self._settled and not self._settle(arguments):
+            return MISFIT
         kept, renewed = self._kept.free()
         self._there = self._there and not renewed
         inputs = [*arguments, *self._entering, kept] if kept else [*arguments, *self._entering]
@@ -131,17 +133,15 @@ class Graphed:
         quiet: Callable[[], AbstractContextManager[Any]],
     ) -> Any:
         """The same, beside the ungraphed call: what is returned is right in any case."""
-        entering = [*arguments, *self._entering]
-        specs = self.variant.captured.specs[: len(entering)]
-        if any(
-            s and alignment_of(self._driver.address_of(x)) != s.alignment for x, s in zip(entering, specs, strict=True)
-        ):
+        if not self._aligned(arguments):
             return MISFIT
         for stream in self.variant.captured.recording.streams:  # what is queued there may still write the state
             self._driver.join_streams(stream, self._driver.current_stream())
         _schedule(self._recorded.first)  # both ways compute with what it writes
-        cells = self._again + self._others
-        comparison = Comparison(self._driver, cells, self._guard.tensors, arguments, quiet)
+        # Each run makes its gradients anew, as without a graph: memory for one set of them is enough.
+        self._kept.forget()
+        self._settled = False
+        comparison = Comparison(self._driver, self._others, self._again, self._guard.tensors, arguments, quiet)
 
         def launched() -> Any:
             self._cells_fit()
@@ -163,6 +163,33 @@ class Graphed:
         for executable in self.variant.executables:
             executable.destroy()
         self._driver.discard(self.variant.captured.recording)
+
+    def _aligned(self, arguments: Sequence[torch.Tensor]) -> bool:
+        """Whether all that a launch reads lies as what was captured did."""
+        entering = [*arguments, *self._entering]
+        specs = self.variant.captured.specs[: len(entering)]
+        address = self._driver.address_of
+        return all(not s or alignment_of(address(x)) == s.alignment for x, s in zip(entering, specs, strict=True))
+
+    def _settle(self, arguments: Sequence[torch.Tensor]) -> bool:
+        """Before the first launch, leave no more of the ungraphed calls' memory than a graph needs.
+
+        Their gradients lie between what they computed with, and keep it from being given back or used whole.
+        """
+        if not self._aligned(arguments):
+            return False
+        new = not self._kept.tensors
+        if new:
+            for parameter in self._parameters:
+                parameter.grad = None  # a launch makes them anew, and reads none
+        self._driver.release_cached()
+        self._kept.free()
+        if new:
+            for parameter, gradient in zip(self._parameters, self._kept.tensors, strict=True):
+                parameter.grad = gradient
+            self._there = True
+        self._settled = True
+        return True
 
     def _schedule_first(self) -> None:
         _schedule(self._recorded.first)

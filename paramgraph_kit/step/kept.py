@@ -39,9 +39,12 @@ class Kept:
 
     def free(self) -> tuple[tuple[int, ...], bool]:
         """The tensors' addresses, and whether any that somebody holds or has let lie elsewhere was replaced."""
-        if not self.tensors:
-            for spec in self.specs:
-                self._put(len(self.tensors), self._make(spec))
+        if not self.tensors and self.specs:
+            # The largest first: in the pieces of memory that these leave, smaller ones find room.
+            order = sorted(range(len(self.specs)), key=lambda n: -self.specs[n].nbytes)
+            made = {n: self._make(self.specs[n]) for n in order}
+            for n in range(len(self.specs)):
+                self._put(n, made.pop(n))
             return self.addresses, True
         native = checks()
         if native is not None and native.unheld(self.tensors, self._handles, *_uses(native)):
@@ -57,6 +60,10 @@ class Kept:
         for n in bad:
             self._put(n, self._make(self.specs[n]))
         return self.addresses, bool(bad)
+
+    def forget(self) -> None:
+        """Hold none: whoever has them frees them."""
+        self.tensors, self.addresses, self._storages, self._handles = [], (), [], []
 
     def _put(self, number: int, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()

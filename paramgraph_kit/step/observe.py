@@ -15,6 +15,7 @@ import torch
 from paramgraph_kit.doctor.restore.keeper import RandomState
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.profiling import collector, set_profile
+from paramgraph_kit.step.entry import let_go, take_up
 from paramgraph_kit.step.reach import EMPTY, Holder, Names, Reach
 from paramgraph_kit.step.streams import Streams
 from paramgraph_kit.step.values import same
@@ -128,9 +129,12 @@ def observe(
     """Call it once, ungraphed; ``given`` are its arguments."""
     before = snapshot(roots, given, names)
     random, position = RandomState(), driver.random_position()
-    streams = Streams(driver)
+    streams, freed = Streams(driver), let_go(before.reach, before.contents)
     with deferring(before.reach.schedulers, run=True) as deferred, streams.watched(), watching(names, streams), here():
         result = call()
+    for gone in take_up(before.reach, freed):
+        before.looks.pop(gone, None)
+        before.versions.pop(gone, None)
     after = snapshot(roots, given, names)
     narrow = Reach(roots, given, names, narrow=True)
     within = narrow.keys

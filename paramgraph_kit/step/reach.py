@@ -254,6 +254,10 @@ class Reach:
         """What tells its holders apart."""
         return {(holder.kind, id(holder.target), holder.key) for holder in self.holders}
 
+    def forget(self, gone: Set[int]) -> None:
+        """Hold what has these ids no more."""
+        self._alive = [value for value in self._alive if id(value) not in gone]
+
     def _visit(self, value: Any, name: str) -> None:
         if isinstance(value, PLAIN) or id(value) in self._seen or not self.complete:
             return

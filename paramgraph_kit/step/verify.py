@@ -13,12 +13,12 @@ import torch
 from torch.utils import _pytree as pytree
 
 from paramgraph_kit.driver.api import Driver
-from paramgraph_kit.driver.tensors import same_bits
+from paramgraph_kit.driver.tensors import digests, same_bits
 from paramgraph_kit.step.cells import Cell
 from paramgraph_kit.trace.model import Reason
 
 _Key = tuple[str, int]  # the name of something that a step writes, and its number
-LARGE = 1 << 30  # bytes of state that are copied to the host's memory instead of the device's
+LARGE = 16 << 20  # bytes of state that are copied to the host's memory instead of the device's
 AGAIN = 6  # ungraphed runs of the step, at most, to see how far it is from itself
 NOISE = 16.0  # times that far a launch may be, at most: a few runs of sums in no fixed order do not show all of them
 ENOUGH = 2  # launches that were no farther: there is no more to learn
@@ -40,33 +40,54 @@ class Checked:
 
 
 class Memory:
-    """Copies of all memory that a step may write."""
+    """All memory that a step may write."""
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         storages = {t.untyped_storage()._cdata: t for t in tensors if t.numel()}
-        self._flat = [_flat(t) for t in storages.values()]
+        self.flat = [_flat(t) for t in storages.values()]
         self.dtypes = [t.dtype for t in storages.values()]
-        self._large = sum(f.numel() for f in self._flat) > LARGE
+        self._large = sum(f.numel() for f in self.flat) > LARGE
 
     @torch.no_grad()
     def copies(self) -> list[torch.Tensor]:
-        """Their bytes now."""
-        return [f.cpu() if self._large else f.clone() for f in self._flat]
+        """Its bytes now."""
+        return [f.cpu() if self._large else f.clone() for f in self.flat]
 
     @torch.no_grad()
     def put(self, copies: Sequence[torch.Tensor]) -> None:
-        """Their bytes then."""
-        for flat, copy in zip(self._flat, copies, strict=True):
+        """Its bytes then."""
+        for flat, copy in zip(self.flat, copies, strict=True):
             flat.copy_(copy)
 
 
+_Named = list[tuple[str, Any]]
+
+
 @dataclass(slots=True)
-class _Left:
-    """What one run has left behind."""
+class Left:
+    """What one run has left behind: the state's memory, results and what the cells hold, tensors copied."""
 
     memory: list[torch.Tensor]
-    values: list[tuple[str, Any]]  # the results and what the cells hold, tensors copied
+    values: _Named
     random: Any
+
+
+@dataclass(slots=True)
+class _Bits:
+    """The same in a few numbers: a launch that is right needs no copies, whatever the step holds."""
+
+    tensors: list[int]
+    values: list[tuple[str, Any]]
+    random: Any
+
+    def same(self, other: _Bits) -> bool:
+        """Whether two runs have left the same."""
+        return (
+            self.tensors == other.tensors
+            and len(self.values) == len(other.values)
+            and all(a == b and same_bits(x, y) for (a, x), (b, y) in zip(self.values, other.values, strict=True))
+            and same_bits(self.random, other.random)
+        )
 
 
 class Comparison:
@@ -76,11 +97,13 @@ class Comparison:
         self,
         driver: Driver,
         cells: Sequence[Cell],
+        replaced: Sequence[Cell],
         used: Sequence[torch.Tensor],
         arguments: Sequence[torch.Tensor],
         quiet: Callable[[], AbstractContextManager[Any]],
     ) -> None:
-        self._driver, self._cells, self._quiet = driver, cells, quiet
+        """``replaced`` are cells whose entry no run reads: what they hold is let go, as without a graph."""
+        self._driver, self._cells, self._replaced, self._quiet = driver, cells, replaced, quiet
         entering = [x for c in cells for x in pytree.tree_leaves(c.held()) if isinstance(x, torch.Tensor)]
         self._memory = Memory([*used, *arguments, *entering])
         self._entries = [cell.held() for cell in cells]
@@ -89,21 +112,26 @@ class Comparison:
     def run(self, call: Callable[[], Any], launch: Callable[[], Any]) -> tuple[Any, Reason | None, bool]:
         """(result, why the graph is given up, whether both were equal): the result is right in any case."""
         before = self._memory.copies()
-        expected = self._made(call)[1]
+        expected = self._bits(self._made(call))
         self._put(before)
-        found, left = self._made(launch)
-        if not (away := self._distances(left, expected)):
+        found = self._made(launch)
+        if self._bits(found).same(expected):
             return found, None, True
+        left = self._left(found)
         del found
-        noise: dict[_Key, float] = {}
+        self._put(before)
+        result = self._made(call)
+        reference = self._left(result)
+        away, noise = self._distances(left, reference), dict[_Key, float]()
         for _ in range(AGAIN):  # where the ungraphed step differs from itself, no bits can be asked for
-            self._put(before)
-            result, again = self._made(call)
-            for key, far in self._distances(again, expected).items():
-                noise[key] = max(far, noise.get(key, 0.0))
             sure = {name for (name, n), far in away.items() if far > NOISE * noise.get((name, n), 0.0)}
             if not sure:
                 return result, None, False
+            del result
+            self._put(before)
+            result = self._made(call)
+            for key, far in self._distances(self._left(result), reference).items():
+                noise[key] = max(far, noise.get(key, 0.0))
         text = f"{', '.join(sorted(sure))} differed from the ungraphed step's, which this call returned"
         return result, Reason("wrong-result", text), False
 
@@ -114,16 +142,28 @@ class Comparison:
             cell.holder.put(cell.key, entry)
         self._driver.set_random_state(self._random)
 
-    def _made(self, way: Callable[[], Any]) -> tuple[Any, _Left]:
+    def _made(self, way: Callable[[], Any]) -> Any:
         with self._quiet():
-            result = way()
-        named = [(f"result {n}", x) for n, x in enumerate(pytree.tree_leaves(result))]
-        named += [(cell.place, x) for cell in self._cells for x in pytree.tree_leaves(cell.held())]
-        with torch.no_grad():
-            values = [(name, x.detach().clone() if isinstance(x, torch.Tensor) else x) for name, x in named]
-            return result, _Left(self._memory.copies(), values, self._driver.random_state())
+            return way()
 
-    def _distances(self, found: _Left, expected: _Left) -> dict[_Key, float]:
+    def _named(self, result: Any) -> _Named:
+        named = [(f"result {n}", x) for n, x in enumerate(pytree.tree_leaves(result))]
+        cells = (*self._replaced, *self._cells)
+        return named + [(cell.place, x) for cell in cells for x in pytree.tree_leaves(cell.held())]
+
+    def _left(self, result: Any) -> Left:
+        """Copies of everything, on the host."""
+        with torch.no_grad():
+            values = [(n, x.detach().cpu() if isinstance(x, torch.Tensor) else x) for n, x in self._named(result)]
+            return Left([f.cpu() for f in self._memory.flat], values, self._driver.random_state())
+
+    def _bits(self, result: Any) -> _Bits:
+        named = self._named(result)
+        tensors = [x for _, x in named if isinstance(x, torch.Tensor)]
+        values = [(n, (x.shape, x.dtype, x.layout) if isinstance(x, torch.Tensor) else x) for n, x in named]
+        return _Bits(digests([*self._memory.flat, *tensors]), values, self._driver.random_state())
+
+    def _distances(self, found: Left, expected: Left) -> dict[_Key, float]:
         """How far apart is what differs in any bit."""
         pairs: dict[_Key, tuple[Any, Any]] = {
             (name, n): (a, b)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import platform
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any
 
@@ -174,6 +175,11 @@ class CudaDriver:
         """(allocated, reserved, used on the device) in bytes."""
         free, total = torch.cuda.mem_get_info(self.device)
         return torch.cuda.memory_allocated(self.device), torch.cuda.memory_reserved(self.device), total - free
+
+    def release_cached(self) -> None:
+        """Give unused segments back."""
+        with suppress(RuntimeError):  # somebody captures
+            torch.cuda.empty_cache()
 
     def live_segments(self) -> list[tuple[int, int]]:
         """(address, bytes) of every segment of the caching allocator."""

@@ -267,6 +267,10 @@ class SimDriver:
         stats = self._machine.allocator.stats
         return stats.allocated, stats.reserved, self._machine.arena.mapped
 
+    def release_cached(self) -> None:
+        """Give unused segments back."""
+        self._machine.allocator.empty_cache()
+
     def live_segments(self) -> list[tuple[int, int]]:
         """(address, bytes) of every segment of the allocator, and of what the device holds beside it."""
         m = self._machine
