@@ -91,8 +91,7 @@ class _Keeper:
         """Put a constant in the place of ``node``, or of ``node`` as an argument of ``user``, there on ``device``."""
         traced: torch.Tensor = node.meta["val"]
         if device is not None and traced.device != device:
-            with traced.fake_mode:  # type: ignore[attr-defined]  # traced values are fake
-                traced = torch.empty_strided(traced.shape, traced.stride(), dtype=traced.dtype, device=device)
+            traced = _another(traced, device)
         made = self._made.get((node, traced.device)) or self._constant(node, user, traced)
         self._made[node, traced.device] = made
         if node is user:
@@ -114,7 +113,8 @@ class _Keeper:
             made.meta = {"val": traced, "stack_trace": node.meta.get("stack_trace")}
             if storage_keys(node) & self._returned:  # the caller may write to it
                 made = graph.call_function(torch.ops.aten.clone.default, (made,))
-                made.meta = {"val": traced, "stack_trace": node.meta.get("stack_trace")}
+                # Memory of its own: what shares it with a constant would pass for a view, which launches nothing.
+                made.meta = {"val": _another(traced, traced.device), "stack_trace": node.meta.get("stack_trace")}
         if traced.device.type != "cpu":
             self.kept.append(Kept(traced.numel() * traced.element_size(), frame_of(node)))
         return made
@@ -140,6 +140,12 @@ class _Keeper:
         target: Callable[..., Any] = node.target
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), self._values.__getitem__)
         return target(*args, **kwargs)
+
+
+def _another(traced: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A traced tensor like this one, in memory of its own, there."""
+    with traced.fake_mode:  # type: ignore[attr-defined]  # traced values are fake
+        return torch.empty_strided(traced.shape, traced.stride(), dtype=traced.dtype, device=device)
 
 
 @contextmanager

@@ -124,6 +124,24 @@ def test_a_tensor_that_the_caller_gets_is_a_new_one_each_time() -> None:
         found[1].fill_(99.0)
 
 
+def with_a_number(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x * 2, torch.tensor(32).to(x.device)
+
+
+@pytest.mark.parametrize("function", [returned, with_a_number])
+def test_a_tensor_that_the_caller_gets_is_made_by_the_graph(function: Callable[[Tensor], Any]) -> None:
+    # GIVEN a function that returns such a tensor, as models with a cache return their window's length
+    fast = pgk.compile(function)
+
+    # WHEN it is called
+    for call in range(3):
+        fast(moved(6, 4, seed=call))
+
+    # THEN its copy is one of the graph's kernels, not one that each call launches besides
+    row = pgk.report(fast).rows[-1]
+    assert (row.kernels, row.nodes) == (2, 2)
+
+
 def random_on_the_host(x: Tensor) -> Tensor:
     return x + torch.rand(4).to(x.device)
 
