@@ -56,6 +56,8 @@ class Form:
     shelved: Mapping[int, int] = field(default_factory=dict)
     together: range = range(0)  # the last inputs, given as one tuple of aligned addresses; as outputs they are None
     located: frozenset[int] = frozenset()  # outputs that are returned as None: they are on the shelf, returned last
+    # Outputs that are wanted as another look at their memory: its size, its strides, and its first element in theirs.
+    seen: Mapping[int, tuple[tuple[int, ...], tuple[int, ...], int]] = field(default_factory=dict)
     capturing: Callable[[], bool] | None = None  # when to call ``ungraphed``, where not only in a capture
     before: Callable[[], None] | None = None  # called once it is sure that this call is a launch
 
@@ -311,7 +313,8 @@ def _outputs(
     makers: dict[int, str] = {}
     values: list[str] = []
     by_allocation: dict[int, list[Output]] = {}
-    for output in captured.outputs:
+    outputs = [_seen(output, *form.seen[k]) if k in form.seen else output for k, output in enumerate(captured.outputs)]
+    for output in outputs:
         if output.kind is Kind.FRESH:
             by_allocation.setdefault(output.source, []).append(output)
     for allocation in plan.fresh:
@@ -325,7 +328,7 @@ def _outputs(
         makers[allocation] = f" o{allocation} = empty({whole.size}, {whole.stride}, t{allocation})"
         by_allocation[allocation].insert(0, replace(whole, bits=PLAIN))
     shelved: dict[torch.dtype, str] = {}
-    for k, output in enumerate(captured.outputs):
+    for k, output in enumerate(outputs):
         if output.kind is Kind.FIXED:
             scope[f"f{k}"] = getattr(output.value, "tensor", output.value)
             values.append(f"f{k}")
@@ -353,6 +356,11 @@ def _outputs(
         values.append("q")
     views = [f" {name} = q.view({name}_type)" for name in shelved.values()]
     return makers, views, values
+
+
+def _seen(output: Output, size: tuple[int, ...], stride: tuple[int, ...], start: int) -> Output:
+    assert output.dtype is not None
+    return replace(output, size=size, stride=stride, offset=output.offset + start * output.dtype.itemsize)
 
 
 def _lazy(value: str, bits: Bits, has: Bits = PLAIN) -> str:

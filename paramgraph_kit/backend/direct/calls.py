@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.backend.direct.absent import Tangent
 from paramgraph_kit.backend.direct.metadata import Wrapping, obstacle, wrapping
 from paramgraph_kit.backend.direct.recipe import Call, Constant, Given, GraphCode, Made, Origin, Place, Recipe, View
-from paramgraph_kit.backend.direct.training import Direct, Held, Step, Tangent, without_autocast
+from paramgraph_kit.backend.direct.training import Direct, Held, Step, without_autocast
 from paramgraph_kit.driver.torch_names import torch_name
 
 FORWARDS = 64  # that may lie between a forward and its backward while a step is learnt
@@ -188,7 +189,7 @@ def _step(
     if len(origins) != len(kept):
         return None
     tangents = [
-        Tangent(output, place.size, place.stride)
+        Tangent(output, place.size, place.stride, place.dtype)
         for output, place in zip(follows, call.inputs[len(kept) :], strict=True)
         if place is not None
     ]

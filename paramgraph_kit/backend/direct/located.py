@@ -1,15 +1,15 @@
-"""Saved activations without tensor objects: the forward's launch returns the shelf that they lie on, the backward's
-takes it.
+"""A step's two launches without tensor objects that nobody needs.
 
-Small activations share one allocation, the shelf; a step of many layers has hundreds of them. Only where a launch
-cannot take it after all are the tensors made that the ordinary launcher wants.
+Small activations share one allocation, the shelf; a step of many layers has hundreds of them. The forward's launch
+returns the shelf, the backward's takes it, and only where a launch cannot are the tensors made that the ordinary
+launcher wants. A result or gradient that is a view of what a launch makes is made as that view.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -27,81 +27,140 @@ class _Missed:
 
 MISSED = _Missed()
 Launch = Callable[[list[Any]], Any]
+Assemble = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
     """The launches of a step, and the tensors on the shelf between them."""
 
-    forward: Launch  # returns its outputs, None for those on the shelf, and then the shelf
-    take: Callable[[Sequence[Any], Sequence[Any]], list[Any]]  # the backward's inputs, but for those on the shelf
-    backward: Launch  # takes these, and then the shelf
+    forward: Launch  # returns its outputs, None for those on the shelf, and then the shelf, if there is one
+    results: Assemble  # the caller's, of what the forward has made
+    save: Assemble  # what the backward reads, None for what is on the shelf
+    take: Assemble  # the backward's inputs, but for those on the shelf
+    backward: Launch  # takes these, and then the shelf, if there is one
+    gradients: Assemble  # of what the backward has made
     views: dict[int, tuple[torch.dtype, View]]  # by position in the backward's inputs: where it lies on the shelf
 
     def restored(self, taken: list[Any]) -> list[Any]:
         """All of the backward's inputs as tensors, from what ``backward`` would not take."""
+        if not self.views:
+            return taken
         *given, shelf = taken
         rest, count = iter(given), len(given) + len(self.views)
         views = {position: view_of(shelf.view(dtype), view) for position, (dtype, view) in self.views.items()}
         return [views[k] if k in views else next(rest) for k in range(count)]
 
 
-def locate(
-    forward: Recipe, backward: Recipe, saved: Sequence[Made | Given], passed_on: frozenset[int], results: int
-) -> Located | None:
-    """The launches for a step whose launchers have settled; None where they have not, or nothing is on the shelf."""
-    first, second = forward.launcher.settled(), backward.launcher.settled()
-    if first is None or second is None:
-        return None
-    takes = [(n, each) for n, each in enumerate(backward.takes) if isinstance(each, Given)]
-    once = Counter(given.index for _, given in takes)
-    taken = {given.index: n for n, given in takes if given.view is None and once[given.index] == 1}
-    viewed = {given.index for _, given in takes if given.view is not None} | passed_on
-    # What the backward gives back lies in memory of these: it takes the tensor, not only its address.
-    returned = {o.source for o in second.captured.outputs if o.kind in (Kind.INPUT, Kind.ARGUMENT)}
-    others = [origin for origin in forward.gives[:results] if isinstance(origin, Made)]
-    places: dict[int, int] = {}
-    for place, origin in enumerate(saved):
-        if taken.get(place, -1) in {-1} | returned or place in viewed:
-            continue
-        if _alone(origin, saved, others) and _on_shelf(first, origin.index, second, taken.get(place)):
-            places[place] = origin.index
-    if not places:
-        return None
-    views = {taken[place]: _view(first, index) for place, index in places.items()}
-    there = forward.launcher.launch_as(Form(located=frozenset(places.values())), first, lambda _: MISSED)
-    shelved = {position: _byte(first, places[place]) for place, position in taken.items() if place in places}
-    back = backward.launcher.launch_as(Form(shelved=shelved), second, lambda _: MISSED)
-    rest = assembler([each for n, each in enumerate(backward.takes) if n not in views])
-    return Located(there, rest, back, views)
+class Locating:
+    """The launches of a step by what its launchers have settled on: inputs may come aligned in several ways."""
+
+    def __init__(self, locate: Callable[[Variant, Variant], Located]) -> None:
+        self._locate = locate
+        # The variants are held, so that no other one has their identity.
+        self._known: dict[tuple[int, int], tuple[Variant, Variant, Located]] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def of(self, forward: Recipe, backward: Recipe) -> Located | None:
+        """What launches them now; None where one of their launchers has not settled."""
+        first, second = forward.launcher.settled(), backward.launcher.settled()
+        if first is None or second is None:
+            self._known.clear()
+            return None
+        key = id(first), id(second)
+        if key not in self._known:
+            self._known[key] = first, second, self._locate(first, second)
+        return self._known[key][2]
 
 
-def _alone(origin: Origin, saved: Sequence[Origin], results: Sequence[Made]) -> bool:
-    """Whether an output of the launch is saved as it is, once, and nobody else has it."""
-    if not isinstance(origin, Made) or origin.view is not None:
-        return False
-    same = [each for each in (*saved, *results) if isinstance(each, Made) and each.index == origin.index]
-    return len(same) == 1
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What goes where in a step, whichever variants launch it."""
+
+    forward: Recipe
+    backward: Recipe
+    results: tuple[Origin, ...]  # the caller's
+    saved: tuple[Made | Given, ...]
+    gradients: tuple[Origin, ...]  # of the inputs that get one
+    passed_on: frozenset[int]  # the backward's inputs that are gradients, or have them as views
+
+    def located(self, first: Variant, second: Variant) -> Located:
+        """The launches of the step by these two."""
+        takes = [(n, each) for n, each in enumerate(self.backward.takes) if isinstance(each, Given)]
+        once = Counter(given.index for _, given in takes)
+        taken = {given.index: n for n, given in takes if given.view is None and once[given.index] == 1}
+        viewed = {given.index for _, given in takes if given.view is not None} | self.passed_on
+        # What the backward gives back lies in memory of these: it takes the tensor, not only its address.
+        returned = {o.source for o in second.captured.outputs if o.kind in (Kind.INPUT, Kind.ARGUMENT)}
+        given_out = (*self.results, *self.saved)
+        seen = _seen(given_out, first)
+        counts = Counter(each.index for each in given_out if isinstance(each, Made))
+        places: dict[int, Made] = {}
+        for place, origin in enumerate(self.saved):
+            if taken.get(place, -1) in {-1} | returned or place in viewed:
+                continue
+            if isinstance(origin, Made) and counts[origin.index] == 1:
+                if _on_shelf(first, origin, second, taken.get(place)):
+                    places[place] = origin
+        views = {taken[place]: _view(first, origin) for place, origin in places.items()}
+        shelved = {position: _byte(first, places[place]) for place, position in taken.items() if place in places}
+        gradients = _seen(self.gradients, second)
+        leaving = Form(located=frozenset(each.index for each in places.values()), seen=seen)
+        return Located(
+            self.forward.launcher.launch_as(leaving, first, lambda _: MISSED),
+            assembler(_as_made(self.results, seen)),
+            assembler(_as_made(self.saved, seen)),
+            assembler([each for n, each in enumerate(self.backward.takes) if n not in views]),
+            self.backward.launcher.launch_as(Form(shelved=shelved, seen=gradients), second, lambda _: MISSED),
+            assembler(_as_made(self.gradients, gradients)),
+            views,
+        )
 
 
-def _on_shelf(variant: Variant, index: int, taker: Variant, position: int | None) -> bool:
-    """Whether an output lies on the shelf, aligned as the other launch was captured with."""
+def _seen(given: Sequence[Origin], variant: Variant) -> dict[int, tuple[tuple[int, ...], tuple[int, ...], int]]:
+    """The outputs of a launch of which nothing but one view is given to anybody, and that view."""
+    made = [each for each in given if isinstance(each, Made)]
+    counts = Counter(each.index for each in made)
+    return {
+        each.index: (each.view.size, each.view.stride, each.view.offset)
+        for each in made
+        if each.view is not None and counts[each.index] == 1 and _plain(variant, each.index)
+    }
+
+
+def _plain(variant: Variant, index: int) -> bool:
+    """Whether an output is memory of its own that a launch makes, and its values are what lies there."""
     output = variant.captured.outputs[index]
-    if output.kind is not Kind.FRESH or output.source < 0 or any(output.bits):
+    return output.kind is Kind.FRESH and output.source >= 0 and not any(output.bits)
+
+
+def _as_made(origins: Iterable[Origin], seen: Iterable[int]) -> list[Origin]:
+    known = set(seen)
+    return [replace(o, view=None) if isinstance(o, Made) and o.index in known else o for o in origins]
+
+
+def _on_shelf(variant: Variant, origin: Made, taker: Variant, position: int | None) -> bool:
+    """Whether an output lies on the shelf, aligned as the other launch was captured with."""
+    if not _plain(variant, origin.index):
         return False
-    if not isinstance(variant.plan.placements[output.source].slot, Shelf):
+    if not isinstance(variant.plan.placements[variant.captured.outputs[origin.index].source].slot, Shelf):
         return False
     spec = taker.captured.specs[position] if position is not None else None
-    return spec is None or alignment_of(_byte(variant, index)) == spec.alignment
+    return spec is None or alignment_of(_byte(variant, origin)) == spec.alignment
 
 
-def _byte(variant: Variant, index: int) -> int:
-    """Where on the shelf an output lies."""
-    output = variant.captured.outputs[index]
-    return variant.plan.placements[output.source].offset + output.offset
-
-
-def _view(variant: Variant, index: int) -> tuple[torch.dtype, View]:
-    output = variant.captured.outputs[index]
+def _byte(variant: Variant, origin: Made) -> int:
+    """Where on the shelf an output, or a view of one, lies."""
+    output = variant.captured.outputs[origin.index]
     assert output.dtype is not None
-    return output.dtype, View(output.size, output.stride, _byte(variant, index) // output.dtype.itemsize)
+    start = origin.view.offset * output.dtype.itemsize if origin.view else 0
+    return variant.plan.placements[output.source].offset + output.offset + start
+
+
+def _view(variant: Variant, origin: Made) -> tuple[torch.dtype, View]:
+    output = variant.captured.outputs[origin.index]
+    assert output.dtype is not None
+    seen = origin.view or View(output.size, output.stride, 0)
+    return output.dtype, View(seen.size, seen.stride, _byte(variant, origin) // output.dtype.itemsize)

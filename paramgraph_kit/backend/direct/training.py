@@ -13,13 +13,12 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.backend.direct.located import MISSED, Located, locate
+from paramgraph_kit.backend.direct.absent import Tangent, Zeros
+from paramgraph_kit.backend.direct.located import MISSED, Assemble, Flow, Located, Locating
 from paramgraph_kit.backend.direct.metadata import Wrapping
 from paramgraph_kit.backend.direct.recipe import Given, Made, Recipe, View, assembler, view_of
 from paramgraph_kit.driver.native.tensors import versions_of
 from paramgraph_kit.driver.torch_names import torch_name
-
-Assemble = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
 
 _casts = torch_name("_is_any_autocast_enabled")
 _runs_again = torch_name("_get_current_graph_task_keep_graph")
@@ -32,22 +31,6 @@ DONATED = (
     "this backward writes into what its forward has saved and can run only once: call it without retain_graph and "
     "create_graph, or set torch._functorch.config.donated_buffer=False before compiling"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Tangent:
-    """How the backward wants the gradient of one output."""
-
-    output: int
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-
-    def fit(self, gradient: torch.Tensor) -> torch.Tensor:
-        """The gradient itself where it lies as wanted, a copy otherwise."""
-        if gradient.stride() == self.stride:
-            return gradient
-        fitted = torch.empty_strided(self.size, self.stride, dtype=gradient.dtype, device=gradient.device)
-        return fitted.copy_(gradient)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +59,13 @@ class Step:
     held: tuple[Held, ...]
     checked: tuple[int, ...]  # inputs of the forward that must not be written before the backward
 
-    located: list[Located] = field(default_factory=list)  # one or none: made once both launchers have settled
+    located: list[Located] = field(default_factory=list)  # one or none: what launches now, once it has settled
 
     def launch_forward(self, inputs: Sequence[torch.Tensor]) -> tuple[Any, Located | None]:
-        """What the forward's launch makes; followed by the shelf where activations are left on it."""
+        """What the forward's launch makes, and how that is to be read; followed by the shelf where there is one."""
         taken = self.forward.take((), inputs)
         if not self.located:
-            found = locate(self.forward, self.backward, self.saved, self.passed_on, self.wrapping.outputs)
+            found = self._locating.of(self.forward, self.backward)
             self.located[:] = [found] if found else []
         if self.located:
             located = self.located[0]
@@ -99,14 +82,35 @@ class Step:
         taken = (located or self.backward).take((), inputs)
         inputs.clear()
         if located is not None:
-            taken.append(shelf)
+            if located.views:
+                taken.append(shelf)
             made = located.backward(taken)
             if made is not MISSED:
-                return tuple(self.gradients(made, given))
+                return tuple(located.gradients(made, given))
             taken = located.restored(taken)
             self.located.clear()
         made = without_autocast(self.backward.launcher, taken)
         return tuple(self.gradients(made, given))
+
+    def tangents_of(self, gradients: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
+        """What the backward takes for the gradients of the results, None for those of results that nobody used."""
+        found = []
+        for k, tangent in enumerate(self.tangents):
+            gradient = gradients[tangent.output]
+            found.append(self._zeros(k) if gradient is None else tangent.fit(gradient))
+        return found
+
+    @cached_property
+    def _zeros(self) -> Zeros:
+        first = len(self.saved)
+        returned = {k - first for k in self.passed_on if k >= first}
+        return Zeros(self.backward.launcher.driver, self.tangents, returned)
+
+    @cached_property
+    def _locating(self) -> Locating:
+        results = self.forward.gives[: self.wrapping.outputs]
+        gradients = tuple(self.backward.gives[k] for k in self.differentiable)
+        return Locating(Flow(self.forward, self.backward, results, self.saved, gradients, self.passed_on).located)
 
     @cached_property
     def results(self) -> Assemble:
@@ -137,19 +141,20 @@ class Direct(torch.autograd.Function):
     def forward(ctx: Any, step: Step, inputs: Sequence[torch.Tensor], *_: torch.Tensor) -> tuple[Any, ...]:
         """Launch the forward and keep what the backward reads."""
         made, located = step.launch_forward(inputs)
-        saved = step.save(made, inputs)
-        results = step.results(made, inputs)
+        how = located or step
+        saved = how.save(made, inputs)
+        results = how.results(made, inputs)
         if step.held:
             ctx.save_for_backward(*[results[each.result] for each in step.held])
             for each in step.held:
                 saved[each.place] = None
         ctx.step, ctx.saved = step, saved
-        ctx.located, ctx.shelf = located, made[-1] if located is not None else None
+        ctx.located, ctx.shelf = located, made[-1] if located is not None and located.views else None
         ctx.checked = [inputs[k] for k in step.checked]
         ctx.versions = versions_of(ctx.checked)
         plain = [r for r, follows in zip(results, step.wrapping.differentiable, strict=True) if not follows]
         ctx.mark_non_differentiable(*(r for r in plain if isinstance(r, torch.Tensor)))
-        ctx._materialize_non_diff_grads = False
+        ctx.set_materialize_grads(False)
         return tuple(results)
 
     @staticmethod
@@ -168,7 +173,7 @@ class Direct(torch.autograd.Function):
             inputs[each.place] = each.of(result)
         if not again:
             ctx.saved = ctx.checked = ctx.shelf = None
-        inputs += [tangent.fit(gradients[tangent.output]) for tangent in step.tangents]
+        inputs += step.tangents_of(gradients)
         del gradients
         if torch.is_grad_enabled():
             dummy = torch.ones((), requires_grad=True)
