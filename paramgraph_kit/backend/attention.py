@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch.fx
 
+from paramgraph_kit.partition.nodes import storage_keys, tensors_in, value_of
+
 _READS_SEEDS = ("_scaled_dot_product_efficient_attention_backward", "_efficient_attention_backward")
 _SHARES_STORAGE = ("_scaled_dot_product_efficient_attention", "_efficient_attention_forward")
 
@@ -23,12 +25,40 @@ def host_seeds(module: torch.fx.GraphModule) -> frozenset[str]:
     )
 
 
-def shares_storage(module: torch.fx.GraphModule) -> bool:
-    """Whether there is an attention in it whose backward looks at which tensors share a storage.
+def on_memory_of_their_own(module: torch.fx.GraphModule) -> frozenset[int]:
+    """Positions among a graph's results of what memory-efficient attention's queries, keys and values may lie in.
 
-    With its tensors on one storage that backward takes another way where it is not captured.
+    Its backward may ask which of these share a storage, and take another way where they do and nothing is captured.
+    Whatever may be compiled to the same memory counts: what one tensor is made of alone, in either direction.
     """
-    return any(_name_of(node).startswith(_SHARES_STORAGE) for node in module.graph.nodes)
+    found: set[torch.fx.Node] = set()
+    stack = [
+        each
+        for node in module.graph.nodes
+        if _name_of(node).startswith(_SHARES_STORAGE)
+        for each in node.args[:3]
+        if isinstance(each, torch.fx.Node)
+    ]
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack += _sources(node) if len(_sources(node)) == 1 else []
+            stack += [user for user in node.users if len(_sources(user)) == 1]
+    keys = {key for node in found for key in storage_keys(node)}
+    results = next(iter(reversed(module.graph.nodes))).args[0]
+    return frozenset(
+        k
+        for k, result in enumerate(results if isinstance(results, (list, tuple)) else [results])
+        if isinstance(result, torch.fx.Node) and (result in found or storage_keys(result) & keys)
+    )
+
+
+def _sources(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The tensors that an operation takes; the graph's output is none."""
+    if node.op == "output":
+        return []
+    return [each for each in node.all_input_nodes if any(True for _ in tensors_in(value_of(each)))]
 
 
 def _name_of(node: torch.fx.Node) -> str:

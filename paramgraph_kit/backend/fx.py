@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx
 
-from paramgraph_kit.backend.attention import host_seeds, shares_storage
+from paramgraph_kit.backend.attention import host_seeds, on_memory_of_their_own
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.partition.host_reads import learn
@@ -68,7 +68,8 @@ def compile_fx_graph(
             cut = split(graph, kind)
             values = value_names(graph, called, before)
             before.update(values)
-            return finish(_Wrapping(kind, wrap, observe, name, values).program(cut), name)
+            apart = frozenset(cut.outputs[k] for k in on_memory_of_their_own(graph))
+            return finish(_Wrapping(kind, wrap, observe, name, values, apart).program(cut), name)
 
         return compile_graph
 
@@ -91,6 +92,7 @@ class _Wrapping:
     observe: Observe | None
     graph: str
     names: Mapping[str, str]
+    apart: frozenset[str]  # values that share no allocation with others
 
     def program(self, cut: Split, prefix: str = "") -> Run:
         """The code of a whole split, its regions named ``prefix`` and their number."""
@@ -102,7 +104,7 @@ class _Wrapping:
         if not region.graphed:
             return region.run
         seeds, names = host_seeds(region.module), self.names
-        saves = self.graph.startswith("forward") and not shares_storage(region.module)
+        saves = self.graph.startswith("forward")
         number = f"{prefix}{region.index}"
 
         def recut(error: BaseException) -> Run | None:
@@ -115,7 +117,9 @@ class _Wrapping:
             layouts=True,  # a region takes no sizes along: where shapes are dynamic, only the tensors tell
             host_seeds=tuple(k for k, name in enumerate(region.inputs) if name in seeds),
             unguarded=tangents_of(region.inputs),
-            together=saved_only(cut.outputs, returned_to_the_caller(), region.outputs) if saves else frozenset(),
+            together=saved_only(cut.outputs, returned_to_the_caller(), region.outputs, self.apart)
+            if saves
+            else frozenset(),
             names=tuple(names.get(name, "") for name in region.inputs),
             results=tuple(names.get(name, "") for name in region.outputs),
         )
@@ -131,7 +135,9 @@ def tangents_of(names: Sequence[str]) -> tuple[int, ...]:
     return tuple(k for k, name in enumerate(names) if name.startswith("tangents_"))
 
 
-def saved_only(results: Sequence[Any], returned: int, outputs: Sequence[Any]) -> frozenset[int]:
+def saved_only(
+    results: Sequence[Any], returned: int, outputs: Sequence[Any], apart: Collection[Any] = ()
+) -> frozenset[int]:
     """Positions among a region's ``outputs`` that its graph saves for the backward and gives to nobody else.
 
     ``results`` are what the graph returns: first ``returned`` for its caller, then what is saved.
@@ -139,7 +145,7 @@ def saved_only(results: Sequence[Any], returned: int, outputs: Sequence[Any]) ->
     >>> sorted(saved_only(["loss", "loss", "h", "x"], 1, ["h", "loss", "x"]))
     [0, 2]
     """
-    saved = set(results[returned:]) - set(results[:returned])
+    saved = set(results[returned:]) - set(results[:returned]) - set(apart)
     return frozenset(k for k, output in enumerate(outputs) if output in saved)
 
 

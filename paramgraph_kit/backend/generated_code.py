@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import torch.fx
@@ -96,11 +96,11 @@ class GeneratedCode:
                 found.add(here)
         return frozenset(found)
 
-    def saved(self, returned: int) -> dict[int, frozenset[int]]:
+    def saved(self, returned: int, apart: Container[int] = ()) -> dict[int, frozenset[int]]:
         r"""Which outputs of each partition ``call`` gives to nobody but the backward.
 
         ``call`` returns ``returned`` values for its caller and then what is saved. A name that is used in any other
-        way is left out.
+        way, or returned at a place in ``apart``, is left out.
 
         >>> code = "def call(args):\n  (a, b, c) = self.partitions[0](args)\n  return (view(a), b, a, c, c, )"
         >>> {k: sorted(v) for k, v in GeneratedCode(code).saved(2).items()}
@@ -114,7 +114,7 @@ class GeneratedCode:
                 made[int(match[1])] = _names(statement.targets[0])
             elif isinstance(statement, ast.Return) and isinstance(statement.value, ast.Tuple):
                 for k, value in enumerate(statement.value.elts):
-                    (saved if k >= returned else others).update(_names(value))
+                    (saved if k >= returned and k not in apart else others).update(_names(value))
             elif isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Name):
                 others.add(statement.value.id)
         return {n: frozenset(k for k, name in enumerate(names) if name in saved - others) for n, names in made.items()}

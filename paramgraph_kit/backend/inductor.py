@@ -17,7 +17,7 @@ from unittest import mock
 import torch
 import torch.fx
 
-from paramgraph_kit.backend.attention import host_seeds, shares_storage
+from paramgraph_kit.backend.attention import host_seeds, on_memory_of_their_own
 from paramgraph_kit.backend.direct.calls import Codes, DirectCall
 from paramgraph_kit.backend.direct.recipe import GraphCode
 from paramgraph_kit.backend.fx import returned_to_the_caller, tangents_of
@@ -162,7 +162,11 @@ def compile_with_inductor(
         for reason in reasons_for(graph_module, driver.device.type):
             graph.refuse(reason)
         # Asked before Inductor, which may change the graph.
-        frames, seeds, shares = frames_by_name(graph_module), host_seeds(graph_module), shares_storage(graph_module)
+        frames, seeds, apart = (
+            frames_by_name(graph_module),
+            host_seeds(graph_module),
+            on_memory_of_their_own(graph_module),
+        )
         modules, values = modules_by_name(graph_module), value_names(graph_module, called, before)
         before.update(values)
         names = [node.name for node in graph_module.graph.find_nodes(op="placeholder")]
@@ -183,7 +187,7 @@ def compile_with_inductor(
             source.on_streams(), _ON_STREAMS
         )
         lines, paths = source.by_launch(frames), source.by_launch(modules)
-        saved = source.saved(returned_to_the_caller()) if phase == "forward" and not shares else {}
+        saved = source.saved(returned_to_the_caller(), apart) if phase == "forward" else {}
         for number, partition in enumerate(compilation.partitions):
             code = PartitionCode(
                 f"{graph.name} partition {number}",

@@ -54,6 +54,7 @@ class Form:
     static: Mapping[int, torch.Tensor] = field(default_factory=dict)  # left out: whoever calls makes sure of them
     # Inputs that lie on a shelf, and at which byte of it: not given, but the shelf, last.
     shelved: Mapping[int, int] = field(default_factory=dict)
+    unasked: frozenset[int] = frozenset()  # inputs that are given as other looks at the same memory
     together: range = range(0)  # the last inputs, given as one tuple of aligned addresses; as outputs they are None
     located: frozenset[int] = frozenset()  # outputs that are returned as None: they are on the shelf, returned last
     # Outputs that are wanted as another look at their memory: its size, its strides, and its first element in theirs.
@@ -281,7 +282,7 @@ def _guard(
         if spec is None:
             tests.append(_differs(names[k], f"c{k}", next(rest), scope))
             continue
-        if k in form.shelved or k in form.together or k in form.static:
+        if k in form.shelved or k in form.together or k in form.static or k in form.unasked:
             continue
         conjugated, negated = spec.bits
         if partition.layouts:

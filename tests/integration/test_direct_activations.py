@@ -1,14 +1,18 @@
 """Activations of direct calls: given back after the backward, small ones left on a shelf."""
 
+# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
+import copy
 import gc
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import paramgraph_kit as pgk
+from paramgraph_kit.backend.direct import recipe
 from paramgraph_kit.backend.direct.calls import DirectCall
 from tests.integration import test_direct_calls
 from tests.integration.test_direct_calls import DEVICE, is_direct, warmed
@@ -92,3 +96,105 @@ def test_a_launch_that_cannot_take_the_shelf_gets_tensors(made: list[DirectCall]
     assert step.located
     assert x.grad is not None
     assert torch.equal(x.grad, torch.autograd.grad(wide(x).sum(), x)[0])
+
+
+class Projecting(nn.Module):
+    """Linear layers, whose weights are saved transposed and whose gradients are views of products, and a shelf."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(16, 32, bias=False), nn.Linear(32, 16, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = x + self.up(x).sin().exp().tanh() @ self.down.weight.t()
+        return y.view(-1, 2, 16)
+
+
+def test_no_view_is_made_where_a_launch_can_make_it_or_wants_an_address(
+    made: list[DirectCall], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a trained model, and whoever makes views is counted
+    views: list[tuple[int, ...]] = []
+
+    def counted(*args: Any) -> Tensor:
+        views.append(args[1])
+        found: Tensor = plain(*args)
+        return found
+
+    plain = recipe._reinterpret
+    monkeypatch.setattr(recipe, "_reinterpret", counted)
+    torch.manual_seed(0)
+    model = Projecting().to(DEVICE)
+    eager = copy.deepcopy(model)
+    compiled = torch.compile(model, backend="paramgraph")
+
+    # WHEN it is trained
+    for _ in range(6):
+        x = torch.randn(4, 16, device=DEVICE)
+        views.clear()
+        for each, module in ((compiled, model), (eager, eager)):
+            module.zero_grad()
+            each(x).square().mean().backward()
+
+        # THEN results and gradients are eager's and lie as eager's
+        for ours, theirs in zip(model.parameters(), eager.parameters(), strict=True):
+            assert ours.grad is not None
+            assert theirs.grad is not None
+            assert torch.equal(ours.grad, theirs.grad)
+            assert ours.grad.is_contiguous()
+            assert ours.grad.untyped_storage().nbytes() == theirs.grad.untyped_storage().nbytes()
+
+    # AND no step makes a view in Python any more
+    assert is_direct(made[0])
+    assert views == []
+
+
+def test_a_backward_that_runs_ungraphed_gets_the_views_that_it_wants(made: list[DirectCall]) -> None:
+    # GIVEN a trained function that saves a transposed argument
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        return (x.t() @ x).sin() @ w.t()
+
+    compiled = torch.compile(function, backend="paramgraph")
+    x, w = (torch.randn(16, 16, device=DEVICE, requires_grad=True) for _ in range(2))
+    for _ in range(4):
+        compiled(x, w).sum().backward()
+    step = made[0]._step
+    assert step is not None
+
+    # WHEN a forward is launched and its backward may be too, or may not
+    for launched in (True, False):
+        x, w = (torch.randn(16, 16, device=DEVICE, requires_grad=True) for _ in range(2))
+        loss = compiled(x, w).square().mean()
+        assert step.located
+        assert step.located[0].looks
+        if not launched:
+            step.backward.launcher.pause()
+        loss.backward()
+
+        # THEN its gradients are eager's
+        expected = torch.autograd.grad(function(x, w).square().mean(), (x, w))
+        for each, right in zip((x, w), expected, strict=True):
+            assert each.grad is not None
+            assert torch.equal(each.grad, right)
+    step.backward.launcher.resume()
+
+
+def test_inputs_that_lie_otherwise_every_other_time_make_no_new_code(made: list[DirectCall]) -> None:
+    # GIVEN a step that is launched for aligned inputs and for others
+    compiled = warmed(wide, 4, 8)
+    step = made[0]._step
+    assert step is not None
+    memory = torch.randn(64, device=DEVICE)
+    for call in range(12):
+        x = memory[call % 2 : call % 2 + 32].view(4, 8).detach().requires_grad_()
+        compiled(x).sum().backward()
+
+        # WHEN they take turns THEN gradients are eager's
+        assert x.grad is not None
+        assert torch.equal(x.grad, torch.autograd.grad(wide(x).sum(), x)[0])
+
+        # AND each kind has its launches, made once
+        if call == 7:
+            known = dict(step._locating._known)
+    assert len(known) == 2
+    assert all(step._locating._known[key] is each for key, each in known.items())

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch._dynamo.backends.common import aot_autograd
 from torch.fx.traceback import annotate
 
+from paramgraph_kit.backend.attention import on_memory_of_their_own
 from paramgraph_kit.backend.fx import returned_to_the_caller
 from paramgraph_kit.backend.generated_code import GeneratedCode, frames_by_name, of_nodes
 from paramgraph_kit.backend.inductor import CONFIG, check_keywords
@@ -115,6 +116,38 @@ def test_what_is_read_is_what_the_installed_torch_writes() -> None:
     saved = code.saved(returned)
     counts = {0: 4, 1: 1} if torch.__version__ >= "2.12" else {0: 3, 1: 3}
     assert {number: len(outputs) for number, outputs in saved.items()} == counts
+
+
+def attending(x: Tensor, w: Tensor, o: Tensor) -> Tensor:
+    q, k, v = (x @ w).tanh().view(2, 4, 3, 2, 8).permute(2, 0, 3, 1, 4).unbind(0)
+    k = k * 1.0  # which the compiler may leave out
+    y = torch.ops.aten._scaled_dot_product_efficient_attention(q + k.sin(), k, v, None, True)[0]
+    z: Tensor = y.transpose(1, 2).reshape(2, 4, 16) @ o
+    return z.tanh().exp()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")  # on importing Inductor
+def test_what_attention_asks_about_shares_no_allocation_and_the_rest_may() -> None:
+    # GIVEN a function with memory-efficient attention, compiled for training
+    leaves = [torch.randn(*size, requires_grad=True) for size in ((2, 4, 16), (16, 48), (16, 16))]
+    source, module, returned = written_by_inductor(attending, *leaves)
+    outputs: Any = module.graph.output_node().args[0]
+    results = [each.name for each in outputs]
+
+    # WHEN what may not share is asked for
+    apart = on_memory_of_their_own(module)
+
+    # THEN it is the queries, keys and values, and what they may be the same memory as
+    names = {results[k] for k in apart}
+    attention = next(node for node in module.graph.nodes if "efficient_attention" in node.name)
+    assert {str(each) for each in attention.args[:3]} & set(results) <= names
+    assert not set(results[:returned]) & names
+
+    # AND what else is saved may lie on one allocation: attention's results, and what comes after it
+    code = GeneratedCode(source)
+    everything, some = code.saved(returned)[0], code.saved(returned, apart)[0]
+    assert len(everything) - len(some) == len(apart)
+    assert len(some) >= 5
 
 
 def on_two_streams(x: Tensor, w: Tensor) -> Tensor:

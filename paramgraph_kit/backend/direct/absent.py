@@ -39,7 +39,7 @@ class Tangent:
 
 
 class Zeros:
-    """Zeros in the place of some tangents; ``returned`` are those that the backward gives back, for whoever gets them."""
+    """Zeros in the place of tangents; ``returned`` are those that the backward gives back, to be written by anybody."""
 
     def __init__(self, driver: Driver, tangents: Sequence[Tangent], returned: Collection[int]) -> None:
         self._driver, self._tangents = driver, tangents

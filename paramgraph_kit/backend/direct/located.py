@@ -41,15 +41,15 @@ class Located:
     backward: Launch  # takes these, and then the shelf, if there is one
     gradients: Assemble  # of what the backward has made
     views: dict[int, tuple[torch.dtype, View]]  # by position in the backward's inputs: where it lies on the shelf
+    looks: dict[int, View]  # the same of inputs that are given whole: what the backward wants to see of them
 
     def restored(self, taken: list[Any]) -> list[Any]:
         """All of the backward's inputs as tensors, from what ``backward`` would not take."""
-        if not self.views:
-            return taken
-        *given, shelf = taken
+        *given, shelf = taken if self.views else (*taken, None)
         rest, count = iter(given), len(given) + len(self.views)
         views = {position: view_of(shelf.view(dtype), view) for position, (dtype, view) in self.views.items()}
-        return [views[k] if k in views else next(rest) for k in range(count)]
+        whole = [views[k] if k in views else next(rest) for k in range(count)]
+        return [view_of(each, self.looks[k]) if k in self.looks else each for k, each in enumerate(whole)]
 
 
 class Locating:
@@ -98,24 +98,30 @@ class Flow:
         seen = _seen(given_out, first)
         counts = Counter(each.index for each in given_out if isinstance(each, Made))
         places: dict[int, Made] = {}
+        looks: dict[int, View] = {}
+        saved: list[Origin] = list(self.saved)
         for place, origin in enumerate(self.saved):
             if taken.get(place, -1) in {-1} | returned or place in viewed:
                 continue
-            if isinstance(origin, Made) and counts[origin.index] == 1:
-                if _on_shelf(first, origin, second, taken.get(place)):
-                    places[place] = origin
+            if isinstance(origin, Given):  # a parameter transposed, mostly: the launch wants nothing but its address
+                if origin.view is not None and origin.view.offset == 0:
+                    looks[taken[place]], saved[place] = origin.view, replace(origin, view=None)
+            elif counts[origin.index] == 1 and _on_shelf(first, origin, second, taken[place]):
+                places[place] = origin
         views = {taken[place]: _view(first, origin) for place, origin in places.items()}
         shelved = {position: _byte(first, places[place]) for place, position in taken.items() if place in places}
         gradients = _seen(self.gradients, second)
+        coming = Form(shelved=shelved, seen=gradients, unasked=frozenset(looks))
         leaving = Form(located=frozenset(each.index for each in places.values()), seen=seen)
         return Located(
             self.forward.launcher.launch_as(leaving, first, lambda _: MISSED),
             assembler(_as_made(self.results, seen)),
-            assembler(_as_made(self.saved, seen)),
+            assembler(_as_made(saved, seen)),
             assembler([each for n, each in enumerate(self.backward.takes) if n not in views]),
-            self.backward.launcher.launch_as(Form(shelved=shelved, seen=gradients), second, lambda _: MISSED),
+            self.backward.launcher.launch_as(coming, second, lambda _: MISSED),
             assembler(_as_made(self.gradients, gradients)),
             views,
+            looks,
         )
 
 
@@ -141,13 +147,13 @@ def _as_made(origins: Iterable[Origin], seen: Iterable[int]) -> list[Origin]:
     return [replace(o, view=None) if isinstance(o, Made) and o.index in known else o for o in origins]
 
 
-def _on_shelf(variant: Variant, origin: Made, taker: Variant, position: int | None) -> bool:
+def _on_shelf(variant: Variant, origin: Made, taker: Variant, position: int) -> bool:
     """Whether an output lies on the shelf, aligned as the other launch was captured with."""
     if not _plain(variant, origin.index):
         return False
     if not isinstance(variant.plan.placements[variant.captured.outputs[origin.index].source].slot, Shelf):
         return False
-    spec = taker.captured.specs[position] if position is not None else None
+    spec = taker.captured.specs[position]
     return spec is None or alignment_of(_byte(variant, origin)) == spec.alignment
 
 
