@@ -22,6 +22,8 @@ class Fix(Protocol):
 
     diff: str
     left: list[Failure]
+    unsaid: list[Failure]  # those of them of which ``instead`` does not say what to write
+    verified: list[str]  # what was tried
     instead: list[str]  # what could not be rewritten safely, and what to do
     usage: str  # how what was moved behind the launch is called
     around: Any  # what was moved, as functions of a step's inputs and result

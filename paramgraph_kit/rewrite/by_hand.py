@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 
-import torch
-
-from paramgraph_kit.rewrite.edits import heads
+from paramgraph_kit.rewrite.advice import hint
 from paramgraph_kit.rewrite.place import Place
 from paramgraph_kit.rewrite.planning import Attempt
-from paramgraph_kit.rewrite.values import is_size, made_there
 from paramgraph_kit.trace.model import Failure
 from paramgraph_kit.trace.wording import frame_text
 
+INDENT = " " * 11  # of what to write in a place, below it
 ENDED = ("raises", "exits", "time-limit")
-RANDOM = ("rand", "randn", "randint", "randperm", "normal")
-NUMBERED = (ast.Name, ast.Attribute, ast.BinOp)
-READS = ("sync-item", "copy-to-cpu")
 
 
 def still(
@@ -28,7 +22,13 @@ def still(
     there = {_what(failure) for failure in found}
     more = [before.get(_what(failure)) or attempt.at_home(failure) for failure in found]
     ended = any(failure.code in ENDED for failure in found)  # it did not come to the lines behind that
-    return [f for f in left if ended and _what(f) not in there] + more
+    kept = [f for f in left if (ended or _cycles(f)) and _what(f) not in there]
+    return kept + more
+
+
+def _cycles(failure: Failure) -> bool:
+    """Whether a scheduler moves a number of an optimizer: where its step has moved away that is not seen again."""
+    return failure.code == "scalar-frozen" and " goes from " in failure.message
 
 
 def _what(failure: Failure) -> tuple[str, str]:
@@ -49,38 +49,15 @@ def _line(attempt: Attempt, place: str, failures: list[Failure], known: Sequence
         line += f": a rewrite was tried and taken back, {why}"
     elif known is not None and not any(failure is each for failure in failures for each in known):
         line += ": once the lines above are rewritten"
-    hints = [
-        text
-        for f in failures
-        if (at := attempt.place(f)) and (text := hint(Place(*at, f, attempt.device, space=attempt.space)))
-    ]
-    return "; ".join([line, *dict.fromkeys(hints)])
+    return f"\n{INDENT}".join([line, *dict.fromkeys(text for f in failures if (text := _hint(attempt, f)))])
 
 
-def hint(place: Place) -> str:
-    """What to write in a line, where it tells more than the class of its problem."""
-    code = place.failure.code
-    if code in READS and is_size(place):
-        return (
-            "it decides a size: take it from a shape, or from a number among the arguments, of which each has a graph"
-        )
-    if code == "copy-to-gpu":
-        for _, text in made_there(place, RANDOM):
-            return f"draw on the device, `{text}`: other numbers than the CPU's, so it was not rewritten"
-    indexed = [node for node in heads(place.statement) if isinstance(node, ast.Subscript)]
-    if code == "tensor-bound":
-        for node in indexed:
-            if isinstance(node.slice, NUMBERED):
-                table = place.text(node.value)
-                text = f"{table}[{place.source.bracketed(node.slice)}.reshape(1)][0]"
-                return f"pick with `{text}`, and have `{table}` on the device"
-    if code == "dynamic-shape":
-        for node in indexed:
-            name = node.slice.id if isinstance(node.slice, ast.Name) and not place.local(node.slice) else ""
-            mask = place.space.get(name)
-            if isinstance(mask, torch.Tensor) and mask.dtype is torch.bool:
-                return (
-                    f"as long as `{name}` stays as it is, `{name}_at = {name}.nonzero().squeeze(-1)` before it and "
-                    f"`[{name}_at]` in it"
-                )
-    return ""
+def _hint(attempt: Attempt, failure: Failure) -> str:
+    at = attempt.place(failure)
+    return hint(Place(*at, failure, attempt.device, space=attempt.space)) if at is not None else ""
+
+
+def unsaid(attempt: Attempt, failures: Sequence[Failure]) -> list[Failure]:
+    """Those for whose place no line says what to write: there the example of their class has to do."""
+    said = {failure.frame for failure in failures if _hint(attempt, failure)}
+    return [failure for failure in failures if failure.frame not in said]

@@ -295,7 +295,9 @@ def host_test(
         if isinstance(node, (ast.Name, ast.Attribute)) and (path := path_of(node)):
             if path.partition(".")[0] == "self":
                 value = value_of(path)
-                return isinstance(value, NUMBER) or (isinstance(value, torch.Tensor) and value.device.type != device)
+                if isinstance(value, torch.Tensor):
+                    return value.device.type != device
+                return isinstance(value, NUMBER) or hasattr(value, "__array__")
             return of_path(path)
         parts: list[ast.expr] = []
         for child in ast.iter_child_nodes(node):

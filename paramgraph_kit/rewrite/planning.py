@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import functools
 import inspect
 import sys
@@ -167,13 +168,17 @@ class Attempt:
         return found
 
     def at_home(self, failure: Failure) -> Failure:
-        """A failure of the rewritten lines at the line of the user's that it has in common with them, if it has one."""
+        """A failure of the rewritten lines at the line of the user's that it comes from, if there is one like it."""
         frame = failure.frame
         for source in self.sources.values() if frame is not None else ():
             if frame is not None and display_name(source.file) == frame.file.replace(REWRITTEN, ""):
-                lines = [n for n, line in enumerate(source.lines, 1) if line.strip() == frame.text]
-                if len(lines) == 1:
-                    return replace(failure, frame=replace(frame, file=display_name(source.file), line=lines[0]))
+                texts = [line.strip() for line in source.lines]
+                alike = difflib.get_close_matches(frame.text, {*texts}, n=1, cutoff=0.8)
+                if alike and texts.count(alike[0]) == 1:
+                    line = texts.index(alike[0]) + 1
+                    return replace(
+                        failure, frame=replace(frame, file=display_name(source.file), line=line, text=alike[0])
+                    )
         return failure
 
     def _place_of(self, source: Source, statement: ast.stmt, failure: Failure) -> Place:

@@ -21,6 +21,7 @@ from paramgraph_kit.trace.model import Failure
 from paramgraph_kit.trace.wording import frame_text
 
 LIMIT_S = 30.0
+UNSTEADY = "two runs from one state give other results"
 TRIES = 3  # how often rewrites that change the numbers are taken back
 
 
@@ -33,6 +34,7 @@ class Rewriting:
     verified: list[str] = field(default_factory=list)
     instead: list[str] = field(default_factory=list)  # what could not be rewritten safely, and what to do
     left: list[Failure] = field(default_factory=list)  # the same as data
+    unsaid: list[Failure] = field(default_factory=list)  # those of which ``instead`` does not say what to write
     complete: bool = False  # everything found is rewritten, and one graph gives eager's numbers
     usage: str = ""  # how what was moved behind the launch is called
     around: Around = NOTHING  # what was moved, as functions of a step's inputs and result
@@ -72,7 +74,7 @@ def rewrite(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failur
     except BaseException as error:
         found.instead = [f"it cannot be run {STEPS} times with other inputs: {_brief(error)}"]
         found.instead += by_hand.lines(attempt, failures)
-        found.left = list(failures)
+        found.left, found.unsaid = list(failures), by_hand.unsaid(attempt, failures)
         return found
     rounds = Rounds()
     plans = _safe(attempt, None, failures, truth)
@@ -87,8 +89,11 @@ def rewrite(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failur
         captured = _capture(rounds, truth, found)
         if left or not captured:
             left = by_hand.still(attempt, problems, failures, left)
-        found.complete = captured and not left
+        found.complete = captured and not left and not truth.unsteady
+        if truth.unsteady:
+            found.verified = [f"{UNSTEADY} ({truth.unsteady}), so nothing could be compared"]
     found.left, found.instead = left, by_hand.lines(attempt, left, known=failures)
+    found.unsaid = by_hand.unsaid(attempt, left)
     return found
 
 

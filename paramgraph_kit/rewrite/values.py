@@ -17,7 +17,10 @@ from paramgraph_kit.rewrite.place import Place, called, integer, is_number
 COPIES = ("to", "cuda", "tensor", "as_tensor", "view", "reshape", "float", "long", "tolist")
 DRAWN = ("rand", "randn", "randint", "randperm", "normal")
 WRITERS = ("print", "append", "info", "debug", "warning", "write", "add_scalar")  # what they are given is read
-FACTORIES = frozenset("zeros ones empty full arange linspace eye".split())  # noqa: SIM905 - shorter so
+FACTORIES = frozenset(
+    """zeros ones empty full arange linspace logspace eye hann_window hamming_window blackman_window bartlett_window
+    kaiser_window""".split()  # noqa: SIM905 - shorter so
+)
 
 
 def keep_on_device(place: Place) -> list[Edit]:

@@ -107,6 +107,11 @@ class _Teller:
             elif (fix := self.out.fix) is not None:
                 self.chapter("To launch it as a step, in your own words")
                 self.say(str(fix), 3)
+            if self.truth.unsteady:
+                raise self.stop(
+                    "what it returns cannot be compared, so nothing would be proved: take what changes by itself out "
+                    "of the function, or give it as an argument"
+                )
             fix = self.out.fix
             with fix.applied() if fix is not None else nullcontext():
                 self.prover = self.prover.from_now()
@@ -127,6 +132,7 @@ class _Teller:
         from paramgraph_kit.doctor import explain
         from paramgraph_kit.driver.select import driver
         from paramgraph_kit.rewrite.proof import RETURNS, STEPS, Truth
+        from paramgraph_kit.rewrite.rewriting import UNSTEADY
 
         self.chapter(f"{self.out.function} as it is, on {driver().source().label()}")
         try:
@@ -144,6 +150,8 @@ class _Teller:
         results = sizes.pop(RETURNS, 0)
         self.say(f"{STEPS} calls with inputs of their own, to compare with: {results:,} values of results", 3)
         self.say(f"and {sum(sizes.values()):,} of what it changes; all of that is put back after each step", 3)
+        if self.truth.unsteady:
+            self.say(f"{UNSTEADY} ({self.truth.unsteady}): it keeps or draws what cannot be put back", 3)
 
     def broken(self) -> bool:
         """Its capture as it is; whether it works and replays what eager computes."""
@@ -203,11 +211,15 @@ class _Teller:
             left = fix.left if fix is not None else list(found.failures)
             places = len({failure.frame for failure in left})
             where = f" ({places} place{'' if places == 1 else 's'})" if left else ""
-            for failure in left:
+            for failure in fix.unsaid if fix is not None else left:
                 if failure.fix:
                     self.say(f"{frame_text(failure.frame)}\n{textwrap.indent(failure.fix, '   ')}", 3)
             if _is_cell(self.function):
                 where += ", and in a function of yours what the host does could move behind the launch"
+            if not left and fix is not None:
+                raise self.stop(
+                    f"the rewritten function is not proved: {fix.verified[-1]}. Compare the traces step by step"
+                )
             raise self.stop(
                 f"no safe rewrite is known for all of it{where}: change these lines as said, and call story again"
             )

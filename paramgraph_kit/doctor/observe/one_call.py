@@ -86,6 +86,9 @@ class Caller:
         """One call, after which the device and torch's own bookkeeping are as before; Python's state is the user's."""
         self.number += 1
         self.random.put_back() if self.number == 1 else self.random.perturb(self.number)
+        for holder in self.state.holders if self.number > 1 else ():
+            if isinstance(holder.target, torch.Generator):  # the keeper puts these back after each call
+                holder.target.manual_seed(977 * self.number + 1)
         drawn_from = RandomState()
         before, memory = self.state.read(), self.state.memory()
         cuda, target = twin(), driver()
@@ -174,12 +177,21 @@ class Caller:
             text = f"{type(scheduler).__name__}.step() computes the next rate in Python, once"
             observer.silent("learning-rate-frozen", text, at)
         for optimizer, place in observer.optimizers:
-            for group in optimizer.param_groups if id(optimizer) not in known else ():
+            scheduled = id(optimizer) in known
+            for group in optimizer.param_groups:
                 before = self.state.held_by(group) or {}
                 for name, now in group.items():
                     then = before.get(name, now)
-                    if isinstance(now, (int, float)) and isinstance(then, (int, float)) and now != then:
-                        observer.silent("learning-rate-frozen", f"{name} goes from {then} to {now} in one call", place)
+                    if now is then or (scheduled and name == "lr") or not (_is_number(now) and _is_number(then)):
+                        continue
+                    if now != then:  # a rate can be a tensor; what else a scheduler moves, such as the momentum, cannot
+                        code = "scalar-frozen" if scheduled else "learning-rate-frozen"
+                        observer.silent(code, f"{name} goes from {then} to {now} in one call", place)
+
+
+def _is_number(value: Any) -> bool:
+    parts = value if isinstance(value, tuple) else (value,)  # betas are two
+    return all(isinstance(part, (int, float)) for part in parts)
 
 
 def _end_captures(target: Driver, streams: list[Any]) -> None:

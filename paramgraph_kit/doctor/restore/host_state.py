@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import io
 import queue
 import sys
 import types
+from array import array
 from collections import OrderedDict, deque
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import is_
+from random import Random
 from typing import Any
 
 import torch
@@ -21,6 +24,7 @@ from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
 
 MOST = 20_000  # containers
+MOST_BYTES = 1 << 26  # of an array that is copied
 DEEP = 6
 _TORCHS = ("torch.optim", "torch.amp", "torch.nn")
 Container = list[Any] | dict[Any, Any] | set[Any] | deque[Any]
@@ -30,7 +34,7 @@ Container = list[Any] | dict[Any, Any] | set[Any] | deque[Any]
 class Holder:
     """Something that holds values and can be written: a cell, a global name, or a container."""
 
-    kind: str  # "cell", "global", "container", "attributes", "slots", "class", "file"
+    kind: str  # "cell", "global", "container", "attributes", "slots", "class", "file", "array", "generator"
     name: str  # of the variable, or under which the container was found
     target: Any
     of_torch: bool = False  # torch's own bookkeeping, not the user's
@@ -48,6 +52,10 @@ class Holder:
             return _values_of(self.target)
         if self.kind == "file":
             return _end_of(self.target)
+        if self.kind == "array":
+            return self.target[:] if isinstance(self.target, array) else self.target.copy()
+        if self.kind == "generator":
+            return _drawn_from(self.target)
         if self.kind == "slots":
             return {
                 name: slot.__get__(self.target) for name, slot in _slots_of(self.target) if _is_set(slot, self.target)
@@ -61,6 +69,10 @@ class Holder:
         """Whether it still holds ``value``, which ``read`` gave."""
         if self.kind in ("container", "attributes") and type(self.target) in _PLAIN:
             return not (self.target or value) or _same_parts(self.target, value)
+        if self.kind == "array":
+            return _bytes(self.target) == _bytes(value)
+        if self.kind == "generator":
+            return False  # rarely many, and quicker written than compared
         return _same(self.read(), value)
 
     def write(self, value: Any) -> None:
@@ -84,7 +96,16 @@ class Holder:
             if isinstance(self.target, (io.StringIO, io.BytesIO)):  # what is in a real file stays there
                 self.target.seek(value)
                 self.target.truncate()
-        elif isinstance(self.target, list):
+        elif self.kind == "generator":
+            if isinstance(self.target, torch.Generator):
+                self.target.set_state(value)
+            elif isinstance(self.target, Random):
+                self.target.setstate(value)
+            else:
+                _bits(self.target).state = copy.deepcopy(value)
+        elif self.kind == "array" and not isinstance(self.target, (array, bytearray)):
+            self.target[...] = value
+        elif self.kind == "array" or isinstance(self.target, list):
             self.target[:] = value
         else:
             kind: Any = next(kind for kind in _CONTAINERS if issubclass(type(self.target), kind))
@@ -147,7 +168,7 @@ class HostState:
         """What the user's own hold now and did not hold then."""
         found: list[Change] = []
         for holder, then in zip(self.holders, before, strict=True):
-            if holder.of_torch or holder.is_same(then):
+            if holder.of_torch or holder.kind == "generator" or holder.is_same(then):
                 continue
             now = holder.read()
             if holder.kind in ("attributes", "slots", "class"):
@@ -215,6 +236,10 @@ class HostState:
             self._function(value, depth)
         elif isinstance(value, (list, dict, set, deque)):
             self._container(value, name, depth, of_torch=False)
+        elif _is_array(value):
+            self.holders.append(Holder("array", name, value))
+        elif _is_generator(value):
+            self.holders.append(Holder("generator", name, value))
         elif isinstance(value, (tuple, frozenset)):
             for part in value:
                 self._visit(part, name, depth + 1)
@@ -291,6 +316,39 @@ class HostState:
 
 _CONTAINERS = (list, dict, set, deque)
 _PLAIN: dict[type, Any] = {**{kind: kind for kind in _CONTAINERS}, OrderedDict: dict}  # a module has many of the last
+
+
+def _is_array(value: Any) -> bool:
+    """Whether it holds numbers that code can write in place: an array of NumPy's, or of Python's."""
+    if isinstance(value, (array, bytearray)):
+        return True
+    module = type(value).__module__
+    return module == "numpy" and hasattr(value, "dtype") and not value.dtype.hasobject and value.nbytes <= MOST_BYTES
+
+
+def _bits(value: Any) -> Any:
+    """What a generator of NumPy's draws from, or None."""
+    if not type(value).__module__.startswith("numpy.random"):
+        return None
+    return getattr(value, "bit_generator", None) or getattr(value, "_bit_generator", None)
+
+
+def _is_generator(value: Any) -> bool:
+    """Whether it draws numbers on the host: the device's own are torch's to put back."""
+    if isinstance(value, torch.Generator):
+        return value.device.type == "cpu"
+    return isinstance(value, Random) or hasattr(_bits(value), "state")
+
+
+def _drawn_from(generator: Any) -> Any:
+    """The state of a generator."""
+    if isinstance(generator, torch.Generator):
+        return generator.get_state()
+    return generator.getstate() if isinstance(generator, Random) else copy.deepcopy(_bits(generator).state)
+
+
+def _bytes(value: Any) -> bytes:
+    return bytes(value) if isinstance(value, bytearray) else value.tobytes()
 
 
 def _slots_of(value: Any) -> list[tuple[str, Any]]:

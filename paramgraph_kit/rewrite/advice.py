@@ -1,0 +1,241 @@
+"""What to write in a line that was not rewritten, in the user's own names, where the line and its file tell it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+
+import torch
+
+from paramgraph_kit.rewrite.edits import heads, path_of, within
+from paramgraph_kit.rewrite.from_host import READS, assignments, behind, cycled, decided
+from paramgraph_kit.rewrite.place import Place, called
+from paramgraph_kit.rewrite.shapes import LOSSES, PER_ROW
+from paramgraph_kit.rewrite.values import DRAWN, FACTORIES, is_size, made_there
+
+Advice = Callable[[Place], str]
+NUMBERED = (ast.Name, ast.Attribute, ast.BinOp)
+BROUGHT = ("copy-to-gpu", "tensor-literal", "cpu-index", "cpu-scalar-frozen")
+SIZED = (*FACTORIES, *DRAWN, "range", "repeat", "expand", "one_hot")
+_MAKERS = "tensor as_tensor from_numpy load cumprod cumsum stack cat"
+_ON_CPU = (*FACTORIES, *DRAWN, *_MAKERS.split())
+
+
+def hint(place: Place) -> str:
+    """What to write in a line, where it tells more than the class of its problem."""
+    return next((text for advice in _ADVICE if (text := advice(place))), "")
+
+
+def _a_size(place: Place) -> str:
+    code, node = place.failure.code, place.statement
+    if code in READS and (is_size(place) or any(_is_sized(place, call) for call in place.calls("item", "int"))):
+        return (
+            "it decides a size: take it from a shape, or from a number among the arguments, of which each has a graph"
+        )
+    if code == "tensor-bound" and not any(isinstance(n, ast.Subscript) for n in heads(node)):
+        for call in place.calls(*SIZED):
+            sizes = [n.id for each in call.args for n in ast.walk(each) if isinstance(n, ast.Name) and place.local(n)]
+            if sizes:
+                return f"`{sizes[0]}` decides a size: {_call_of(place)} a number, from a shape such as `len(x)`"
+    return ""
+
+
+def _call_of(place: Place) -> str:
+    """Where the function of a statement is called, if there is one such place."""
+    function = place.source.function_of(place.statement)
+    name = function.name if function is not None else ""
+    calls = [n for n in ast.walk(place.source.tree) if isinstance(n, ast.Call) and called(n) == name]
+    return f"give line {calls[0].lineno}, `{place.text(calls[0])}`," if len(calls) == 1 else "call this with"
+
+
+def _listed(place: Place) -> str:
+    if place.failure.code in READS and isinstance(place.statement, ast.Return):
+        return "return the tensors themselves, and make numbers or lists of them behind the launch"
+    return ""
+
+
+def _is_sized(place: Place, call: ast.Call) -> bool:
+    above = place.source.parents.get(call)
+    while isinstance(above, ast.BinOp):
+        above = place.source.parents.get(above)
+    return isinstance(above, ast.Call) and called(above) in SIZED
+
+
+def _picked_by_number(place: Place) -> str:
+    if place.failure.code == "tensor-bound":
+        for node in _indexed(place):
+            if isinstance(node.slice, NUMBERED):
+                table = place.text(node.value)
+                text = f"{table}[{place.source.bracketed(node.slice)}.reshape(1)][0]"
+                return f"pick with `{text}`, and have `{table}` on the device"
+    return ""
+
+
+def _drawn_on_cpu(place: Place) -> str:
+    if place.failure.code != "copy-to-gpu":
+        return ""
+    for _, text in made_there(place, DRAWN):
+        return f"draw on the device, `{text}`: other numbers than the CPU's, so it was not rewritten"
+    for name, made in assignments(place):
+        value = made.value
+        if isinstance(value, ast.Call) and called(value) in DRAWN and "device" not in place.text(value):
+            text = f"{place.text(value)[:-1]}, device={place.device})"
+            return (
+                f"`{name}` is drawn on the CPU, at line {made.lineno}: `{name} = {text}` draws it there; other numbers "
+                "than the CPU's, so it was not rewritten"
+            )
+    return ""
+
+
+def _kept_on_cpu(place: Place) -> str:
+    """A table that an object or the file has, and that is copied again at each step."""
+    if place.failure.code not in BROUGHT:
+        return ""
+    for path, made, module in _tables(place):
+        text, name = place.text(made.value), path.rpartition(".")[2]
+        if module:
+            there = f'`self.register_buffer("{name}", {text})`, which the model\'s `.to({place.device})` takes along'
+        else:
+            there = f"`{path} = {_on_device(made.value, text, place.device)}`"
+        return (
+            f"`{path}` is copied from the CPU at each step: make it on the device once, at line {made.lineno} {there}"
+        )
+    return ""
+
+
+def _tables(place: Place) -> Iterator[tuple[str, ast.Assign, bool]]:
+    """Paths of a statement that one line of the file makes on the CPU, and whether an nn.Module has them."""
+    above: ast.AST | None = place.statement
+    while above is not None and not isinstance(above, ast.ClassDef):
+        above = place.source.parents.get(above)
+    for node in heads(place.statement):
+        if not isinstance(node, (ast.Name, ast.Attribute)) or not isinstance(node.ctx, ast.Load):
+            continue
+        path = path_of(node)
+        inside: ast.AST | None = above if path.startswith("self.") else place.source.tree
+        if inside is None or not path or (path.partition(".")[0] != "self" and place.local(node)):
+            continue
+        known = place.space.get(path) if "." not in path else None
+        if "." not in path and not isinstance(known, torch.Tensor):
+            continue
+        made = [n for n in ast.walk(inside) if isinstance(n, ast.Assign) and path in map(_target, n.targets)]
+        if len(made) == 1 and made[0] is not place.statement and _is_on_cpu(made[0].value):
+            bases = [place.text(base) for base in above.bases] if isinstance(above, ast.ClassDef) else []
+            yield path, made[0], path.startswith("self.") and any("Module" in base for base in bases)
+
+
+def _target(node: ast.expr) -> str:
+    return path_of(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
+
+
+def _is_on_cpu(value: ast.expr) -> bool:
+    """Whether an expression makes a tensor, and names no device."""
+    calls = [n for n in ast.walk(value) if isinstance(n, ast.Call)]
+    there = any(option.arg == "device" for call in calls for option in call.keywords)
+    return (
+        not there and any(called(n) in _ON_CPU for n in calls) and not any(called(n) in ("to", "cuda") for n in calls)
+    )
+
+
+def _on_device(value: ast.expr, text: str, device: str) -> str:
+    if (
+        isinstance(value, ast.Call)
+        and called(value) in (*FACTORIES, "tensor")
+        and path_of(value.func).startswith("torch.")
+    ):
+        return f"{text[:-1]}, device={device})"
+    return f"{text if isinstance(value, (ast.Call, ast.Name)) else f'({text})'}.to({device})"
+
+
+def _brought(place: Place) -> str:
+    """What a loader or a file gives at each step."""
+    if place.failure.code != "copy-to-gpu":
+        return ""
+    for name, made in assignments(place):
+        if isinstance(made.value, ast.Call) and called(made.value) == "next":
+            return (
+                f"the host brings `{name}` at each step: take `{place.text(made)}` (line {made.lineno}) and the copy "
+                f"out of the function, and give it `{name}` as an argument that is on the device"
+            )
+    return ""
+
+
+def _masked(place: Place) -> str:
+    """A size that the values decide."""
+    if place.failure.code != "dynamic-shape":
+        return ""
+    indexed = _indexed(place)
+    for node in indexed:
+        name = node.slice.id if isinstance(node.slice, ast.Name) and not place.local(node.slice) else ""
+        mask = place.space.get(name)
+        if isinstance(mask, torch.Tensor) and mask.dtype is torch.bool:
+            return (
+                f"as long as `{name}` stays as it is, `{name}_at = {name}.nonzero().squeeze(-1)` before it and "
+                f"`[{name}_at]` in it"
+            )
+    if text := _masked_loss(place):
+        return text
+    for node in indexed:
+        x, keep = place.text(node.value), node.slice
+        if isinstance(keep, ast.Tuple):
+            masks = [n for n in keep.elts if not isinstance(n, (ast.Slice, ast.Constant))]
+            if len(masks) == 1 and len(keep.elts) > 1:
+                mask = place.text(masks[0])
+                return (
+                    f"keep all of `{x}` and hand `{mask}` on beside it: what is computed for each is multiplied by it "
+                    f"(`values * {mask}[:, None]`) before it is added up"
+                )
+        elif isinstance(place.statement, ast.Return):
+            mask = place.text(keep)
+            return f"return all of `{x}`, with `{mask}`; pick `[{mask}]` and ask for lengths behind the launch"
+    return ""
+
+
+def _masked_loss(place: Place) -> str:
+    """``F.cross_entropy(scores[mask], y[mask])`` in a function whose tensors nobody has seen."""
+    for call in place.calls(*LOSSES):
+        picks = [a for a in call.args[:2] if isinstance(a, ast.Subscript)]
+        masks = {place.text(each.slice) for each in picks}
+        if len(picks) != 2 or len(masks) != 1 or len(call.args) != 2 or call.keywords:
+            continue
+        (x, y), mask, function = (place.text(each.value) for each in picks), masks.pop(), place.text(call.func)
+        if called(call) in PER_ROW:
+            text = f"{function}({x}.flatten(0, -2), torch.where({mask}, {y}, -100).flatten())"
+            return f"`{text}` gives the same mean: rows of -100 are left out"
+        return (
+            f'`torch.where({mask}, {function}({x}, {y}, reduction="none"), 0).sum() / {mask}.sum()` gives the same mean'
+        )
+    return ""
+
+
+def _left_early(place: Place) -> str:
+    """A branch on a value of the device that leaves the function."""
+    node = place.statement
+    if place.failure.code != "data-dependent-branch" or not isinstance(node, ast.If):
+        return ""
+    if not any(isinstance(n, (ast.Return, ast.Continue, ast.Break)) for part in node.body for n in within(part)):
+        return ""
+    return (
+        "a launch cannot end early: take the branch out, return what it asks "
+        f"(`{place.text(node.test)}`) and decide behind the launch; what must not be written then stays as it was with "
+        "`torch.where`, a gradient with `p.grad.nan_to_num_(0.0, 0.0, 0.0)`"
+    )
+
+
+def _indexed(place: Place) -> list[ast.Subscript]:
+    return [node for node in heads(place.statement) if isinstance(node, ast.Subscript)]
+
+
+_ADVICE: tuple[Advice, ...] = (
+    _a_size,
+    _drawn_on_cpu,
+    _kept_on_cpu,
+    _brought,
+    _picked_by_number,
+    _listed,
+    _masked,
+    _left_early,
+    cycled,
+    decided,
+    behind,
+)

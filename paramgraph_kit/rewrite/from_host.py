@@ -1,0 +1,174 @@
+"""Advice for what the host draws, counts and decides: before the launch, behind it, or on the device."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+
+from paramgraph_kit.rewrite.branches import choose_by_where
+from paramgraph_kit.rewrite.edits import Function, heads, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.moving import paths
+from paramgraph_kit.rewrite.place import Place, called
+from paramgraph_kit.rewrite.values import is_size
+
+READS = ("sync-item", "copy-to-cpu")
+DECIDED = ("host-random", "branch-frozen", "size-frozen", "scalar-frozen", "host-counter", "cpu-scalar-frozen")
+BEHIND = (
+    "belongs behind the launch: leave it, it moves there once the other lines are mended; or move it there yourself"
+)
+_HOST = ("random", "np", "numpy", "time", "math")
+
+
+def cycled(place: Place) -> str:
+    """What a scheduler moves beside the rate."""
+    name = place.failure.message.partition(" goes from ")[0]
+    if place.failure.code != "scalar-frozen" or name not in ("momentum", "betas"):
+        return ""
+    return f"the scheduler moves `{name}` too, which stays a number in the graph: make it with `cycle_momentum=False`"
+
+
+def decided(place: Place) -> str:
+    """What the host draws or counts, and the graph would freeze."""
+    if place.failure.code not in DECIDED:
+        return ""
+    node = place.statement
+    if isinstance(node, ast.If):
+        if not any(isinstance(n, (ast.Assign, ast.AugAssign, ast.Return)) for part in node.body for n in within(part)):
+            return BEHIND  # it only tells what happened
+        chosen = choose_by_where(place, "chosen_in")
+        instead = (
+            f"`{chosen[0].text.strip()}`"
+            if len(chosen) == 1
+            else "`torch.where(chosen_in, ..., ...)` for what it assigns"
+        )
+        return _before("chosen_in", place.text(node.test), "torch.bool", place, f"in place of the branch {instead}")
+    for each in heads(node):
+        if isinstance(each, ast.IfExp):
+            text = f"torch.where(chosen_in, {place.text(each.body)}, {place.text(each.orelse)})"
+            more = "; in a loop one element for each time round" * _in_loop(place)
+            return _before("chosen_in", place.text(each.test), "torch.bool", place, f"here `{text}`{more}")
+    made = {name: one for name, one in assignments(place) if _is_host(one.value)}
+    if any(path_of(n.func).startswith("time.") for n in heads(node) if isinstance(n, ast.Call)):
+        return "time the launch itself, around it in your loop: in a graph only the capture is timed"
+    for each in heads(node):
+        if isinstance(each, ast.Slice) and (names := [n for n in made if n in names_in(each)]):
+            return _moving_slice(place, each, names[0], made[names[0]])
+    for name, one in made.items():
+        return _before(f"{name}_in", place.text(one.value), "", place, f"here `{name}_in` for `{name}`", one.lineno)
+    for name, one in assignments(place):
+        if (drawn := _returned_by(place, name, one)) is not None:
+            text = f"`{name}` comes from line {drawn.lineno}, `{place.text(drawn)}`"
+            return f"{text}: with the tensor `{name}_in` in its place there it is one here"
+    return ""
+
+
+def _returned_by(place: Place, name: str, made: ast.Assign) -> ast.Assign | None:
+    """Where the function that gives ``name`` as one of its results takes it from the host."""
+    target = made.targets[0]
+    if not isinstance(made.value, ast.Call) or not isinstance(target, ast.Tuple):
+        return None
+    at = [n.id if isinstance(n, ast.Name) else "" for n in target.elts].index(name)
+    for function in ast.walk(place.source.tree):
+        if not isinstance(function, Function) or function.name != called(made.value):
+            continue
+        for node in (n for part in function.body for n in within(part)):
+            if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple) and len(node.value.elts) > at:
+                inner = replace(place, statement=node)
+                drawn = dict(assignments(inner)).get(place.text(node.value.elts[at]))
+                if drawn is not None and _is_host(drawn.value):
+                    return drawn
+    return None
+
+
+def _moving_slice(place: Place, ends: ast.Slice, name: str, made: ast.Assign) -> str:
+    """``x[:, a : a + 4] = v`` and ``x[:, a : a + 4]`` where ``a`` is the host's."""
+    above = place.source.parents.get(ends)
+    whole = place.source.parents.get(above) if isinstance(above, ast.Tuple) else above
+    dim = above.elts.index(ends) if isinstance(above, ast.Tuple) else 0
+    if not isinstance(whole, ast.Subscript):
+        return ""
+    x, start = place.text(whole.value), f"{name}_in"
+    low, high = (place.text(end) if end is not None else "" for end in (ends.lower, ends.upper))
+    low, high = (_renamed(text, name, start) for text in (low, high))
+    at = f"torch.arange({x}.shape[{dim}], device={x}.device).view(-1, *[1] * ({x}.dim() - {dim + 1}))"
+    test = " & ".join(f"(at {sign} {end})" for sign, end in ((">=", low), ("<", high)) if end)
+    node = place.statement
+    if isinstance(node, ast.Assign) and whole in node.targets:
+        here = f"here `at = {at}` and `{x} = torch.where({test}, {place.text(node.value)}, {x})`"
+    else:
+        here = f"here `at = {at}`, and all of `{x}` with `torch.where({test}, {x}, 0)`"
+    return _before(start, place.text(made.value), "torch.long", place, here, made.lineno)
+
+
+def _renamed(text: str, name: str, new: str) -> str:
+    try:
+        tree = ast.parse(text, mode="eval")
+    except SyntaxError:
+        return text
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id == name:
+            node.id = new
+    return ast.unparse(tree)
+
+
+def _before(name: str, text: str, dtype: str, place: Place, here: str, line: int = 0) -> str:
+    kind = f", dtype={dtype}" if dtype else ""
+    where = f" (line {line})" if line else ""
+    return (
+        f"the host's `{text}`{where} belongs before each launch, which reads it from a tensor: once "
+        f"`{name} = torch.zeros((){kind}, device={place.device})`, before each launch `{name}.fill_({text})`, {here}"
+    )
+
+
+def _in_loop(place: Place) -> bool:
+    above: ast.AST | None = place.statement
+    while above is not None and not isinstance(above, Function):
+        if isinstance(above, (ast.For, ast.While)):
+            return True
+        above = place.source.parents.get(above)
+    return False
+
+
+def _is_host(value: ast.expr) -> bool:
+    """Whether an expression draws or computes a number on the host, as far as its names tell."""
+    for node in ast.walk(value):
+        if isinstance(node, ast.Call):
+            root = path_of(node.func).partition(".")[0]
+            if root in _HOST or (isinstance(node.func, ast.Name) and node.func.id in ("min", "max", "int", "float")):
+                return True
+    return isinstance(value, ast.BinOp) and not any(isinstance(n, ast.Call) for n in ast.walk(value))
+
+
+def assignments(place: Place) -> Iterator[tuple[str, ast.Assign]]:
+    """The one assignment in the function of each local name that a statement reads."""
+    function = place.source.function_of(place.statement)
+    if function is None:
+        return
+    for name in sorted(names_in(place.statement) & locals_of(function)):
+        made = [
+            n
+            for part in function.body
+            for n in within(part)
+            if isinstance(n, ast.Assign)
+            and any(isinstance(t, ast.Name) and t.id == name for each in n.targets for t in ast.walk(each))
+            and n.lineno <= place.statement.lineno
+            and n is not place.statement
+        ]
+        if len(made) == 1:
+            yield name, made[0]
+
+
+def behind(place: Place) -> str:
+    """Work of the host in the function itself that could be behind the launch."""
+    if place.failure.code not in ("host-counter", *READS, "print") or is_size(place):
+        return ""
+    node = place.statement
+    if not isinstance(node, (ast.Expr, ast.AugAssign, ast.Assign)):
+        return ""
+    function = place.source.function_of(node)
+    if isinstance(node, ast.AugAssign) and function is not None and (path := path_of(node.target)):
+        for later in (n for part in function.body for n in within(part) if isinstance(n, ast.Assign)):
+            if later.lineno > node.lineno and path in paths(later.value):
+                return f"belongs before each launch, with line {later.lineno}, which reads it"
+    return BEHIND
