@@ -21,6 +21,18 @@ def is_calculator(data: bytes, at: int) -> bool:
     )
 
 
+def unused_of_calculator(data: bytes, at: int, tensors: int) -> set[int] | None:
+    """Offsets of what is behind its dimensions, in dividers and strides; None if none can begin there.
+
+    One of a tensor without dimensions is a zero, as much else is: ask only where one must be.
+    """
+    (dims,) = struct.unpack_from("<i", data, at)
+    if dims and not is_calculator(data, at):
+        return None
+    strides = at + SIZES
+    return {*range(at + 4 + 12 * dims, strides), *range(strides + 4 * tensors * dims, strides + tensors * STRIDES)}
+
+
 def _divides(divisor: int, magic: int, shift: int) -> bool:
     """Whether these are the numbers with which ATen's IntDivider divides by ``divisor``.
 

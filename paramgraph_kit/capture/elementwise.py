@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from paramgraph_kit.capture.calculators import SIZES, STRIDES
+from paramgraph_kit.capture.calculators import SIZES, STRIDES, unused_of_calculator
 from paramgraph_kit.capture.multi_tensor import KERNEL
 from paramgraph_kit.driver.api import RawNode
 from paramgraph_kit.driver.kernel_names import ATEN
@@ -17,7 +17,7 @@ _LOAD, _STORE = re.compile(r"LoadWithCastILi(\d)E"), re.compile(r"StoreWithCastI
 # A function of two, of which one is a number that is held: a product, a quotient, or one that is written on the spot
 # (Z). Such functions have no members where nothing but them and the number, of at least four bytes, has room.
 _HELD = re.compile(
-    r"[AB]UnaryFunctorI(?:[fdil]|N3c104HalfE|N3c108BFloat16E)(?:[a-z]|S\d*_|N3c10\w+?E)*"
+    r"[AB]UnaryFunctorI(?:[fdil]|N3c104HalfE|N3c108BFloat16E|N3c107complexIfEE)(?:[a-z]|S\d*_|N3c10\w+?E)*"
     r"(?:NS0_15binary_internal10(?:Mul|Div)FunctorI|Z)"
 )
 _BARE = re.compile(
@@ -27,9 +27,10 @@ _BARE = re.compile(
 _NUMBERS = re.compile(
     r"(?:(addcmul_cuda_kernel|addcdiv_cuda_kernel|masked_fill_kernel|leaky_relu_kernel|softshrink_kernel|lerp_scalar_kernel|"
     r"hardshrink_kernel|shrink_backward_kernel|smooth_l1_kernel|huber_kernel|pow_tensor_scalar_kernel|masked_scale_kernel)|"
-    r"elu_kernel|nan_to_num_kernel|launch_clamp_scalar).*EUl(?:f|N\w*c10(?:4Half|8BFloat16)E)"
+    r"elu_kernel|nan_to_num_kernel|launch_clamp_scalar).*EUl(?:f|N(?:3c10|S\w*_)(?:4Half|8BFloat16)E)"
 )
-_EIGHT_BYTES = re.compile(r"[AB]UnaryFunctorI[dl]")
+_OF_THEIR_TYPE = re.compile(r"(?:smooth_l1|huber)_kernel.*EUlN")  # of these, numbers of half types have two bytes
+_EIGHT_BYTES = re.compile(r"[AB]UnaryFunctorI(?:[dl]|N3c107complexIfEE)")
 _NUMBER_LAST = re.compile(r"[AB]UnaryFunctor")  # a function, then the number that it is called with
 _UPPER_HALVES = range(0x5500, 0x5700), range(0x7E00, 0x8000)  # of a process's heap; of its stacks and libraries
 # A closure over a calculator of offsets, the tensors' addresses, and the function; types follow, if any, and an address
@@ -64,14 +65,15 @@ def unused_of_elementwise(node: RawNode) -> set[int]:
         strided = _TENSORS.get(size - numbers) is not None and _STRIDED.search(node.name) is not None
         if strided or size == numbers + 8:
             end = start + size - (16 if strided else 8)
-            found.update(range(end - 4, end))
+            found.update(range(end - (6 if _OF_THEIR_TYPE.search(node.name) else 4), end))
     if _STRIDED.search(node.name) and len(layout) == 2:
-        found |= _unused_of_strided(node.name, *layout[_FUNCTION])
+        found |= _unused_of_strided(node, *layout[_FUNCTION])
     return found
 
 
-def _unused_of_strided(name: str, start: int, size: int) -> set[int]:
-    """The gaps of the function in a closure over strided tensors."""
+def _unused_of_strided(node: RawNode, start: int, size: int) -> set[int]:
+    """What is behind the calculator's dimensions, and the gaps of the function, in a closure over strided tensors."""
+    name = node.name
     if _HELD.search(name) is not None:
         at, gap = start + _BEHIND_TWO, 8 if _EIGHT_BYTES.search(name) else 4
         return set(range(at, at + gap)) if at + 2 * gap + 8 <= start + size else set()
@@ -79,7 +81,7 @@ def _unused_of_strided(name: str, start: int, size: int) -> set[int]:
         return set()
     # A function without members has one byte: one with any would have an address of the host's behind them.
     at, types = start + size - 16, 0 if "_nocast" in name else tensors
-    return {at, *range(at + 1 + types, at + 8)}
+    return (unused_of_calculator(node.parameters, start, tensors) or set()) | {at, *range(at + 1 + types, at + 8)}
 
 
 def gap_of_types(tensors: int, start: int, size: int) -> set[int]:

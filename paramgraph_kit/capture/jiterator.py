@@ -7,9 +7,8 @@ Special functions, and most functions of complex numbers, are such kernels; thei
 from __future__ import annotations
 
 import re
-import struct
 
-from paramgraph_kit.capture.calculators import SIZES, STRIDES, is_calculator
+from paramgraph_kit.capture.calculators import SIZES, STRIDES, unused_of_calculator
 from paramgraph_kit.capture.elementwise import gap_of_types
 from paramgraph_kit.capture.reductions import unused_of_reduction
 from paramgraph_kit.driver.api import RawNode
@@ -35,11 +34,10 @@ def unused_of_compiled_at_runtime(node: RawNode) -> set[int]:
         if size == 1:  # nothing is strided
             found.add(start)
             continue
-        if size != SIZES + tensors * STRIDES or not is_calculator(node.parameters, start):
+        behind = unused_of_calculator(node.parameters, start, tensors) if size == SIZES + tensors * STRIDES else None
+        if behind is None:
             return set()
-        (dims,) = struct.unpack_from("<i", node.parameters, start)
-        found.update(range(start + 4 + 12 * dims, start + SIZES))
-        found.update(range(start + SIZES + 4 * tensors * dims, start + size))
+        found |= behind
     for (start, size), tensors in zip(node.layout[4:6], (inputs, 1), strict=True):
         found |= {start} if size == 1 else gap_of_types(tensors, start, size)  # of one byte where nothing is cast
     return found

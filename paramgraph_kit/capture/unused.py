@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from paramgraph_kit.capture.calculators import DIMENSIONS, SIZES, STRIDES, is_calculator
 from paramgraph_kit.capture.elementwise import unused_of_elementwise
+from paramgraph_kit.capture.indexing import unused_of_indexing
 from paramgraph_kit.capture.jiterator import unused_of_compiled_at_runtime
 from paramgraph_kit.capture.multi_tensor import KERNEL, unused_entries
 from paramgraph_kit.capture.reductions import unused_of_reduction
@@ -51,7 +52,7 @@ def unused_bytes(node: RawNode, is_pointer: Callable[[int], bool]) -> set[int]:
             found.update(range(start + 8 * node.grid[0], start + size))
     if KERNEL in node.name:
         return found | unused_entries(node)
-    found |= unused_of_elementwise(node)
+    found |= unused_of_elementwise(node) | unused_of_indexing(node)
     for number, (start, size) in enumerate(node.layout):
         data = node.parameters[start : start + size]
         if size == 1 and _is_empty_functor(node.name, data[0]):
@@ -81,9 +82,8 @@ def _is_empty_functor(name: str, byte: int) -> bool:
     """Whether a parameter of one byte is a function object without members and not a number of that size."""
     if "UnaryFunctor" in name or "Fill" in name:  # these hold one
         return False
-    return (
-        "BinaryFunctor" in name or "direct_copy_kernel" in name or byte > 1
-    )  # a bool that was captured would be 0 or 1
+    # A bool that was captured would be 0 or 1.
+    return byte > 1 or any(bare in name for bare in ("BinaryFunctor", "direct_copy_kernel", "tensor_kernel_scan_"))
 
 
 def _word(data: bytes, at: int) -> int:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
 from scripts.sweep_operators import decode, encode, load, main, summary
-from tests.sweep.checks import DIFFERS, EQUAL, Verdict
+from tests.sweep.checks import DIFFERS, EQUAL, Verdict, is_unordered
 from tests.sweep.operators import LISTED, SIMULATED, Finding, Subject, examine, listed, subjects
 from tests.sweep.samples import Mover, difference, operators, restrided, samples
 
@@ -142,3 +143,20 @@ def test_an_unexplained_finding_is_counted_and_shown() -> None:
         "1 unexplained",
     ]
     assert decode(encode(bad)) == bad
+
+
+def test_what_torch_calls_unordered_is_compared_by_how_far_it_is() -> None:
+    # GIVEN an operator that torch refuses where bits are to be fixed, one that it does not, and a convolution
+    def attempt(run: Callable[[], object]) -> tuple[tuple[object, str], list[torch.Tensor]]:
+        try:
+            return (run(), ""), []
+        except RuntimeError as error:
+            return (None, str(error)), []
+
+    x, index = torch.zeros(4), torch.tensor([0, 0])
+    # WHEN asked THEN its word counts
+    assert is_unordered("put", lambda: attempt(lambda: x.put_(index, torch.ones(2))))
+    assert not is_unordered("add", lambda: attempt(lambda: x + 1))
+    assert is_unordered("nn_functional_conv_transpose3d", lambda: attempt(lambda: x + 1))
+    # AND its switch is as it was
+    assert not torch.are_deterministic_algorithms_enabled()
