@@ -47,6 +47,7 @@ def compile_with_eager_kernels(
     def observe(name: str, cut: Split, prefix: str) -> None:
         graph = graph_of(name)
         graph.kept += cut.kept
+        graph.constants += [x for x in cut.constants.values() if isinstance(x, torch.Tensor)]
         constants.setdefault(name, []).extend(cut.constants.values())
         for region in cut.regions:
             if not region.graphed:

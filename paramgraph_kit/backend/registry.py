@@ -79,6 +79,7 @@ class CompiledGraph:
     kernels: dict[str, int] = field(default_factory=dict)  # by launcher name, where known without a capture
     reasons: list[Reason] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)  # made once instead of on the host at each call
+    constants: list[torch.Tensor] = field(default_factory=list)  # that its code reads without being given them
     positions: dict[str, Place] = field(default_factory=dict)  # by launcher name: where in a call, in order
     pieces: list[Piece] = field(default_factory=list)  # what runs between, where that is known
     outside: int = 0  # launches of one call that belong to no partition

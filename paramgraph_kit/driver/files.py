@@ -41,13 +41,19 @@ def is_cell(file: str) -> bool:
 
 
 @cache
+def is_generated(file: str) -> bool:
+    """Whether Inductor has written a file."""
+    return bool(_GENERATED.search(file))
+
+
+@cache
 def is_library(file: str) -> bool:
     """Whether a file is torch's, an installed package's, Python's own, or ours."""
     if is_cell(file):
         return False
     if file.startswith("<"):  # <frozen importlib>, <eval_with_key>, <string>: nothing that a user can open
         return True
-    if _GENERATED.search(file):
+    if is_generated(file):
         return True
     parts = Path(file).parts
     return "site-packages" in parts or "dist-packages" in parts or file.startswith(_library_roots())

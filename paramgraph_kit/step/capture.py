@@ -6,6 +6,7 @@ Capture executes nothing, so real parameters are safe, and what Python code does
 from __future__ import annotations
 
 import gc
+import types
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -48,6 +49,7 @@ class Recorded:
     order: Order
     used: list[torch.Tensor]  # the state that the graph addresses where it lies
     state: list[torch.Tensor]  # all of it that results lie in
+    spent: list[int]  # results, by number, whose backward pass the step has done
     first: Deferred  # what is called on the host before the launch and after it
     last: Deferred
 
@@ -99,6 +101,10 @@ def record_step(
     if not all(order.same(other) for other in taker.orders):
         raise RefusedError(Reason("unstable-capture", "a capture made other results than the call before"))
     check_alike(captured, tensors, driver.device)
+    spent = [n for n, x in enumerate(tensors) if x.requires_grad]
+    if any(captured.outputs[n].kind is not Kind.FRESH for n in spent):
+        text = "a result needs gradients and lies in memory that was there before: return a copy, y.detach().clone()"
+        raise RefusedError(Reason("requires-grad", text))
     del tensors
     first, last = _around(taker.deferred, len(captured.recording.nodes))
     cells, at, needed = [], len(arguments), _needed(captured)
@@ -116,7 +122,7 @@ def record_step(
     arranged = _arrange(captured, len(arguments), keep)
     used = _used(arranged.words, driver, state)
     bases = [state[o.value.base][1] for o in captured.outputs if isinstance(o.value, Alias)]
-    return Recorded(arranged, len(arguments), keep, cells, order, used, bases, first, last)
+    return Recorded(arranged, len(arguments), keep, cells, order, used, bases, spent, first, last)
 
 
 def _needed(captured: Captured) -> set[int]:
@@ -255,6 +261,7 @@ def numbered(result: Any, held: Sequence[Any]) -> tuple[list[torch.Tensor], Orde
     return tensors, Order(results, plain, spec, [leaves_of(pytree.tree_leaves(value)) for value in held])
 
 
+_LOOKING = types.FrameType
 State = dict[int, tuple[str, torch.Tensor]]  # by id: name and tensor
 
 
@@ -268,7 +275,8 @@ def _gradients(seen: Observation) -> Iterator[Change]:
 
 def _state(driver: Driver, seen: Observation) -> State:
     """The device's tensors that were there before the call and afterwards."""
-    tensors = {**seen.after.reach.tensors, **seen.before.reach.tensors}
+    constants = {key: ("a constant of compiled code", t) for key, t in seen.names.constants.items()}
+    tensors = {**constants, **seen.after.reach.tensors, **seen.before.reach.tensors}
     return {
         key: (name, t) for key, (name, t) in tensors.items() if t.device == driver.device and t.layout == torch.strided
     }
@@ -340,8 +348,17 @@ def _named(refusal: RefusedError, device: torch.device) -> Reason:
     alive = (t for t in gc.get_objects() if issubclass(type(t), torch.Tensor) and t.device == device)
     found = min((t for t in alive if _covers(t, address)), key=torch.Tensor.numel, default=None)
     what = f"a tensor of {list(found.shape)} ({found.dtype})" if found is not None else "memory of the device"
-    text = f"a kernel reads {what} that neither the arguments nor state= lead to: give state= what holds it"
+    text = (
+        f"a kernel reads {what} that neither the arguments nor state= lead to{_held_by(found)}: give state= what holds"
+    )
+    text = f"{text} it, or hand it over as an argument"
     return replace(reason, code="hidden-tensor", message=text)
+
+
+def _held_by(tensor: torch.Tensor | None) -> str:
+    """What refers to it, but for what is looking."""
+    kinds = sorted({type(x).__name__ for x in gc.get_referrers(tensor) if not isinstance(x, _LOOKING)})
+    return f" (held by {', '.join(kinds[:3])})" if tensor is not None and kinds else ""
 
 
 def _covers(tensor: torch.Tensor, address: int) -> bool:

@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 from paramgraph_kit.backend.plain import PLAIN
 from paramgraph_kit.step.observe import Change
 from paramgraph_kit.step.reach import EMPTY, Holder
+from paramgraph_kit.step.spent import is_spent
 from paramgraph_kit.step.values import same, shown
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
@@ -90,7 +91,12 @@ def cells_of(changes: Iterable[Change], lazily: bool) -> list[tuple[Change, list
     for change in changes:
         made = change.before is None or change.before is EMPTY
         grown = change.holder.kind == "sequence" and change.before is EMPTY
-        if change.after is EMPTY or grown or (lazily and made and change.holder.kind != "gradient"):
+        if (
+            change.after is EMPTY
+            or grown
+            or change.holder.kind == "cached"
+            or (lazily and made and change.holder.kind != "gradient")
+        ):
             raise RefusedError(side_effect(change))
         leaves, spec = pytree.tree_flatten(change.after)
         entry = pytree.tree_leaves(change.before)
@@ -101,7 +107,7 @@ def cells_of(changes: Iterable[Change], lazily: bool) -> list[tuple[Change, list
         settled = clears or (all(isinstance(x, PLAIN) for x in plain) and (not plain or same(plain, then)))
         if not (tensors or clears) or not settled:
             raise RefusedError(side_effect(change))
-        if any(x.requires_grad for x in tensors):
+        if any(x.requires_grad and not is_spent(x) for x in tensors):
             text = f"{change.place} holds a tensor that needs gradients afterwards: keep {change.place}.detach()"
             raise RefusedError(Reason("requires-grad", text))
         found.append((change, leaves, spec))
@@ -114,6 +120,9 @@ def side_effect(change: Change) -> Reason:
     text = f"{change.place} was {was} and is {'gone' if change.after is EMPTY else shown(change.after)} after the call"
     if change.before is EMPTY and change.holder.kind == "sequence":
         text = f"{change.holder.name} is longer after the call"
+    if change.holder.kind == "cached":
+        text = f"the cached function {change.holder.name} computes something at each call, which a launch would not do"
+        return Reason("side-effect", f"{text}: keep what changes out of its arguments")
     if change.key in ("lr", "betas", "momentum", "weight_decay"):
         return Reason("changing-scalar", f"{text}, and a graph has it baked in: make it a tensor on the device")
     return Reason("side-effect", f"{text}, which a launch would not do again: pgk.diagnose(step) shows where")

@@ -23,6 +23,7 @@ from paramgraph_kit.step.capture import Alias, Recorded
 from paramgraph_kit.step.guard import Guard
 from paramgraph_kit.step.kept import Kept
 from paramgraph_kit.step.observe import Deferred
+from paramgraph_kit.step.spent import spent
 from paramgraph_kit.step.steady import Entering
 from paramgraph_kit.step.verify import Checked, Comparison
 
@@ -119,6 +120,8 @@ class Graphed:
             return MISFIT
         for n, alias in self._aliases.items():
             tensors[n] = self._alias(alias)
+        for n in recorded.spent:
+            tensors[n] = spent(tensors[n])
         self._write(tensors)
         written([*self._written, *(arguments[n] for n in self._written_arguments), *self._kept.tensors])
         _schedule(recorded.last)

@@ -189,14 +189,19 @@ def _same_as_then(was: Any, now: Any, known: dict[int, dict[Any, Any]]) -> bool:
 @contextmanager
 def watching(names: Names, streams: Streams) -> Iterator[None]:
     """Note what runs on this thread, and on which streams."""
-    add, look_at, before = names.add, streams.look, sys.getprofile()
+    add, look_at, before, module = names.add, streams.look, sys.getprofile(), torch.fx.GraphModule
     with collector() as collects:
 
         def hook(frame: types.FrameType, event: str, argument: object) -> None:
             if collects.runs:
                 return
             if event == "call":
-                add(frame.f_code, frame.f_globals)
+                code = frame.f_code
+                add(code, frame.f_globals)
+                if code.co_filename.startswith("<eval_with_key>") and isinstance(
+                    me := frame.f_locals.get("self"), module
+                ):
+                    names.add_module(code, me)
             if event in ("call", "c_call"):
                 look_at(event, argument)
 

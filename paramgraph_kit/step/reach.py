@@ -8,6 +8,7 @@ from __future__ import annotations
 import array
 import contextvars
 import functools
+import gc
 import inspect
 import os
 import sys
@@ -24,7 +25,7 @@ import torch
 
 from paramgraph_kit.backend.code_names import ENVIRONMENT, all_names, names_of
 from paramgraph_kit.backend.plain import PLAIN
-from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.driver.files import is_generated, is_library
 
 MOST = 100_000  # holders
 LONG = 4096  # a longer list or dict is data, not state: what is in it is not looked at
@@ -48,8 +49,8 @@ EMPTY = object()  # in a closure's variable that holds nothing yet
 class Holder:
     """Something that holds values and can be written."""
 
-    # "attributes", "dict", "sequence", "set", "cell", "global", "class", "slots", "function", "bytes", "context" or
-    # "gradient"
+    # "attributes", "dict", "sequence", "set", "cell", "global", "class", "slots", "function", "bytes", "context",
+    # "cached" or "gradient"
     kind: str
     name: str  # how the step's code gets there: "model.layers[0]"
     target: Any
@@ -78,6 +79,8 @@ class Holder:
                     return {"": EMPTY}
             case "context":
                 return {"": self.target.get(EMPTY)}
+            case "cached":
+                return cached_by(self.target)
             case "bytes":
                 return {"": bytes(memoryview(self.target)) if len(memoryview(self.target)) <= LONG else EMPTY}
             case "function":
@@ -115,6 +118,8 @@ class Holder:
                 for name, value in contents.items():
                     if vars(self.target).get(name) is not value:
                         setattr(self.target, name, value)
+            case "cached":  # by what a call computes, and what another one may find
+                pass
             case _:
                 for key, value in contents.items():
                     self.put(key, value)
@@ -170,7 +175,9 @@ class Names:
     modules: set[str] = field(default_factory=set)  # that the user's code imports as it runs
     dynamic: bool = False  # the user's code looks names up that are not in it
     compiled: bool = False  # code ran that Dynamo has compiled: it has read modules out of sight
+    constants: dict[int, torch.Tensor] = field(default_factory=dict)  # of such code, which never changes
     _seen: set[types.CodeType] = field(default_factory=set)
+    _modules: set[types.CodeType] = field(default_factory=set)
 
     def add(self, code: types.CodeType, space: dict[str, Any]) -> None:
         """Code that runs, with its global names."""
@@ -180,6 +187,9 @@ class Names:
         library = is_library(code.co_filename)
         names = all_names(code)
         self.known |= names
+        if is_generated(code.co_filename):
+            found = [x for x in map(space.get, code.co_names) if isinstance(x, torch.Tensor)]
+            self.constants |= {id(x): x for x in found}
         if library:
             self.compiled = self.compiled or code.co_filename.endswith("_dynamo/eval_frame.py")
         else:
@@ -187,10 +197,17 @@ class Names:
             self.modules |= names_of(code).modules
             self.spaces.setdefault(id(space), (space, set()))[1].update(_globals_named(code))
 
+    def add_module(self, code: types.CodeType, module: Any) -> None:
+        """A module of operations that runs, whose code torch has made: its attributes are constants."""
+        if code not in self._modules:
+            self._modules.add(code)
+            held = [*vars(module).values(), *module._buffers.values()]
+            self.constants |= {id(x): x for x in held if isinstance(x, torch.Tensor)}
+
     def copy(self) -> Names:
         """What it knows by now."""
         spaces = {key: (space, set(names)) for key, (space, names) in self.spaces.items()}
-        return Names(set(self.known), spaces, set(self.modules), self.dynamic, self.compiled)
+        return Names(set(self.known), spaces, set(self.modules), self.dynamic, self.compiled, self.constants.copy())
 
     def counts(self, holder: Holder, key: Any) -> bool:
         """Whether the step may have read a place."""
@@ -230,6 +247,7 @@ class Reach:
         self.tensors: dict[int, tuple[str, torch.Tensor]] = {}  # by id, with the first name
         self.arrays: list[tuple[str, np.ndarray[Any, Any]]] = []
         self.schedulers: list[tuple[str, Any]] = []
+        self.scripted = ""  # the name of a module that torch.jit has compiled, if there is one
         self.unhooked: list[dict[Any, Any]] = []  # where modules would keep hooks
         self._names = names if narrow else None  # who goes only where these lead
         self._seen: set[int] = set()
@@ -270,6 +288,9 @@ class Reach:
                 self._visit(part, name)
         elif isinstance(value, functools._lru_cache_wrapper):
             self._visit(value.__wrapped__, name)
+            self.holders.append(holder := Holder("cached", name, value, whole=True))
+            for part in holder.read().values():
+                self._visit(part, f"{name}(...)")
         elif isinstance(value, types.MethodType):
             self._visit(value.__func__, name)
             self._visit(value.__self__, name.rpartition(".")[0] or "self")
@@ -286,13 +307,18 @@ class Reach:
                 if not _of_library(kind) and (kind is value or id(kind) not in self._seen):
                     self._seen.add(id(kind))
                     self._alive.append(kind)
-                    self.holders.append(Holder("class", kind.__name__, kind))
+                    self.holders.append(holder := Holder("class", kind.__name__, kind))
+                    for key, part in holder.read().items():
+                        if self._names is None or self._names.counts(holder, key):
+                            self._visit(_behind(part), f"{kind.__name__}.{key}")
         elif isinstance(value, np.ndarray):
             self.arrays.append((name, value))
         elif isinstance(value, (array.array, bytearray)):
             self.holders.append(Holder("bytes", name, value, whole=True))
         elif isinstance(value, weakref.ReferenceType):
             self._visit(value(), name)
+        elif isinstance(value, (weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)):
+            self._visit(vars(value)["data"], name)
         elif isinstance(value, threading.local):  # what this thread sees of it
             self._visit(vars(value), name)
         elif isinstance(value, contextvars.ContextVar):
@@ -392,6 +418,8 @@ class Reach:
                 continue
             if is_module and key in _HOOKS and not part:
                 self.unhooked.append(part)
+            elif is_module and key in _MODULE_DICTS and not isinstance(part, dict):
+                self.scripted = self.scripted or name
             elif is_module and key in _MODULE_DICTS:
                 self.holders.append(Holder("dict", name, part, whole=True))
                 for child, what in part.items():
@@ -402,6 +430,27 @@ class Reach:
             for method in (m for kind in type(value).__mro__[:-1] for m in vars(kind).values()):
                 if isinstance(method, types.FunctionType):
                     self._visit(method, name)
+
+
+def cached_by(function: Any) -> dict[Any, Any]:
+    """What ``functools.cache`` and ``functools.lru_cache`` keep.
+
+    >>> double = functools.cache(lambda x: [2 * x])
+    >>> double(3) is cached_by(double)[3]
+    True
+    """
+    own, parts = getattr(function, "__dict__", None), gc.get_referents(function)
+    known: dict[Any, Any] = next((x for x in parts if type(x) is dict and x is not own), {})
+    if not any(type(x).__name__ == "_lru_list_elem" for x in known.values()):
+        return dict(known)
+    return {id(x): x for x in parts if x is not own and x is not known}  # one that forgets tells no keys
+
+
+def _behind(value: Any) -> Any:
+    """The function of a method or a property, as a class holds it."""
+    if isinstance(value, (classmethod, staticmethod)):
+        return value.__func__
+    return value.fget if isinstance(value, property) else value
 
 
 _slots: dict[type, tuple[str, ...]] = {}

@@ -15,6 +15,7 @@ from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.lines import line_behind
 from paramgraph_kit.launch.launcher import MAX_SCALARS
 from paramgraph_kit.step.observe import Observation
+from paramgraph_kit.step.spent import is_spent
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
 
@@ -41,6 +42,11 @@ def check_observation(seen: Observation) -> None:
     """
     if not seen.before.reach.complete or not seen.after.reach.complete:
         raise RefusedError(Reason("too-much-state", "the step leads to too many objects to watch: give it less"))
+    if scripted := seen.before.reach.scripted:
+        text = (
+            f"{scripted} was compiled by torch.jit, which keeps its tensors out of sight: use the module it was made of"
+        )
+        raise RefusedError(Reason("hidden-tensor", f"{text}, or torch.compile"))
     if seen.aside:
         text = "the step works on a stream that has not waited for the step's own, and no launch would have that work"
         raise RefusedError(Reason("user-stream", f"{text}: begin with stream.wait_stream(torch.cuda.current_stream())"))
@@ -54,7 +60,7 @@ def check_observation(seen: Observation) -> None:
         raise RefusedError(Reason("side-effect", text))
     for leaf in pytree.tree_leaves(seen.result):
         if isinstance(leaf, torch.Tensor):
-            if leaf.requires_grad:
+            if leaf.requires_grad and not is_spent(leaf):
                 text = "a result needs gradients, and no backward can go through a launch: return loss.detach()"
                 raise RefusedError(Reason("requires-grad", text))
             if leaf.device.type == "cpu":
@@ -93,7 +99,8 @@ def _host_written(seen: Observation) -> Reason:
     if uncapturable and name.endswith("['step']"):
         text = "the optimizer counts its steps on the host: make it with capturable=True"
         return Reason("optimizer-not-capturable", text)
-    return Reason("host-counter", f"{name} is on the CPU and is written, which a launch would not do again")
+    text = f"{name} is on the CPU and is written, which a launch would not do again: keep it on the device, or write it"
+    return Reason("host-counter", f"{text} between steps")
 
 
 def changing(what: str) -> Reason:

@@ -153,16 +153,18 @@ class Step:
             with self._inside(), no_collection():
                 self._capture(key, tensors, args, kwargs, seen)
         except RefusedError as refusal:
-            if not self._passing(key, refusal.reason):
+            if not self._passing(key, seen, refusal.reason):
                 self._refuse(key, refusal.reason)
         except Exception as error:  # whatever capture ran into, this call has its result: say why and go on
             self._refuse(key, failed(error))
         return seen.result
 
-    def _passing(self, key: Any, reason: Reason) -> bool:
+    def _passing(self, key: Any, seen: Observation, reason: Reason) -> bool:
         """Whether a refusal says nothing of later calls."""
         if reason.code != "side-effect":
             return reason.code == UNDER_WAY
+        if any(change.holder.kind == "cached" for change in seen.changes) and self._calls[key] < MAX_FUTILE:
+            return True  # a cached function has computed something, which the next call finds
         # A first call may make things that stay; ``model.train()`` in the step changes something after an evaluation.
         return self._calls[key] == 1 or any(graphed.fits() for graphed in self._graphs.get(key, ()))
 
@@ -174,6 +176,9 @@ class Step:
             again, named = rebuild(arguments)
             return self._fn(*again, **named)
 
+        for graph in compiled_graphs():
+            known = [*graph.constants, *(x for launcher in graph.launchers for x in launcher.code.constants)]
+            seen.names.constants |= {id(x): x for x in known}
         self._futile[key] += 1
         recorded = record_step(self._driver, call, tensors, seen, lazily=self._calls[key] == 1)
         cells = {(id(cell.holder.target), cell.key) for cell in recorded.cells}

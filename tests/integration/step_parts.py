@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,7 +95,7 @@ def values_of(program: Program) -> list[Any]:
         elif isinstance(value, dict):
             for part in value.values():
                 visit(part)
-        elif isinstance(value, (list, tuple)):
+        elif isinstance(value, (list, tuple, deque)):
             for part in value:
                 visit(part)
         elif isinstance(value, (int, float, str, bool)):

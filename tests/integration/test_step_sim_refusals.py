@@ -74,7 +74,8 @@ def numpy_random(self: Plain, x: Any, y: Any) -> Any:
 
 
 def attached_result(self: Plain, x: Any, y: Any) -> Any:
-    return self.train(x, y)
+    self.train(x, y)
+    return self.model(x).sum()
 
 
 def attached_state(self: Plain, x: Any, y: Any) -> Any:

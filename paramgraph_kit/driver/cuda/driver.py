@@ -18,7 +18,7 @@ from paramgraph_kit.driver.cuda import aftermath, random
 from paramgraph_kit.driver.cuda.calls import call, is_device_address
 from paramgraph_kit.driver.cuda.describe import nodes_of
 from paramgraph_kit.driver.cuda.executable import CudaExecutable
-from paramgraph_kit.driver.cuda.forks import stream_of
+from paramgraph_kit.driver.cuda.forks import captures, pool_streams, stream_of
 from paramgraph_kit.driver.cuda.phantom import was_phantom
 from paramgraph_kit.driver.cuda.record import CudaPhantom, record
 from paramgraph_kit.driver.cuda.recover import settle
@@ -177,9 +177,11 @@ class CudaDriver:
         return torch.cuda.memory_allocated(self.device), torch.cuda.memory_reserved(self.device), total - free
 
     def release_cached(self) -> None:
-        """Give unused segments back."""
+        """Give unused segments back, and cuBLAS's workspaces, tens of MiB for each thread that has multiplied."""
         with suppress(RuntimeError):  # somebody captures
-            torch.cuda.empty_cache()
+            if not any(captures(stream.cuda_stream) for stream in pool_streams(self._index)):
+                torch_name("_cuda_clearCublasWorkspaces")()
+                torch.cuda.empty_cache()
 
     def live_segments(self) -> list[tuple[int, int]]:
         """(address, bytes) of every segment of the caching allocator."""
