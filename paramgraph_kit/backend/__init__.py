@@ -11,9 +11,10 @@ import torch
 
 from paramgraph_kit.backend.devices import check_devices
 from paramgraph_kit.backend.registry import CompiledGraph, site_being_compiled
-from paramgraph_kit.driver.select import driver
-from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.driver.select import driver, teach_dynamo
+from paramgraph_kit.driver.torch_names import carries_streams, torch_name
 from paramgraph_kit.launch.launcher import Launcher, Options
+from paramgraph_kit.partition.lanes import on_lanes
 from paramgraph_kit.trace.errors import ParamgraphError, UnsupportedError
 
 CHOICES = {
@@ -24,6 +25,7 @@ CHOICES = {
 _numbers = itertools.count()
 # Where a frame is not compiled Dynamo looks at what it calls, and on the simulator that includes kernels in Python.
 torch_name("keep_dynamo_out")("paramgraph_kit.driver")
+teach_dynamo()
 
 
 def paramgraph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **settings: Any) -> Any:
@@ -50,10 +52,11 @@ def _compiled(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], settings:
     def new_graph(phase: str) -> CompiledGraph:
         return CompiledGraph(f"{phase} {number}", site.callers, site.owner, strict=options.strict)
 
-    if target.name == "cuda":
+    if target.name == "cuda" and not (carries_streams() and on_lanes(gm)):
         from paramgraph_kit.backend.inductor import compile_with_inductor
 
         return compile_with_inductor(gm, example_inputs, new_graph, target, options)
+    # Inductor gives what one stream still reads to another: with streams each kernel is eager's, on its stream.
     from paramgraph_kit.backend.eager_kernels import compile_with_eager_kernels
 
     return compile_with_eager_kernels(gm, example_inputs, new_graph, target, options, number)

@@ -78,7 +78,9 @@ def compile_with_eager_kernels(
 
     def finish(run: Run, name: str) -> Run:
         kept = constants.setdefault(name, [])
-        return codes.add(GraphCode(run, graph_of(name), backward=name.startswith("backward"), constants=kept))
+        code = GraphCode(run, graph_of(name), backward=name.startswith("backward"), constants=kept)
+        code.wanted = not hasattr(run, "around")  # no launch alone does what a graph with streams owes others
+        return codes.add(code)
 
     compiled = compile_fx_graph(
         gm,

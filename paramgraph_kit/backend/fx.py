@@ -18,6 +18,7 @@ from paramgraph_kit.backend.attention import host_seeds, on_memory_of_their_own
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.partition.host_reads import learn
+from paramgraph_kit.partition.lanes import before_partitioning, without_additions
 from paramgraph_kit.partition.names import input_names, value_names
 from paramgraph_kit.partition.program import Run as Run
 from paramgraph_kit.partition.program import program
@@ -69,17 +70,24 @@ def compile_fx_graph(
             values = value_names(graph, called, before)
             before.update(values)
             apart = frozenset(cut.outputs[k] for k in on_memory_of_their_own(graph))
-            return finish(_Wrapping(kind, wrap, observe, name, values, apart).program(cut), name)
+            run = _Wrapping(kind, wrap, observe, name, values, apart).program(cut)
+            # A backward's numbers of streams may be another forward's by now, and autograd orders it by itself.
+            return finish(cut.around(run) if cut.around is not None and phase != "backward" else run, name)
 
         return compile_graph
 
-    compiled: Callable[..., Any] = torch_name("aot_autograd")(
-        fw_compiler=compiler("forward"),
-        bw_compiler=compiler("backward"),
-        inference_compiler=compiler("inference"),
-        partition_fn=partition_fn or torch_name("min_cut_rematerialization_partition"),
-        keep_inference_input_mutations=True,
-    )(gm, example_inputs)
+    def cut_joint(joint: torch.fx.GraphModule, *args: Any, **how: Any) -> Any:
+        before_partitioning(joint)
+        return (partition_fn or torch_name("min_cut_rematerialization_partition"))(joint, *args, **how)
+
+    with without_additions():
+        compiled: Callable[..., Any] = torch_name("aot_autograd")(
+            fw_compiler=compiler("forward"),
+            bw_compiler=compiler("backward"),
+            inference_compiler=compiler("inference"),
+            partition_fn=cut_joint,
+            keep_inference_input_mutations=True,
+        )(gm, example_inputs)
     return compiled
 
 

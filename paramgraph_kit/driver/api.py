@@ -167,6 +167,9 @@ class Driver(Protocol):
     def join_streams(self, before: int, after: int) -> None:
         """Make work on stream ``after`` wait for all work now on stream ``before``."""
 
+    def stream_kept(self) -> AbstractContextManager[None]:
+        """Put back which stream is current, and in a backward who chose it."""
+
     def keep_for(self, tensor: torch.Tensor, stream: int) -> None:
         """Once it is freed, let nobody have a tensor's memory before what is then queued on ``stream`` is done."""
 

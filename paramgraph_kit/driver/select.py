@@ -55,6 +55,16 @@ def driver_in_use() -> Driver | None:
     return driver() if registered() else None
 
 
+def teach_dynamo() -> None:
+    """Tell Dynamo of the simulated device's streams, where there is that device."""
+    from paramgraph_kit.driver.sim import device
+
+    if device.registered():
+        from paramgraph_kit.driver.sim.tracing import teach_dynamo as teach
+
+        teach()
+
+
 def twin() -> Any:
     """``torch.cuda``, or its simulated twin: the module that notebooks call ``cuda``."""
     if device().type == "cuda":

@@ -166,6 +166,26 @@ NAMES: dict[str, TorchName] = {
                 ("torch._C:_are_functorch_transforms_active", "whether a gradient or a map is taken of a call"),
             )
         ),
+        TorchName(
+            "torch._dynamo.variables.torch:TorchInGraphFunctionVariable._get_handlers",
+            BOTH,
+            "what Dynamo does with torch.cuda.stream, for the simulated device's",
+        ),
+        TorchName(
+            "torch._dynamo.variables.user_defined:UserDefinedClassVariable._in_graph_classes",
+            BOTH,
+            "the classes of streams and events that Dynamo traces",
+        ),
+        TorchName(
+            "torch._dynamo.graph_bytecode_inputs:get_external_object_by_index", BOTH, "the streams of a compiled graph"
+        ),
+        TorchName(
+            "torch._functorch._aot_autograd.graph_capture:",
+            BOTH,
+            "what is added to a backward for streams",
+            "graph_capture_module",
+        ),
+        TorchName("torch._dynamo.output_graph:OutputGraph", BOTH, "streams of the simulated device in compiled code"),
         TorchName("torch._dynamo.eval_frame:innermost_fn", BOTH, "the function that Dynamo evaluates"),
         TorchName("torch._dynamo.eval_frame:_debug_get_cache_entry_list", BOTH, "the guards of a compiled function"),
         TorchName("torch._C._dynamo.guards:TensorGuards", BOTH, "kind and layout of tensors in one call"),
@@ -218,6 +238,14 @@ def torch_name(key: str) -> Any:
             f"seen in torch {', '.join(entry.seen)}: install one of these"
         ) from error
     return found
+
+
+@cache
+def carries_streams() -> bool:
+    """Whether a graph of this torch says which operation is on which stream: 2.11 traces streams and drops them."""
+    import torch
+
+    return tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2]) >= (2, 12)
 
 
 def missing() -> list[str]:

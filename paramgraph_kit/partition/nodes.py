@@ -28,6 +28,7 @@ class Kind(StrEnum):
     SYMBOL = "symbol"  # sizes and arithmetic on them, on the host
     ITEM = "item"  # takes one value out of a node's tuple
     CHECK = "check"  # a host-side assertion: no value, but not to be dropped
+    ORDER = "order"  # one stream waits for another: no value, and nothing for a graph but an edge
     OUTPUT = "output"
 
 
@@ -47,6 +48,8 @@ def kind_of(node: torch.fx.Node) -> Kind:
     if isinstance(target, torch._ops.OpOverload):
         if target._schema.name in _SIZES:
             return Kind.SYMBOL
+        if target.namespace == "streams":
+            return Kind.ORDER
         if _shares_everything(node):
             return Kind.VIEW
         if not target._schema.returns and not target._schema.is_mutable and not operands(node):

@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.partition.fixed import Kept, keep_fixed
+from paramgraph_kit.partition.lanes import normalize
 from paramgraph_kit.partition.nodes import Kind, attribute, kind_of, tensors_in, value_of
 
 aten = torch.ops.aten
@@ -36,6 +37,7 @@ def normalized(
     results = graph.graph_copy(module.graph, {})
     graph.output(results)
     copied = torch.fx.GraphModule(module, graph)
+    normalize(graph)
     kept = keep_fixed(copied, device_type, compute=constants)
     for node in list(graph.nodes):
         _unpack(node)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ import torch.fx
 from torch.fx.graph import CodeGen
 
 from paramgraph_kit.partition.frames import note_lines
+from paramgraph_kit.partition.lanes import lane_of, on_streams, orders_streams, write_lanes
 from paramgraph_kit.partition.nodes import Kind, kind_of, launches, operation_of, value_of
 from paramgraph_kit.trace.model import Reason
 
@@ -52,8 +54,12 @@ def build_region(
     graphed: bool,
     reasons: tuple[Reason, ...],
     device_type: str,
+    before: Mapping[torch.fx.Node, Set[torch.fx.Node]] = MappingProxyType({}),
 ) -> Region:
-    """Copy ``kernels``, and the views and sizes that they or ``outputs`` want, into a module of their own."""
+    """Copy ``kernels``, and the views and sizes that they or ``outputs`` want, into a module of their own.
+
+    ``before`` has the kernels that each must follow, for those on streams of the user's.
+    """
     graph = torch.fx.Graph()
     own: dict[torch.fx.Node, torch.fx.Node] = {}
     for node in inputs:
@@ -63,22 +69,37 @@ def build_region(
         for wanted in _missing(node, own):
             own[wanted] = graph.node_copy(wanted, own.__getitem__)
     graph.output(tuple(own[node] for node in outputs))
-    graph.set_codegen(_Boxed())
-    built = torch.fx.GraphModule(module, graph, class_name=f"Region{index}")
-    note_lines(built)
+    run: Callable[[list[Any]], Any] | None = None
+    if graphed and len({lane_of(node) for node in kernels if launches(node, device_type)}) > 1:
+        lanes, copies = torch.fx.Graph(), dict[torch.fx.Node, torch.fx.Node]()
+        lanes.output(lanes.graph_copy(graph, copies))
+        copied = {node: copies[own[node]] for node in kernels}
+        write_lanes(lanes, {copied[n]: {copied[b] for b in before.get(n, ()) if b in copied} for n in kernels})
+        run = on_streams(_boxed(module, lanes, index).forward)
+    for node in list(graph.nodes):
+        if orders_streams(node):
+            graph.erase_node(node)
+    built = _boxed(module, graph, index)
 
     inner = [n for n in graph.nodes if n.op == "call_function"]
     return Region(
         index=index,
         graphed=graphed,
         module=built,
-        run=built.forward,
+        run=run or built.forward,
         inputs=tuple(node.name for node in inputs),
         outputs=tuple(node.name for node in outputs),
         operations=tuple(operation_of(n) for n in inner if kind_of(n) in (Kind.KERNEL, Kind.VIEW, Kind.CHECK)),
         kernels=sum(launches(node, device_type) for node in kernels),
         reasons=reasons,
     )
+
+
+def _boxed(module: torch.fx.GraphModule, graph: torch.fx.Graph, index: int) -> torch.fx.GraphModule:
+    graph.set_codegen(_Boxed())
+    built = torch.fx.GraphModule(module, graph, class_name=f"Region{index}")
+    note_lines(built)
+    return built
 
 
 def _missing(node: torch.fx.Node, own: dict[torch.fx.Node, torch.fx.Node]) -> list[torch.fx.Node]:

@@ -12,9 +12,11 @@ from typing import Any
 import torch
 import torch.fx
 
+from paramgraph_kit.driver.api import TIMED_EVENT
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.partition.frames import frame_of
 from paramgraph_kit.partition.host_reads import host_read
+from paramgraph_kit.partition.lanes import host_waits, record_now
 from paramgraph_kit.partition.nodes import Kind, attribute, kind_of, operation_of, tensors_in, value_of
 from paramgraph_kit.partition.normalize import is_copy, normalized, scalars_to_move
 from paramgraph_kit.trace.model import Reason
@@ -55,12 +57,21 @@ def _find(node: torch.fx.Node, device_type: str) -> tuple[str, str] | None:
     if names & set(config.custom_should_partition_ops):
         return "custom-op", "listed in torch._inductor.config.custom_should_partition_ops"
     return (
-        _device_reason(node, device_type)
+        _stream_reason(node)
+        or _device_reason(node, device_type)
         or _control_flow_reason(node, device_type)
         or _unbacked_reason(node)
         or _unsafe_reason(node)
         or _symbol_reason(node, config)
     )
+
+
+def _stream_reason(node: torch.fx.Node) -> tuple[str, str] | None:
+    if node.target is host_waits:
+        return "user-stream", "the host waits there until the device is done"
+    if node.target is record_now:
+        return TIMED_EVENT.code, TIMED_EVENT.message
+    return None
 
 
 def _device_reason(node: torch.fx.Node, device_type: str) -> tuple[str, str] | None:
@@ -89,6 +100,8 @@ def _control_flow_reason(node: torch.fx.Node, device_type: str) -> tuple[str, st
         return "control-flow", "a branch or loop on the value of a tensor"
     for body in _bodies(node):
         for inner in body.graph.nodes:
+            if kind_of(inner) is Kind.ORDER:
+                return "user-stream", "streams are ordered inside"
             found = reason(inner, device_type)
             if found is not None:
                 return found.code, f"{found.message}, inside by {found.operation}"

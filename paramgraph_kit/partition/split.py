@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch.fx
 
 from paramgraph_kit.partition.fixed import Kept
 from paramgraph_kit.partition.frames import frame_of
+from paramgraph_kit.partition.lanes import Around, is_ordered_by_streams
 from paramgraph_kit.partition.nodes import Kind, attribute, from_storage, kind_of, launches, operation_of
 from paramgraph_kit.partition.normalize import normalized
 from paramgraph_kit.partition.order import dependencies, schedule
@@ -36,6 +37,7 @@ class Split:
     regions: tuple[Region, ...]
     epilogue: Region | None
     outputs: tuple[str, ...]
+    around: Around | None = None  # what the graph's call owes streams of the user's, where it has any
     kept: tuple[Kept, ...] = ()  # tensors on the device that would have been made on the host at each call
 
     def partitions(self, graph: str, first: int = 0) -> tuple[Partition, ...]:
@@ -72,9 +74,14 @@ def split(module: torch.fx.GraphModule, device_type: str) -> Split:
     through = _Leaves(kinds)
     needs = {node: [through.producer(leaf) for leaf in through.leaves(node.all_input_nodes)] for node in kernels}
     wanted = through.leaves([r for r in results if isinstance(r, torch.fx.Node)])
-    order = schedule(kernels, dependencies(kernels, needs), ungraphed, set(wanted), device_type)
+    before = dependencies(kernels, needs)
+    streams = is_ordered_by_streams(nodes)
+    if streams:  # each stays where it stands among the waits
+        order = [node for node in nodes if node in needs or kinds[node] is Kind.ORDER]
+    else:
+        order = schedule(kernels, before, ungraphed, set(wanted), device_type)
 
-    groups = _groups(order, ungraphed)
+    groups = _groups(order, ungraphed, kinds)
     leaves = [through.leaves(n for node in group for n in node.all_input_nodes) for group in groups]
     regions = []
     for index, group in enumerate(groups):
@@ -87,7 +94,7 @@ def split(module: torch.fx.GraphModule, device_type: str) -> Split:
             why = (NOTHING_TO_LAUNCH,)
         inputs = [leaf for leaf in leaves[index] if through.producer(leaf) not in members]
         outputs = [n for n in nodes if n in later and through.producer(n) in members]
-        regions.append(build_region(module, index, group, inputs, outputs, kinds, graphed, why, device_type))
+        regions.append(build_region(module, index, group, inputs, outputs, kinds, graphed, why, device_type, before))
 
     constants = {node.name: attribute(node) for node in nodes if kinds[node] is Kind.CONSTANT}
     names = [r.name if isinstance(r, torch.fx.Node) else f"_literal_{i}" for i, r in enumerate(results)]
@@ -100,8 +107,9 @@ def split(module: torch.fx.GraphModule, device_type: str) -> Split:
         )
     if epilogue is not None and not regions:
         regions, epilogue = [epilogue], None
+    around = Around(nodes) if streams else None
     inputs_of_graph = tuple(node.name for node in nodes if kinds[node] is Kind.INPUT)
-    return Split(inputs_of_graph, constants, tuple(regions), epilogue, tuple(names), tuple(kept))
+    return Split(inputs_of_graph, constants, tuple(regions), epilogue, tuple(names), around, tuple(kept))
 
 
 class _Leaves:
@@ -139,9 +147,16 @@ class _Leaves:
         return frozenset({node})
 
 
-def _groups(order: Sequence[torch.fx.Node], ungraphed: set[torch.fx.Node]) -> list[list[torch.fx.Node]]:
+def _groups(
+    order: Sequence[torch.fx.Node], ungraphed: set[torch.fx.Node], kinds: Mapping[torch.fx.Node, Kind]
+) -> list[list[torch.fx.Node]]:
+    """Runs of operations that are graphed, or not; what orders streams matters only inside of one that is."""
     groups: list[list[torch.fx.Node]] = []
     for node in order:
+        if kinds[node] is Kind.ORDER:
+            if groups and groups[-1][0] not in ungraphed:
+                groups[-1].append(node)
+            continue
         if not groups or (groups[-1][0] in ungraphed) != (node in ungraphed):
             groups.append([])
         groups[-1].append(node)

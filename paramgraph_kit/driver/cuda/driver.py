@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import platform
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property, partial
 from typing import Any
 
@@ -158,6 +158,11 @@ class CudaDriver:
     def join_streams(self, before: int, after: int) -> None:
         """Make stream ``after`` wait for what is queued on stream ``before``."""
         stream_of(after, self.device).wait_stream(stream_of(before, self.device))
+
+    def stream_kept(self) -> AbstractContextManager[None]:
+        """Put back which stream is current."""
+        kept: Any = torch.cuda.stream(torch.cuda.current_stream(self.device))
+        return kept  # type: ignore[no-any-return]
 
     def keep_for(self, tensor: torch.Tensor, stream: int) -> None:
         """Keep a tensor's memory for what is queued on a stream."""

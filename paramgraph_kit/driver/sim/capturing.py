@@ -10,7 +10,7 @@ import torch
 from .allocator import PoolId
 from .capture import CUDAGraph
 from .machine import machine
-from .stream import Stream, current_stream, forbid_device_sync, set_current
+from .stream import Before, Stream, entered, forbid_device_sync, leave
 
 
 class StreamContext:
@@ -18,16 +18,15 @@ class StreamContext:
 
     def __init__(self, stream: Stream | None) -> None:
         self.stream = stream
-        self._before: Stream | None = None
+        self._before: Before | None = None
 
     def __enter__(self) -> None:
         if self.stream is not None:
-            self._before = current_stream()
-            set_current(self.stream)
+            self._before = entered(self.stream)
 
     def __exit__(self, *args: object) -> None:
         if self._before is not None:
-            set_current(self._before)
+            leave(self._before)
 
 
 def stream(stream: Stream | None) -> StreamContext:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 import warnings
 from typing import Any
@@ -68,6 +69,10 @@ def register() -> torch.device:
     register_optimizer_step_pre_hook(refuse_uncapturable)
     _register_serialization()
     _accept_our_streams()
+    if "torch._dynamo.utils" in sys.modules:  # otherwise the backend does it, once it is asked for
+        from .tracing import teach_dynamo
+
+        teach_dynamo()
     return torch.device("sim", 0)
 
 

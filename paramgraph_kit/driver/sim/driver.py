@@ -259,6 +259,16 @@ class SimDriver:
             stream_of(after).wait_stream(stream_of(before))
 
     @staticmethod
+    @contextmanager
+    def stream_kept() -> Iterator[None]:
+        """Put back which stream is current, and that autograd's thread has chosen none."""
+        before = choice()
+        try:
+            yield
+        finally:
+            restore(before)
+
+    @staticmethod
     def keep_for(tensor: torch.Tensor, stream: int) -> None:
         """Nothing: work that was queued is done."""
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .graph import SimNode
 
 MODES = ("global", "thread_local", "relaxed")
+_DEVICE_TYPE = 20  # PrivateUse1, the slot of a device in Python
 
 
 class Capture:
@@ -81,31 +82,39 @@ class Capture:
         return any(i not in seen for stream in self.streams for i in stream.tail)
 
 
-class Stream:
-    """The twin of ``torch.cuda.Stream``; ``cuda_stream`` is its raw number, 0 for the default stream."""
+class Stream(torch.Stream):
+    """The twin of ``torch.cuda.Stream``; ``cuda_stream`` is its raw number, 0 for the default stream.
 
-    def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
+    One of torch's streams as that is, so that Dynamo traces it; nothing of torch's own is asked of it.
+    """
+
+    def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Stream:
+        """A stream of torch's with this one's number."""
         for name, value in kwargs.items():
             if name not in ("stream_id", "device_index", "device_type", "stream_ptr"):
                 raise TypeError(f"Stream() got an unexpected keyword argument {name!r}")
             if name == "stream_ptr" and value:
                 raise missing("Stream", name)
+        number = kwargs.get("stream_id") or _table.next_number()
+        return super().__new__(cls, stream_id=number, device_index=0, device_type=_DEVICE_TYPE)
+
+    def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
         self.priority = priority
         self.cuda_stream: int = kwargs.get("stream_id") or _table.register(self)
         self.capture: Capture | None = None
         self.tail: tuple[int, ...] = ()
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> torch.device:  # type: ignore[override]
         """The simulated device."""
         return torch.device("sim", 0)
 
     @property
-    def stream_id(self) -> int:
+    def stream_id(self) -> int:  # type: ignore[override]
         """The same number as ``cuda_stream``."""
         return self.cuda_stream
 
-    def wait_event(self, event: Event) -> None:
+    def wait_event(self, event: Event) -> None:  # type: ignore[override]
         """Order all later work of this stream after ``event``; raises 902, 905, 906 or 907 in or around a capture."""
         if event.capture is None:
             if self.capture is not None and event.recorded_at is not None:
@@ -126,11 +135,11 @@ class Stream:
             event.capture.invalid = True
             raise self.capture.fail(902)
 
-    def wait_stream(self, stream: Stream) -> None:
+    def wait_stream(self, stream: Stream) -> None:  # type: ignore[override]
         """Order all later work of this stream after all work now on ``stream``."""
         self.wait_event(stream.record_event())
 
-    def record_event(self, event: Event | None = None) -> Event:
+    def record_event(self, event: Event | None = None) -> Event:  # type: ignore[override]
         """Record an event (a new one by default) at this point of the stream."""
         event = event or Event()
         event.record(self)
@@ -162,16 +171,19 @@ class Stream:
         return f"<Stream device=sim:0 stream={self.cuda_stream}>"
 
     def __enter__(self) -> Stream:
-        _table.stack().append(current_stream())
-        set_current(self)
+        _table.stack().append(entered(self))
         return self
 
     def __exit__(self, *args: object) -> None:
-        set_current(_table.stack().pop())
+        leave(_table.stack().pop())
 
 
-class Event:
-    """The twin of ``torch.cuda.Event``."""
+class Event(torch.Event):
+    """The twin of ``torch.cuda.Event``; one of torch's events for the same reason."""
+
+    def __new__(cls, *_: Any, **__: Any) -> Event:
+        """An event of torch's that is never recorded."""
+        return super().__new__(cls, device="cpu")
 
     def __init__(
         self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
@@ -186,7 +198,7 @@ class Event:
         self.tail: tuple[int, ...] = ()
         self.recorded_at: float | None = None
 
-    def record(self, stream: Stream | None = None) -> None:
+    def record(self, stream: Stream | None = None) -> None:  # type: ignore[override]
         """Mark this point of a stream, the current one by default."""
         stream = stream or current_stream()
         if stream.capture is not None:
@@ -196,7 +208,7 @@ class Event:
         self.tail = stream.tail
         self.recorded_at = time.perf_counter()
 
-    def wait(self, stream: Stream | None = None) -> None:
+    def wait(self, stream: Stream | None = None) -> None:  # type: ignore[override]
         """Order all later work of a stream, the current one by default, after this event."""
         (stream or current_stream()).wait_event(self)
 
@@ -209,7 +221,7 @@ class Event:
         """Wait for the event; raises as ``query`` does."""
         self._usable()
 
-    def elapsed_time(self, end: Event) -> float:
+    def elapsed_time(self, end: Event) -> float:  # type: ignore[override]
         """Host milliseconds between two events: the simulated device has no time of its own."""
         for event in (self, end):
             event._usable()
@@ -246,13 +258,16 @@ class _Table:
         self.engine_log: autograd.Log[Stream] = []  # of the thread that chose a stream last
         self.backward = -1  # the backward pass that was looked at last
 
+    def next_number(self) -> int:
+        return 0 if not self.streams else 16 * (len(self.streams) + 1)
+
     def register(self, stream: Stream) -> int:
-        number = 0 if not self.streams else 16 * (len(self.streams) + 1)
+        number = self.next_number()
         self.streams[number] = stream
         return number
 
-    def stack(self) -> list[Stream]:
-        found: list[Stream] | None = getattr(self._local, "stack", None)
+    def stack(self) -> list[Before]:
+        found: list[Before] | None = getattr(self._local, "stack", None)
         if found is None:
             found = self._local.stack = []
         return found
@@ -347,6 +362,7 @@ def set_current(stream: Stream) -> None:
 
 
 Choice = tuple[Stream | None, autograd.Log[Stream]]
+Before = tuple[Stream, Choice]
 
 
 def choice() -> Choice:
@@ -361,6 +377,21 @@ def restore(before: Choice) -> None:
     if stream is None:
         _table.forget()
     _table.engine_log = engine_log
+
+
+def entered(stream: Stream) -> Before:
+    """Make ``stream`` current for a while; what ``leave`` is given."""
+    before = current_stream(), choice()
+    set_current(stream)
+    return before
+
+
+def leave(before: Before) -> None:
+    """Make current what was; autograd's thread, which enters streams of what it runs again, has chosen none."""
+    if autograd.task_id() == -1:
+        set_current(before[0])
+    else:
+        restore(before[1])
 
 
 def open_captures() -> list[Capture]:
