@@ -80,6 +80,7 @@ def _choose_each(place: Place, node: ast.If, condition: str) -> list[Edit]:
     if len(node.body) > 1:  # what it asks may be changed by its body
         test = fresh("chosen", names_in(place.source.tree) | (locals_of(function) if function else set()))
         lines.append(f"{test} = {condition}")
+    local = locals_of(function) if function is not None else set()
     inside = set(ast.walk(node))
     outside = {n.id for n in ast.walk(function or node) if isinstance(n, ast.Name) and n not in inside}
     for part in node.body:
@@ -87,7 +88,7 @@ def _choose_each(place: Place, node: ast.If, condition: str) -> list[Edit]:
         if isinstance(part, ast.Assign) and len(part.targets) == 1 and value is not None:
             target = part.targets[0]
             name = place.text(target)
-            if isinstance(target, ast.Name) and name not in outside:
+            if isinstance(target, ast.Name) and name in local and name not in outside:
                 lines.append(f"{name} = {place.text(value)}")
             elif isinstance(target, (ast.Name, ast.Subscript)):
                 lines.append(f"{name} = torch.where({test}, {place.text(value)}, {name})")

@@ -11,6 +11,7 @@ from paramgraph_kit.trace.model import Failure
 from paramgraph_kit.trace.wording import frame_text
 
 INDENT = " " * 11  # of what to write in a place, below it
+ENDLESS = ("exits", "time-limit")  # it is not called again
 ENDED = ("raises", "exits", "time-limit")
 
 

@@ -69,8 +69,8 @@ def choose(
     order, wished = list(body_of(function)), set(wanted)
     here = locals_of(function) - set(arguments_of(function)) - tensors
     chosen = [node for node in order if node in wished and is_movable(node)]
-    for node in order:
-        needing = isinstance(node, (ast.If, ast.Expr)) and node not in chosen and is_movable(node)
+    for node in [node for node in order if node not in chosen]:
+        needing = isinstance(node, (ast.If, ast.Expr)) and is_movable(node)
         if needing and any(_needs(node, one) for one in chosen if order.index(one) < order.index(node)):
             chosen.append(node)
         elif _keeps(node, function, is_host) and any(_needs(node, one) for one in chosen if one is not node):

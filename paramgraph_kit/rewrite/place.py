@@ -59,6 +59,11 @@ class Place:
         own = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         return names_in(node) & locals_of(function) - own if function is not None else set()
 
+    def is_local(self, name: str) -> bool:
+        """Whether a name is one of the function's own."""
+        function = self.source.function_of(self.statement)
+        return function is not None and name in locals_of(function)
+
     def hoist(self, hint: str, text: str) -> str:
         """Evaluate an expression before the function; returns the name that stands for it."""
         function = self.source.function_of(self.statement)

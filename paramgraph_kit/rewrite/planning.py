@@ -70,7 +70,8 @@ class Attempt:
         self.device = self._device_text()
         self.rate = False
         self.steps = False
-        self.unsafe: dict[int, str] = {}  # by failure: why a rewrite was taken back
+        self.unsafe: dict[int, str] = {}  # by failure: why a rewrite where it stands was taken back
+        self.elsewhere: set[int] = set()  # those of which its move behind the launch has not been tried yet
         self.moved: moving.Moved | None = None
         self.fed: feeding.Feed | None = None
         self.feeds = True  # work may be moved before the launch
@@ -92,7 +93,7 @@ class Attempt:
 
     def plans(self, failures: Sequence[Failure]) -> list[Plan]:
         """How each failure is rewritten, where it can be."""
-        left = [f for f in failures if id(f) not in self.unsafe]
+        left = [f for f in failures if id(f) not in self.unsafe or id(f) in self.elsewhere]
         self.rate, self.fed = False, None
         moved = self._moved(left) if self.moves else None
         found = [moved] if moved is not None else self._detached() if self.moves else []
@@ -100,7 +101,7 @@ class Attempt:
         handled = {id(f) for plan in found for f in plan.failures}
         rest = []
         for failure in left:
-            place = self.place(failure) if id(failure) not in handled else None
+            place = self.place(failure) if id(failure) not in handled | self.unsafe.keys() else None
             if place is None:
                 continue
             source, statement = place
@@ -110,7 +111,7 @@ class Attempt:
                 found.append(Plan(source, edits, [failure], one.hoisted))
             else:
                 rest.append(failure)
-        rest += [f for f in failures if id(f) in self.unsafe]
+        rest += [f for f in failures if id(f) in self.unsafe and id(f) not in handled]
         fed = self._fed(rest, [line for plan in found for line in plan.hoisted]) if self.moves and self.feeds else None
         return [*found, fed] if fed is not None else found
 
@@ -243,7 +244,8 @@ class Attempt:
             if isinstance(place[1], (ast.Return, ast.Assert)):
                 return
             top = moving.top_of(source, function, place[1])
-            if top is not None and not (isinstance(top, ast.If) and edits_for(self._place_of(*place, failure))):
+            in_place = isinstance(top, ast.If) and id(failure) not in self.unsafe
+            if top is not None and not (in_place and edits_for(self._place_of(*place, failure))):
                 yield top
             return
         for node in moving.body_of(function):  # a call of the function in which it happens
@@ -276,6 +278,17 @@ class Attempt:
                 if first <= code.co_firstlineno <= node.lineno:
                     return source, node
         return None
+
+    def take_back(self, plan: Plan, why: str) -> None:
+        """A plan has changed what the function does: another way, or none, for what it was for."""
+        self.feeds = self.feeds and (self.fed is None or plan.edits is not self.fed.edits)
+        was_moved = self.moved is not None and plan.edits is self.moved.edits
+        for known in map(id, plan.failures):
+            if known not in self.unsafe and not was_moved:
+                self.elsewhere.add(known)
+            else:
+                self.elsewhere.discard(known)
+            self.unsafe.setdefault(known, why)
 
     # trying
 

@@ -22,7 +22,7 @@ from paramgraph_kit.trace.wording import frame_text
 
 LIMIT_S = 30.0
 UNSTEADY = "two runs from one state give other results"
-TRIES = 3  # how often rewrites that change the numbers are taken back
+TRIES = 4  # how often rewrites that change the numbers are taken back
 
 
 @dataclass(slots=True)
@@ -66,6 +66,9 @@ def rewrite(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failur
     """Rewrite what is sure, try it against the function as it is, and say what has to be done otherwise."""
     attempt = Attempt(function, args, kwargs)
     found = Rewriting(getattr(function, "__qualname__", type(function).__name__))
+    if any(failure.code in by_hand.ENDLESS for failure in failures):
+        found.left, found.instead = list(failures), by_hand.lines(attempt, failures)
+        return found
     try:
         with attempt.watched():
             truth = Truth(attempt.prover)
@@ -130,8 +133,7 @@ def _safe(attempt: Attempt, around: Around | None, failures: Sequence[Failure], 
         if not wrong:
             return plans
         for plan, why in wrong:
-            attempt.feeds = attempt.feeds and (attempt.fed is None or plan.edits is not attempt.fed.edits)
-            attempt.unsafe |= {id(failure): why for failure in plan.failures}
+            attempt.take_back(plan, why)
     return []
 
 

@@ -12,7 +12,7 @@ import torch
 
 from paramgraph_kit.rewrite.branches import assert_on_device, choose_by_where
 from paramgraph_kit.rewrite.edits import Edit, heads, names_in, path_of
-from paramgraph_kit.rewrite.place import Place, called, integer, is_number
+from paramgraph_kit.rewrite.place import NUMBER, Place, called, integer, is_number
 
 COPIES = ("to", "cuda", "tensor", "as_tensor", "view", "reshape", "float", "long", "tolist")
 DRAWN = ("rand", "randn", "randint", "randperm", "normal")
@@ -28,7 +28,7 @@ def keep_on_device(place: Place) -> list[Edit]:
     found: list[Edit] = []
     if isinstance(place.statement, (ast.If, ast.While, ast.For, ast.Expr, ast.AugAssign)):
         return found  # what is decided or kept on the CPU needs the number
-    if is_size(place) or any(place.calls(*WRITERS)):
+    if is_size(place) or any(place.calls(*WRITERS)) or _keeps_a_number(place):
         return found
     for node in heads(place.statement):
         if not isinstance(node, ast.Call):
@@ -51,6 +51,13 @@ def keep_on_device(place: Place) -> list[Edit]:
             return []
         found += chosen
     return found
+
+
+def _keeps_a_number(place: Place) -> bool:
+    """Whether a statement gives another number to a variable around the function, for which a tensor is no number."""
+    targets = place.statement.targets if isinstance(place.statement, ast.Assign) else []
+    names = [target.id for target in targets if isinstance(target, ast.Name) and not place.is_local(target.id)]
+    return any(isinstance(place.space.get(name), NUMBER) for name in names)
 
 
 def _is_in_size(place: Place, node: ast.AST) -> bool:

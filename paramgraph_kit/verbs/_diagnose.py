@@ -68,8 +68,18 @@ class Diagnose:
             +    return x * x.sum().detach()
               tried  ...
         """
-        if isinstance(what, BaseException):
+        if issubclass(type(what), BaseException):
             return _from_exception(what)
+        try:
+            return _told(self._of(what, args, kwargs, limit_s, confirm, fix))
+        except (ParamgraphError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # what it is answers as it likes, and not only where it is called
+            return _told(_ended(what, error))
+
+    def _of(
+        self, what: Any, args: tuple[Any, ...], kwargs: dict[str, Any], limit_s: float, confirm: bool, fix: bool
+    ) -> Diagnosis:
         if _is_compiled(what):
             return _from_compiled(what, args, kwargs, limit_s)
         if not callable(what):
@@ -82,7 +92,7 @@ class Diagnose:
             from paramgraph_kit.rewrite.rewriting import rewrite
 
             found.fix = rewrite(what, args, kwargs, found.failures)
-        return _told(found)
+        return found
 
     def catalogue(self) -> tuple[FailureClass, ...]:
         """Every known class of failure, each with a program that fails so and one that does not.
@@ -177,12 +187,27 @@ def _from_exception(error: BaseException) -> Diagnosis:
     return Diagnosis([explain(error)], state=process_state(error))
 
 
+def _ended(what: Any, error: BaseException) -> Diagnosis:
+    """What is told where what was given raised before or after its calls."""
+    from paramgraph_kit.doctor.observe.one_call import raised
+
+    return Diagnosis([raised(error, 1)], f"{_name_of(what)}: it could not be examined to the end")
+
+
+def _name_of(what: Any) -> str:
+    """What is given is called so."""
+    try:
+        return str(getattr(what, "__qualname__", type(what).__name__))
+    except Exception:
+        return type(what).__name__
+
+
 def _is_compiled(what: Any) -> bool:
     if type(what).__name__ in ("OptimizedModule", "Parameterized"):
         return True
     try:
-        return hasattr(what, "_torchdynamo_orig_callable")
-    except Exception:  # an object that answers as it likes
+        return "_torchdynamo_orig_callable" in object.__getattribute__(what, "__dict__")
+    except AttributeError:
         return False
 
 
@@ -194,7 +219,12 @@ def _from_compiled(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], li
     report, notes = make_report(model), []
     failures: list[Failure] = []
     if not report.rows and (args or kwargs):
-        failures, copy = _of_copies(model, args, kwargs)
+        try:
+            failures, copy = _of_copies(model, args, kwargs)
+        except (ParamgraphError, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            return _ended(model, error)
         report = make_report(copy)
         notes = ["a copy was compiled with backend='paramgraph', whose partitions are those of Inductor"]
         if failures:
@@ -271,7 +301,7 @@ def _from_function(
 
         problems, note = capture_in_child(function, args, kwargs, problems, limit_s=max(limit_s, CHILD_S))
         notes = [note, *notes]
-    name = getattr(function, "__qualname__", type(function).__name__)
+    name = _name_of(function)
     count = len(problems)
     where = f"{found.calls} calls on {driver().source().label()}, {found.operations} operations in one"
     heading = f"{name}: {count or 'no'} problem{'' if count == 1 else 's'} ({where})"

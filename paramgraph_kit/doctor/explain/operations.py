@@ -29,7 +29,7 @@ _SIZED = frozenset(
 )
 _NUMBERS = ("alpha", "beta", "value", "fill_value", "eps", "p", "start", "end")  # keywords that take no tensor
 _OF_SHAPES = ("shape", "size", "dim", "ndim", "numel", "len", "dtype", "device", "stride")
-_ASSIGNS = r"\s*=[^=]"
+_ASSIGNS = r"\s*(?:[-+*/%@&|^]|//|\*\*|<<|>>)?=[^=]"
 
 
 def names_at(frame: FrameType) -> Names:
@@ -53,6 +53,8 @@ def operations_at(code: CodeType, instruction_at: int, names: Names, line: str) 
         raw[-1] = raw[-1][:right]
         raw[0] = raw[0][left:]
         after = lines[-1].encode()[right:].decode(errors="ignore")
+        if instruction.startswith("BINARY_"):
+            after = ""  # x[mask] += 1 reads there first
         operation = operation_of(b"".join(raw).decode(errors="ignore"), after, names)
         if operation:
             return (operation, *(name for name in calls_of(line) if name != operation)), True

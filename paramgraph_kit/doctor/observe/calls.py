@@ -21,6 +21,7 @@ from paramgraph_kit.driver.replaced import replaced
 from paramgraph_kit.driver.select import twin
 from paramgraph_kit.driver.torch_names import torch_name
 
+A_LOG = "a line of a log"
 CAPTURED_EVENT = "CUDA error: operation not permitted on an event last recorded in a capturing stream"
 
 
@@ -115,7 +116,7 @@ def watched(observer: Observer) -> Iterator[None]:
         (torch_name("_tensor_str"), "_str", lambda tensor, *args, **kwargs: observer.shown(tensor)),
         (builtins, "print", lambda *args, **kwargs: observer.printed(args)),
         (builtins, "open", observer.opened),
-        (logging.Logger, "handle", lambda *args: observer.silent_if_own("host-counter", "a line of a log")),
+        (logging.Logger, "handle", lambda *args: observer.silent_if_own("host-counter", A_LOG)),
         (cuda.CUDAGraph, "capture_begin", lambda *args, **kwargs: observer.nested()),
         (cuda.CUDAGraph, "replay", lambda graph: observer.replayed()),
         (torch.optim.Optimizer, "zero_grad", lambda optimizer, *args, **kwargs: observer.zeroes(optimizer)),

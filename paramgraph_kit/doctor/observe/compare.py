@@ -42,7 +42,9 @@ def differences(
         if a.outside != b.outside:
             for pair in _exchanged(a, b, told):
                 text = f"{a.name} read a tensor that was another one in the next call"
-                exchanged.setdefault(pair, []).append(_failure("stale-input", text, a.place))
+                # Nothing but random numbers differs, so one of them has picked it.
+                code = "host-random" if only_random else "stale-input"
+                exchanged.setdefault(pair, []).append(_failure(code, text, a.place))
         for failure in _of_one(a, b, random_drawn, only_random, guess):
             if failure.code == "size-frozen" and sized and failure.frame is None:
                 continue
@@ -97,7 +99,7 @@ def _of_one(a: Step, b: Step, random_drawn: bool, only_random: bool, guess: bool
     if not _equal(a.values, b.values) and a.shapes == b.shapes and not a.place.in_backward:
         then, now = _differing(a.values, b.values)
         text = frame.text if frame else ""
-        if a.name in FACTORIES_AND_VIEWS:
+        if a.name in FACTORIES_AND_VIEWS and not only_random:
             code = "size-frozen"
         elif (only_random and "time" not in text) or (
             random_drawn and (any(word in text for word in RANDOM_WORDS) or (guess and _is_fraction(then)))

@@ -127,7 +127,7 @@ class Caller:
         except KeyboardInterrupt:
             raise  # it is the user's
         except BaseException as error:
-            ended = _raised(error, self.number)
+            ended = raised(error, self.number)
         finally:
             if observer.captures and (ended is not None or is_capturing()):
                 _end_captures(target, [cuda.current_stream(), self.stream])
@@ -201,7 +201,8 @@ def _end_captures(target: Driver, streams: list[Any]) -> None:
         target.repair(streams)
 
 
-def _raised(error: BaseException, number: int) -> Failure:
+def raised(error: BaseException, number: int) -> Failure:
+    """What a function raised in one of its calls."""
     found = explain(error)
     if found.code == "unknown":
         again = f", in call {number}: it cannot be called twice from the same state" if number > 1 else ""

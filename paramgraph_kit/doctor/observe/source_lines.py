@@ -139,13 +139,46 @@ def _span(part: list[ast.AST], positions: list[Position]) -> tuple[bool, ...]:
 
 def tests_of(code: CodeType, change: Change, told: set[int]) -> Iterator[Frame]:
     """Branches of a function that ask for a number which a call has changed; ``told`` are lines with a problem."""
-    for node in nodes_of(code):
-        if not isinstance(node, (ast.If, ast.IfExp, ast.While)):
+    nodes = list(nodes_of(code))
+    derived = _derived(nodes, change)
+    for node in nodes:
+        if not isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Match)):
             continue
         if not any(_works(part) or (_waits(part) and not _lines(part) & told) for part in _parts(node)):
             continue
-        if any(_reads(n, change) for n in ast.walk(node.test)):
+        asked = node.subject if isinstance(node, ast.Match) else node.test
+        if any(_reads(n, change) or path_of(n) in derived for n in ast.walk(asked)):
             yield frame_at(code, node.lineno)
+
+
+def _derived(nodes: list[ast.AST], change: Change) -> set[str]:
+    """Names that are assigned a truth, a text or a number which a changed number decides: ``hot = calls > 3``."""
+    found: set[str] = set()
+    while True:
+        more = {
+            path_of(target)
+            for node in nodes
+            if isinstance(node, ast.Assign) and _of_numbers(node.value)
+            if any(_reads(n, change) or path_of(n) in found for n in ast.walk(node.value))
+            for target in node.targets
+        } - {"", change.name}
+        if more <= found:
+            return found
+        found |= more
+
+
+def _of_numbers(value: ast.expr) -> bool:
+    """Whether an expression is decided on the host, as far as its form tells: no call may make a tensor of it."""
+    return not any(isinstance(n, ast.Call) and _called(n.func) not in HOST_ONLY for n in ast.walk(value))
+
+
+def path_of(node: ast.AST) -> str:
+    """``a.b`` for ``a.b``, or ""."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.insert(0, node.attr)
+        node = node.value
+    return ".".join([node.id, *parts]) if isinstance(node, ast.Name) else ""
 
 
 def _works(part: list[ast.AST]) -> bool:

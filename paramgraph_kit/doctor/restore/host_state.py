@@ -124,12 +124,12 @@ class Change:
     owner: str = ""  # what holds it is called so
     key: Any = None  # of a dictionary, the entry
 
-    def entries(self) -> list[Change]:
-        """The same for each entry, where a dictionary has other numbers under the same names."""
+    def entries(self, kinds: tuple[type, ...] = (int, float)) -> list[Change]:
+        """The same for each entry, where a dictionary has other values of these kinds under the same names."""
         if self.kind != "container" or not isinstance(self.after, dict) or self.before.keys() != self.after.keys():
             return [self]
         pairs = [(key, then, self.after[key]) for key, then in self.before.items() if not _same(then, self.after[key])]
-        if not all(isinstance(value, (int, float)) for _, then, now in pairs for value in (then, now)):
+        if not all(isinstance(value, kinds) for _, then, now in pairs for value in (then, now)):
             return [self]
         return [Change(self.kind, self.name, then, now, self.owner, key) for key, then, now in pairs]
 
@@ -223,8 +223,9 @@ class HostState:
                     self._visit(hook, name, depth + 1)
             return
         if isinstance(value, type):
-            if not _of_library(value) and value.__module__ != "builtins":
+            if not _of_library(value):
                 self.holders.append(Holder("class", value.__name__, value))
+                self._methods(value, depth)
             return
         if isinstance(value, functools.partial):
             for part in (value.func, *value.args, *value.keywords.values()):
@@ -270,6 +271,14 @@ class HostState:
                 self.holders.append(Holder("global", name, function.__globals__))
                 self._visit(function.__globals__[name], name, depth + 1)
 
+    def _methods(self, kind: type, depth: int) -> None:
+        """What a class of the user's can do, its own classes before it included."""
+        for each in kind.__mro__ if not _of_library(kind) else ():
+            for method in _functions_of(each) if not _of_library(each) else ():
+                if id(method) not in self._seen:
+                    self._seen.add(id(method))
+                    self._function(method, depth + 1)
+
     def _container(self, value: Container, name: str, depth: int, *, of_torch: bool) -> None:
         self.holders.append(Holder("container", name, value, of_torch))
         if len(value) > 2000:
@@ -285,6 +294,7 @@ class HostState:
             self.holders.append(Holder("slots", name, value))
             for key, part in self.holders[-1].read().items():
                 self._visit(part, key, depth + 1)
+            self._visit(type(value), name, depth)
         attributes = getattr(value, "__dict__", None)
         if not isinstance(attributes, dict):
             return
@@ -303,18 +313,16 @@ class HostState:
         for key, part in list(attributes.items()):
             if torchs and isinstance(part, (list, dict)) and not is_module:
                 self._container(part, key, depth + 1, of_torch=True)
-            elif is_module and key in ("_parameters", "_buffers", "_modules"):
+            elif is_module and key in ("_parameters", "_buffers", "_modules") and isinstance(part, dict):
                 self.holders.append(Holder("container", key, part, of_torch=True))
                 for child_name, child in part.items():
                     self._visit(child, child_name, min(depth, DEEP - 1))
             else:
                 self._visit(part, key, depth + 1)
-        for method in vars(type(value)).values() if own else ():
-            if isinstance(method, types.FunctionType):
-                self._function(method, depth + 1)
 
 
 _CONTAINERS = (list, dict, set, deque)
+_IMMUTABLE, _HEAP = 1 << 8, 1 << 9  # of a type's flags: C's own are immutable, a class statement's are on the heap
 _PLAIN: dict[type, Any] = {**{kind: kind for kind in _CONTAINERS}, OrderedDict: dict}  # a module has many of the last
 
 
@@ -390,7 +398,7 @@ def _named(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list
     """Arguments with the names that the function gives them."""
     try:
         bound = inspect.signature(function).bind(*args, **kwargs).arguments
-    except (TypeError, ValueError):
+    except Exception:  # it has none, or answers as it likes
         return [("", value) for value in args] + list(kwargs.items())
     return list(bound.items())
 
@@ -404,16 +412,25 @@ def _names(code: types.CodeType) -> set[str]:
     return found
 
 
+def _functions_of(kind: type) -> list[types.FunctionType]:
+    """The functions that a class is written with: methods, static and class methods, properties."""
+    found = []
+    for member in vars(kind).values():
+        parts = (member.fget, member.fset) if isinstance(member, property) else (getattr(member, "__func__", member),)
+        found += [part for part in parts if isinstance(part, types.FunctionType)]
+    return found
+
+
 def _of_library(kind: type) -> bool:
-    for value in vars(kind).values():
-        if isinstance(value, types.FunctionType) and not value.__code__.co_filename.startswith("<"):
-            return is_library(value.__code__.co_filename)
-    return kind.__module__ not in ("__main__", "builtins") and not _has_own_file(kind)
-
-
-def _has_own_file(kind: type) -> bool:
+    files = [f.__code__.co_filename for f in _functions_of(kind)]
+    if any(not is_library(file) for file in files if not file.startswith("<")):
+        return False  # others may be made for it by a library, as those of a dataclass are
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    return file is not None and not is_library(file)
+    if file is not None:
+        return is_library(file)
+    if kind.__module__ == "__main__":
+        return False
+    return kind.__module__ in sys.builtin_module_names or kind.__flags__ & (_HEAP | _IMMUTABLE) != _HEAP
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -283,7 +283,8 @@ class Kernel:
                 cpu_flat[i] = view
             values = self.invoke(cpu_flat, spec, state)
             for k, operand in copies:
-                views[operand].copy_(values[k])
+                if values[k] is not None:  # the weights of an attention that nobody asked for
+                    views[operand].copy_(values[k])
 
         flat_constants = [None if i in set(slots) else v for i, v in enumerate(flat)]
         scalars = b"".join(pack_scalar(v) for v in flat_constants)
