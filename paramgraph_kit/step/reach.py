@@ -26,6 +26,7 @@ import torch
 from paramgraph_kit.backend.code_names import ENVIRONMENT, all_names, names_of
 from paramgraph_kit.backend.plain import PLAIN
 from paramgraph_kit.driver.files import is_generated, is_library
+from paramgraph_kit.step.raw import items_of, put_item, refill, refill_set
 
 MOST = 100_000  # holders
 LONG = 4096  # a longer list or dict is data, not state: what is in it is not looked at
@@ -66,12 +67,10 @@ class Holder:
     def read(self) -> dict[Any, Any]:
         """What it holds now, by key."""
         match self.kind:
-            case "attributes" | "dict":
-                return dict(self.target)
-            case "sequence":
-                return dict(enumerate(self.target))
+            case "attributes" | "dict" | "sequence":
+                return dict(items_of(self.target))
             case "set":
-                return {"": frozenset(self.target)}
+                return {"": frozenset(value for _, value in items_of(self.target))}
             case "cell":
                 try:
                     return {"": self.target.cell_contents}
@@ -97,19 +96,10 @@ class Holder:
     def write(self, contents: Mapping[Any, Any]) -> None:
         """Hold these again, all of them and nothing else."""
         match self.kind:
-            case "attributes" | "dict":
-                if list(self.target) != list(contents):
-                    self.target.clear()
-                self.target.update(contents)
-            case "sequence":
-                if isinstance(self.target, deque):
-                    self.target.clear()
-                    self.target.extend(contents.values())
-                else:
-                    self.target[:] = contents.values()
+            case "attributes" | "dict" | "sequence":
+                refill(self.target, contents)
             case "set":
-                self.target.clear()
-                self.target.update(contents[""])
+                refill_set(self.target, contents[""])
             case "global":
                 self.put(self.key, contents[self.key])
             case "class":
@@ -128,7 +118,7 @@ class Holder:
         """Let one of its places hold a value."""
         match self.kind:
             case "attributes" | "dict" | "sequence":
-                self.target[key] = value
+                put_item(self.target, key, value)
             case "global":
                 if value is EMPTY:
                     self.target.pop(key, None)
@@ -390,8 +380,7 @@ class Reach:
         self.holders.append(Holder.of(value, name))
         if len(value) > LONG:
             return
-        items = list(value.items()) if isinstance(value, dict) else list(enumerate(value))
-        for key, part in items:
+        for key, part in items_of(value):
             self._visit(part, f"{name}[{key!r}]" if isinstance(key, (str, int)) else f"{name}[...]")
             if isinstance(value, dict) and isinstance(key, torch.Tensor):
                 self._visit(key, name)

@@ -3,6 +3,7 @@
 # mypy: disable-error-code="no-untyped-call, index, union-attr, no-any-return, unused-ignore"
 from __future__ import annotations
 
+import collections
 import cProfile
 import dataclasses
 import gc
@@ -430,3 +431,64 @@ def test_a_profiler_may_watch_every_call() -> None:
     assert any(
         "'launch'" in str(entry.code) or getattr(entry.code, "co_name", "") == "launch" for entry in profiler.getstats()
     )
+
+
+class _Makes(collections.OrderedDict[str, Any]):
+    """As transformers' table of activations: an item is a class, and whoever asks for it gets a new object."""
+
+    asked = 0
+
+    def __getitem__(self, key: str) -> Any:
+        _Makes.asked += 1
+        return super().__getitem__(key)()
+
+
+class _Counts(dict[str, Any]):
+    """A table that keeps count of who reads it, and is not to be written item by item."""
+
+    asked = 0
+
+    def __getitem__(self, key: str) -> Any:
+        _Counts.asked += 1
+        return super().__getitem__(key)
+
+    def items(self) -> Any:
+        raise RuntimeError("not like this")
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        raise RuntimeError("use replace()")
+
+    def replace(self, key: str, value: Any) -> None:
+        super().__setitem__(key, value)
+
+
+class _Backwards(list[Any]):
+    def __iter__(self) -> Any:
+        return reversed(list(range(len(self))))
+
+
+@pytest.mark.parametrize("kind", [_Makes, _Counts])
+def test_a_table_that_does_things_when_it_is_read_is_read_by_the_step_alone(kind: Any) -> None:
+    # GIVEN a step that looks its function up in somebody's table, and a list that is iterated otherwise than it holds
+    table = kind([("act", nn.Tanh if kind is _Makes else torch.tanh)])
+    scales = _Backwards([2.0])
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return table["act"](x) * scales[0]
+
+    graphed, x = pgk.parameterize(step, state=(table, scales)), torch.ones(3).to(pgk.device())
+    kind.asked = 0
+    # WHEN called THEN it is launched, and nobody else has asked the table
+    for _ in range(5):
+        assert torch.equal(graphed(x), torch.tanh(x) * 2)
+    calls = kind.asked
+    assert pgk.report(graphed).rows[0].launches == 3
+    assert calls <= 5 + 2  # the ungraphed calls, the comparison, and two captures
+    # AND what the table really holds counts
+    if kind is _Counts:
+        table.replace("act", torch.exp)
+    else:
+        collections.OrderedDict.__setitem__(table, "act", nn.ReLU)
+    list.__setitem__(scales, 0, 3.0)
+    for _ in range(4):
+        assert torch.equal(graphed(x), (x.exp() if kind is _Counts else x) * 3)
