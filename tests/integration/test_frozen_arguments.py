@@ -96,6 +96,51 @@ def test_a_frozen_call_has_todays_arguments(name: str, guards: str) -> None:
         assert compiled.reason == "an argument is of a kind that may change while it is the same object, such as a list"
 
 
+def _named_as_the_machinery(x: Tensor, f: Tensor, made: Tensor, m: float = 1.0, *, check: Tensor, direct: Any) -> Any:
+    return x * f + check, made + 1, direct, m
+
+
+def _several(x: Tensor, *args: Tensor, scale: float = 2.0, **kwargs: Tensor) -> tuple[Tensor, ...]:
+    return x * scale, *(y + 1 for y in args), *(kwargs[name] * 2 for name in sorted(kwargs))
+
+
+def _passing_on(*args: Any, **kwargs: Any) -> Any:  # as decorators do, those of transformers for one
+    return _several(*args, **kwargs)
+
+
+CALLS: dict[str, tuple[Callable[..., Any], tuple[int, ...], tuple[str, ...], dict[str, Any]]] = {
+    "names of the machinery": (_named_as_the_machinery, (4,), ("f", "made", "check"), {"direct": 3.0}),
+    "the same, others first": (_named_as_the_machinery, (4, 4), ("check", "made"), {"direct": None, "m": 2.0}),
+    "more than there are places for": (_several, (4, 4, 4), (), {}),
+    "names that are collected": (_several, (4,), ("n0", "a0", "made"), {"scale": 3.0}),
+    "both": (_several, (4, 4), ("kwargs", "args"), {}),
+    "passed on": (_passing_on, (4, 4), ("f", "unmoved"), {"scale": 0.5}),
+}
+
+
+@pytest.mark.parametrize("guards", ["dynamo", "inputs"])
+@pytest.mark.parametrize("name", CALLS)
+def test_arguments_of_every_name_and_number_are_followed(name: str, guards: str) -> None:
+    # GIVEN a function whose arguments are named as what frozen calls are made of, or collected
+    function, sizes, names, plain = CALLS[name]
+    compiled = pgk.compile(function, guards=guards)
+    with torch.no_grad():
+        for call in range(8):
+            # WHEN it is called with other tensors each time
+            given = [randn(size) for size in sizes]
+            named = {key: randn(4) for key in names} | plain
+            if call == 7 and "scale" in named:  # AND once with another value
+                named["scale"] = 7.0
+            ours, theirs = compiled(*given, **named), function(*given, **named)
+
+            # THEN results are those of the function
+            for a, b in zip(pytree.tree_leaves(ours), pytree.tree_leaves(theirs), strict=True):
+                assert torch.equal(a, b) if isinstance(b, Tensor) else a == b, call
+
+    # AND calls were frozen
+    assert len(compiled._frozen) >= 1, compiled.reason
+
+
 def test_plain_values_are_told_by_bits_and_kinds() -> None:
     values = [
         0,

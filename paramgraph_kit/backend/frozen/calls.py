@@ -93,7 +93,8 @@ class FrozenCalls:
         if names is None:
             return "the function takes its arguments in a way that is not followed"
         scope: dict[str, Any] = {"f": frame.function, "m": frame.module, "args": args, "named": named}
-        given = {f"a{k}": value for k, value in enumerate(args)} | dict(named)
+        given = {f"a{k}": value for k, value in enumerate(args)}
+        given |= {f"n{k}": value for k, value in enumerate(named.values())}
         entry = frame.entry()
         local = f"{{{', '.join(f'{name!r}: {value}' for name, value in names.items())}}}"
         if entry is None or not entry.guard_manager.check(eval(local, scope | given)):  # from parameters' names only
@@ -119,12 +120,12 @@ class FrozenCalls:
             "def frozen(args, named):",
             f" if len(args) != {len(args)} or {f'tuple(named) != {tuple(named)}' if named else 'named'}: return MISSED",
             *([f" {''.join(f'a{k}, ' for k in range(len(args)))} = args"] if args else []),
-            *(f" {name} = named[{name!r}]" for name in named),
+            *(f" n{k} = named[{name!r}]" for k, name in enumerate(named)),
             f" if not ({' and '.join(tests)}): return MISSED",
             *body,
             f" return {given_back}",
         ]
-        exec("\n".join(source), scope)  # from numbers and parameters' names, never from values
+        exec("\n".join(source), scope)  # from numbers and names as literals, never from values
         return _Frozen(scope["frozen"], scope["unmoved"], weakref.ref(entry.code, self._discarded))
 
     def _discarded(self, code: weakref.ref[Any]) -> None:

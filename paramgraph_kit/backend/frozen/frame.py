@@ -8,7 +8,7 @@ from __future__ import annotations
 import dis
 import inspect
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,35 +51,40 @@ class Frame:
     wrapped: bool  # whether the module is one of torch's own, which Dynamo calls through a function of its own
 
     def names(self, given: Sequence[Any], named: Sequence[str]) -> dict[str, str] | None:
-        """The local variables at a call of this form, as source over ``a0, a1, ...``, named arguments and ``f``.
+        """The local variables at a call of this form, as source over ``a0, a1, ...``, ``n0, n1, ...`` and ``f``.
 
-        ``f`` is the function and ``m`` the module. None where arguments and parameters do not fit one to one.
+        ``a0`` is the first argument given, ``n0`` the first that is given by name, ``f`` the function and ``m`` the
+        module. None where arguments and parameters do not fit.
         """
         positional = [f"a{k}" for k in range(len(given))]
+        by_name = {name: f"n{k}" for k, name in enumerate(named)}
+        free = dict(_free(self.function))
         if self.wrapped:
-            pairs = ", ".join(f"{name!r}: {name}" for name in named)
-            free = dict(_free(self.function))
-            return {"args": f"({''.join(f'{a}, ' for a in positional)})", "kwargs": f"{{{pairs}}}"} | free
+            return {"args": _tuple(positional), "kwargs": _dict(by_name)} | free
         values = (["m"] if self.module is not None else []) + positional
         parameters = _parameters(self.function)
-        if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
-            return None
-        places = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
-        if len(values) > len(places):
-            return None
+        places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        more = {p.kind: p.name for p in parameters if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
         found = {p.name: value for p, value in zip(places, values, strict=False)}
-        if any(name in found or name not in {p.name for p in parameters} for name in named):
+        rest = values[len(places) :]
+        own = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        others = {name: value for name, value in by_name.items() if name not in own}
+        if (rest and inspect.Parameter.VAR_POSITIONAL not in more) or any(name in found for name in by_name):
             return None
-        found |= {name: name for name in named}
+        if others and inspect.Parameter.VAR_KEYWORD not in more:
+            return None
+        found |= {name: value for name, value in by_name.items() if name in own}
         defaults = self.function.__defaults__ or ()
         for k, p in enumerate(places[len(places) - len(defaults) :]):
             found.setdefault(p.name, f"f.__defaults__[{k}]")
         for p in parameters:
             if p.kind is p.KEYWORD_ONLY and p.name not in found:
                 found[p.name] = f"f.__kwdefaults__[{p.name!r}]"
+        for kind, name in more.items():
+            found[name] = _tuple(rest) if kind is inspect.Parameter.VAR_POSITIONAL else _dict(others)
         if len(found) != len(parameters):
             return None
-        return found | dict(_free(self.function))
+        return found | free
 
     def entry(self) -> Any:
         """Dynamo's last used cache entry for this function; None if there is none."""
@@ -92,6 +97,14 @@ def _parameters(function: types.FunctionType) -> list[inspect.Parameter]:
     own = types.FunctionType(function.__code__, {}, argdefs=function.__defaults__, closure=function.__closure__)
     own.__kwdefaults__ = function.__kwdefaults__
     return list(inspect.signature(own).parameters.values())
+
+
+def _tuple(values: Sequence[str]) -> str:
+    return f"({''.join(f'{each}, ' for each in values)})"
+
+
+def _dict(values: Mapping[str, str]) -> str:
+    return f"{{{', '.join(f'{name!r}: {value}' for name, value in values.items())}}}"
 
 
 def _free(function: types.FunctionType) -> Iterator[tuple[str, str]]:
