@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from operator import is_
 from typing import Any
@@ -163,8 +163,9 @@ def _quick(rows: Sequence[tuple[Holder, dict[Any, Any]]]) -> Callable[[], bool]:
             case "set":
                 tests.append(f"t{n} == v{n}")
             case "sequence":
-                scope[f"v{n}"] = values
-                tests.append(f"len(t{n}) == {len(values)} and all(map(is_, t{n}, v{n}))")
+                base = deque if isinstance(holder.target, deque) else list
+                scope |= {f"v{n}": values, f"len{n}": base.__len__, f"iter{n}": base.__iter__}
+                tests.append(f"len{n}(t{n}) == {len(values)} and all(map(is_, iter{n}(t{n}), v{n}))")
             case "class":
                 scope[f"v{n}"] = list(vars(holder.target).values())
                 tests.append(f"len(vars(t{n})) == len(v{n}) and all(map(is_, vars(t{n}).values(), v{n}))")

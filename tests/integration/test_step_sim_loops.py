@@ -1,8 +1,10 @@
 """Training loops around ``pgk.parameterize(step, state=...)``: evaluation between steps, names, what never rests."""
 
-# mypy: disable-error-code="no-untyped-call, index, union-attr, operator, import-not-found"
+# mypy: disable-error-code="no-untyped-call, index, union-attr, operator, import-not-found, no-any-return"
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -251,3 +253,50 @@ def test_a_carried_state_that_becomes_lazy_is_read_as_what_it_is(lazily: Any) ->
             found.append(call(x + number))
     assert all(torch.equal(a.detach().cpu(), b.detach().cpu()) for a, b in zip(found[:9], found[9:], strict=True))
     assert pgk.report(graphed).rows[0].launches > 0
+
+
+class Instances(OrderedDict[str, Any]):
+    """As a table of activations in a library: each reading makes another object."""
+
+    def __getitem__(self, key: str) -> Any:
+        return super().__getitem__(key)()
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        super().__setitem__(key, value)
+        self.written = getattr(self, "written", 0) + 1
+
+
+class Counted(list[Any]):
+    """A list that counts who looks at it."""
+
+    looked = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.looked += 1
+        return super().__iter__()
+
+
+ACTIVATIONS = Instances(relu=nn.ReLU, tanh=nn.Tanh)
+SCALES = Counted([2.0, 3.0])
+
+
+def test_containers_that_compute_what_they_hold_are_looked_at_as_they_are() -> None:
+    # GIVEN a step whose code names containers that do something when they are read
+    weight = nn.Parameter(torch.ones(4, device=pgk.device()))
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return ACTIVATIONS["tanh"](weight.detach() * x) * SCALES[1]
+
+    whole = pgk.parameterize(step, state=weight)
+    written, looked = ACTIVATIONS.written, SCALES.looked
+    # WHEN called THEN it is launched, and nothing was made or counted by looking
+    for number in range(5):
+        x = torch.full((4,), float(number), device=pgk.device())
+        assert torch.equal(whole(x), step(x))
+    assert pgk.report(whole).reasons == ()
+    assert pgk.report(whole).rows[0].launches == 3
+    assert (ACTIVATIONS.written, SCALES.looked) == (written, looked)
+    # AND what is put into them counts
+    ACTIVATIONS["tanh"] = nn.ReLU
+    SCALES[1] = 5.0
+    assert torch.equal(whole(x), step(x))
