@@ -392,6 +392,7 @@ def merge_ambiguous(allocations: Sequence[RawAllocation], count: int) -> list[Ra
 
 
 def _groups(allocations: Sequence[RawAllocation], count: int) -> list[list[RawAllocation]]:
+    """Those that must be one: by rising address, each is compared only with whom it meets in time."""
     parent = list(range(len(allocations)))
 
     def find(i: int) -> int:
@@ -399,18 +400,22 @@ def _groups(allocations: Sequence[RawAllocation], count: int) -> list[list[RawAl
             i = parent[i]
         return i
 
-    def death(a: RawAllocation) -> int:
-        return count + 1 if a.died is None else a.died
-
-    active: list[int] = []
+    # Lives at the addresses reached, no two of which meet, so that all four lists rise: who lives, and how far up.
+    begun: list[int] = []
+    over: list[int] = []
+    ends: list[int] = []
+    who: list[int] = []
     for i in sorted(range(len(allocations)), key=lambda i: allocations[i].address):
         a = allocations[i]
-        active = [j for j in active if allocations[j].address + allocations[j].size > a.address]
-        for j in active:
-            if a.born < death(allocations[j]) and allocations[j].born < death(a):
-                low, high = sorted((find(i), find(j)))
+        born, died, end = a.born, count + 1 if a.died is None else a.died, a.address + a.size
+        first, last = bisect.bisect_right(over, born), bisect.bisect_left(begun, died)
+        for n in range(first, last):
+            if ends[n] > a.address:  # else it lies below, as does all that it could meet from here on
+                low, high = sorted((find(i), find(who[n])))
                 parent[high] = low
-        active.append(i)
+                born, died, end = min(born, begun[n]), max(died, over[n]), max(end, ends[n])
+        kept = max(first, last)
+        begun[first:kept], over[first:kept], ends[first:kept], who[first:kept] = [born], [died], [end], [i]
     groups: dict[int, list[RawAllocation]] = {}
     for i, a in enumerate(allocations):
         groups.setdefault(find(i), []).append(a)

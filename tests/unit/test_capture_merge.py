@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -86,3 +87,38 @@ def alone(drawn: Sequence[Allocation], joined: Sequence[Allocation]) -> list[All
         if not any(clash(one, other) for k, other in enumerate(drawn) if k != i)
         and not any(clash(one, whole) for whole in joined if whole != one)
     ]
+
+
+def compare(name: str) -> Any:
+    """A method of that name that counts how often it is called."""
+
+    def counting(self: Compared, other: Any) -> Any:
+        Compared.times += 1
+        return getattr(int, name)(self, other)
+
+    return counting
+
+
+class Compared(int):
+    """A number that counts how often it, or any other of its kind, is compared."""
+
+    times = 0
+    __lt__, __gt__, __le__, __ge__ = map(compare, ("__lt__", "__gt__", "__le__", "__ge__"))
+    __hash__ = int.__hash__
+
+
+def asked(count: int) -> int:
+    """Comparisons for so many allocations that take turns at a few addresses, beside as many that stay."""
+    turns = [Allocation(Compared(512 * (k % 4)), 512, Compared(k), Compared(k + 3)) for k in range(count)]
+    stay = [Allocation(Compared(4096 + 512 * k), 512, Compared(k)) for k in range(count)]
+    Compared.times = 0
+    assert len(merge_ambiguous(turns + stay, count)) == 2 * count
+    return Compared.times
+
+
+def test_work_grows_with_the_number_of_allocations_and_not_with_its_square() -> None:
+    # GIVEN captures of two lengths WHEN ambiguous allocations are looked for
+    few, many = asked(500), asked(4000)
+    # THEN eight times as many ask for little more than eight times as much
+    assert many < 14 * few
+    assert many < 60 * 2 * 4000
