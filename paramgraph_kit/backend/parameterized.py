@@ -27,6 +27,7 @@ from paramgraph_kit.backend.reads import Ran
 from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.backend.running import running
 from paramgraph_kit.backend.state import State
+from paramgraph_kit.driver.host_random import put_back, state_of
 from paramgraph_kit.driver.native.build import prepare
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.tensors import same_bits
@@ -211,6 +212,7 @@ class Parameterized:
             tensors = [*state.tensors, *(x for x in leaves if isinstance(x, torch.Tensor))]
             self._check_devices(tensors, state)
             traced, refusal = None, None
+            drawing = [(generator, state_of(generator)) for _, generator in state.generators]
             with running() as ran:
                 try:
                     # A call may come from compiled code, where Dynamo would follow us into the compiler.
@@ -220,8 +222,8 @@ class Parameterized:
                 except Exception as error:  # eager has the last word: it raises the user's own mistakes as they are
                     refusal = RefusedError(why_not(error))
                     refusal.__cause__ = error
-            refusal = refusal or ran.refusal
             known = self._learn(ran.codes)
+            refusal = refusal or ran.refusal or _drawn(drawing, known)
             if traced is not None and not state.covers(known):
                 discard(traced.graphs)
                 continue
@@ -229,6 +231,7 @@ class Parameterized:
             if refusal is None or not self._options.strict:
                 self._traces[self._key(known, leaves, spec)] = None if refusal is not None else traced
             if refusal is not None:
+                discard(traced.graphs if traced is not None else ())
                 raise refusal
             return known, traced
         text = "other code runs each time that it is traced"
@@ -281,6 +284,19 @@ class Parameterized:
         if not any(reason in graph.reasons for graph in self._refused):
             name = f"parameterized {len(self._refused)}"
             self._refused.append(CompiledGraph(name, owner=weakref.ref(self), reasons=[reason]))
+
+
+def _drawn(drawing: Sequence[tuple[Any, Any]], known: State) -> RefusedError | None:
+    """Why not, where tracing has drawn from generators of the user's, which are put back; ``known`` has their names."""
+    moved = [(generator, then) for generator, then in drawing if state_of(generator) != then]
+    for generator, then in moved:
+        put_back(generator, then)
+    names = {id(generator): name for name, generator in known.generators}
+    name = next((names[id(generator)] for generator, _ in moved if id(generator) in names), None)
+    if name is None:
+        return None
+    text = f"it draws random numbers on the host, from {name}, which a graph would not draw again: draw on the device"
+    return RefusedError(Reason("host-random", text))
 
 
 def _functions_of(codes: Set[types.CodeType]) -> list[types.FunctionType]:

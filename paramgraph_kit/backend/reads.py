@@ -42,6 +42,7 @@ from paramgraph_kit.backend.code_names import (
 )
 from paramgraph_kit.backend.plain import PLAIN, plain_key
 from paramgraph_kit.backend.watched import MISSING, ClassEntries, Watched
+from paramgraph_kit.driver.host_random import is_of_host
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
 
@@ -76,6 +77,7 @@ class Walk:
         self.key: list[Any] = []
         self.modules: list[tuple[str, nn.Module]] = []
         self.tensors: list[tuple[str, torch.Tensor]] = []  # of no module
+        self.generators: list[tuple[str, Any]] = []  # that draw on the host
         self.caches: list[tuple[str, Any]] = []  # functions that remember their results
         self.codes: set[types.CodeType] = set()
         self._numbers: dict[int, int] = {}
@@ -271,6 +273,8 @@ class Walk:
                 self._refuse(path, "is an array of many bytes, too many to compare in each call")
                 return
             self.watch(Watched(path, "computed", _Contents(value)))
+        elif is_of_host(value):
+            self.generators.append((path, value))
         elif isinstance(value, functools._lru_cache_wrapper):
             self.watch(Watched(path, "computed", lambda: value.cache_info().currsize))
             self.caches.append((path, value))

@@ -27,6 +27,7 @@ class State:
         self.codes = found.codes
         self.watched = found.watched
         self._caches = found.caches
+        self.generators = found.generators
         self.members = Members(found.modules)
         self.hidden = [tensor for _, tensor in found.tensors]
         self.tensors: list[torch.Tensor] = self.members.tensors() or []

@@ -14,6 +14,7 @@ import torch
 
 from paramgraph_kit.doctor.restore.keeper import RandomState
 from paramgraph_kit.driver.api import Driver
+from paramgraph_kit.driver.host_random import state_of
 from paramgraph_kit.driver.profiling import collector, set_profile
 from paramgraph_kit.step.entry import let_go, take_up
 from paramgraph_kit.step.reach import EMPTY, Holder, Names, Reach
@@ -128,6 +129,7 @@ def observe(
 ) -> Observation:
     """Call it once, ungraphed; ``given`` are its arguments."""
     before = snapshot(roots, given, names)
+    drawing = [(generator, state_of(generator)) for _, generator in before.reach.generators]
     random, position = RandomState(), driver.random_position()
     streams, freed = Streams(driver), let_go(before.reach, before.contents)
     with deferring(before.reach.schedulers, run=True) as deferred, streams.watched(), watching(names, streams), here():
@@ -147,7 +149,7 @@ def observe(
         [t for n, t, _ in _written(before, after) if t.device == driver.device],
         [n for n, t, _ in _written(before, after) if t.device != driver.device] + _arrays_written(before, after),
         [name for name, t in before.reach.tensors.values() if _moved(t, before, after)],
-        random.host_moved(),
+        random.host_moved() or any(state_of(generator) != then for generator, then in drawing),
         streams.aside,
         driver.random_position() - position,
         names.copy(),

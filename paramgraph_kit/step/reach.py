@@ -26,6 +26,7 @@ import torch
 from paramgraph_kit.backend.code_names import ENVIRONMENT, all_names, names_of
 from paramgraph_kit.backend.plain import PLAIN
 from paramgraph_kit.driver.files import is_generated, is_library
+from paramgraph_kit.driver.host_random import is_of_host
 from paramgraph_kit.step.raw import items_of, put_item, refill, refill_set
 
 MOST = 100_000  # holders
@@ -236,6 +237,7 @@ class Reach:
         self.holders: list[Holder] = []
         self.tensors: dict[int, tuple[str, torch.Tensor]] = {}  # by id, with the first name
         self.arrays: list[tuple[str, np.ndarray[Any, Any]]] = []
+        self.generators: list[tuple[str, Any]] = []  # that draw on the host
         self.schedulers: list[tuple[str, Any]] = []
         self.scripted = ""  # the name of a module that torch.jit has compiled, if there is one
         self.unhooked: list[dict[Any, Any]] = []  # where modules would keep hooks
@@ -284,6 +286,9 @@ class Reach:
         elif isinstance(value, types.MethodType):
             self._visit(value.__func__, name)
             self._visit(value.__self__, name.rpartition(".")[0] or "self")
+        elif isinstance(value, types.BuiltinMethodType):
+            if not isinstance(value.__self__, (types.ModuleType, type)):
+                self._visit(value.__self__, name)
         elif isinstance(value, types.FunctionType):
             self._function(value)
         elif isinstance(value, (dict, list, deque, set, tuple, frozenset)):
@@ -303,6 +308,8 @@ class Reach:
                             self._visit(_behind(part), f"{kind.__name__}.{key}")
         elif isinstance(value, np.ndarray):
             self.arrays.append((name, value))
+        elif is_of_host(value):
+            self.generators.append((name, value))
         elif isinstance(value, (array.array, bytearray)):
             self.holders.append(Holder("bytes", name, value, whole=True))
         elif isinstance(value, weakref.ReferenceType):
