@@ -376,3 +376,32 @@ def test_in_a_capture_the_generator_s_state_is_what_the_capture_has_drawn() -> N
     pgk.cuda.set_rng_state(before)
     assert torch.equal(torch.rand(3, device=device).cpu(), one.cpu())
     assert torch.equal(pgk.cuda.get_rng_state(), after)
+
+
+@pytest.mark.parametrize("captured", [False, True])
+@pytest.mark.parametrize(
+    ("function", "x", "expected"),
+    [
+        # histc of integers is how transformers' mixtures of experts count tokens
+        (lambda x: torch.histc(x, bins=4, min=0, max=3), torch.tensor([0, 1, 1, 3], dtype=torch.int32), [1, 2, 0, 1]),
+        (torch.abs, torch.tensor([True, False]), [True, False]),
+        (torch.trace, torch.eye(2, dtype=torch.bool), 2),
+        (lambda x: nn.functional.avg_pool3d(x, 2).flatten(), torch.ones(1, 2, 2, 2, dtype=torch.bfloat16), [1.0]),
+    ],
+)
+def test_types_that_only_cuda_has_kernels_for_are_computed_too(
+    function: Any, x: torch.Tensor, expected: Any, captured: bool, sim: torch.device, cuda: Any
+) -> None:
+    # GIVEN an operation that the CPU does not do in this type
+    with pytest.raises(NotImplementedError, match="not implemented for '"):
+        function(x)
+    # WHEN the simulated device does it, eagerly or from a graph
+    there, graph = x.to(sim), cuda.CUDAGraph()
+    result = function(there)
+    if captured:
+        with cuda.graph(graph):
+            result = function(there)
+        graph.replay()
+    # THEN the numbers are right, in CUDA's type
+    assert result.tolist() == expected
+    assert result.dtype == (torch.int64 if function is torch.trace else x.dtype)

@@ -8,12 +8,14 @@ been launched becomes a node. Both go through the same ``Work``, so eager and re
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from paramgraph_kit.driver.tensors import bits_of, lazily
 from paramgraph_kit.driver.torch_names import torch_name
@@ -124,6 +126,21 @@ def leaves(result: Any) -> list[Any]:
 COPIES_CPU_OPERANDS = frozenset({"where", "index", "index_put", "index_put_", "_index_put_impl_", "bernoulli_"})
 
 
+# CUDA has kernels for more types than the CPU (pooling of halves, histc of integers). Such an error of the CPU's names
+# one, and it is computed in another.
+UNKNOWN_TYPE = re.compile(r"not implemented for '(\w+)'")
+WIDER = {
+    "Half": (torch.float16, torch.float32),
+    "BFloat16": (torch.bfloat16, torch.float32),
+    "Bool": (torch.bool, torch.uint8),
+    "Byte": (torch.uint8, torch.float64),
+    "Char": (torch.int8, torch.float64),
+    "Short": (torch.int16, torch.float64),
+    "Int": (torch.int32, torch.float64),
+    "Long": (torch.int64, torch.float64),
+}
+
+
 class Kernel:
     """One aten overload on the device."""
 
@@ -191,11 +208,37 @@ class Kernel:
     def _run(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
         try:
             return self.function(*args, **kwargs)
+        except NotImplementedError as error:
+            named = UNKNOWN_TYPE.search(str(error))
+            if named is None or named[1] not in WIDER or len(self.written) > len(self.out_names):
+                raise
+            return self._instead_of(*WIDER[named[1]], args, kwargs)
         except RuntimeError as error:
             if self.function is not self.op or "Expected a value of type 'Tensor' for argument" not in str(error):
                 raise
         # torch has made a number of a tensor that stood for one, as in x % 2: another overload takes it.
         return self.op._overloadpacket(*args, **kwargs)
+
+    def _instead_of(self, dtype: torch.dtype, other: torch.dtype, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """The same computed in another type, with results in this one."""
+        written: dict[int, torch.Tensor] = {}  # by id of what is written instead
+        outs = {id(kwargs.get(name)) for name in self.out_names}
+
+        def widen(value: torch.Tensor) -> torch.Tensor:
+            if value.dtype is not dtype:
+                return value
+            wide = value.to(other)
+            if id(value) in outs:
+                written[id(wide)] = value
+            return wide
+
+        def narrow(value: torch.Tensor) -> torch.Tensor:
+            if (out := written.get(id(value))) is not None:
+                return out.resize_(value.shape).copy_(value)
+            return value.to(dtype) if value.dtype is other else value
+
+        args, kwargs = tree_map_only(torch.Tensor, widen, (args, kwargs))
+        return tree_map_only(torch.Tensor, narrow, self.function(*args, **kwargs))
 
     # eager
 
