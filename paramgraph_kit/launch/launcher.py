@@ -17,10 +17,19 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.capture.pair import Captured, InputSpec, alignment_of, capture_pair, check_alike, describe
+from paramgraph_kit.capture.pair import (
+    ALIGNMENT,
+    Captured,
+    InputSpec,
+    alignment_of,
+    capture_pair,
+    check_alike,
+    describe,
+)
 from paramgraph_kit.driver.api import Driver, Executable
 from paramgraph_kit.driver.lines import line_behind
-from paramgraph_kit.driver.tensors import bits_of, not_carried
+from paramgraph_kit.driver.native.tensors import aligned_addresses
+from paramgraph_kit.driver.tensors import PLAIN, bits_of, not_carried
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.launch.generate import Form, State, launch_function
@@ -33,6 +42,7 @@ from paramgraph_kit.trace.model import Reason
 MAX_VARIANTS = 16  # executables of one partition: one for each set of scalars and alignments that it is called with
 MAX_SCALARS = 4  # of these, how many may differ in nothing but numbers: a number that changes has no end of values
 BY_CHOICE = ("not-selected", "slower-as-graph")  # reasons that were asked for: no error where options are strict
+_PLAINLY = (ALIGNMENT, *PLAIN)  # the part of a key that stands for a tensor with nothing special
 UNDER_WAY = "capture-under-way"  # the reason of a driver that cannot record now but may later
 
 
@@ -121,6 +131,8 @@ class Launcher:
     current: Callable[[list[Any]], Any] = field(init=False)
     # Sets of numbers that were captured with, by layout of the tensors.
     _scalars: dict[tuple[InputSpec | None, ...], list[tuple[Any, ...]]] = field(default_factory=dict)
+    # The first key's parts, and the positions of plain tensors, of which only the alignment is asked again, and others.
+    _usual: tuple[list[Any], list[int], list[int]] | None = None
 
     def __post_init__(self) -> None:
         self.current = self._select
@@ -225,8 +237,23 @@ class Launcher:
             capturing.release()
 
     def _key(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        found = (self._tensor_key(x) if isinstance(x, torch.Tensor) else _scalar_key(x) for x in inputs)
+        if self._usual is not None:  # a partition may take hundreds of tensors, and be asked at each call
+            usual, aligned, others = self._usual
+            if aligned_addresses([inputs[k] for k in aligned], ALIGNMENT - 1) is not None:
+                found = usual.copy()
+                for k in others:
+                    found[k] = self._key_of(inputs[k])
+                return (self.driver.library_state(), *found)
+        found = [self._key_of(x) for x in inputs]
+        if self._usual is None and not self.code.layouts:
+            # What a launch asks no more about either: whoever guards the partition's arguments has.
+            plain = [k for k, key in enumerate(found) if key == _PLAINLY and not inputs[k].is_complex()]
+            aligned = [k for k in plain if k not in self.code.unguarded]
+            self._usual = found, aligned, sorted(set(range(len(found))) - set(aligned))
         return (self.driver.library_state(), *found)
+
+    def _key_of(self, x: Any) -> Any:
+        return self._tensor_key(x) if isinstance(x, torch.Tensor) else _scalar_key(x)
 
     def _tensor_key(self, x: torch.Tensor) -> Any:
         if x.device != self.driver.device or (kind := not_carried(x)) is not None:
