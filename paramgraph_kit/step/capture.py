@@ -196,6 +196,9 @@ class _Taker:
         finally:
             seen.before.put_back()  # containers that the call has filled
             seen.after.put_back()
+            for change in self._changes:
+                if change.holder.kind == "data":
+                    change.holder.put(change.key, change.after)
 
     def _called(self, arguments: Sequence[torch.Tensor]) -> Any:
         try:
@@ -277,8 +280,11 @@ def _state(driver: Driver, seen: Observation) -> State:
     """The device's tensors that were there before the call and afterwards."""
     constants = {key: ("a constant of compiled code", t) for key, t in seen.names.constants.items()}
     tensors = {**constants, **seen.after.reach.tensors, **seen.before.reach.tensors}
+    moved = {id(change.holder.target) for change in seen.changes if change.holder.kind == "data"}
     return {
-        key: (name, t) for key, (name, t) in tensors.items() if t.device == driver.device and t.layout == torch.strided
+        key: (name, t)
+        for key, (name, t) in tensors.items()
+        if t.device == driver.device and t.layout == torch.strided and key not in moved
     }
 
 

@@ -17,6 +17,7 @@ from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.host_random import state_of
 from paramgraph_kit.driver.profiling import collector, set_profile
 from paramgraph_kit.step.entry import let_go, take_up
+from paramgraph_kit.step.moves import lying, moves
 from paramgraph_kit.step.reach import EMPTY, Holder, Names, Reach
 from paramgraph_kit.step.streams import Streams
 from paramgraph_kit.step.values import same
@@ -132,6 +133,7 @@ def observe(
     drawing = [(generator, state_of(generator)) for _, generator in before.reach.generators]
     random, position = RandomState(), driver.random_position()
     streams, freed = Streams(driver), let_go(before.reach, before.contents)
+    lay = lying(before.reach, driver.device, given)
     with deferring(before.reach.schedulers, run=True) as deferred, streams.watched(), watching(names, streams), here():
         result = call()
     for gone in take_up(before.reach, freed):
@@ -141,14 +143,16 @@ def observe(
     narrow = Reach(roots, given, names, narrow=True)
     within = narrow.keys
     hidden = _of_schedulers(before.reach, deferred)
+    moved = [Change(*move) for move in moves(before.reach, lay)]
+    cells = {id(change.holder.target) for change in moved}
     return Observation(
         result,
         before,
         after,
-        [c for c in changes(before, after, names, within) if id(c.holder.target) not in hidden],
+        [c for c in changes(before, after, names, within) if id(c.holder.target) not in hidden] + moved,
         [t for n, t, _ in _written(before, after) if t.device == driver.device],
         [n for n, t, _ in _written(before, after) if t.device != driver.device] + _arrays_written(before, after),
-        [name for name, t in before.reach.tensors.values() if _moved(t, before, after)],
+        [name for key, (name, t) in before.reach.tensors.items() if key not in cells and _moved(t, before)],
         random.host_moved() or any(state_of(generator) != then for generator, then in drawing),
         streams.aside,
         driver.random_position() - position,
@@ -309,6 +313,6 @@ def _arrays_written(before: Snapshot, after: Snapshot) -> list[str]:
     return [name for name, array in before.reach.arrays if value_of(array) != before.host[id(array)]]
 
 
-def _moved(tensor: torch.Tensor, before: Snapshot, after: Snapshot) -> bool:
+def _moved(tensor: torch.Tensor, before: Snapshot) -> bool:
     then = before.looks.get(id(tensor))
     return then is not None and then != look(tensor)

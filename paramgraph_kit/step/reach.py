@@ -52,7 +52,7 @@ class Holder:
     """Something that holds values and can be written."""
 
     # "attributes", "dict", "sequence", "set", "cell", "global", "class", "slots", "function", "bytes", "context",
-    # "cached" or "gradient"
+    # "cached", "data" or "gradient"
     kind: str
     name: str  # how the step's code gets there: "model.layers[0]"
     target: Any
@@ -81,6 +81,8 @@ class Holder:
                 return {"": self.target.get(EMPTY)}
             case "cached":
                 return cached_by(self.target)
+            case "data":  # a tensor that needs gradients by now, or none any more, holds something else
+                return {bool(self.target.requires_grad): self.target.detach()}
             case "bytes":
                 return {"": bytes(memoryview(self.target)) if len(memoryview(self.target)) <= LONG else EMPTY}
             case "function":
@@ -132,6 +134,8 @@ class Holder:
                     self.target.cell_contents = value
             case "gradient":
                 self.target.grad = value
+            case "data":
+                self.target.data = value
             case "context":
                 if value is not EMPTY:
                     self.target.set(value)
@@ -151,6 +155,8 @@ class Holder:
                 return f"{self.name}[{key!r}]" if isinstance(key, (str, int)) else f"{self.name}[...]"
             case "gradient":
                 return f"{self.name}.grad"
+            case "data":
+                return f"{self.name}.data"
             case "global":
                 return self.key
             case _:

@@ -364,6 +364,9 @@ GRAPHED: dict[str, Callable[[], Program]] = {
     "in a class": in_a_class,
     "recent losses": recent_losses,
     "attached": attached,
+    "sam class": step_optimizers.sam_class,
+    "moco": step_objectives.moco,
+    "decay by data": step_optimizers.decayed_by_data,
     "attached parts": attached_parts,
 }
 
@@ -374,8 +377,7 @@ REFUSED: dict[str, tuple[Callable[[], Program], str, str]] = {
     "adafactor of torch": (step_optimizers.adafactor_of_torch, "host-counter", "keep it on the device"),
     "anomaly": (flags_of_anomaly, "sync-unknown", ""),
     "orthogonal": (lambda: norms("orthogonal"), "linalg-host", ""),
-    "sam class": (step_optimizers.sam_class, "side-effect", "write into it in place"),
-    "moco": (step_objectives.moco, "side-effect", "write into it in place"),
+    "shrinking": (step_optimizers.shrinking, "side-effect", "write into it in place"),
     "mixup of distributions": (step_objectives.smoothed_and_mixed, "tensor-literal", "made from Python numbers"),
     "mixup of numpy": (step_objectives.mixup_of_numpy, "host-random", "draw on the device"),
     "layer drop": (layer_drop, "host-random", "draw on the device"),

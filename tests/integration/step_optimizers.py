@@ -371,3 +371,30 @@ def lbfgs() -> Program:
         return optimizer.step(closure).detach()
 
     return Program(step, (model, optimizer), model, batch)
+
+
+def decayed_by_data() -> Program:
+    model = mlp(norm=True)
+    inner = basic(model, adamw(model.parameters(), fused=True))
+
+    def step(x, y):
+        loss = inner(x, y)
+        for p in model.parameters():
+            p.data = p.data * 0.999
+        model[1].running_mean.data = model[1].running_mean.data * 0.5
+        return loss
+
+    return Program(step, (model,), model, batch)
+
+
+def shrinking() -> Program:
+    """A tensor that is of another shape after the call."""
+    table = torch.ones(100, 8, device=device())
+    model = mlp()
+    inner = basic(model, sgd(model.parameters()))
+
+    def step(x, y):
+        table.data = table.data[1:].clone()
+        return inner(x * table[0], y)
+
+    return Program(step, (model, table), model, batch, extra=[table])

@@ -103,8 +103,8 @@ def an_object(self: Plain, x: Any, y: Any) -> Any:
 
 def moves(self: Plain, x: Any, y: Any) -> Any:
     loss = self.train(x, y).detach()
-    for p in self.model.parameters():
-        p.data = p.data * 0.5
+    w = self.model[0].weight
+    w.data = w.data.t().contiguous().t() if w.is_contiguous() else w.data.contiguous()
     return loss
 
 
