@@ -112,7 +112,7 @@ def test_steps_that_move_tensors_are_equal_bit_for_bit(make: Callable[[], Made],
         assert equal(whole(x.clone()), theirs(x.clone()))
         assert equal(mine, others)
     assert pgk.report(whole).reasons == ()
-    assert pgk.report(whole).rows[0].launches >= 8
+    assert pgk.report(whole).rows[0].launches >= 4  # of graphs that are still there
 
 
 def frozen(program: Program) -> None:
