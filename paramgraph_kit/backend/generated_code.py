@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 _PARTITION = re.compile(r"\s*def partition_(\d+)\(")
 _FUNCTION = re.compile(r"\s*def \w+\(")
-_OTHER_STORAGE = re.compile(r"[^#]*\b(?:aten\.(?:set_|resize_)\b|resize_storage_bytes_\()")
+_OTHER_STORAGE = re.compile(r"[^#]*\b(?:aten\.(?:set_|resize_|shallow_copy_data_)\b|resize_storage_bytes_\()")
 # 0 is "default_stream": whichever is current. The operations change streams or wait, for work outside of the partition.
 _ON_STREAM = re.compile(r"\s*with stream[1-9]\d*:|[^#]*\btorch\.ops\.streams\.")
 _SOURCES = re.compile(r"\s*# Topologically Sorted Source Nodes: \[([^]]*)\]")

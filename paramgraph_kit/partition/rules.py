@@ -22,7 +22,7 @@ from paramgraph_kit.partition.normalize import is_copy, normalized, scalars_to_m
 from paramgraph_kit.trace.model import Reason
 
 _CONTROL_FLOW = frozenset({"cond", "while_loop", "while_loop_stack_output", "switch"})
-_RESIZES = frozenset({"aten::set_", "aten::resize_", "inductor::resize_storage_bytes_"})
+_RESIZES = frozenset({"aten::set_", "aten::resize_", "aten::shallow_copy_data_", "inductor::resize_storage_bytes_"})
 _MASK = (torch.bool, torch.uint8)
 
 

@@ -87,6 +87,7 @@ class Observation:
     host_written: list[str]  # names of such on the host
     moved: list[str]  # names of tensors that lie elsewhere or look otherwise
     drew_on_host: bool
+    advanced: list[str]  # iterators that were there before, and that the code names
     aside: bool  # something may have run on a stream that no capture has
     random_increment: int
     names: Names  # what the code that has run names
@@ -154,6 +155,7 @@ def observe(
         [n for n, t, _ in _written(before, after) if t.device != driver.device] + _arrays_written(before, after),
         [name for key, (name, t) in before.reach.tensors.items() if key not in cells and _moved(t, before)],
         random.host_moved() or any(state_of(generator) != then for generator, then in drawing),
+        _advanced(before.reach, narrow),
         streams.aside,
         driver.random_position() - position,
         names.copy(),
@@ -161,6 +163,11 @@ def observe(
         {*narrow.tensors, *(id(array) for _, array in narrow.arrays)},
         deferred,
     )
+
+
+def _advanced(before: Reach, narrow: Reach) -> list[str]:
+    there = {id(iterator) for _, iterator in before.iterators}
+    return [f"{name}, a {type(iterator).__name__}" for name, iterator in narrow.iterators if id(iterator) in there]
 
 
 def changes(before: Snapshot, after: Snapshot, names: Names, within: set[tuple[str, int, str]]) -> list[Change]:

@@ -10,6 +10,7 @@ import contextvars
 import functools
 import gc
 import inspect
+import io
 import os
 import sys
 import threading
@@ -243,6 +244,7 @@ class Reach:
         self.holders: list[Holder] = []
         self.tensors: dict[int, tuple[str, torch.Tensor]] = {}  # by id, with the first name
         self.arrays: list[tuple[str, np.ndarray[Any, Any]]] = []
+        self.iterators: list[tuple[str, Any]] = []  # of C, which do not show how far they are
         self.generators: list[tuple[str, Any]] = []  # that draw on the host
         self.schedulers: list[tuple[str, Any]] = []
         self.scripted = ""  # the name of a module that torch.jit has compiled, if there is one
@@ -314,6 +316,9 @@ class Reach:
                             self._visit(_behind(part), f"{kind.__name__}.{key}")
         elif isinstance(value, np.ndarray):
             self.arrays.append((name, value))
+        elif isinstance(getattr(type(value), "__next__", None), types.WrapperDescriptorType):
+            if not isinstance(value, io.IOBase):
+                self.iterators.append((name, value))
         elif is_of_host(value):
             self.generators.append((name, value))
         elif isinstance(value, (array.array, bytearray)):

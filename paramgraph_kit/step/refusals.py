@@ -53,6 +53,9 @@ def check_observation(seen: Observation) -> None:
     if seen.drew_on_host:
         text = "the step draws random numbers on the host, which a graph would repeat: draw on the device"
         raise RefusedError(Reason("host-random", text))
+    if seen.advanced:
+        text = f"the step may take the next item of {seen.advanced[0]}, which no launch would: take it before the call"
+        raise RefusedError(Reason("side-effect", text))
     if seen.host_written:
         raise RefusedError(_host_written(seen))
     if seen.moved:

@@ -1,9 +1,10 @@
-"""Random generators of the host that a program holds itself: what draws from one is in no graph, and draws as ever."""
+"""Random generators and iterators that a program holds: what takes from one is in no graph, and takes as ever."""
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -138,6 +139,69 @@ def test_a_generator_that_is_there_and_does_not_draw_stands_in_nobody_s_way() ->
     with torch.no_grad():
         for seed in range(4):
             assert torch.equal(run(data(seed)), model(data(seed)))
+    assert sum(row.launches for row in pgk.report(run).rows) >= 2
+
+
+def _generator() -> Iterator[float]:
+    rate = 1.0
+    while True:
+        yield rate
+        rate *= 0.5
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        _generator,
+        lambda: itertools.cycle([1.0, 0.5, 0.25]),
+        lambda: iter([1.0 / n for n in range(1, 30)]),
+        lambda: map(float, itertools.count(1)),
+        lambda: (1.0 / n for n in itertools.count(1)),
+        lambda: zip(itertools.count(1), itertools.count(2), strict=False),
+    ],
+)
+@pytest.mark.parametrize("loop", [False, True])
+def test_a_step_takes_from_an_iterator_what_eager_takes(source: Callable[[], Iterator[Any]], loop: bool) -> None:
+    # GIVEN the same step twice, each with an iterator of its own that it takes one item of
+    def step_of(layer: nn.Linear) -> Callable[[Tensor], Tensor]:
+        items = source()
+
+        def step(x: Tensor) -> Tensor:
+            item: Any = 0.0
+            if loop:
+                for each in items:
+                    item = each
+                    break
+            else:
+                item = next(items)
+            with torch.no_grad():
+                layer.weight.add_(x.sum(0) * (item[0] if isinstance(item, tuple) else item))
+                result: Tensor = layer(x)
+            return result
+
+        return step
+
+    torch.manual_seed(0)
+    layers = [nn.Linear(WIDTH, WIDTH).to(pgk.device()) for _ in range(2)]
+    layers[1].load_state_dict(layers[0].state_dict())
+    plain, step = step_of(layers[0]), pgk.parameterize(step_of(layers[1]), state=[layers[1]])
+    # WHEN one is parameterized THEN nothing was taken from it but by the calls themselves
+    for seed in range(CALLS):
+        assert torch.equal(step(data(seed)), plain(data(seed)))
+    assert codes(step) == {"side-effect"}
+
+
+def test_an_iterator_that_a_step_makes_for_itself_stands_in_nobody_s_way() -> None:
+    # GIVEN a step that asks for the first parameter, as many do
+    layer = nn.Linear(WIDTH, WIDTH).to(pgk.device())
+
+    def step(x: Tensor) -> Tensor:
+        result: Tensor = layer(x.to(next(layer.parameters()).dtype)).detach()
+        return result
+
+    run = pgk.parameterize(step, state=[layer])
+    for seed in range(5):
+        assert torch.equal(run(data(seed)), layer(data(seed)).detach())
     assert sum(row.launches for row in pgk.report(run).rows) >= 2
 
 
