@@ -274,6 +274,8 @@ def _guard(
         alignment = _alignment(captured, k)
         if alignment != ALIGNMENT and k in names and k not in form.static:
             tests.append(f"a{k} & {2 * alignment - 1} != {alignment}")
+    # What made these may have run ungraphed this time: then they are on the host.
+    tests += [f"{names[k]}.is_cpu" for k in partition.host_seeds if k in names and k not in form.static]
     # Triton's kernels and our own are what they are; a library chose its kernels by these.
     if any(not node.name.startswith(("triton_", "pgk_")) for node in captured.recording.nodes):
         tests.append("libraries() != libraries_then")

@@ -162,7 +162,9 @@ class Launcher:
             variant = self.variants.get(self._key(inputs))
         else:
             variant = next((v for v in self.variants.values() if v is not None and v.launch is self.current), None)
-        ready = variant is not None and variant.probation.over and not self.code.host_seeds and not self.paused
+        ready = variant is not None and variant.probation.over and not self.paused
+        # Calls of other makers may give these on the host; after the forward's launch they are on the device.
+        ready = ready and (inputs is None or not self.code.host_seeds)
         return variant if ready and self.options.select != "never" else None
 
     def launch_as(self, form: Form, variant: Variant, missed: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:

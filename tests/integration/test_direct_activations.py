@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import paramgraph_kit as pgk
+from paramgraph_kit.backend import fx
 from paramgraph_kit.backend.direct import recipe
 from paramgraph_kit.backend.direct.calls import DirectCall
 from tests.integration import test_direct_calls
@@ -198,3 +199,47 @@ def test_inputs_that_lie_otherwise_every_other_time_make_no_new_code(made: list[
             known = dict(step._locating._known)
     assert len(known) == 2
     assert all(step._locating._known[key] is each for key, each in known.items())
+
+
+def scaled(x: Tensor) -> Tensor:
+    """A function that saves single numbers beside other small activations."""
+    y = x * (x.sum() * 1e-3).exp()
+    return wide(y).sin().exp()
+
+
+def test_single_values_that_ungraphed_code_wants_on_the_host_go_on_the_shelf_too(
+    made: list[DirectCall], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a backward that wants a saved number on the host where it is not captured, as attention's wants its seeds
+    def seeds(module: torch.fx.GraphModule) -> frozenset[str]:
+        names = {n.name for n in module.graph.find_nodes(op="placeholder") if not n.meta["val"].dim()}
+        return frozenset(name for name in names if not name.startswith(("tangents", "primals")))
+
+    monkeypatch.setattr(fx, "host_seeds", seeds)
+    compiled = warmed(scaled, 4, 8)
+    for _ in range(3):  # the first call gives it on the host, and is not captured
+        compiled(torch.randn(4, 8, device=DEVICE, requires_grad=True)).sum().backward()
+    step = made[0]._step
+    assert step is not None
+    assert step.backward.launcher.code.host_seeds
+
+    # WHEN it is trained, and once while the forward, once while the backward may not be launched
+    for paused in (None, None, step.forward, step.backward, None, None):
+        x = torch.randn(4, 8, device=DEVICE, requires_grad=True)
+        if paused is step.forward:
+            paused.launcher.pause()
+        result = compiled(x)
+        if paused is step.backward:
+            paused.launcher.pause()
+        result.sum().backward()
+        if paused is not None:
+            paused.launcher.resume()
+
+        # THEN gradients are eager's
+        assert x.grad is not None
+        assert torch.equal(x.grad, torch.autograd.grad(scaled(x).sum(), x)[0])
+
+    # AND activations go as one shelf, the number among them
+    result = compiled(torch.randn(4, 8, device=DEVICE, requires_grad=True))
+    assert step.located
+    assert set(step.backward.launcher.code.host_seeds) <= set(step.located[0].views)

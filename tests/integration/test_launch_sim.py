@@ -479,3 +479,28 @@ def test_a_refused_partition_costs_no_look_at_its_tensors(monkeypatch: pytest.Mo
         (found,) = launcher([x, y])
         assert torch.equal(host(found), host(x) - host(y))
     assert asked == []
+
+
+def test_a_seed_that_comes_on_the_host_is_never_taken_for_the_device_s() -> None:
+    # GIVEN a partition whose ungraphed code wants a number on the host, launched with it on the device
+    def seeded(x: Tensor, seed: Tensor) -> tuple[Tensor]:
+        return (x * seed,)
+
+    launcher = launcher_of(seeded, host_seeds=(1,))
+    for call in range(3):
+        launcher([moved(8), torch.tensor(float(call)).to(DEVICE)])
+    assert launches(launcher) == 2
+
+    # WHEN it comes on the host, as well aligned as the device's memory
+    memory = torch.zeros(1024)
+    start = -memory.data_ptr() % 512 // 4
+    memory[start] = 7.0
+    x = moved(8, seed=1)
+    (found,) = launcher([x, memory[start]])
+
+    # THEN that call runs ungraphed, and the next with one on the device is launched
+    assert torch.equal(host(found), host(x) * 7.0)
+    assert launches(launcher) == 2
+    (found,) = launcher([x, torch.tensor(3.0).to(DEVICE)])
+    assert torch.equal(host(found), host(x) * 3.0)
+    assert launches(launcher) == 3
