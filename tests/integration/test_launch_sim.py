@@ -12,8 +12,6 @@ from paramgraph_kit.capture import pair
 from paramgraph_kit.driver.api import RawAllocation
 from paramgraph_kit.driver.sim import cuda_twin
 from paramgraph_kit.driver.sim.driver import SimDriver
-from paramgraph_kit.driver.tensors import not_carried
-from paramgraph_kit.launch import launcher as launcher_module
 from paramgraph_kit.launch.generate import Form
 from paramgraph_kit.launch.launcher import MAX_SCALARS, MAX_VARIANTS, Options
 from paramgraph_kit.trace.model import Reason
@@ -421,86 +419,3 @@ def test_what_libraries_choose_kernels_by_is_part_of_the_key() -> None:
     switched.state = (False,)
     launcher([moved(8)])
     assert [v.state.launches for v in variants(launcher)] == [3, 1]
-
-
-def two_ways(x: Tensor, y: Tensor, n: int) -> tuple[Tensor]:
-    return (x * n + y,)
-
-
-def _asked_about(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
-    """The tensors that a launcher looks at in Python, one by one, from now on."""
-    asked: list[Tensor] = []
-
-    def look(tensor: Tensor) -> str | None:
-        asked.append(tensor)
-        return plain(tensor)
-
-    plain = not_carried
-    monkeypatch.setattr(launcher_module, "not_carried", look)
-    return asked
-
-
-def test_calls_that_take_turns_between_graphs_look_at_no_tensor_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    # GIVEN a partition with two graphs, one for each number
-    launcher = launcher_of(two_ways)
-    for n in (2, 3):
-        launcher([moved(8), moved(8), n])
-    asked = _asked_about(monkeypatch)
-
-    # WHEN calls take turns THEN both are launched, and results are eager's
-    for call in range(6):
-        x, y, n = moved(8, seed=call), moved(8, seed=call + 1), 2 + call % 2
-        (found,) = launcher([x, y, n])
-        assert torch.equal(host(found), host(x) * n + host(y))
-    assert launches(launcher) == 6
-    # AND no tensor was asked about by itself
-    assert asked == []
-
-    # AND WHEN one lies otherwise THEN it is, and gets a graph of its own
-    x = moved(9, seed=9)[1:]
-    launcher([x, moved(8), 2])
-    assert len(asked) >= 1
-    assert len(variants(launcher)) == 3
-
-
-def test_a_refused_partition_costs_no_look_at_its_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
-    # GIVEN a partition that no graph may take, as it waits for the device
-    def waits(x: Tensor, y: Tensor) -> tuple[Tensor]:
-        return (x + y if float(x.sum()) > 1e9 else x - y,)
-
-    launcher = launcher_of(waits)
-    launcher([moved(8), moved(8)])
-    assert codes(launcher) == ["capture-failed"]
-    asked = _asked_about(monkeypatch)
-
-    # WHEN it is called THEN it runs, and no tensor is asked about
-    for call in range(4):
-        x, y = moved(8, seed=call), moved(8, seed=call + 1)
-        (found,) = launcher([x, y])
-        assert torch.equal(host(found), host(x) - host(y))
-    assert asked == []
-
-
-def test_a_seed_that_comes_on_the_host_is_never_taken_for_the_device_s() -> None:
-    # GIVEN a partition whose ungraphed code wants a number on the host, launched with it on the device
-    def seeded(x: Tensor, seed: Tensor) -> tuple[Tensor]:
-        return (x * seed,)
-
-    launcher = launcher_of(seeded, host_seeds=(1,))
-    for call in range(3):
-        launcher([moved(8), torch.tensor(float(call)).to(DEVICE)])
-    assert launches(launcher) == 2
-
-    # WHEN it comes on the host, as well aligned as the device's memory
-    memory = torch.zeros(1024)
-    start = -memory.data_ptr() % 512 // 4
-    memory[start] = 7.0
-    x = moved(8, seed=1)
-    (found,) = launcher([x, memory[start]])
-
-    # THEN that call runs ungraphed, and the next with one on the device is launched
-    assert torch.equal(host(found), host(x) * 7.0)
-    assert launches(launcher) == 2
-    (found,) = launcher([x, torch.tensor(3.0).to(DEVICE)])
-    assert torch.equal(host(found), host(x) * 3.0)
-    assert launches(launcher) == 3
