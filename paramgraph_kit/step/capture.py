@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from paramgraph_kit.capture.pair import (
@@ -352,6 +353,7 @@ def _named(refusal: RefusedError, device: torch.device) -> Reason:
     if address is None:
         return reason
     alive = (t for t in gc.get_objects() if issubclass(type(t), torch.Tensor) and t.device == device)
+    alive = (t for t in alive if not isinstance(t, FakeTensor))  # of a trace, on no memory
     found = min((t for t in alive if _covers(t, address)), key=torch.Tensor.numel, default=None)
     what = f"a tensor of {list(found.shape)} ({found.dtype})" if found is not None else "memory of the device"
     text = (
