@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import re
 import traceback
 import types
@@ -32,6 +33,7 @@ class Model:
 
     def __init__(self, model: Any) -> None:
         self.modules: set[int] = set()
+        self._kinds: set[type] = set()  # of these, the user's own
         self.codes: set[types.CodeType] = set()
         self.options: list[Options] = []  # that it was compiled with, where torch.compile's result tells
         self._add(model)
@@ -50,6 +52,7 @@ class Model:
         if isinstance(model, torch.nn.Module):
             for module in model.modules():
                 self.modules.add(id(module))
+                self._kinds |= {type(module)} if not _is_torch(type(module).forward.__code__) else set()
                 self._add_function(module.forward)
                 self._note_options(getattr(getattr(module, "dynamo_ctx", None), "callback", None))
                 self._add_callback(getattr(module, "_compiled_call_impl", None))
@@ -102,13 +105,31 @@ class Model:
         if self.options and graph.launchers and graph.launchers[0].options not in self.options:
             return False
         owner = graph.owner() if graph.owner is not None else None
-        if owner is not None and id(owner) in self.modules:
-            return True
+        if owner is not None and (id(owner) in self.modules or type(owner) in self._kinds):
+            return id(owner) in self.modules  # and not that of another instance
         return graph.callers.any_of(self.codes)
 
     def ran(self, stack: traceback.StackSummary | list[traceback.FrameSummary]) -> bool:
         """Whether a stack goes through this model's code."""
         return any((frame.filename, _original(frame.name)) in self._names for frame in stack)
+
+    def shared(self) -> str:
+        """What is counted together with this model, because Dynamo compiles code; "" where nothing is."""
+        functions = {
+            id(each)
+            for code in self.codes
+            for each in gc.get_referrers(code)
+            if isinstance(each, types.FunctionType) and each.__code__ is code
+        }
+        if len(functions) > len(self.codes) and not self.modules:
+            return (
+                f"{len(functions)} functions have this code, as closures of one factory do: they are counted together"
+            )
+        alike = {id(each): type(each) for kind in self._kinds for each in gc.get_referrers(kind) if type(each) is kind}
+        if others := {kind.__name__ for number, kind in alike.items() if number not in self.modules}:
+            names = ", ".join(sorted(others))
+            return f"other modules of the class {names} are alive: what is compiled of them is counted here too"
+        return ""
 
 
 def _is_torch(code: types.CodeType) -> bool:

@@ -225,6 +225,11 @@ def make_report(model: Any = None) -> Report:
     return Report(tuple(rows), tuple(reasons), trace, tuple(each for graph in graphs for each in graph.kept))
 
 
+def shared_with(model: Any) -> str:
+    """What nothing tells apart from a model, as a sentence; "" where nothing is."""
+    return Model(model).shared()
+
+
 def _add_outside(rows: list[Row], graph: str, kernels: int) -> None:
     """One row for all that a compiled graph runs outside of its partitions, however many pieces there are."""
     last = rows[-1] if rows else None

@@ -65,6 +65,12 @@ def _condition(place: Place, test: ast.expr) -> str:
         sign = " & " if isinstance(test.op, ast.And) else " | "
         return sign.join(f"({_condition(place, value)})" for value in test.values)
     text = place.text(test)
+    if isinstance(test, ast.Call) and isinstance(test.func, ast.Name) and called(test) in ("any", "all"):
+        each = test.args[0] if len(test.args) == 1 else None
+        if isinstance(each, (ast.GeneratorExp, ast.ListComp)):
+            inner = place.text(each)
+            inner = inner[1:-1] if inner[0] in "([" and isinstance(each, (ast.ListComp, ast.GeneratorExp)) else inner
+            return f"torch.stack([{inner}]).{called(test)}()"
     if isinstance(test, ast.Call) and called(test) == "allclose":
         text = text.replace("allclose", "isclose", 1) + ".all()"
     return text

@@ -28,6 +28,11 @@ def unchecked(place: Place) -> list[Edit]:
             head = place.text(call)
             new = f"{head[:end]}{name}_ex{head[end + len(name) :]}{LINALG[name]}"
             found.append((call, new))
+    for call in place.calls("inverse"):
+        if isinstance(call.func, ast.Attribute) and len(call.args) <= 1 and not call.keywords:
+            of_torch = place.text(call.func.value) in ("torch", "torch.linalg")
+            given = call.args[0] if of_torch and call.args else call.func.value
+            found.append((call, f"torch.linalg.inv_ex({place.text(given)}).inverse"))
     # One inside another is written first, and both are then one edit.
     outer = [(c, t) for c, t in found if not any(c is not o and c in ast.walk(o) for o, _ in found)]
     edits = []

@@ -148,16 +148,19 @@ def touches(a: str, b: str) -> bool:
     return bool(a) and (a == b or a.startswith(f"{b}.") or b.startswith(f"{a}."))
 
 
-def move(source: Source, function: Function, moved: list[ast.stmt], graded: set[str]) -> Moved | None:
+def move(
+    source: Source, function: Function, moved: list[ast.stmt], graded: set[str], first: Iterable[str] = ()
+) -> Moved | None:
     """Move statements of a function into another one after it, or None where what they need cannot be handed over.
 
-    ``graded``: the local names that hold a tensor with gradients when the function returns.
+    ``graded``: the local names that hold a tensor with gradients when the function returns; ``first``: lines before.
     """
     local, arguments = locals_of(function), arguments_of(function)
     stay = [node for part in function.body for node in ast.walk(part) if not _is_in(node, moved, source)]
     stored = {n.id for n in stay if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     needed = sorted({name for node in moved for name in names_in(node)} & local & (stored | set(arguments)))
-    given = [name for name in arguments if name in needed and name not in stored]
+    owner = arguments[:1] if is_method(source, function) else []
+    given = [name for name in arguments if (name in needed or name in owner) and name not in stored]
     results = [name for name in needed if name not in given]
     returned = _returned(source, function, results, graded)
     if returned is None:
@@ -172,6 +175,7 @@ def move(source: Source, function: Function, moved: list[ast.stmt], graded: set[
         outer = {n for node in ast.walk(function) if isinstance(node, kind) for n in node.names}
         if here := sorted(outer & {p for node in moved for p in written(node)}):
             lines.append(f"    {word} {', '.join(here)}")
+    lines += [f"    {line}" for line in first]
     for node in moved:
         text = source.lines[first_line(node) - 1 : node.end_lineno or node.lineno]
         depth = len(source.indent(node))
@@ -196,6 +200,12 @@ def _is_in(node: ast.AST, moved: list[ast.stmt], source: Source) -> bool:
 def arguments_of(function: Function) -> list[str]:
     """The names of a function's parameters."""
     return [a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
+
+
+def is_method(source: Source, function: Function) -> bool:
+    """Whether a function gets its owner first."""
+    names = {path_of(each) for each in function.decorator_list}
+    return isinstance(source.parents.get(function), ast.ClassDef) and not names & {"staticmethod", "classmethod"}
 
 
 def detached(source: Source, function: Function, graded: set[str]) -> list[Edit]:

@@ -20,7 +20,7 @@ from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.driver.files import REWRITTEN, display_name
 from paramgraph_kit.driver.profiling import set_profile
 from paramgraph_kit.driver.select import device
-from paramgraph_kit.rewrite import feeding, moving, optimizers
+from paramgraph_kit.rewrite import feeding, later, moving, optimizers
 from paramgraph_kit.rewrite.borrow import BorrowError, borrowed, companion, compiled
 from paramgraph_kit.rewrite.branches import choose_by_where
 from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in
@@ -75,6 +75,8 @@ class Attempt:
         self.moved: moving.Moved | None = None
         self.fed: feeding.Feed | None = None
         self.feeds = True  # work may be moved before the launch
+        self.defers = True  # and, from wherever it is done, behind it
+        self.ran: set[types.CodeType] = set()  # what a step runs
 
     def _device_text(self) -> str:
         space = self.space
@@ -217,13 +219,39 @@ class Attempt:
         for node in schedules:  # it moves a rate that a graph would freeze, if not in the calls that were watched
             wanted.setdefault(node, [])
         chosen = moving.choose(function, wanted, set(self.tensors), self._host_test(function))
-        if not chosen:
+        blocks, deferred = self._deferred(source, failures, chosen)
+        if not chosen and not blocks:
             return None
-        self.moved = moving.move(source, function, chosen, self.graded)
+        hoisted: list[str] = []
+        edits: list[Edit] = []
+        if blocks:
+            start = later.outermost(source, self.function, function)
+            edits, name = later.defer(source, blocks, start, names_in(source.tree))
+            hoisted.append(f"{name} = []")
+        first = [f"for work in {name}:", "    work()"] if blocks else []
+        self.moved = moving.move(source, function, chosen, self.graded, first)
         if self.moved is None:
             return None
         self.rate = bool(schedules) and set(schedules) <= set(chosen)
-        return Plan(source, self.moved.edits, [f for node in chosen for f in wanted.get(node, [])])
+        self.moved.edits = edits + self.moved.edits
+        handled = [f for node in chosen for f in wanted.get(node, [])]
+        return Plan(source, self.moved.edits, handled + [f for f in deferred if f not in handled], hoisted)
+
+    def _deferred(
+        self, source: Source, failures: Sequence[Failure], chosen: Sequence[ast.stmt]
+    ) -> tuple[list[later.Block], list[Failure]]:
+        """What the host does elsewhere in the step and can be put off, and what that is for."""
+        if not self.defers:
+            return [], []
+        moved = {node for each in chosen for node in ast.walk(each)}
+        at = {id(f): place[1] for f in failures if f.code in later.CODES and (place := self.place(f))}
+        wanted = [at[id(f)] for f in failures if id(f) in at and at[id(f)] not in moved and self._is_of(source, f)]
+        found = later.blocks(source, wanted, later.ran_in(source, self.ran))
+        inside = {node for block in found for node in block.statements}
+        return found, [f for f in failures if at.get(id(f)) in inside]
+
+    def _is_of(self, source: Source, failure: Failure) -> bool:
+        return failure.frame is not None and display_name(source.file) == failure.frame.file
 
     def _detached(self) -> list[Plan]:
         at = self._definition()
@@ -283,6 +311,9 @@ class Attempt:
         """A plan has changed what the function does: another way, or none, for what it was for."""
         self.feeds = self.feeds and (self.fed is None or plan.edits is not self.fed.edits)
         was_moved = self.moved is not None and plan.edits is self.moved.edits
+        if was_moved and self.defers and plan.hoisted:
+            self.defers = False  # without what was put off it may do
+            return
         for known in map(id, plan.failures):
             if known not in self.unsafe and not was_moved:
                 self.elsewhere.add(known)
@@ -297,7 +328,11 @@ class Attempt:
         """Note which local names of the function hold tensors as it returns."""
         code, before = self.entry.__code__ if self.entry is not None else None, sys.getprofile()
 
+        files = set(self.sources)
+
         def look(frame: types.FrameType, event: str, argument: Any) -> None:
+            if event == "call" and frame.f_code.co_filename in files:
+                self.ran.add(frame.f_code)
             if event == "return" and frame.f_code is code:
                 held = {n: value for n, value in frame.f_locals.items() if isinstance(value, torch.Tensor)}
                 self.tensors |= {n: Form.of(value) for n, value in held.items()}

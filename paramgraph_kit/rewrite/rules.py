@@ -30,6 +30,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     "cpu-index": (values.fill_by_index, values.index_on_device),
     "scalar-assignment": (values.fill_by_index,),
     "dynamic-shape": (shapes.reduce_the_whole, shapes.weigh_the_whole, shapes.assign_by_where),
+    "tensor-bound": (shapes.pick_by_index,),
     "mask-assignment": (shapes.assign_by_where,),
     "hidden-size": (shapes.count_by_scatter,),
     "synchronize": (calls.do_not_wait,),

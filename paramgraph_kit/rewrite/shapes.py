@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import math
 
-from paramgraph_kit.rewrite.edits import Edit
-from paramgraph_kit.rewrite.place import Place, binds_tighter, called
+import torch
+
+from paramgraph_kit.rewrite.edits import SIMPLE, Edit, heads
+from paramgraph_kit.rewrite.place import Form, Place, binds_tighter, called
 
 MASKS = (ast.Name, ast.Compare, ast.Attribute, ast.UnaryOp, ast.BinOp)
 PER_ROW = ("cross_entropy", "nll_loss")  # one loss for a row of scores
@@ -98,15 +100,48 @@ def count_by_scatter(place: Place) -> list[Edit]:
 
 
 def assign_by_where(place: Place) -> list[Edit]:
-    """``x[mask] = v`` becomes ``x.copy_(torch.where(mask, v, x))``; ``v[mask]`` there is ``v``."""
+    """``x[mask] = v`` and ``x[mask] += v`` become ``x.copy_(torch.where(mask, v, x))``; ``v[mask]`` there is ``v``."""
     node = place.statement
-    if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.targets[0], ast.Subscript):
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
+    if len(targets) != 1 or not isinstance(targets[0], ast.Subscript) or not isinstance(targets[0].slice, MASKS):
         return []
-    target, mask = node.targets[0].value, place.text(node.targets[0].slice)
-    value = node.value
-    if isinstance(value, ast.Subscript) and place.text(value.slice) == mask:
-        value = value.value
-    elif any(isinstance(each, ast.Subscript) and place.text(each.slice) == mask for each in ast.walk(value)):
-        return []
-    text = place.text(target)
-    return [place.source.replace(node, f"{text}.copy_(torch.where({mask}, {place.text(value)}, {text}))")]
+    assert isinstance(node, (ast.Assign, ast.AugAssign))
+    target, mask = targets[0].value, place.text(targets[0].slice)
+    inside = [n for n in ast.walk(node.value) if isinstance(n, ast.Subscript) and place.text(n.slice) == mask]
+    value, text = _whole(place, node.value, inside), place.text(target)
+    if isinstance(node, ast.AugAssign):
+        value = value if isinstance(node.value, SIMPLE) else f"({value})"
+        value = f"{text} {_SIGNS[type(node.op)]} {value}" if type(node.op) in _SIGNS else ""
+    one, all_of = _form(place, targets[0].slice), _form(place, target)
+    more = len(all_of.shape) - len(one.shape) if one is not None and all_of is not None else 0
+    spread = f"{place.source.bracketed(targets[0].slice)}[..., {', '.join(['None'] * more)}]" if more > 0 else mask
+    return [place.source.replace(node, f"{text}.copy_(torch.where({spread}, {value}, {text}))")] if value else []
+
+
+_SIGNS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
+
+
+def _form(place: Place, node: ast.expr) -> Form | None:
+    """What is known of the tensor that an expression is."""
+    if isinstance(node, ast.UnaryOp):
+        return _form(place, node.operand)
+    if isinstance(node, ast.Compare):
+        return _form(place, node.left)
+    known = place.space.get(node.id) if isinstance(node, ast.Name) else None
+    own = isinstance(node, ast.Name) and place.is_local(node.id)
+    if isinstance(node, ast.Name) and (own or node.id in place.tensors):
+        return place.tensors.get(node.id)
+    return Form.of(known) if isinstance(known, torch.Tensor) else None
+
+
+def pick_by_index(place: Place) -> list[Edit]:
+    """``table[i]`` with an ``i`` of the device becomes ``table[i.reshape(1)][0]``, which is looked up there."""
+    found = []
+    for node in heads(place.statement):
+        if not isinstance(node, ast.Subscript) or not isinstance(node.slice, (ast.Name, ast.Attribute, ast.BinOp)):
+            continue
+        form = _form(place, node.slice)
+        if isinstance(node.ctx, ast.Load) and (form is None or form.shape.numel() == 1):
+            index = place.source.bracketed(node.slice)
+            found.append(place.source.replace(node, f"{place.text(node.value)}[{index}.reshape(1)][0]"))
+    return found

@@ -26,9 +26,9 @@ FACTORIES = frozenset(
 def keep_on_device(place: Place) -> list[Edit]:
     """``x.item()`` and ``float(x)`` stay a tensor; ``math.exp(x)`` becomes torch's."""
     found: list[Edit] = []
-    if isinstance(place.statement, (ast.If, ast.While, ast.For, ast.Expr, ast.AugAssign)):
+    if isinstance(place.statement, (ast.If, ast.While, ast.For, ast.Expr, ast.AugAssign)) and not _adds_up(place):
         return found  # what is decided or kept on the CPU needs the number
-    if is_size(place) or any(place.calls(*WRITERS)) or _keeps_a_number(place):
+    if is_size(place) or (any(place.calls(*WRITERS)) and not _adds_up(place)) or _keeps_a_number(place):
         return found
     for node in heads(place.statement):
         if not isinstance(node, ast.Call):
@@ -51,6 +51,17 @@ def keep_on_device(place: Place) -> list[Edit]:
             return []
         found += chosen
     return found
+
+
+def _adds_up(place: Place) -> bool:
+    """Whether a statement adds to a number or to a list of the function's own, which may be tensors as well."""
+    node = place.statement
+    if isinstance(node, ast.AugAssign):
+        return isinstance(node.target, ast.Name) and place.is_local(node.target.id)
+    call = node.value if isinstance(node, ast.Expr) else None
+    if not isinstance(call, ast.Call) or called(call) != "append" or not isinstance(call.func, ast.Attribute):
+        return False
+    return isinstance(call.func.value, ast.Name) and place.is_local(call.func.value.id)
 
 
 def _keeps_a_number(place: Place) -> bool:

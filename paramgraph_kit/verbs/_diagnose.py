@@ -212,7 +212,7 @@ def _is_compiled(what: Any) -> bool:
 
 
 def _from_compiled(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], limit_s: float) -> Diagnosis:
-    from paramgraph_kit.backend.report import make_report
+    from paramgraph_kit.backend.report import make_report, shared_with
     from paramgraph_kit.doctor.explain.reasons import each_once, failures_of
     from paramgraph_kit.doctor.observe.trees import original_of
 
@@ -237,6 +237,12 @@ def _from_compiled(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], li
     failures = each_once([*failures, *failures_of(report.reasons)])
     if (args or kwargs) and original_of(model) is not model:
         failures = _as_a_function(model, args, kwargs, limit_s, failures)
+    notes += [note] if (note := shared_with(model)) else []
+    if (most := max((row.executables for row in report.rows), default=0)) > 1:
+        notes.append(
+            f"up to {most} graphs of one partition, one for each set of shapes and plain numbers: a call with another "
+            "set runs ungraphed once and is captured then"
+        )
     graphed = sum(row.graphed for row in report.rows)
     count = len(failures)
     heading = (

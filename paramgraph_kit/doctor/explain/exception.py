@@ -77,7 +77,7 @@ def _with_lines(evidence: list[Evidence]) -> list[Evidence]:
 
 
 def _failure(found: Evidence, each: FailureClass, evidence: list[Evidence]) -> Failure:
-    message = first_line(found.message)
+    message = first_line(found.message) + (f", inside {found.inside}" if found.inside else "")
     if found is not evidence[0]:
         message += f" (hidden behind: {first_line(evidence[0].message)})"
     frame = (found.told if each.told else None) or found.frame

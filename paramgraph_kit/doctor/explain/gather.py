@@ -36,6 +36,9 @@ def gather(exception: BaseException) -> Evidence:
     number, told = cuda_code(exception), _told(message)
     entries, library = _split(exception.__traceback__)
     files = tuple(entry.tb_frame.f_code.co_filename.replace("\\", "/") for entry in library)
+    packages = [entry for entry in library if _is_package(entry.tb_frame.f_code.co_filename)]
+    inside = _place(packages[-1]) if packages and entries else ""
+    entries = entries or packages  # nothing of the user's was running, as in another thread: a package's line is one
     if not entries:
         return Evidence(type(exception).__name__, message, number, None, told=told)
     code, line = entries[-1].tb_frame.f_code, entries[-1].tb_lineno
@@ -49,7 +52,19 @@ def gather(exception: BaseException) -> Evidence:
         inner += [*(found[:1] if known else ()), entry.tb_frame.f_code.co_name]
     around = _hints(message, number, entries)
     kind = type(exception).__name__
-    return Evidence(kind, message, number, frame, operations, exact, files, tuple(inner), around, told)
+    return Evidence(kind, message, number, frame, operations, exact, files, tuple(inner), around, told, inside)
+
+
+def _is_package(file: str) -> bool:
+    """Whether a file is an installed package's, and neither torch's nor Python's nor ours."""
+    parts = file.replace("\\", "/").split("/")
+    at = max((k for k, part in enumerate(parts) if part in ("site-packages", "dist-packages")), default=-1)
+    return at >= 0 and parts[at + 1] not in ("torch", "triton", "functorch") and not file.startswith(OURS)
+
+
+def _place(entry: TracebackType) -> str:
+    file = entry.tb_frame.f_code.co_filename.replace("\\", "/")
+    return f"{'/'.join(file.split('/')[-3:])}:{entry.tb_lineno}"
 
 
 def _text(entry: TracebackType) -> str:

@@ -30,6 +30,7 @@ class Evidence:
     inner: tuple[str, ...] = ()  # operations and functions in these, innermost first
     hints: frozenset[str] = frozenset()  # what the source around it says
     told: Frame | None = None  # the user's line that the message itself quotes
+    inside: str = ""  # "file:line" of an installed package that the user's line went through
 
     @property
     def syncs(self) -> bool:

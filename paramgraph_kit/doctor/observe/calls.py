@@ -34,7 +34,7 @@ def watched(observer: Observer) -> Iterator[None]:
     """Tell ``observer`` of every such call that this thread makes."""
     thread = threading.get_ident()
     cuda = twin()
-    whole_device = cuda.synchronize
+    whole_device, asking = cuda.synchronize, (cuda.Event.query, cuda.Stream.query)
 
     def before(tell: Callable[..., None]) -> Callable[[Any], Any]:
         """Call ``tell`` with the arguments, then the function itself."""
@@ -45,6 +45,8 @@ def watched(observer: Observer) -> Iterator[None]:
                     tell(*args, **kwargs)
                 elif function is whole_device:
                     observer.background("background-wait", "synchronize()")
+                elif function in asking:
+                    observer.background("background-query", "query()")
                 return function(*args, **kwargs)
 
             return call

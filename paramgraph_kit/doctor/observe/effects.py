@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ def effect(change: Change, frame: Frame | None) -> Failure | None:
         return None
     what = f"{change.owner}.{change.name}" if change.owner else change.name
     what += "" if change.key is None else f"[{change.key!r}]"
+    if change.kind == "container" and change.key is None and _is_filled_again(change):
+        return None  # with what is to be done after the launch, on what the graph has written
     if change.kind == "container" and change.key is None and _replaces_tensors(change):
         return None  # only the latest is kept; where it is read again, it shows as a stale input
     if change.kind == "container" and change.key is None and _keeps_tensor(change):
@@ -28,6 +31,12 @@ def effect(change: Change, frame: Frame | None) -> Failure | None:
         rule = BY_ID["host-counter"]
         text = f"{what} went from {_brief(change.before)} to {_brief(change.after)} in one call"
     return rule.failure(text, frame)
+
+
+def _is_filled_again(change: Change) -> bool:
+    """Whether a list was emptied and has as many functions as before."""
+    then, now = change.before, change.after
+    return isinstance(now, list) and len(then) == len(now) and all(isinstance(each, FunctionType) for each in now)
 
 
 def _replaces_tensors(change: Change) -> bool:

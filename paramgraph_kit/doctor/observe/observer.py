@@ -298,7 +298,9 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         for tensor in made:
             if storage_key(tensor) not in known:
                 self.keeper.note_made(tensor)
-        if not self._is_capturing():
+        if name in ("empty", "empty_strided"):
+            self.background("background-memory", f"another thread runs {name}")
+        elif not self._is_capturing():
             self.background("work-elsewhere", f"another thread runs {name} on its own current stream", self._stream())
 
     def background(self, code: str, said: str, stream: int = 0) -> None:

@@ -1,0 +1,154 @@
+"""What the host does in the middle of a step, wherever that is, is done after the launch, from a list.
+
+``losses.append(loss.item())`` in a loop, in a hook, in a callback or in a method that the step calls becomes a small
+function that is kept in ``later``, with the tensors that it reads. A capture fills the list once; after each launch all
+of it is done, in its order, on what the graph has written. Only statements are taken that nothing in the step reads
+the effects of.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import CodeType
+
+from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.moving import is_closed, paths, stored, touches, written
+from paramgraph_kit.rewrite.place import fresh
+
+CODES = frozenset(("sync-item", "host-counter", "print", "copy-to-cpu"))
+_KINDS = (ast.Expr, ast.Assign, ast.AugAssign, ast.If)
+_LOGS = frozenset(("info", "debug", "warning", "error", "write", "add_scalar", "log", "print", "put"))
+
+
+@dataclass(slots=True)
+class Block:
+    """Statements of one block that are done later, together, where the last of them stands."""
+
+    function: Function
+    statements: list[ast.stmt]
+
+
+def blocks(source: Source, wanted: Iterable[ast.stmt], ran: Sequence[ast.AST]) -> list[Block]:
+    """The blocks whose wanted statements can all be done later; ``ran`` is the syntax of what a step runs."""
+    found: list[Block] = []
+    for statement in wanted:
+        function = source.function_of(statement)
+        if function is None or any(statement in block.statements for block in found):
+            continue
+        siblings = _siblings(source, statement)
+        chosen = _with_what_needs_them([node for node in siblings if node in set(wanted)], siblings)
+        if chosen and _is_alone(chosen, function, ran):
+            found.append(Block(function, chosen))
+    return found
+
+
+def ran_in(source: Source, codes: Iterable[CodeType]) -> list[ast.stmt]:
+    """The statements of all functions of a file that a step runs, or that what it runs calls by name."""
+    names = {name for code in codes for name in code.co_names}
+    begins = {code.co_firstlineno for code in codes if code.co_filename == source.file}
+    functions = [node for node in ast.walk(source.tree) if isinstance(node, Function)]
+    ran = [node for node in functions if node.name in names or {first_line(node), node.lineno} & begins]
+    return [part for node in ran for part in node.body]
+
+
+def outermost(source: Source, function: object, inner: Function) -> Function:
+    """What a step runs first: the function, or a decorator's of the user's own around it."""
+    code = getattr(function, "__code__", None)
+    if isinstance(code, CodeType) and code.co_filename == source.file:
+        for node in ast.walk(source.tree):
+            if isinstance(node, Function) and node.name == code.co_name and code.co_firstlineno == first_line(node):
+                return node
+    return inner
+
+
+def defer(source: Source, found: Sequence[Block], first: Function, taken: Iterable[str]) -> tuple[list[Edit], str]:
+    """Edits that put these statements off, with the name of the list; ``first`` is what a step runs first."""
+    name = fresh("later", set(taken))
+    start = first.body[0]
+    if isinstance(start, ast.Expr) and isinstance(start.value, ast.Constant) and len(first.body) > 1:
+        start = first.body[1]  # behind the docstring
+    edits = [source.before(start, [f"{name}.clear()"], rank=-1)]
+    for block in found:
+        last = block.statements[-1]
+        edits += [source.without(node) for node in block.statements[:-1]]
+        indent = source.indent(last)
+        text = f"\n{indent}".join(_work(source, block, name))
+        edits.append(Edit(first_line(last), len(indent), last.end_lineno or last.lineno, _width(source, last), text))
+    return edits, name
+
+
+def _width(source: Source, node: ast.stmt) -> int:
+    return len(source.lines[(node.end_lineno or node.lineno) - 1].rstrip("\n"))
+
+
+def _work(source: Source, block: Block, name: str) -> list[str]:
+    """The statements as a function of what they read, which is put into the list."""
+    local = locals_of(block.function)
+    reads = {n for node in block.statements for n in names_in(node)} & local - stored(block.statements)
+    lines = [f"def work({', '.join(f'{each}={each}' for each in sorted(reads))}):"]
+    for word, kind in (("global", ast.Global), ("nonlocal", ast.Nonlocal)):
+        outer = {n for node in ast.walk(block.function) if isinstance(node, kind) for n in node.names}
+        if here := sorted(outer & {path for node in block.statements for path in written(node)}):
+            lines.append(f"    {word} {', '.join(here)}")
+    for node in block.statements:
+        depth = len(source.indent(node))
+        for line in source.lines[first_line(node) - 1 : node.end_lineno or node.lineno]:
+            lines.append(f"    {line[depth:].rstrip()}")
+    return [*lines, f"{name}.append(work)"]
+
+
+def _siblings(source: Source, statement: ast.stmt) -> list[ast.stmt]:
+    above = source.parents[statement]
+    rows = (getattr(above, name, None) for name in ("body", "orelse", "finalbody"))
+    return next((row for row in rows if isinstance(row, list) and statement in row), [])
+
+
+def _with_what_needs_them(chosen: list[ast.stmt], siblings: list[ast.stmt]) -> list[ast.stmt]:
+    """The same with all that reads what they keep; nothing where one of these cannot be put off."""
+    while True:
+        more = [
+            node
+            for node in siblings
+            if node not in chosen and any(siblings.index(one) < siblings.index(node) for one in chosen)
+            if stored(chosen) & names_in(node)
+            or any(touches(a, b) for one in chosen for a in _effects(one) for b in paths(node))
+        ]
+        if not all(isinstance(node, _KINDS) and is_closed(node) for node in [*chosen, *more]):
+            return []
+        if not more:
+            return chosen
+        chosen = [node for node in siblings if node in chosen or node in more]
+
+
+def _is_alone(chosen: list[ast.stmt], function: Function, ran: Sequence[ast.AST]) -> bool:
+    """Whether these statements do something beyond the function, and nothing that stays reads it."""
+    inside = {part for node in chosen for part in ast.walk(node)}
+    own, local = stored(chosen), locals_of(function)
+    if any(isinstance(n, ast.Name) and n.id in own & local and n not in inside for n in ast.walk(function)):
+        return False
+    effects = {path for node in chosen for path in _effects(node) if path.partition(".")[0] not in own & local}
+    if not effects and not any(_is_log(node) for node in chosen):
+        return False
+    if {path.partition(".")[0] for path in effects if "." not in path} & local:
+        return False  # a list of the function's own, which it reads or returns
+    last = {path.rpartition(".")[2] for path in effects}
+    stay = (part for top in ran for part in ast.walk(top) if part not in inside)
+    reads = (n for n in stay if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load))
+    return not any(path_of(node).rpartition(".")[2] in last for node in reads)
+
+
+def _effects(node: ast.stmt) -> set[str]:
+    """What a statement writes, besides lines of a log."""
+    logs = {
+        path_of(part.func.value)
+        for part in within(node)
+        if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr in _LOGS
+    }
+    return {path for path in written(node) if path and path not in logs}
+
+
+def _is_log(node: ast.stmt) -> bool:
+    calls = [part.func for part in within(node) if isinstance(part, ast.Call)]
+    return any((f.attr if isinstance(f, ast.Attribute) else getattr(f, "id", "")) in _LOGS for f in calls)
