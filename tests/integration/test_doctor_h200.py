@@ -53,6 +53,8 @@ NOT_IN_THE_FUNCTION = {
     "strm.captured_event_query_after": "the event is asked after the capture",
     "strm.timing_event": "the events are asked after the capture",
     "self.relaxed.event_query": "only the mode of the capture makes it legal",
+    "thr.relaxed.query": "only the mode of the capture makes it legal",
+    "thr.thread_local.alloc": "only the mode of the capture makes it legal",
 }
 BODIES = sorted(k for k, c in CASES.items() if "program" not in c and k not in (*LEFT_OUT, *NOT_IN_THE_FUNCTION))
 
