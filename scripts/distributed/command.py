@@ -101,7 +101,9 @@ class _Job:
             [sys.executable, *torchrun, *child, *how],
             stdout=self._output,
             stderr=self._errors,
-            env={"TORCHINDUCTOR_COMPILE_THREADS": "8" if STRATEGIES[strategy].alone else "2", "OMP_NUM_THREADS": "1"}
+            # Sums of three and more have an order: of two they have none.
+            env=({"NCCL_ALGO": "Ring"} if options.ranks > 2 else {})
+            | {"TORCHINDUCTOR_COMPILE_THREADS": "8" if STRATEGIES[strategy].alone else "2", "OMP_NUM_THREADS": "1"}
             | os.environ,
             start_new_session=True,
         )

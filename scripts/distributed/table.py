@@ -17,9 +17,9 @@ def markdown(result: Row) -> str:
         f"{result['ranks']} x {source['device']}, {where}; `{source['command']}`.",
         "",
         (
-            "Training by block: Llama-like layers, AdamW. Times are medians of single steps of the first rank in "
-            "microseconds: CPU / total. Memory of its GPU in MiB: stepping / peak reserved / at rest, after "
-            "`empty_cache()`, and what graphs add to each."
+            "Training by block: Llama-like layers, AdamW, deterministic algorithms. Times are medians of single steps "
+            "of the first rank in microseconds: CPU / total. Memory of its GPU in MiB: stepping / peak reserved / at "
+            "rest, after `empty_cache()`, and what graphs add to each."
         ),
         "",
         *dict.fromkeys(f"* {row['strategy']}: {row['what']}" for row in rows if "what" in row),
@@ -45,8 +45,8 @@ def _bits(row: Row) -> str:
     if "different" not in row:
         return "-"
     own = row["baseline_differs_from_itself"]
-    text = f"{row['different']} of {row['compared']}"
-    return f"{text} (ungraphed runs among themselves: {own})" if own else text
+    text = f"{row['different']} of {row['compared'] - own}"
+    return f"{text} ({own} more differ between ungraphed runs, too)" if own else text
 
 
 def _launches(row: Row) -> str:
