@@ -21,12 +21,16 @@ function sources() {
   return hash.digest("hex");
 }
 
+/** The names of colours in the order of theme.js, which sets them by number. */
+const COLOURS = [.../const LIGHT = \{([^}]*)\}/.exec(readFileSync(join(here, "src", "theme.js"), "utf8"))[1].matchAll(/(\w+):/g)].map(([, name]) => name);
+
 const css = {
   name: "css",
   setup(builder) {
     builder.onLoad({ filter: /\.css$/ }, async ({ path }) => {
       const { code } = await transform(readFileSync(path, "utf8"), { loader: "css", minify: true });
-      return { contents: code, loader: "text" };
+      const numbered = code.replace(/var\(--(\w+)\)/g, (whole, name) => (COLOURS.includes(name) ? `var(--${COLOURS.indexOf(name)})` : whole));
+      return { contents: numbered, loader: "text" };
     });
   },
 };
@@ -44,10 +48,11 @@ function platform() {
   return known;
 }
 
-const PLAIN = [
-  "announce", "axis", "choice", "colours", "columns", "element", "finder", "highlighted", "holders", "legend", "neighbours", "pieces", "player", "range", "results", "segments", "selection",
-  "sideways", "stage", "stamp", "stripes", "surface", "touched", "turned", "turning", "within",
-];
+const PLAIN = (
+  "accent announce app axis bad badback choice colours columns edge element envelope finder fit good goodback highlighted " +
+  "holders ink legend neighbours open2 paper pieces player range remark results reveal sees segments selection sideways " +
+  "soft stage stamp stripes surface touched turned turning what within zoom"
+).split(" ");
 
 /** Names of properties that are ours alone, which may be shortened: nothing from outside is writtenLikeThis or in PLAIN. */
 function ours() {

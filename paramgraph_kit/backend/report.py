@@ -18,8 +18,9 @@ from paramgraph_kit.backend.tracing import (
     partitions_of,
 )
 from paramgraph_kit.driver.select import driver
+from paramgraph_kit.launch.launcher import Launcher
 from paramgraph_kit.partition.fixed import Kept
-from paramgraph_kit.trace.model import Reason, Trace
+from paramgraph_kit.trace.model import Capture, Reason, Role, Trace
 from paramgraph_kit.trace.wording import bytes_text, one_line
 
 NOTHING = 'nothing is compiled yet: call the model once, compiled with backend="paramgraph"'
@@ -58,6 +59,7 @@ class Row:
     patching: str = ""
     verified: int = 0  # launches whose results were compared with the ungraphed code's, all equal
     unordered: int = 0  # the same, but that they differed where the ungraphed code differs from itself
+    differs: str = ""  # what the last two captures were of
     measured: str = ""  # what a graph took and what the ungraphed code, where that was asked for
 
 
@@ -71,6 +73,7 @@ class Report:
     rows: tuple[Row, ...]
     reasons: tuple[Reason, ...]
     trace: Trace
+    of_one: bool = False  # it is about one model
     kept: tuple[Kept, ...] = ()  # tensors that would be made on the host and copied at each call, but are made once
 
     @property
@@ -141,10 +144,14 @@ class Report:
         shown += [
             (
                 "never launched",
-                f"{row.graph}, {row.partition}: captured {row.executables} times, each call is a new one",
+                f"{row.graph}, {row.partition}: captured {row.executables} times, each call is a new one"
+                + (f": {row.differs}" if row.differs else ""),
             )
             for row in idle
         ]
+        captures = self.trace.captures
+        if self.of_one and not idle and not launches and not self.reasons and (why := _newest(captures)):
+            shown.append(("never launched", f"{len(captures)} graphs, each call is a new one: {why}"))
         shown += [(f"{row.graph}, {row.partition} took", row.measured) for row in self.rows if row.measured]
         if self.kept:
             frames = dict.fromkeys(each.frame for each in self.kept if each.frame is not None)
@@ -216,18 +223,63 @@ def make_report(model: Any = None) -> Report:
                 variants[0].patching if variants else "",
                 sum(v.probation.verified for v in variants),
                 sum(v.probation.unordered for v in variants),
+                _differs(launcher),
                 "; ".join(v.probation.measured.label for v in variants if v.probation.measured),
             )
         )
     reasons.update(dict.fromkeys(graph_breaks(mine)))
     if not rows and not reasons:
         reasons.update(dict.fromkeys(left_alone()))
-    return Report(tuple(rows), tuple(reasons), trace, tuple(each for graph in graphs for each in graph.kept))
+    return Report(
+        tuple(rows), tuple(reasons), trace, mine is not None, tuple(each for graph in graphs for each in graph.kept)
+    )
 
 
 def shared_with(model: Any) -> str:
     """What nothing tells apart from a model, as a sentence; "" where nothing is."""
     return Model(model).shared()
+
+
+def _differs(launcher: Launcher) -> str:
+    """What its last two captures differ in: the input, and what of it."""
+    before, last = ((), (), *launcher.variants)[-2:]
+    if not before:
+        return ""
+    found = []
+    for n, (was, now) in enumerate(zip(before[1:], last[1:], strict=True)):
+        name = launcher.code.names[n] if n < len(launcher.code.names) else ""
+        name = name or f"input {n}"
+        if was == now:
+            continue
+        if "scalar" in (was[0], now[0]) or len(was) != len(now) or len(was) < 3:
+            found.append(f"{name} was {_short(was)}, then {_short(now)}")
+        elif shapes := [(a, b) for a, b in zip(was, now, strict=True) if a != b and isinstance(a, tuple)]:
+            found.append(f"{name} had the shape {tuple(shapes[0][0])}, then {tuple(shapes[0][1])}")
+        elif was[0] != now[0]:
+            found.append(f"{name} began at a multiple of {was[0]} bytes, then of {now[0]}")
+        else:
+            found.append(f"{name} is a conjugate or a negative, then not")
+    more = f", and {len(found) - 2} more" if len(found) > 2 else ""
+    return ", ".join(found[:2]) + more or "a switch of torch's is another"
+
+
+def _newest(captures: Sequence[Capture]) -> str:
+    """What the last two graphs of one function differ in, as far as their inputs tell; "" if they are of several."""
+    if len(captures) < 3 or len({tuple(node.name for node in each.nodes) for each in captures}) > 1:
+        return ""
+    before, last = ([a for a in each.allocations if a.role is Role.INPUT] for each in captures[-2:])
+    if [a.name for a in before] != [a.name for a in last]:
+        return ""
+    found = [
+        f"{b.name} had the shape {a.shape}, then {b.shape}"
+        for a, b in zip(before, last, strict=True)
+        if a.shape != b.shape
+    ]
+    return ", ".join(found[:2]) or "other numbers among its arguments, or what else its code looks at"
+
+
+def _short(key: tuple[Any, ...]) -> str:
+    return str(float.fromhex(key[-1]) if key[1] is float else key[-1])
 
 
 def _add_outside(rows: list[Row], graph: str, kernels: int) -> None:

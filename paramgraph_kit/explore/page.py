@@ -15,7 +15,7 @@ from paramgraph_kit.explore.journal import Journal
 from paramgraph_kit.explore.names import ALL_FAMILIES, bytes_text, in_order, plural, short
 from paramgraph_kit.explore.picture import draw, inline_svg
 from paramgraph_kit.explore.pools import pool_series
-from paramgraph_kit.explore.steps import comparison
+from paramgraph_kit.explore.steps import comparison, private_pools
 from paramgraph_kit.explore.style import style_sheet
 from paramgraph_kit.trace.cards import failure_card
 from paramgraph_kit.trace.errors import TraceError, UnsupportedError
@@ -127,8 +127,7 @@ def _tiles(trace: Trace) -> str:
     if trace.proofs:
         tiles.append(("comparisons equal", f"{sum(p.equal for p in trace.proofs)} of {len(trace.proofs)}"))
     if trace.pool_events:
-        private = sum(s.peak_reserved for s in pool_series(trace.pool_events) if s.name != "default")
-        tiles.append(("private pools", bytes_text(private)))
+        tiles.append(("private pools", private_pools(trace)))
     cells = "".join(f'<div class="tile"><dt>{name}</dt><dd>{value}</dd></div>' for name, value in tiles)
     return f'<dl class="tiles">{cells}</dl>' if tiles else ""
 

@@ -167,7 +167,8 @@ def _cpu(trace: Trace) -> str:
     return f"{statistics.median(times):.1f} µs" if times else NOTHING
 
 
-def _private(trace: Trace) -> str:
+def private_pools(trace: Trace) -> str:
+    """What private pools reserve at the most, without those that were there before."""
     if not trace.pool_events:
         return NOTHING
     # Pools of an earlier step are not this one's, also where they are given back now: only what grows.
@@ -244,7 +245,7 @@ _FACTS: tuple[tuple[str, Callable[[Trace], str]], ...] = (
     ("reserved in all pools, peak", _reserved),
     ("at the end", _reserved_at_the_end),
     ("from before", _reserved_before),
-    ("private pools, peak", _private),
+    ("private pools, peak", private_pools),
     ("live in the default pool, peak", _default),
     ("live from before", _live_before),
 )

@@ -298,6 +298,21 @@ def test_copies_are_counted_where_they_are_made() -> None:
     assert "inputs copied         256 bytes in 2 launches" in str(pgk.report(model))
 
 
+def test_what_a_parameterized_function_is_captured_again_for_is_named() -> None:
+    # GIVEN a function that gets another shape, and another number, at each call
+    def f(table: torch.Tensor, weight: float) -> torch.Tensor:
+        return table.sin() * weight
+
+    shaped, numbered = pgk.parameterize(f), pgk.parameterize(f)
+    with torch.no_grad():
+        for rows in (2, 3, 4):
+            shaped(torch.ones(rows, 8).to(DEVICE), 0.5)
+            numbered(torch.ones(2, 8).to(DEVICE), 0.5 * rows)
+    # WHEN reported THEN each is named
+    assert "3 graphs, each call is a new one: table had the shape (3, 8), then (4, 8)" in str(pgk.report(shaped))
+    assert "3 graphs, each call is a new one: other numbers among its arguments" in str(pgk.report(numbered))
+
+
 def test_graphs_that_are_captured_again_and_again_and_never_launched_are_a_warning() -> None:
     # GIVEN a model that gets another shape at each call
     model = torch.compile(Plain().to(DEVICE), backend="paramgraph", dynamic=True)
@@ -305,7 +320,10 @@ def test_graphs_that_are_captured_again_and_again_and_never_launched_are_a_warni
         for rows in (2, 3, 4):
             model(torch.ones(rows, 8).to(DEVICE))
         # WHEN reported THEN it says that nothing was ever launched
-        assert "captured 3 times, each call is a new one" in str(pgk.report(model))
+        told = str(pgk.report(model))
+        assert "captured 3 times, each call is a new one" in told
+        # AND what of which input was another each time
+        assert "had the shape (3, 8), then (4, 8)" in told
         # and no longer once something was
         model(torch.ones(3, 8).to(DEVICE))
         assert "never launched" not in str(pgk.report(model))

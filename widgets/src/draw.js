@@ -192,7 +192,7 @@ function drawClosed(context, seen, scale, colours, step, store) {
   }
   const round = scale > 0.3;
   const outlined = scale > 0.12;
-  const lettered = scale > 0.5;
+  const lettered = scale > 0.42;
   context.lineWidth = 1.2;
   for (const [family, boxes] of byFamily) {
     const { fill, line: stroke } = colours.families[family];

@@ -18,7 +18,8 @@ const GAP_Y = 22;
 const COLUMN_GAP = 54;
 const ASPECT = 1.9; // width to height that a wrapped flow aims at
 const SHORT_COLUMN = 8; // rows that are never wrapped
-const WIDEST_ROW = 12;
+const ROWS = [12, 6, 4, 3]; // boxes in one
+const COLUMNS = 24; // at most
 const PIECE = 100;
 const MOST_ITEMS = 400; // of one box, before they are cut into sections
 const MOST_FIRST = 160; // boxes of the first picture
@@ -190,6 +191,16 @@ function outgoing(capture, kind) {
   return capture.outgoing[kind];
 }
 
+/** The boxes of one rank in rows of so many at most. */
+function wrapped(all, widest) {
+  const rows = [];
+  for (let i = 0; all && i < all.length; i += widest) {
+    const row = all.slice(i, i + widest);
+    rows.push({ row, w: row.reduce((w, box) => w + box.w + GAP_X, -GAP_X), h: Math.max(...row.map((box) => box.h)) });
+  }
+  return rows;
+}
+
 /** Rows by rank, wrapped into columns as text is; sets each box's x and y, returns the size of it all. */
 function flow(boxes, rank, aspect) {
   const byRank = [];
@@ -197,22 +208,27 @@ function flow(boxes, rank, aspect) {
     byRank[rank[i]] ||= [];
     byRank[rank[i]].push(box);
   });
-  const rows = [];
-  for (const all of byRank) {
-    for (let i = 0; all && i < all.length; i += WIDEST_ROW) {
-      const row = all.slice(i, i + WIDEST_ROW);
-      rows.push({
-        row,
-        w: row.reduce((w, box) => w + box.w + GAP_X, -GAP_X),
-        h: Math.max(...row.map((box) => box.h)),
-      });
+  // Of a few ways to wrap rows and columns the one that can be shown largest.
+  let rows = /** @type {any[]} */ ([]);
+  let [limit, best] = [0, -1];
+  for (const widest of ROWS) {
+    const tried = byRank.flatMap((all) => wrapped(all, widest));
+    const total = tried.reduce((h, r) => h + r.h + GAP_Y, 0);
+    const tallest = tried.reduce((h, r) => Math.max(h, r.h), 0);
+    for (let n = tried.length > SHORT_COLUMN ? COLUMNS : 1; n; n--) {
+      const most = Math.max(tallest, total / n);
+      let [w, h, wide, high] = [0, 0, 0, 0];
+      for (const r of tried) {
+        if (high && high + r.h > most + 1) [w, wide, high] = [w + wide + COLUMN_GAP, 0, 0];
+        [wide, high] = [Math.max(wide, r.w), high + r.h + GAP_Y];
+        h = Math.max(h, high);
+      }
+      const scale = Math.min(aspect / (w + wide), 1 / h);
+      if (scale <= best * 1.02) continue;
+      rows = tried;
+      [limit, best] = [most, scale];
     }
   }
-  const area = rows.reduce((sum, r) => sum + (r.w + COLUMN_GAP) * (r.h + GAP_Y), 0);
-  const tallest = rows.reduce((h, r) => Math.max(h, r.h), 0);
-  const total = rows.reduce((h, r) => h + r.h + GAP_Y, 0);
-  const wrap = rows.length <= SHORT_COLUMN ? total : Math.sqrt(area / aspect);
-  const limit = Math.max(tallest, wrap);
   const size = { w: 0, h: 0 };
   let column = [];
   let [x, y] = [PAD, HEAD];

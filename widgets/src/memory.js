@@ -182,7 +182,7 @@ export class MemoryView {
         ? width < 480
           ? `${bytes(pool.peakReserved)} peak, ${bytes(pool.reserved)} at rest`
           : `reserved ${bytes(pool.peakReserved)} at the peak, ${bytes(pool.reserved)} at rest; live ${bytes(pool.peakLive)}, ${bytes(pool.live)}`
-        : bytes(pool.height);
+        : bytes(pool.peakReserved);
     if (at + 200 < left + width) write(context, says, at, y, colours.soft, { width: left + width - at - 4 });
   }
 
@@ -279,7 +279,7 @@ export class MemoryView {
     const totals = all.flatMap(({ total }, n) => (total ? [[`${steps[n].name}: all pools`, ...sums(total), ""]] : []));
     const rows = panels.map((panel) => [
       link(panel.pool.name, () => this.app.select(this.selectionOf({ panel, block: -1 }))),
-      ...(this.what === "pools" ? sums(panel.pool) : [bytes(panel.pool.height)]),
+      ...(this.what === "pools" ? sums(panel.pool) : [bytes(panel.pool.peakReserved)]),
       plural(panel.pool.blocks.length, "block"),
     ]);
     return table(["pool", ...(this.what === "pools" ? ["reserved at the peak", "at rest", "live at the peak", "at rest"] : ["bytes"]), "blocks"], [...rows, ...totals]);

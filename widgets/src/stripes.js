@@ -108,24 +108,40 @@ function closeBlock(pool, x, address, call) {
 
 /** The memory of one captured graph, planned before any launch: allocations over node positions, in one picture. */
 export function planStripes(capture) {
-  const pools = [];
-  for (const role of ["workspace", "input", "output", "static"]) {
-    const mine = capture.allocations.map((a, at) => ({ ...a, at })).filter((a) => a.role === role);
-    if (!mine.length) continue;
-    const pool = emptyPool(role);
-    let top = 0;
-    for (const a of mine) {
-      // Only the workspace is one piece of memory; each of the others is somebody's own tensor.
-      const low = role === "workspace" ? a.offset : top;
-      top += a.size;
-      pool.blocks.push({ size: a.size, low, from: a.born, to: a.died === null ? capture.n : a.died, allocation: a.at, alive: a.died === null });
-      pool.height = Math.max(pool.height, low + a.size);
-    }
-    if (role === "workspace") pool.height = Math.max(pool.height, capture.workspaceBytes);
+  const pools = ["workspace", "input", "output", "static"].map(emptyPool);
+  const places = new Map(); // of each slot: the pool that it is drawn in, and where it begins there
+  const draw = (a, pool, low) => {
+    pool.blocks.push({ size: a.size, low, from: a.born, to: a.died === null ? capture.n : a.died, allocation: a.at, alive: a.died === null });
+    pool.height = Math.max(pool.height, low + a.size);
+  };
+  const inner = [];
+  capture.allocations.forEach((one, at) => {
+    const a = { ...one, at };
+    if (a.role === "workspace") return void inner.push(a);
+    const pool = pools.find((each) => each.name === a.role);
+    if (a.slot !== null) places.set(a.slot, [pool, pool.height]);
+    draw(a, pool, pool.height); // each is somebody's own tensor
+  });
+  // A workspace may be several blocks, one above the other; and some of it may lie in what a gradient lends until it is written.
+  const [workspace] = pools;
+  places.set(null, [workspace, 0]);
+  const sizes = new Map();
+  for (const { slot, offset, size } of inner) if (!places.has(slot)) sizes.set(slot, Math.max(sizes.get(slot) ?? 0, offset + size));
+  let top = 0;
+  for (const [slot, size] of sizes) {
+    places.set(slot, [workspace, top]);
+    top += size;
+  }
+  for (const a of inner) {
+    const [pool, low] = places.get(a.slot);
+    draw(a, pool, low + a.offset);
+  }
+  const shown = pools.filter((pool) => pool.blocks.length);
+  for (const pool of shown) {
+    pool.peakReserved = pool.height;
+    if (pool === workspace) pool.height = Math.max(pool.height, (pool.peakReserved = capture.workspaceBytes || pool.height));
     pool.reach = pool.height;
     pool.segments.push({ low: 0, size: pool.height, from: 0, to: capture.n });
-    pool.peakReserved = pool.height;
-    pools.push(pool);
   }
-  return { pools, length: capture.n, unit: "nodes" };
+  return { pools: shown, length: capture.n, unit: "nodes" };
 }

@@ -42,7 +42,8 @@ const STRIPES = ["#2563b8", "#b4511a", "#3d7a21", "#7e3fb8", "#0f766e", "#94660b
 export function palette(host, theme, families) {
   const dark = theme === "dark";
   const base = dark ? DARK : LIGHT;
-  for (const [name, colour] of Object.entries(base)) host.style.setProperty(`--${name}`, colour);
+  // The style sheet has them by their names, which the build makes numbers.
+  Object.values(base).forEach((colour, n) => host.style.setProperty(`--${n}`, colour));
   host.style.colorScheme = host.dataset.theme = theme;
   return {
     ...base,

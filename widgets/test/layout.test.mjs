@@ -104,3 +104,15 @@ test("10,000 nodes are laid out in time, closed and open", () => {
   assert.ok(closed < 50, `closed: ${closed} ms`);
   assert.ok(open < 250, `open: ${open} ms`);
 });
+
+test("an optimizer's many kinds of kernels use the room that there is", () => {
+  // 30 boxes, ten of them side by side: as wide as a whole step of training was, when a row took twelve.
+  const trace = step({ layers: 10, modules: (k) => `layer${k}.kind${k}` });
+  for (const aspect of [0.8, 1.3, 2, 3]) {
+    const scene = lay.layout(trace, lay.allKeys(trace), "data", aspect);
+    const filled = scene.boxes.filter((box) => !box.open).reduce((sum, box) => sum + box.w * box.h, 0);
+    const shown = Math.max(scene.width, scene.height * aspect) ** 2 / aspect;
+    assert.ok(filled / shown > 0.1, `${aspect}: ${(filled / shown).toFixed(3)} of the picture`);
+    assert.deepEqual(overlaps(scene), []);
+  }
+});

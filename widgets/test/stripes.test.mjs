@@ -58,6 +58,19 @@ test("the plan of a capture puts the workspace at its offsets and every other te
   assert.deepEqual(pools[0].blocks.map((b) => [b.low, b.size, b.from, b.to]), [[0, 512, 1, 4], [512, 256, 2, 5]]);
 });
 
+test("what lies in memory that a gradient lends is drawn there, and blocks of a workspace one above the other", () => {
+  const row = (role, slot, offset, size, born, died) => ({ role, slot, offset, size, born, died });
+  const allocations = [
+    row("input", 0, 0, 100, 0, null), row("input", 1, 0, 400, 0, null), row("output", 2, 0, 8, 5, null),
+    row("workspace", 1, 256, 64, 0, 2), // in the second input, which is written later
+    row("workspace", 3, 0, 512, 1, 3), row("workspace", 3, 512, 64, 2, 4), row("workspace", 4, 0, 128, 3, 4),
+  ];
+  const { pools } = planStripes({ n: 6, allocations, workspaceBytes: 640 });
+  const lows = Object.fromEntries(pools.map((pool) => [pool.name, pool.blocks.map((b) => [b.allocation, b.low])]));
+  assert.deepEqual(lows, { workspace: [[4, 0], [5, 512], [6, 576]], input: [[0, 0], [1, 100], [3, 356]], output: [[2, 0]] });
+  assert.deepEqual(pools.map((pool) => [pool.height, pool.peakReserved]), [[704, 640], [500, 500], [8, 8]]);
+});
+
 test("10,000 events become stripes in time", () => {
   const rows = [["p", "segment alloc", 0, 1 << 30]];
   for (let i = 0; i < 10_000; i++) rows.push(["p", i % 2 ? "free" : "alloc", ((i >> 1) % 500) * 4096, 4096]);
