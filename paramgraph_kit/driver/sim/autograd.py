@@ -34,8 +34,8 @@ _asking = threading.local()
 
 def made_on(node: Any, log: Log[S]) -> S | None:
     """The stream on which a node was made; None stands for the default stream."""
-    marked: S | None = node.metadata.get(_TAG)
-    if marked is not None:
+    if _TAG in node.metadata:
+        marked: S | None = node.metadata[_TAG]
         return marked
     if (leaf := getattr(node, "variable", None)) is not None:  # this node accumulates its gradient
         return log[-1][1] if log and _of_transform(leaf) else None
@@ -54,6 +54,20 @@ def note_leaf(tensor: torch.Tensor, stream: object) -> None:
     finally:
         _asking.now = False
     node.metadata.setdefault(_TAG, stream)
+
+
+def note_leaves_of_functions(root: Any, log: Log[S]) -> None:
+    """Mark what accumulates gradients of leaves that a custom Function alone has used, which no kernel saw: that is
+    made with the Function's node, on its stream.
+    """
+    first: dict[Any, Any] = {}
+    for node in all_behind(root):
+        for following, _ in node.next_functions:
+            if hasattr(following, "variable") and _TAG not in following.metadata:
+                if following not in first or node._sequence_nr() < first[following]._sequence_nr():
+                    first[following] = node
+    for leaf, node in first.items():
+        leaf.metadata[_TAG] = made_on(node, log)
 
 
 def note_made_in_backward(results: Iterable[Any], roots: Iterable[Any], stream: object) -> None:

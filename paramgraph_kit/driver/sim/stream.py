@@ -332,9 +332,10 @@ def _backward_begins(node: Any) -> None:
     """
     log = _table.engine_log
     capture = log[-1][1].capture if log else None
-    if capture is not None and any(
-        (autograd.made_on(n, log) or _default) == _default for n in autograd.all_behind(node)
-    ):
+    if capture is None:
+        return
+    autograd.note_leaves_of_functions(node, log)
+    if any((autograd.made_on(n, log) or _default) == _default for n in autograd.all_behind(node)):
         raise capture.fail(906)
 
 
