@@ -6,6 +6,7 @@ import struct
 import threading
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from paramgraph_kit.driver.torch_names import torch_name
@@ -22,6 +23,7 @@ _below_autograd = torch_name("_AutoDispatchBelowAutograd")
 EMPTY_GRAPH = (
     "The CUDA Graph is empty. This usually means that the graph was attempted to be captured on wrong device or stream."
 )
+NO_GRAPH = "You cannot access the raw cudaGraph_t instance"
 OWNS_GRAPH = "This CUDAGraph instance already owns a captured graph. To capture a new graph, create a new instance."
 REPLAY_IN_CAPTURE = (
     "Cannot prepare for replay during capturing stage. during CUDA graph capture. If you need this call to be "
@@ -88,15 +90,22 @@ def recover() -> None:
 class CUDAGraph:
     """The twin of ``torch.cuda.CUDAGraph``."""
 
+    _debug = False
+
     def __init__(self, keep_graph: bool = False) -> None:
         self.kept = keep_graph  # a GPU's cannot be looked at otherwise, once its capture has ended
         self._stream = current_stream()  # on which to end, until a capture begins on another
         self._capture: Capture | None = None
         self._ready = False
         self._pool: PoolId | None = None
+        self._instantiated = False
 
-    def capture_begin(self, pool: PoolId | None = None, capture_error_mode: str = "global", **kwargs: object) -> None:
+    def capture_begin(
+        self, pool: PoolId | None = None, capture_error_mode: str = "global", check_input_liveness: bool = False
+    ) -> None:
         """Start capturing the current stream; ``pool`` shares another graph's memory."""
+        if check_input_liveness:
+            raise missing("CUDAGraph", "check_input_liveness")
         if self._ready:
             raise RuntimeError(OWNS_GRAPH)
         allocator = machine().allocator
@@ -116,14 +125,23 @@ class CUDAGraph:
         end(stream.capture)
         if self._capture is None or not self._capture.ended:  # it was another graph's
             raise RuntimeError("capture_end() called before capture_begin().")
-        self._ready = True
+        self._ready, self._instantiated = True, not self.kept
         if not self._capture.nodes:
             warnings.warn(EMPTY_GRAPH, UserWarning, stacklevel=2)
+
+    def instantiate(self) -> None:
+        """Make what is launched, where the graph was kept; replays run the recorded nodes themselves."""
+        if not self._ready:
+            raise RuntimeError("capture_end() must have been called before calling instantiate")
+        if not self.kept:
+            raise RuntimeError("instantiate() is intended to be called by the user only when keep_graph=true")
+        self._instantiated = True
 
     def replay(self) -> None:
         """Launch the graph on the current stream."""
         if not self._ready or self._capture is None:
             raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
+        self._instantiated = True
         if current_stream().capture is not None:  # the generator's numbers are set up on the host
             raise RuntimeError(REPLAY_IN_CAPTURE)
         run_nodes(self._capture.nodes, self._capture.random_offset)
@@ -132,13 +150,47 @@ class CUDAGraph:
         """Drop the graph; its pool's unused memory goes back at the next ``empty_cache``."""
         if self._pool is not None:
             machine().allocator.release(self._pool)
-        self._capture, self._pool, self._ready = None, None, False
+        self._capture, self._pool, self._ready, self._instantiated = None, None, False, False
 
     def pool(self) -> PoolId:
         """The id of the pool that this graph allocated from."""
         if not self._ready or self._pool is None:
             raise RuntimeError("Called CUDAGraph::pool() without a preceding successful capture.")
         return self._pool
+
+    def enable_debug_mode(self) -> None:
+        """Let ``debug_dump`` write, for every graph from here on."""
+        CUDAGraph._debug = True
+
+    def debug_dump(self, debug_path: str) -> None:
+        """Write the nodes of a graph that was kept as DOT; it warns as torch does, and of the rest keeps nothing."""
+        if not (CUDAGraph._debug or self.kept):
+            warnings.warn("CUDA Graphs debug not enabled, set with [graph].enable_debug_mode()", stacklevel=2)
+            return
+        warnings.warn("DEBUG: calling debug_dump()", stacklevel=2)
+        if not (self.kept and self._ready):
+            return
+        warnings.warn(f"DEBUG: calling cudaGraphDebugDotPrint() with {debug_path}", stacklevel=2)
+        nodes = self.nodes()
+        lines = [f'  n{i} [label="{node.kind}: {node.name}"];' for i, node in enumerate(nodes)]
+        lines += [f"  n{before} -> n{i};" for i, node in enumerate(nodes) for before in node.deps]
+        Path(debug_path).write_text("\n".join(["digraph simulated {", *lines, "}", ""]), encoding="utf-8")
+
+    def raw_cuda_graph(self) -> int:
+        """Refused: there is no cudaGraph_t; torch's own checks come first."""
+        if not self.kept:
+            raise RuntimeError(f"{NO_GRAPH} unless CUDAGraph was initialized with keep_graph=true")
+        if not self._ready:
+            raise RuntimeError(f"{NO_GRAPH} until capture_end() has been called")
+        raise missing("CUDAGraph", "raw_cuda_graph")
+
+    def raw_cuda_graph_exec(self) -> int:
+        """Refused: there is no cudaGraphExec_t; torch's own check comes first."""
+        if not self._instantiated:
+            raise RuntimeError(
+                "You cannot access the raw cudaGraphExec_t instance until instantiate() has been called"
+            )
+        raise missing("CUDAGraph", "raw_cuda_graph_exec")
 
     def nodes(self) -> tuple[SimNode, ...]:
         """The recorded nodes, in order (the simulator's own addition)."""

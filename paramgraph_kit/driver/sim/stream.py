@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from paramgraph_kit.trace.model import NodeKind
+
 from . import autograd
 from .errors import cuda_error, missing
+from .graph import SimNode
 
 if TYPE_CHECKING:
     from .allocator import PoolId
-    from .graph import SimNode
 
 MODES = ("global", "thread_local", "relaxed")
 _DEVICE_TYPE = 20  # PrivateUse1, the slot of a device in Python
@@ -55,6 +57,17 @@ class Capture:
         """Raise 901 if something before has invalidated the capture."""
         if self.invalid:
             raise cuda_error(901)
+
+    def external(self, stream: Stream, event: Event, happens: bool) -> None:
+        """Record a node at which an external event happens, or is waited for, whenever the graph runs."""
+
+        def work(views: object, state: object) -> None:
+            if happens:
+                event.recorded_at = time.perf_counter()
+
+        kind = NodeKind.EVENT_RECORD if happens else NodeKind.EVENT_WAIT
+        self.nodes.append(SimNode(kind, str(kind), (), (), b"", work, stream.tail))
+        stream.tail = (len(self.nodes) - 1,)
 
     def leave(self) -> None:
         """Take every stream out."""
@@ -116,8 +129,13 @@ class Stream(torch.Stream):
 
     def wait_event(self, event: Event) -> None:  # type: ignore[override]
         """Order all later work of this stream after ``event``; raises 902, 905, 906 or 907 in or around a capture."""
+        if event.external and self.capture is not None:
+            self.capture.check()
+            if event.created:
+                self.capture.external(self, event, False)
+            return
         if event.capture is None:
-            if self.capture is not None and event.recorded_at is not None:
+            if self.capture is not None and event.created:
                 raise self.capture.fail(905)
             return
         if event.capture.ended:
@@ -188,21 +206,23 @@ class Event(torch.Event):
     def __init__(
         self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
     ) -> None:
-        if external:
-            raise NotImplementedError(
-                "the simulated device has no external events (Event(external=True)): join streams with ordinary ones, "
-                "or use a GPU"
-            )
         self.enable_timing = enable_timing
+        self.external = external  # in a capture a node of the graph, which happens at each replay
         self.capture: Capture | None = None  # in which it was last recorded, if any
         self.tail: tuple[int, ...] = ()
         self.recorded_at: float | None = None
+        self.created = False  # torch makes CUDA's event at the first record
 
     def record(self, stream: Stream | None = None) -> None:  # type: ignore[override]
         """Mark this point of a stream, the current one by default."""
         stream = stream or current_stream()
+        self.created = True
         if stream.capture is not None:
             stream.capture.check()
+            if self.external:
+                self.capture = None
+                stream.capture.external(stream, self, True)
+                return
             stream.capture.recorded[id(self)] = weakref.ref(self), stream
         self.capture = stream.capture
         self.tail = stream.tail
@@ -232,7 +252,7 @@ class Event(torch.Event):
         return (end.recorded_at - self.recorded_at) * 1e3
 
     def _usable(self) -> None:
-        if self.recorded_at is None:  # CUDA has no event before it is recorded, and is not asked
+        if not self.created:  # CUDA is not asked
             return
         if self.capture is not None:
             if self.capture.ended:
@@ -244,7 +264,7 @@ class Event(torch.Event):
         raise missing("Event", name)
 
     def __repr__(self) -> str:
-        return f"<Event {'recorded' if self.recorded_at is not None else 'uninitialized'}>"
+        return f"<Event {'recorded' if self.created else 'uninitialized'}>"
 
 
 class _Table:
