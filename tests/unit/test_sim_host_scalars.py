@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -84,19 +83,3 @@ def test_clamp_takes_no_tensor_of_the_host(call: Callable[..., Any]) -> None:
 
     with pytest.raises(RuntimeError, match="at least two devices, sim:0 and cpu!"):
         call(x, torch.tensor(0.0))
-
-
-def test_external_events_and_unknown_options_are_refused_by_name(cuda: Any) -> None:
-    with pytest.raises(NotImplementedError, match=r"no external events \(Event\(external=True\)\)"):
-        cuda.Event(external=True)
-    with pytest.raises(NotImplementedError, match="graph has no option 'check_input_liveness': leave it out"):
-        cuda.graph(cuda.CUDAGraph(), check_input_liveness=True)
-    assert cuda.graph(cuda.CUDAGraph(), check_input_liveness=False) is not None
-
-
-@pytest.mark.parametrize("name", torch.cuda.__all__)
-def test_every_public_name_of_torch_cuda_exists_or_is_refused_by_name(cuda: Any, name: str) -> None:
-    if not hasattr(cuda, name):
-        refusal = f"the simulated device has no torch.cuda.{name}: leave it out, or use a GPU"
-        with pytest.raises(AttributeError, match=re.escape(refusal)):
-            getattr(cuda, name)

@@ -37,6 +37,7 @@ class Arena:
 
     def __init__(self, capacity: int = 8 << 30) -> None:
         self.capacity = capacity // GRANULE * GRANULE
+        self.fraction = 1.0  # of it that may be mapped
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
         self._map = mmap.mmap(-1, self.capacity + GRANULE, flags=flags)
         raw = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
@@ -54,6 +55,8 @@ class Arena:
 
     def map(self, nbytes: int) -> int | None:
         """The address of ``nbytes`` of zeroed memory (a multiple of 2 MiB), or None if there is no room."""
+        if self.mapped + nbytes > self.capacity * self.fraction:
+            return None
         for i, (address, size) in enumerate(self._free):
             if size >= nbytes:
                 if size == nbytes:

@@ -64,8 +64,7 @@ def note_leaves_of_functions(root: Any, log: Log[S]) -> None:
     for node in all_behind(root):
         for following, _ in node.next_functions:
             if hasattr(following, "variable") and _TAG not in following.metadata:
-                if following not in first or node._sequence_nr() < first[following]._sequence_nr():
-                    first[following] = node
+                first[following] = min(node, first.get(following, node), key=lambda each: each._sequence_nr())
     for leaf, node in first.items():
         leaf.metadata[_TAG] = made_on(node, log)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,10 @@ from paramgraph_kit.driver.torch_names import torch_name
 
 from .allocator import PoolId
 from .errors import cuda_error, missing
+from .generators import Generator
 from .graph import SimNode
 from .machine import machine
+from .rng import DeviceGenerator
 from .stream import MODES, Capture, current_stream, default_stream, open_captures, set_current
 
 _unseen = torch_name("_DisableTorchDispatch")
@@ -35,12 +37,13 @@ DEFAULT_STREAM = (
 )
 
 
-def run_nodes(nodes: Sequence[SimNode], random_offset: int) -> None:
-    """Launch nodes in recorded order, which is a topological one, after refreshing the generator's device state."""
+def run_nodes(nodes: Sequence[SimNode], offsets: Mapping[DeviceGenerator, int]) -> None:
+    """Launch nodes in recorded order, which is a topological one, after refreshing the generators' device state."""
     m = machine()
-    if random_offset:
-        offset = m.generator.advance(random_offset)
-        m.arena.write(m.random_state, struct.pack("<QQ", m.generator.seed, offset))
+    for generator, moved in offsets.items():
+        if moved:
+            offset = generator.advance(moved)
+            m.arena.write(m.state_of(generator), struct.pack("<QQ", generator.seed, offset))
     arena = m.arena
     with _unseen(), _below_autograd():
         for node in nodes:
@@ -57,6 +60,7 @@ def begin(mode: str, pool: PoolId) -> Capture:
     if stream.capture is not None:
         raise stream.capture.fail(900)
     capture = Capture(mode, stream, pool)
+    capture.offsets[machine().generator] = 0
     stream.capture, stream.tail = capture, ()
     open_captures().append(capture)
     machine().allocator.captures_underway += 1
@@ -71,7 +75,8 @@ def end(capture: Capture) -> None:
     capture.leave()
     open_captures().remove(capture)
     if code:
-        machine().generator.left_in_capture |= bool(capture.random_offset)
+        for generator, moved in capture.offsets.items():
+            generator.left_in_capture |= bool(moved)
         raise cuda_error(code)
     machine().allocator.captures_underway -= 1
 
@@ -83,7 +88,8 @@ def recover() -> None:
         open_captures().remove(capture)
     m = machine()
     m.allocator.captures_underway = 0
-    m.generator.left_in_capture = False
+    for generator in m.generators:
+        generator.left_in_capture = False
     set_current(default_stream())
 
 
@@ -99,6 +105,11 @@ class CUDAGraph:
         self._ready = False
         self._pool: PoolId | None = None
         self._instantiated = False
+        self._registered: list[DeviceGenerator] = []
+
+    def register_generator_state(self, generator: Generator) -> None:
+        """Let the capture draw from a generator of the user's own."""
+        self._registered.append(generator.state)
 
     def capture_begin(
         self, pool: PoolId | None = None, capture_error_mode: str = "global", check_input_liveness: bool = False
@@ -111,6 +122,7 @@ class CUDAGraph:
         allocator = machine().allocator
         pool_id = pool if pool is not None else allocator.new_pool_id()
         self._capture = begin(capture_error_mode, pool_id)
+        self._capture.offsets.update(dict.fromkeys(self._registered, 0))
         self._stream = self._capture.origin
         self._pool = pool_id
         allocator.retain(pool_id)
@@ -144,7 +156,7 @@ class CUDAGraph:
         self._instantiated = True
         if current_stream().capture is not None:  # the generator's numbers are set up on the host
             raise RuntimeError(REPLAY_IN_CAPTURE)
-        run_nodes(self._capture.nodes, self._capture.random_offset)
+        run_nodes(self._capture.nodes, self._capture.offsets)
 
     def reset(self) -> None:
         """Drop the graph; its pool's unused memory goes back at the next ``empty_cache``."""
@@ -187,9 +199,7 @@ class CUDAGraph:
     def raw_cuda_graph_exec(self) -> int:
         """Refused: there is no cudaGraphExec_t; torch's own check comes first."""
         if not self._instantiated:
-            raise RuntimeError(
-                "You cannot access the raw cudaGraphExec_t instance until instantiate() has been called"
-            )
+            raise RuntimeError("You cannot access the raw cudaGraphExec_t instance until instantiate() has been called")
         raise missing("CUDAGraph", "raw_cuda_graph_exec")
 
     def nodes(self) -> tuple[SimNode, ...]:

@@ -9,6 +9,7 @@ import torch
 
 from .allocator import PoolId
 from .capture import CUDAGraph
+from .errors import missing
 from .machine import machine
 from .stream import Before, Stream, entered, forbid_device_sync, leave
 
@@ -49,15 +50,6 @@ def graph_pool_handle() -> PoolId:
     return machine().allocator.new_pool_id(mine=True)
 
 
-def refuse_options(name: str, options: dict[str, Any]) -> None:
-    """Raise NotImplementedError for an option of ``torch.cuda``'s that is used and has no counterpart here."""
-    used = [option for option, value in options.items() if value]
-    if used:
-        raise NotImplementedError(
-            f"the simulated device's {name} has no option {used[0]!r}: leave it out, or use a GPU"
-        )
-
-
 class graph:  # noqa: N801 - the name of torch.cuda.graph
     """The twin of ``torch.cuda.graph``: captures the body of ``with`` on a side stream.
 
@@ -73,9 +65,15 @@ class graph:  # noqa: N801 - the name of torch.cuda.graph
         pool: PoolId | None = None,
         stream: Stream | None = None,
         capture_error_mode: str = "global",
-        **options: Any,
+        enable_annotations: bool = False,
+        check_input_liveness: bool = False,
     ) -> None:
-        refuse_options("graph", options)
+        for option, used in (
+            ("enable_annotations", enable_annotations),
+            ("check_input_liveness", check_input_liveness),
+        ):
+            if used:
+                raise missing("graph", option)
         if stream is None and graph.default_capture_stream is None:
             graph.default_capture_stream = Stream()
         self.pool = pool

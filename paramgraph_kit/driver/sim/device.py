@@ -69,6 +69,8 @@ def register() -> torch.device:
     register_optimizer_step_pre_hook(refuse_uncapturable)
     _register_serialization()
     _accept_our_streams()
+    _make_our_generators()
+    _be_the_accelerator()
     if "torch._dynamo.utils" in sys.modules:  # otherwise the backend does it, once it is asked for
         from .tracing import teach_dynamo
 
@@ -146,3 +148,49 @@ def _accept_our_streams() -> None:
             record(tensor, stream)
 
     torch.Tensor.record_stream = record_stream  # type: ignore[assignment]
+
+
+def _make_our_generators() -> None:
+    """``torch.Generator(device="sim")``: torch's own asks an allocator of generators in C++."""
+    from .generators import Generator
+
+    plain = torch.Generator
+
+    class Kind(type(plain)):  # type: ignore[misc]  # whatever kind of class torch's is
+        def __instancecheck__(cls, found: object) -> bool:
+            return isinstance(found, plain)
+
+        def __call__(cls, device: Any = "cpu") -> Any:
+            return Generator() if torch.device(device).type == "sim" else plain(device)
+
+    torch.Generator = Kind("Generator", (plain,), {"__doc__": plain.__doc__, "__module__": "torch"})  # type: ignore[misc]
+
+
+# torch.accelerator's names, where the twin has another for the same.
+_ACCELERATOR = {
+    "current_stream": "current_stream",
+    "current_device_index": "current_device",
+    "current_device_idx": "current_device",
+    "empty_cache": "empty_cache",
+    "get_memory_info": "mem_get_info",
+    "max_memory_allocated": "max_memory_allocated",
+    "max_memory_reserved": "max_memory_reserved",
+    "memory_allocated": "memory_allocated",
+    "memory_reserved": "memory_reserved",
+    "memory_stats": "memory_stats",
+    "reset_accumulated_memory_stats": "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats": "reset_peak_memory_stats",
+    "set_device_idx": "set_device",
+    "set_device_index": "set_device",
+    "set_stream": "set_stream",
+    "synchronize": "synchronize",
+}
+
+
+def _be_the_accelerator() -> None:
+    """``torch.accelerator`` asks for streams and memory in C++, where a device in Python has none."""
+    from . import cuda_twin
+
+    for name, ours in _ACCELERATOR.items():
+        if hasattr(torch.accelerator, name):
+            setattr(torch.accelerator, name, getattr(cuda_twin, ours))

@@ -66,7 +66,7 @@ class SimExecutable:
         capture = stream_of(stream).capture
         if capture is not None:
             raise capture.fail(900)
-        run_nodes(self._nodes, self._random)
+        run_nodes(self._nodes, {machine().generator: self._random})
 
     def destroy(self) -> None:
         """Free the executable."""
@@ -216,8 +216,8 @@ class SimDriver:
             allocations=phantom.allocations,
             result=result,
             graph=done,
-            random_increment=done.random_offset,
-            static_ranges=list(m.static_ranges) if done.random_offset else [],
+            random_increment=done.offsets[m.generator],
+            static_ranges=list(m.static_ranges) if done.random else [],
             streams=tuple(stream.cuda_stream for stream in done.streams if stream != done.origin),
             events=events,
         )
@@ -285,7 +285,7 @@ class SimDriver:
         """(address, bytes) of every segment of the allocator, and of what the device holds beside it."""
         m = self._machine
         pools = list(m.allocator.pools.values())
-        return [(m.random_state, GRANULE)] + [(s.address, s.size) for p in pools for s in p.segments.values()]
+        return [(m.state_of(m.generator), GRANULE)] + [(s.address, s.size) for p in pools for s in p.segments.values()]
 
     @contextmanager
     def listen(self, tell: Callable[[PoolEvent], None]) -> Iterator[None]:

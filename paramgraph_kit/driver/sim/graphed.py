@@ -1,4 +1,4 @@
-"""The twin of ``torch.cuda.make_graphed_callables``: torch's own, which finds the simulated device for ``torch.cuda``."""
+"""The twin of ``torch.cuda.make_graphed_callables``: torch's own, with the simulated device for ``torch.cuda``."""
 
 from __future__ import annotations
 

@@ -23,9 +23,10 @@ from paramgraph_kit.trace.model import NodeKind
 
 from .arena import extent
 from .errors import PAGEABLE_COPY
+from .generators import known
 from .graph import Layout, SimNode, Work, pack_scalar
 from .machine import CPU_KEY, DEVICE_NAME, SET_STORAGE, machine
-from .rng import STEP, with_default_generator
+from .rng import DeviceGenerator, with_default_generator
 from .stream import Capture, Stream, current_stream, note_leaf
 
 CPU = torch.device("cpu")
@@ -50,18 +51,15 @@ def record(
     operands: Sequence[torch.Tensor],
     scalars: bytes,
     work: Work,
-    random: bool = False,
+    random: DeviceGenerator | None = None,
 ) -> None:
-    """Append a node to the capture, after the tail of its stream."""
-    delta = None
-    if random:
-        delta = capture.random_offset
-        capture.random_offset += STEP
+    """Append a node to the capture, after the tail of its stream; ``random`` is the generator that it draws from."""
+    delta = None if random is None else capture.advance(random)
     layouts: list[Layout] = [(tuple(t.shape), t.stride(), t.dtype, bits_of(t)) for t in operands]
     pointers = [t.data_ptr() for t in operands]
     node = SimNode(
         kind, name, pointers, layouts, scalars, work, stream.tail, random_delta=delta,
-        random_state=machine().random_state,
+        random_state=machine().state_of(random) if random is not None else 0,
     )  # fmt: skip
     if capture.phantom is not None:
         node.origin = generated_line()
@@ -164,8 +162,12 @@ class Kernel:
         capture = stream.capture
         if capture is not None:
             capture.check()
-        if "generator" in kwargs and kwargs["generator"] is not None:
-            raise RuntimeError(f"Expected a '{DEVICE_NAME}' device type for generator but found 'cpu'")
+        random = machine().generator if self.random else None
+        if (given := kwargs.get("generator")) is not None:
+            if (generator := known(given)) is None:
+                raise RuntimeError(f"Expected a '{DEVICE_NAME}' device type for generator but found 'cpu'")
+            random = generator.state
+            kwargs["generator"] = None
         flat, spec = flatten(args, kwargs)
         operands: list[torch.Tensor] = []
         slots: list[int] = []  # positions in flat
@@ -181,8 +183,8 @@ class Kernel:
             elif isinstance(value, torch.device):
                 flat[i] = CPU
         if capture is None:
-            return self._eager(flat, spec, slots, operands)
-        return self._captured(stream, capture, flat, spec, slots, operands)
+            return self._eager(flat, spec, slots, operands, random)
+        return self._captured(stream, capture, flat, spec, slots, operands, random)
 
     def _foreign(self, value: torch.Tensor) -> torch.Tensor:
         if not self.scalar_cpu_ok:
@@ -242,11 +244,12 @@ class Kernel:
 
     # eager
 
-    def _eager(self, flat: list[Any], spec: Spec, slots: list[int], operands: list[torch.Tensor]) -> Any:
+    def _eager(
+        self, flat: list[Any], spec: Spec, slots: list[int], operands: list[torch.Tensor],
+        random: DeviceGenerator | None,
+    ) -> Any:  # fmt: skip
         m = machine()
-        state = None
-        if self.random:
-            state = (m.generator.seed, m.generator.advance())
+        state = None if random is None else (random.seed, random.advance())
         twins: dict[int, torch.Tensor] = {}
         cpu_flat = list(flat)
         outs = self._positions(self.out_names, flat, spec)
@@ -294,7 +297,7 @@ class Kernel:
 
     def _captured(
         self, stream: Stream, capture: Capture, flat: list[Any], spec: Spec, slots: list[int],
-        operands: list[torch.Tensor],
+        operands: list[torch.Tensor], random: DeviceGenerator | None,
     ) -> Any:  # fmt: skip
         meta_flat = list(flat)
         metas: dict[int, torch.Tensor] = {}
@@ -331,7 +334,7 @@ class Kernel:
 
         flat_constants = [None if i in set(slots) else v for i, v in enumerate(flat)]
         scalars = b"".join(pack_scalar(v) for v in flat_constants)
-        record(capture, stream, NodeKind.KERNEL, self.name, [*operands, *fresh], scalars, work, self.random)
+        record(capture, stream, NodeKind.KERNEL, self.name, [*operands, *fresh], scalars, work, random)
         return self._returned(results)
 
     def _infer(self, meta_flat: list[Any], spec: Spec, slots: list[int]) -> list[Any]:

@@ -51,8 +51,18 @@ class Machine:
         self._owned: dict[int, _StorageRef] = {}  # keeps the weak references alive
         context = self.arena.map(GRANULE)  # what a device holds beside the allocator
         assert context is not None
-        self.random_state = context
+        self._random_states = context
+        self.generators: weakref.WeakSet[DeviceGenerator] = weakref.WeakSet()
+        self.state_of(self.generator)
         self.static_ranges = [(context, STATE_BYTES, "generator state")]
+
+    def state_of(self, generator: DeviceGenerator) -> int:
+        """Where in device memory kernels find a generator's seed and offset."""
+        if generator.place is None:
+            used = {each.place for each in self.generators}
+            generator.place = next(i for i in range(GRANULE // STATE_BYTES) if i not in used)
+            self.generators.add(generator)
+        return self._random_states + STATE_BYTES * generator.place
 
     def allocate(self, nbytes: int, stream: Stream) -> tuple[int, Callable[[int], None]]:
         """(address, how to free it) for a request of this stream, from the pool that it must come from."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -30,9 +30,11 @@ def mix(seed: int, offset: int) -> int:
 
 
 class DeviceGenerator:
-    """The default generator of the simulated device."""
+    """The state of a generator of the simulated device."""
 
     def __init__(self) -> None:
+        self.place: int | None = None  # of its seed and offset in device memory
+        self.seen: Any = None  # as torch's Python has it
         self.seed = 67280421310721  # torch's default
         self.offset = 0
         self.left_in_capture = False  # a failed capture that drew numbers leaves torch's generator like this
@@ -58,13 +60,17 @@ class DeviceGenerator:
     def offset_of(self, state: bytes) -> int:
         """The offset in what ``state`` returned; another seed cannot be set in a capture."""
         seed, offset = struct.unpack("<QQ", state)
+        self.check_seed(seed)
+        found: int = offset
+        return found
+
+    def check_seed(self, seed: int) -> None:
+        """Raise RuntimeError for another seed than the one in use."""
         if seed != self.seed:
             raise RuntimeError(
                 "CUDAGeneratorImpl::set_current_seed can be called during stream capture only if new seed is the same "
                 "as the original seed."
             )
-        found: int = offset
-        return found
 
     def set_state(self, state: bytes) -> None:
         """Restore what ``state`` returned."""

@@ -23,6 +23,7 @@ from paramgraph_kit.trace.model import NodeKind
 from . import autograd
 from .errors import cuda_error, missing
 from .graph import SimNode
+from .rng import STEP, DeviceGenerator
 
 if TYPE_CHECKING:
     from .allocator import PoolId
@@ -43,10 +44,23 @@ class Capture:
         self.streams: list[Stream] = [origin]
         self.invalid = False
         self.ended = False
-        self.random_offset = 0  # how far the generator has moved inside
+        self.offsets: dict[DeviceGenerator, int] = {}  # of its generators: how far each has moved inside
         self.phantom: Any = None  # serves the allocations of SimDriver.record
         self.recorded: dict[int, tuple[weakref.ref[Event], Stream]] = {}  # events, by id, and where last
         self.scalar_fill: tuple[int, Any] | None = None  # (address, value) if the last node filled a 0-d tensor
+
+    @property
+    def random(self) -> bool:
+        """Whether anything in it draws random numbers."""
+        return any(self.offsets.values())
+
+    def advance(self, generator: DeviceGenerator) -> int:
+        """How far a generator has moved, for an operation that moves it on."""
+        if generator not in self.offsets:
+            raise RuntimeError("Attempt to increase offset for a CUDA generator not in capture mode.")
+        offset = self.offsets[generator]
+        self.offsets[generator] += STEP
+        return offset
 
     def fail(self, code: int) -> RuntimeError:
         """Invalidate the capture and return the error of the call that did it."""

@@ -1,0 +1,119 @@
+"""The twin's device: its names, its one index, ranges for a profiler, and autocast under ``torch.cuda``'s old names."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+
+from .machine import DEVICE_NAME, machine
+
+# The captures that the simulator follows were recorded on an H200: what asks for the capability gets that one's.
+CAPABILITY = (9, 0)
+
+
+def get_device_name(device: Any = None) -> str:
+    """How this device is labelled."""
+    return "simulated device"
+
+
+def get_device_capability(device: Any = None) -> tuple[int, int]:
+    """That of the GPU whose captures the simulator follows."""
+    return CAPABILITY
+
+
+def get_device_properties(device: Any = None) -> Any:
+    """Name, memory and capability; it has no others, since nothing here has clocks or multiprocessors."""
+    major, minor = CAPABILITY
+    return types.SimpleNamespace(
+        name=get_device_name(), total_memory=machine().arena.capacity, major=major, minor=minor
+    )
+
+
+def is_available() -> bool:
+    """True: this module exists only where the device does."""
+    return True
+
+
+def is_initialized() -> bool:
+    """True."""
+    return True
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """True."""
+    return True
+
+
+def init() -> None:
+    """Nothing to do."""
+
+
+def device_count() -> int:
+    """One."""
+    return 1
+
+
+def current_device() -> int:
+    """Zero."""
+    return 0
+
+
+def can_device_access_peer(device: Any, peer_device: Any) -> bool:
+    """False: there is no other device."""
+    set_device(device)
+    set_device(peer_device)
+    return False
+
+
+class device:  # noqa: N801 - as torch.cuda calls it
+    """``torch.cuda.device``: the only device there is, for the body of ``with``."""
+
+    def __init__(self, device: Any) -> None:
+        set_device(device)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class device_of(device):  # noqa: N801 - as torch.cuda calls it
+    """The device of a tensor, for the body of ``with``."""
+
+    def __init__(self, obj: Any) -> None:
+        super().__init__(0)
+
+
+def set_device(device: Any) -> None:
+    """Accepts the only device there is."""
+    if torch.device(DEVICE_NAME if device is None else device if isinstance(device, (str, torch.device)) else 0).index:
+        raise ValueError(f"there is one simulated device, not {device}")
+
+
+def get_amp_supported_dtype() -> list[torch.dtype]:
+    """What ``torch.autocast`` may use."""
+    return [torch.float16, torch.bfloat16]
+
+
+@contextmanager
+def _range(msg: str, *args: Any, **kwargs: Any) -> Iterator[None]:
+    yield
+
+
+def _nothing(*args: Any, **kwargs: Any) -> int:
+    return 0
+
+
+# No profiler listens.
+nvtx = types.SimpleNamespace(
+    range=_range, mark=_nothing, range_push=_nothing, range_pop=_nothing, range_start=_nothing, range_end=_nothing
+)
+amp = types.SimpleNamespace(
+    autocast=partial(torch.autocast, DEVICE_NAME), GradScaler=partial(torch.amp.GradScaler, DEVICE_NAME)
+)

@@ -1,0 +1,128 @@
+"""Generators of the simulated device as torch's Python sees them.
+
+They are CPU generators to torch's C++, which hands them on to the kernels of the device; those read seed and offset
+here.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Any
+
+import torch
+
+from .machine import DEVICE_NAME
+from .rng import DeviceGenerator
+from .stream import Capture, current_stream
+
+OFFSET_MULTIPLE = 4
+
+
+_made: weakref.WeakValueDictionary[int, Generator] = weakref.WeakValueDictionary()
+
+
+def known(generator: torch.Generator) -> Generator | None:
+    """The device's generator that torch's C++ has handed on as another object of Python's, or None for one of CPU's."""
+    return _made.get(_number(generator))
+
+
+def _number(generator: Any) -> int:
+    number: int = generator._cdata  # its address in C++; torch's stubs leave it out
+    return number
+
+
+class Generator(torch.Generator):
+    """``torch.Generator(device="sim")``."""
+
+    state: DeviceGenerator
+
+    def __new__(cls, device: Any = DEVICE_NAME) -> Generator:
+        """A generator with a state of its own."""
+        make: Any = super().__new__
+        made: Generator = make(cls, "cpu")
+        made.state = DeviceGenerator()
+        _made[_number(made)] = made
+        return made
+
+    @classmethod
+    def of(cls, state: DeviceGenerator) -> Generator:
+        """The generator whose state this is."""
+        if state.seen is None:
+            state.seen = cls()
+            state.seen.state = state
+        found: Generator = state.seen
+        return found
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]  # torch's stubs would have it written
+        """The simulated device."""
+        return torch.device(DEVICE_NAME, 0)
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Start again from a seed; in a capture only the seed in use is accepted, and does nothing."""
+        if _capture() is None:
+            self.state.manual_seed(int(seed))
+        else:
+            self.state.check_seed(int(seed))
+        return self
+
+    def seed(self) -> int:
+        """Start again from a seed that nobody knows."""
+        self.manual_seed(int.from_bytes(os.urandom(8)))
+        return self.state.seed
+
+    def initial_seed(self) -> int:
+        """The seed in use."""
+        return self.state.seed
+
+    def get_offset(self) -> int:
+        """How far it has moved; in a capture, since that began."""
+        capture = _capture()
+        return self.state.offset if capture is None else capture.offsets.get(self.state, self.state.offset)
+
+    def set_offset(self, offset: int) -> Generator:
+        """Move it; in a capture for what that records from here on."""
+        if offset % OFFSET_MULTIPLE:
+            raise RuntimeError("offset must be a multiple of 4")
+        if (capture := _capture()) is None:
+            self.state.offset = offset
+        else:
+            capture.offsets[self.state] = offset
+        return self
+
+    def get_state(self) -> torch.Tensor:
+        """Seed and offset, 16 bytes in a CPU tensor."""
+        return torch.tensor(list(self.state.state(self.get_offset())), dtype=torch.uint8, device="cpu")
+
+    def set_state(self, new_state: torch.Tensor) -> Generator:
+        """Restore what ``get_state`` returned."""
+        capture = _capture()
+        if capture is None:
+            self.state.set_state(bytes(new_state.tolist()))
+        else:
+            capture.offsets[self.state] = self.state.offset_of(bytes(new_state.tolist()))
+        return self
+
+    def clone_state(self) -> Generator:
+        """A generator that starts where this one is."""
+        made = Generator()
+        made.state.set_state(self.state.state())
+        return made
+
+    def graphsafe_get_state(self) -> Generator:
+        """A generator with the same state, to be set elsewhere."""
+        made = Generator()
+        made.state = self.state
+        return made
+
+    def graphsafe_set_state(self, state: torch.Generator) -> Generator:
+        """Share the state of another generator."""
+        if not isinstance(state, Generator):
+            raise TypeError(f"graphsafe_set_state takes a generator of {DEVICE_NAME}, not {state!r}")
+        self.state = state.state
+        return self
+
+
+def _capture() -> Capture | None:
+    return current_stream().capture
