@@ -17,7 +17,7 @@ from .generators import Generator
 from .graph import SimNode
 from .machine import machine
 from .rng import DeviceGenerator
-from .stream import MODES, Capture, current_stream, default_stream, open_captures, set_current
+from .stream import MODES, Capture, current_stream, default_stream, forbid_unsafe_call, open_captures, set_current
 
 _unseen = torch_name("_DisableTorchDispatch")
 _below_autograd = torch_name("_AutoDispatchBelowAutograd")
@@ -137,9 +137,12 @@ class CUDAGraph:
         end(stream.capture)
         if self._capture is None or not self._capture.ended:  # it was another graph's
             raise RuntimeError("capture_end() called before capture_begin().")
-        self._ready, self._instantiated = True, not self.kept
+        self._ready = True
         if not self._capture.nodes:
             warnings.warn(EMPTY_GRAPH, UserWarning, stacklevel=2)
+        if not self.kept:
+            forbid_unsafe_call()  # cudaGraphInstantiate, while another capture is under way
+            self._instantiated = True
 
     def instantiate(self) -> None:
         """Make what is launched, where the graph was kept; replays run the recorded nodes themselves."""
@@ -147,6 +150,7 @@ class CUDAGraph:
             raise RuntimeError("capture_end() must have been called before calling instantiate")
         if not self.kept:
             raise RuntimeError("instantiate() is intended to be called by the user only when keep_graph=true")
+        forbid_unsafe_call()
         self._instantiated = True
 
     def replay(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import functools
 import types
 import warnings
 from typing import Any
@@ -71,6 +72,7 @@ def register() -> torch.device:
     _accept_our_streams()
     _make_our_generators()
     _be_the_accelerator()
+    _keep_parameters()
     if "torch._dynamo.utils" in sys.modules:  # otherwise the backend does it, once it is asked for
         from .tracing import teach_dynamo
 
@@ -194,3 +196,24 @@ def _be_the_accelerator() -> None:
     for name, ours in _ACCELERATOR.items():
         if hasattr(torch.accelerator, name):
             setattr(torch.accelerator, name, getattr(cuda_twin, ours))
+
+
+def _keep_parameters() -> None:
+    """``module.to("sim")`` keeps its parameters, as a move to CUDA does: optimizers and tied weights hold them."""
+    plain: Any = torch.nn.Module._apply
+    swap: Any = torch.utils.swap_tensors
+
+    @functools.wraps(plain)
+    def moved(module: Any, fn: Any, *args: Any, **kwargs: Any) -> Any:
+        before = dict(module._parameters)
+        found = plain(module, fn, *args, **kwargs)
+        for name, old in before.items():
+            new = module._parameters[name]
+            if new is not old and new is not None and "sim" in (old.device.type, new.device.type):
+                kind = type(old)
+                swap(old, new)
+                old.__class__ = kind  # lazy ones know by it that they have no values yet
+                module._parameters[name] = old
+        return found
+
+    torch.nn.Module._apply = moved  # type: ignore[method-assign,assignment]

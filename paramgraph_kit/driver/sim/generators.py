@@ -17,6 +17,10 @@ from .rng import DeviceGenerator
 from .stream import Capture, current_stream
 
 OFFSET_MULTIPLE = 4
+NO_CLONE = (
+    "Cannot call CUDAGeneratorImpl::clone_impl during CUDA graph capture. If you need this call to be captured, please "
+    "file an issue. Current cudaStreamCaptureStatus: cudaStreamCaptureStatusActive"
+)
 
 
 _made: weakref.WeakValueDictionary[int, Generator] = weakref.WeakValueDictionary()
@@ -106,6 +110,8 @@ class Generator(torch.Generator):
 
     def clone_state(self) -> Generator:
         """A generator that starts where this one is."""
+        if _capture() is not None:
+            raise RuntimeError(NO_CLONE)
         made = Generator()
         made.state.set_state(self.state.state())
         return made

@@ -22,6 +22,7 @@ from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import NodeKind
 
 from .arena import extent
+from .devices import check_devices
 from .errors import PAGEABLE_COPY
 from .generators import known
 from .graph import Layout, SimNode, Work, pack_scalar
@@ -120,7 +121,7 @@ def leaves(result: Any) -> list[Any]:
     return [result]
 
 
-# Given a CPU tensor, CUDA's kernels copy it to the device first, also where a number would do.
+# Given a CPU tensor, CUDA's kernels copy it to the device first, also where a number would do; "where" a number only.
 COPIES_CPU_OPERANDS = frozenset({"where", "index", "index_put", "index_put_", "_index_put_impl_", "bernoulli_"})
 
 
@@ -171,9 +172,11 @@ class Kernel:
         flat, spec = flatten(args, kwargs)
         operands: list[torch.Tensor] = []
         slots: list[int] = []  # positions in flat
+        checked = False
         for i, value in enumerate(flat):
             if isinstance(value, torch.Tensor):
                 if value.device.type != DEVICE_NAME:
+                    checked = checked or check_devices(self.op, args, kwargs)
                     value = flat[i] = self._foreign(value)
                 if value.device.type == DEVICE_NAME:
                     operands.append(value)
@@ -187,7 +190,7 @@ class Kernel:
         return self._captured(stream, capture, flat, spec, slots, operands, random)
 
     def _foreign(self, value: torch.Tensor) -> torch.Tensor:
-        if not self.scalar_cpu_ok:
+        if not self.scalar_cpu_ok and not (self.op._opname == "where" and value.dim()):
             return value.to(machine().device)
         if value.dim() == 0:
             return value.clone()  # its value is read at launch: baked

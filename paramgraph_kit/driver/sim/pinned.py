@@ -6,10 +6,14 @@ Only ``tensor.pin_memory()`` makes it; factories with ``pin_memory=True`` ask to
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from typing import Any
 
 import torch
 
+from .stream import current_stream, forbid_unsafe_call
+
+_free: Counter[int] = Counter()  # blocks that torch keeps, by their size
 _pinned: dict[int, tuple[int, weakref.ref[Any]]] = {}  # address -> (bytes, the storage)
 
 
@@ -19,8 +23,33 @@ def pin(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
     storage = copy.untyped_storage()
     address = storage.data_ptr()
     if storage.nbytes():
-        _pinned[address] = (storage.nbytes(), weakref.ref(storage, lambda _: _pinned.pop(address, None)))
+        size = take(storage.nbytes())
+
+        def freed(_: object) -> None:
+            _pinned.pop(address, None)
+            give(size)
+
+        _pinned[address] = (storage.nbytes(), weakref.ref(storage, freed))
     return copy
+
+
+def take(nbytes: int) -> int:
+    """The size of the block of pinned memory for a request: a free one, or CUDA is asked, which a capture may forbid.
+
+    Raises:
+        torch.AcceleratorError: code 900, a capture forbids it on this thread and its stream is not captured.
+    """
+    size = 1 << (nbytes - 1).bit_length()
+    if _free[size]:
+        _free[size] -= 1
+    elif current_stream().capture is None:  # in its own captures torch allows it
+        forbid_unsafe_call()
+    return size
+
+
+def give(size: int) -> None:
+    """Keep a block for the next request."""
+    _free[size] += 1
 
 
 def is_pinned(tensor: torch.Tensor, device: Any = None) -> bool:

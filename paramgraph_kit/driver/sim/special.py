@@ -15,7 +15,7 @@ from .graph import HOST_COPIES, pack_scalar
 from .kernels import Kernel, pageable_copy_forbidden, record, resize
 from .machine import CPU_KEY, DEVICE_NAME, machine
 from .pinned import is_pinned, pin
-from .stream import Capture, current_stream, forbid_in_capture, note_leaf, note_wait
+from .stream import Capture, current_stream, forbid_in_capture, forbid_unsafe_call, note_leaf, note_wait
 
 aten = torch.ops.aten
 
@@ -53,14 +53,20 @@ WAITING = (
     "normal.Tensor_Tensor",  # whether any deviation is negative
     "normal.float_Tensor",
 )
-# Those that copy pageable memory, which torch itself refuses, and those that cuSOLVER fails to do, in a capture.
-COPYING = ("_linalg_svd",)
-UNSOLVED = ("_linalg_eigh",)
+# Those that cuSOLVER fails to do in a capture, in the call that it names.
+UNSOLVED = {
+    "_linalg_eigh": "cusolverDnXsyevd( handle, params, jobz, uplo, n, {a}, reinterpret_cast<void*>(A), lda, {r}, "
+    "reinterpret_cast<void*>(W), {a}, reinterpret_cast<void*>(bufferOnDevice), workspaceInBytesOnDevice, "
+    "reinterpret_cast<void*>(bufferOnHost), workspaceInBytesOnHost, info)",
+    "_linalg_eigvals": "cusolverDnXgeev_bufferSize( handle, params, jobvl, jobvr, n, {a}, "
+    "reinterpret_cast<const void*>(A), lda, {c}, reinterpret_cast<const void*>(W), {a}, "
+    "reinterpret_cast<const void*>(VL), ldvl, {a}, reinterpret_cast<const void*>(VR), ldvr, {a}, "
+    "workspaceInBytesOnDevice, workspaceInBytesOnHost)",
+    "_linalg_svd": "cusolverDn{x}gesvd( handle, jobu, jobvt, m, n, A, lda, S, U, ldu, VT, ldvt, work, lwork, rwork, "
+    "info)",
+}
 CUSOLVER = (
-    "cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `cusolverDnXsyevd( handle, params, jobz, uplo, n, "
-    "CUDA_R_32F, reinterpret_cast<void*>(A), lda, CUDA_R_32F, reinterpret_cast<void*>(W), CUDA_R_32F, "
-    "reinterpret_cast<void*>(bufferOnDevice), workspaceInBytesOnDevice, reinterpret_cast<void*>(bufferOnHost), "
-    "workspaceInBytesOnHost, info)`. If you keep seeing this error, you may use "
+    "cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `{call}`. If you keep seeing this error, you may use "
     "`torch.backends.cuda.preferred_linalg_library()` to try linear algebra operators with other supported backends. "
     "See https://pytorch.org/docs/stable/backends.html#torch.backends.cuda.preferred_linalg_library"
 )
@@ -68,8 +74,6 @@ CUSOLVER = (
 # Operations that have no kernel of CPU's own but are one kernel (or one library call) on a device.
 WHOLE = ("convolution", "convolution_backward", "embedding")
 
-
-BOUNDED = tuple(f"{name}.Tensor" for stem in ("clamp", "clamp_min", "clamp_max") for name in (stem, f"{stem}_"))
 
 # Those that fill with a number, and where that is where it comes in a tensor.
 VALUED = {
@@ -102,27 +106,52 @@ def waiting_kernel(op: Any) -> Callable[..., Any]:
     return call
 
 
-def copying_kernel(op: Any) -> Callable[..., Any]:
-    """An operation that copies pageable memory of the host: refused in a capture, which stays valid."""
-    run = Kernel(op)
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        pageable_copy_forbidden(current_stream())
-        return run(*args, **kwargs)
-
-    return call
-
-
 def unsolved_kernel(op: Any) -> Callable[..., Any]:
     """An operation that cuSOLVER fails to do in a capture, and ruins it."""
     run = Kernel(op)
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(matrix: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if (capture := current_stream().capture) is not None:
             capture.check()
             capture.fail(900)
-            raise RuntimeError(CUSOLVER)
-        return run(*args, **kwargs)
+            raise RuntimeError(CUSOLVER.format(call=_of_type(UNSOLVED[op._opname], matrix.dtype)))
+        return run(matrix, *args, **kwargs)
+
+    return call
+
+
+def _of_type(call: str, dtype: torch.dtype) -> str:
+    """A call of cuSOLVER's as it is for matrices of a type."""
+    bits, letter = (32, "SC") if dtype in (torch.float32, torch.complex64) else (64, "DZ")
+    kind = f"CUDA_{'C' if dtype.is_complex else 'R'}_{bits}F"
+    # Eigenvalues of a real matrix come as complex numbers, which the call has as twice as many real ones.
+    return call.format(a=kind, r=f"CUDA_R_{bits}F", c=kind, x=letter[dtype.is_complex])
+
+
+def svd(
+    matrix: torch.Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
+) -> Any:
+    """``aten::_linalg_svd``: CUDA's default copies pageable memory; CPU's kernel knows none of cuSOLVER's drivers."""
+    if driver == "gesvd":
+        return _svd_unsolved(matrix, full_matrices, compute_uv)
+    pageable_copy_forbidden(current_stream())
+    return _svd(matrix, full_matrices, compute_uv)
+
+
+_svd, _svd_unsolved = Kernel(aten._linalg_svd.default), unsolved_kernel(aten._linalg_svd.default)
+
+
+def masked_fill_kernel(op: Any) -> Callable[..., Any]:
+    """``aten::masked_fill`` with a number: its mask has to be where the tensor is."""
+    run = Kernel(op)
+
+    def call(tensor: torch.Tensor, mask: torch.Tensor, value: Any) -> Any:
+        if mask.device != tensor.device:
+            raise RuntimeError(
+                f"expected self and mask to be on the same device, but got mask on {mask.device} and self on "
+                f"{tensor.device}"
+            )
+        return run(tensor, mask, value)
 
     return call
 
@@ -176,6 +205,8 @@ def _host_copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -
     if host.device.type != "cpu":
         raise NotImplementedError(f"the simulated device exchanges data with the CPU only, not with {host.device}")
     if stream.capture is None:
+        if device is source and not is_pinned(host):
+            forbid_unsafe_call()
         if not (non_blocking and (device is target or is_pinned(host))):
             note_wait()
         over = m.twin(device)
@@ -311,7 +342,9 @@ def index_put_impl_(
 ) -> torch.Tensor:
     """``aten::_index_put_impl_``: with a mask, only a number known to the host needs no wait (a masked fill)."""
     capture = current_stream().capture
-    if capture is not None and any(_is_mask(i) for i in indices):
+    if capture is not None and any(_is_mask(i) and i.device.type == "cpu" for i in indices if i is not None):
+        pageable_copy_forbidden(current_stream())  # its places are found by the host, and copied
+    elif capture is not None and any(_is_mask(i) for i in indices):
         masks = [i for i in indices if i is not None]
         if len(masks) == 1 and values.numel() == 1 and not accumulate:
             value = _host_number(capture, values)
@@ -404,21 +437,6 @@ def valued_kernel(op: Any, position: int) -> Callable[..., Any]:
     return call
 
 
-def bounded_kernel(op: Any) -> Callable[..., Any]:
-    """``aten::clamp`` between tensors: its kernel takes no number from the CPU, unlike most."""
-    run = Kernel(op)
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if any(isinstance(x, torch.Tensor) and x.device.type != DEVICE_NAME for x in (*args, *kwargs.values())):
-            raise RuntimeError(
-                "Expected all tensors to be on the same device, but found at least two devices, "
-                f"{DEVICE_NAME}:0 and cpu!"
-            )
-        return run(*args, **kwargs)
-
-    return call
-
-
 def equal(one: torch.Tensor, other: torch.Tensor) -> bool:
     """``aten::equal``: nobody waits where the sizes, or the same memory, answer already."""
     if one.shape != other.shape:
@@ -450,12 +468,15 @@ def special_kernels() -> dict[str, Any]:
         "index.Tensor": index_kernel(aten.index.Tensor),
         "scalar_tensor": scalar_tensor,
         "equal": equal,
+        "_linalg_svd": svd,
+        "masked_fill.Scalar": masked_fill_kernel(aten.masked_fill.Scalar),
+        "masked_fill_.Scalar": masked_fill_kernel(aten.masked_fill_.Scalar),
         "bincount": host_copy_kernel(aten.bincount.default, _never),
         "histc": host_copy_kernel(aten.histc.default, _has_bounds),
         "linalg_matrix_exp": host_copy_kernel(aten.linalg_matrix_exp.default, _is_of_numbers),
     }
-    kinds = ((VIEWS, view_kernel), (WAITING, waiting_kernel), (COPYING, copying_kernel), (UNSOLVED, unsolved_kernel))
-    for names, make in (*kinds, (WHOLE, Kernel), (BOUNDED, bounded_kernel)):
+    kinds = ((VIEWS, view_kernel), (WAITING, waiting_kernel), (("_linalg_eigh", "_linalg_eigvals"), unsolved_kernel))
+    for names, make in (*kinds, (WHOLE, Kernel)):
         for name in names:
             found[name] = make(_overload(name))
     for name, position in VALUED.items():

@@ -143,7 +143,9 @@ class Stream(torch.Stream):
 
     def wait_event(self, event: Event) -> None:  # type: ignore[override]
         """Order all later work of this stream after ``event``; raises 902, 905, 906 or 907 in or around a capture."""
-        if event.external and self.capture is not None:
+        if event.external and current_stream().capture is not None:
+            if self.capture is None:
+                raise cuda_error(401)
             self.capture.check()
             if event.created:
                 self.capture.external(self, event, False)

@@ -1,0 +1,66 @@
+"""Which CUDA kernels take tensors of one device only, and what torch says where another one comes.
+
+Torch generates that check from a file that it ships: for every operation but those that leave it to TensorIterator,
+which takes numbers of the CPU.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import torch
+
+_FUNCTION = re.compile(r"^- func: (\S+?)\(", re.MULTILINE)
+# Operations that call another one, which checks: its method, and how it names their arguments.
+_PASSED_ON = {"embedding": ("_index_select", {"weight": "self", "indices": "index"})}
+
+
+@cache
+def _checking() -> dict[str, str]:
+    """The names of the operations that check, and how torch calls the functions that do."""
+    try:
+        text = files("torchgen").joinpath("packaged/ATen/native/native_functions.yaml").read_text(encoding="utf-8")
+    except (ModuleNotFoundError, FileNotFoundError):
+        return {}
+    _, *parts = _FUNCTION.split(text)
+    of = dict(zip(parts[::2], parts[1::2], strict=True))
+    found = {}
+    for name, body in of.items():
+        delegate = re.search(r"structured_delegate: (\S+)", body)
+        structured = delegate is not None or "structured: True" in body
+        kernels = of.get(delegate[1], "") if delegate else body
+        if "device_check: NoCheck" in body or not re.search(r"^    [\w, ]*\bCUDA\b", kernels, re.MULTILINE):
+            continue
+        stem, _, overload = name.partition(".")
+        if overload.endswith("out"):
+            stem += "_out"
+        found[name] = "_".join(filter(None, (stem, overload))) if structured else f"{overload}_{stem}"
+    return found
+
+
+def check_devices(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """True; raise RuntimeError as torch does, where the operation's CUDA kernel takes tensors of one device only."""
+    name = op._schema.name.removeprefix("aten::") + (f".{op._schema.overload_name}" if op._schema.overload_name else "")
+    method, names = _PASSED_ON.get(name, (_checking().get(name), {}))
+    if method is None:
+        return True
+    schema = [argument for argument in op._schema.arguments if not argument.kwarg_only or argument.is_out]
+    given = {argument.name: value for argument, value in zip(op._schema.arguments, args, strict=False)} | kwargs
+    common = None
+    for argument in sorted(schema, key=lambda each: not each.is_out):
+        value = given.get(argument.name)
+        for tensor in value if isinstance(value, (list, tuple)) else [value]:
+            if not isinstance(tensor, torch.Tensor):
+                continue
+            common = common or tensor.device
+            if tensor.device != common:
+                raise RuntimeError(
+                    "Expected all tensors to be on the same device, but got "
+                    f"{names.get(argument.name, argument.name)} is on {tensor.device}, different from other tensors on "
+                    f"{common} (when checking argument in method wrapper_CUDA_{method})"
+                )
+    return True
