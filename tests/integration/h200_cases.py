@@ -22,6 +22,8 @@ from torch.nn import functional as F
 
 from paramgraph_kit.doctor.known.failure_class import CATEGORIES
 from paramgraph_kit.driver.select import device, twin
+from paramgraph_kit.driver.sim.libraries import forget
+from tests.integration import single_operations
 from tests.integration.own_cases import OWN, UNKNOWABLE, recorded
 
 PAGE = Path(__file__).parents[2] / "docs" / "simulator.md"
@@ -31,11 +33,7 @@ CASES: dict[str, dict[str, Any]] = json.loads(
 
 # Where the simulator cannot know, or torch gives a device in Python no way to do it.
 LEFT_OUT = {
-    "cold.mm": "the simulator has no libraries that create handles at their first call",
-    "cold.conv": "the simulator has no libraries that create handles at their first call",
     "to_sparse": "the simulated device has dense tensors only",
-    "gen.reg": "torch makes generators of a device in C++",
-    "gen.unreg": "torch makes generators of a device in C++",
     "pin_big": "torch makes pinned memory in factories in C++",
     "self.thread_local.pin_big": "torch makes pinned memory in factories in C++",
     "thr.thread_local.pin": "torch makes pinned memory in factories in C++",
@@ -67,6 +65,8 @@ def run_case(case: dict[str, Any], cuda: Any, names: dict[str, Any]) -> str:
     if case.get("program") is not None:
         exec(on_simulator(case["program"]), names)
         return "ran"
+    if not case["warmups"]:
+        forget()  # it had a process of its own
     graph = names["g"] = cuda.CUDAGraph()
     exec(on_simulator(case["setup"]), names)
     body = compile(on_simulator(case["body"]), "body", "exec")
@@ -138,6 +138,14 @@ def outcome_of(case: dict[str, Any], cuda: Any) -> str:
     return SAME if seen == then else DIFFERS
 
 
+def single_outcome(name: str, cuda: Any) -> str:
+    """SAME, UNKNOWN or DIFFERS, of a program of one operation."""
+    if name in single_operations.LEFT_OUT:
+        return UNKNOWN
+    seen, then = single_operations.seen_and_recorded(name, cuda)
+    return SAME if seen == then else DIFFERS
+
+
 def page(cuda: Any) -> str:
     """The page about the simulator, from running every case."""
     found = Counter((category(name), verdict(name, cuda)) for name in sorted(CASES))
@@ -152,11 +160,15 @@ def page(cuda: Any) -> str:
     ours = Counter(outcome_of(case, cuda) for case in recorded().values())
     ours[UNKNOWN] = len(OWN) - sum(ours.values())
     own = f"| our own programs | {len(OWN)} | {' | '.join(str(ours[column]) for column in columns)} |"
+    each = Counter(single_outcome(name, cuda) for name in single_operations.SINGLE)
+    single = f"| one operation each | {each.total()} | {' | '.join(str(each[column]) for column in columns)} |"
     unknown = [f"| `{name}` | {category(name)} | {LEFT_OUT[name]} |" for name in sorted(LEFT_OUT)]
     unknown += [f"| `{name}` | our own | {why} |" for name, why in sorted(UNKNOWABLE.items())]
+    left_out = sorted(single_operations.LEFT_OUT.items())
+    unknown += [f"| `{name}` | one operation each | {why} |" for name, why in left_out]
     return TEXT.format(
         table="\n".join(table),
-        own="\n".join([*table[:2], own]),
+        own="\n".join([*table[:2], own, single]),
         unknown="\n".join(["| case | category | why |", "|---|---|---|", *unknown]),
     )
 
@@ -179,7 +191,8 @@ not claim to know.
 {table}
 
 What those do not cover is in programs of our own, recorded on the same H200 by `scripts/record_cases.py` in the file
-`tests/data/h200_own_cases.json`:
+`tests/data/h200_own_cases.json`, and in programs of one operation or idiom each, in
+`tests/data/h200_single_operations.json`:
 
 {own}
 
@@ -192,13 +205,14 @@ know them; all others are run on it, the failing program and the working one.
 
 ## What it says of that when it runs
 
-Whatever asks for something that only CUDA has (pinned memory from factories, generators of the device, sparse
-results, names of `torch.cuda` that it lacks, calls of the CUDA runtime that fail without a GPU) raises, and
-`pgk.diagnose` and traces tell that as *not simulated*: nothing is said of a capture on a GPU, and never that capture
-is not the reason. What succeeds here and may not on a GPU is a note of `pgk.diagnose`: calls past torch (`ctypes`,
-`cffi`, `cuda.bindings`, `cupy`), and kernels that `torch.backends.cudnn.benchmark` tries at the first call of a
-shape. First calls of cuBLAS and cuDNN create handles on a GPU and nothing here: warm up before each capture, as torch
-asks for.
+Whatever asks for something that only CUDA has (pinned memory from factories, sparse and quantized tensors, names of
+`torch.cuda` that it lacks, calls of the CUDA runtime that fail without a GPU) raises, and `pgk.diagnose` and traces
+tell that as *not simulated*: nothing is said of a capture on a GPU, and never that capture is not the reason. What
+succeeds here and may not on a GPU is a note of `pgk.diagnose`: calls past torch (`ctypes`, `cffi`, `cuda.bindings`,
+`cupy`), and kernels that `torch.backends.cudnn.benchmark` tries at the first call of a shape.
+
+The first call of cuBLAS, cuDNN and cuSOLVER on a thread makes a handle, which a capture forbids: it fails here as it
+does on a GPU, so warm up before each capture, as torch asks for. Autograd's thread has handles of its own.
 
 <!-- Written by `python -m tests.integration.h200_cases`; a test compares it with a fresh run. -->
 """

@@ -13,6 +13,7 @@ import torch
 import paramgraph_kit as pgk
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.driver.select import device, twin
+from paramgraph_kit.driver.sim.libraries import forget
 from paramgraph_kit.trace.wording import failure_text
 from tests.integration.h200_cases import CASES, LEFT_OUT, on_simulator, seen_and_recorded
 from tests.integration.h200_doctor import EXPECTED, diagnosis, failure_of, function_of
@@ -34,6 +35,8 @@ def test_class_line_and_fix_of_a_recorded_failure_are_right(name: str, tmp_path:
     device()
     code, begins = EXPECTED[name]
     file = tmp_path / "program.py"
+    if code == "cold-library":
+        forget()
     failure = diagnosis(name, twin(), file)
     # THEN class and line are right, and there is a fix in two lines, in few lines altogether
     assert failure is not None
@@ -52,6 +55,9 @@ NOT_IN_THE_FUNCTION = {
     "ag.warm_default_keep": "a loss of an earlier call is alive somewhere",
     "strm.captured_event_query_after": "the event is asked after the capture",
     "strm.timing_event": "the events are asked after the capture",
+    "cold.mm": "the function's first call warms the library up",
+    "cold.conv": "the function's first call warms the library up",
+    "gen.reg": "it was registered before",
     "self.relaxed.event_query": "only the mode of the capture makes it legal",
     "thr.relaxed.query": "only the mode of the capture makes it legal",
     "thr.thread_local.alloc": "only the mode of the capture makes it legal",

@@ -81,5 +81,5 @@ def test_what_cuda_captures_replays_as_eager(cuda: Any, name: str) -> None:
 def test_clamp_takes_no_tensor_of_the_host(call: Callable[..., Any]) -> None:
     x = torch.ones(3, device=device())
 
-    with pytest.raises(RuntimeError, match="but got (min|max) is on cpu, different from other tensors on sim:0"):
+    with pytest.raises(RuntimeError, match=r"but got (min|max) is on cpu, different from other tensors on sim:0"):
         call(x, torch.tensor(0.0))

@@ -20,6 +20,7 @@ from paramgraph_kit.doctor.observe.refusals import NUMBER, UNCAPTURED, Operation
 from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.driver.generators import generator_of
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import Failure
 
@@ -142,7 +143,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                 if isinstance(tensor, torch.Tensor):
                     self._host_write(op, tensor, tensors, place)
                     keeper.before_write(tensor)
-        if (generator := kwargs.get("generator")) is not None:
+        if (generator := generator_of(kwargs.get("generator"))) is not None:
             keeper.note_generator(generator)
         on_device = False
         from_cpu: list[Value] = []
@@ -172,7 +173,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if casts and tensors[0].requires_grad and tensors[0].is_leaf:
             what = f"a weight of {str(tensors[0].dtype).removeprefix('torch.')} is cast here, and the cast is kept"
             self.silent("autocast-cache", what, place)
-        refused = refusal(op, args, kwargs, tensors, self._device, self._filled) if tensors else None
+        asks = tensors or kwargs.get("generator") is not None
+        refused = refusal(op, args, kwargs, tensors, self._device, self._filled) if asks else None
         if refused is not None:
             shapes = ", ".join(f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in tensors[:2])
             self.refused(refused.message, refused.code, refused.operation, place, f"{op.name} of {shapes}")

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.known.evidence import PAGEABLE
+from paramgraph_kit.driver.generators import generator_of
+from paramgraph_kit.driver.select import twin
 
 UNCAPTURED = "CUDA error: operation not permitted when stream is capturing"
 
@@ -104,6 +106,9 @@ def refusal(
         return _copy(name, args, kwargs, device)
     if name == "lift_fresh":  # torch.tensor(..., device=...) has copied already when it gets here
         return _pageable("tensor") if tensors[0].device.type == device and tensors[0].numel() else None
+    generator = generator_of(kwargs.get("generator"))
+    if generator is not None and generator.device.type == device and not _is_default(generator):
+        return Refusal("Attempt to increase offset for a CUDA generator not in capture mode.", None, name)
     if not any(tensor.device.type == device for tensor in tensors):
         return None
     if name in WAITING:
@@ -123,15 +128,11 @@ def refusal(
         return _index(name, args, kwargs, device, known)
     if name in ("where", "bernoulli_") and any(tensor.device.type == "cpu" for tensor in tensors):
         return _pageable(name)
-    generator = kwargs.get("generator")
-    if generator is not None and generator.device.type == device and not _is_default(generator):
-        return Refusal("Attempt to increase offset for a CUDA generator not in capture mode.", None, name)
     return None
 
 
 def _is_default(generator: torch.Generator) -> bool:
-    defaults = torch.cuda.default_generators if torch.cuda.is_available() else ()
-    return any(generator is one for one in defaults)
+    return any(generator is one for one in twin().default_generators)
 
 
 def _copy(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], device: str) -> Refusal | None:

@@ -49,6 +49,7 @@ def register() -> torch.device:
     from .autocast import install_autocast
     from .guard import DeviceGuard, install
     from .kernels import Kernel, for_every_cpu_operation
+    from .libraries import install_recurrent
     from .pinned import is_pinned, pin
     from .recurrent import recurrent_kernels
     from .special import special_kernels
@@ -73,6 +74,7 @@ def register() -> torch.device:
     _make_our_generators()
     _be_the_accelerator()
     _keep_parameters()
+    install_recurrent()
     if "torch._dynamo.utils" in sys.modules:  # otherwise the backend does it, once it is asked for
         from .tracing import teach_dynamo
 

@@ -13,6 +13,7 @@ from paramgraph_kit.trace.wording import bytes_text
 
 from .graph import HOST_COPIES, pack_scalar
 from .kernels import Kernel, pageable_copy_forbidden, record, resize
+from .libraries import CUSOLVER, library_kernels, use
 from .machine import CPU_KEY, DEVICE_NAME, machine
 from .pinned import is_pinned, pin
 from .stream import Capture, current_stream, forbid_in_capture, forbid_unsafe_call, note_leaf, note_wait
@@ -65,14 +66,9 @@ UNSOLVED = {
     "_linalg_svd": "cusolverDn{x}gesvd( handle, jobu, jobvt, m, n, A, lda, S, U, ldu, VT, ldvt, work, lwork, rwork, "
     "info)",
 }
-CUSOLVER = (
-    "cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `{call}`. If you keep seeing this error, you may use "
-    "`torch.backends.cuda.preferred_linalg_library()` to try linear algebra operators with other supported backends. "
-    "See https://pytorch.org/docs/stable/backends.html#torch.backends.cuda.preferred_linalg_library"
-)
 
 # Operations that have no kernel of CPU's own but are one kernel (or one library call) on a device.
-WHOLE = ("convolution", "convolution_backward", "embedding")
+WHOLE = ("embedding",)
 
 
 # Those that fill with a number, and where that is where it comes in a tensor.
@@ -111,6 +107,7 @@ def unsolved_kernel(op: Any) -> Callable[..., Any]:
     run = Kernel(op)
 
     def call(matrix: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        use("cuSOLVER")
         if (capture := current_stream().capture) is not None:
             capture.check()
             capture.fail(900)
@@ -134,6 +131,7 @@ def svd(
     """``aten::_linalg_svd``: CUDA's default copies pageable memory; CPU's kernel knows none of cuSOLVER's drivers."""
     if driver == "gesvd":
         return _svd_unsolved(matrix, full_matrices, compute_uv)
+    use("cuSOLVER")
     pageable_copy_forbidden(current_stream())
     return _svd(matrix, full_matrices, compute_uv)
 
@@ -479,6 +477,7 @@ def special_kernels() -> dict[str, Any]:
     for names, make in (*kinds, (WHOLE, Kernel)):
         for name in names:
             found[name] = make(_overload(name))
+    found.update(library_kernels())
     for name, position in VALUED.items():
         found[name] = valued_kernel(_overload(name), position)
     for name in dir(aten):

@@ -448,11 +448,18 @@ def forbid_in_capture(stream: Stream | None) -> None:
             raise stream.capture.fail(900)
         note_wait()
         return
+    if (forbids := forbidding()) is not None:
+        forbids.check()
+        raise forbids.fail(900)
+
+
+def forbidding() -> Capture | None:
+    """The capture whose mode forbids cudaMalloc and its like on this thread, if there is one."""
     for capture in _table.captures:
         mine = capture.thread == threading.get_ident()
         if capture.mode == "global" or (capture.mode == "thread_local" and mine):
-            capture.check()
-            raise capture.fail(900)
+            return capture
+    return None
 
 
 def forbid_unsafe_call() -> None:

@@ -1,0 +1,89 @@
+"""Programs of one operation or idiom each, and what an H200 did with them: run on the simulator and compared.
+
+The file was recorded in batches, each program in a process of its own; ``C`` is torch.cuda.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import threading
+import time
+import warnings
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from paramgraph_kit.driver.sim.libraries import forget
+
+_FILE = json.loads((Path(__file__).parents[1] / "data" / "h200_single_operations.json").read_text(encoding="utf-8"))
+PRELUDE: str = _FILE["prelude"]
+SINGLE: dict[str, dict[str, Any]] = _FILE["cases"]
+
+# Not simulated: these raise, and say so.
+LEFT_OUT = {
+    "nn.quantize": "the simulated device has no quantized tensors",
+    "nn.sparse_coo_make": "the simulated device has dense tensors only",
+    "cold.sparse_mm": "the simulated device has dense tensors only",
+}
+_FLOAT = re.compile(r"-?\d+\.\d+")
+
+
+def on_simulator(text: str) -> str:
+    """The program for the simulated device, or the message as it would name that."""
+    return text.replace("'cuda'", "'sim'").replace(".cuda()", ".to('sim')").replace("cuda:0", "sim:0")
+
+
+def seen_and_recorded(name: str, cuda: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a program does on the simulator, and what it did on an H200: chain of errors, outcome, output."""
+    seen: dict[str, Any] = {}
+    # What torch keeps of a thread is as in a fresh process, whatever other tests have left: handles, modes.
+    alone = threading.Thread(target=lambda: seen.update(_run(SINGLE[name]["program"], cuda)))
+    alone.start()
+    alone.join()
+    cuda.recover()
+    then = SINGLE[name]["h200"]
+    recorded = {
+        "outcome": then["outcome"],
+        "printed": on_simulator(then["printed"]),
+        "chain": [(kind, on_simulator(text)) for kind, text, _ in then["exceptions"]],
+    }
+    if _close(seen["printed"], recorded["printed"]):
+        seen["printed"] = recorded["printed"]
+    return seen, recorded
+
+
+def _run(program: str, cuda: Any) -> dict[str, Any]:
+    torch.manual_seed(0)
+    names: dict[str, Any] = {"torch": torch, "nn": nn, "F": F, "C": cuda, "threading": threading, "io": io}
+    names["time"] = time
+    printed = io.StringIO()
+    raised: BaseException | None = None
+    forget()
+    with redirect_stdout(printed), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            exec(on_simulator(PRELUDE + program), names)
+            cuda.synchronize()
+        except Exception as error:
+            raised = error
+    cuda.recover()
+    chain = []
+    outcome = "ran" if raised is None else "fails"
+    while raised is not None:
+        chain.append((type(raised).__name__, str(raised).splitlines()[0][:400]))
+        raised = raised.__context__
+    return {"outcome": outcome, "printed": printed.getvalue(), "chain": chain}
+
+
+def _close(one: str, other: str) -> bool:
+    """Whether texts differ in the last digit of numbers at most: sums of another order round otherwise."""
+    mine, theirs = (_FLOAT.findall(text) for text in (one, other))
+    return _FLOAT.sub("#", one) == _FLOAT.sub("#", other) and all(
+        abs(float(a) - float(b)) < 0.11 for a, b in zip(mine, theirs, strict=True)
+    )

@@ -1,0 +1,35 @@
+"""The simulator against an H200 in programs of one operation each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.integration.single_operations import LEFT_OUT, SINGLE, on_simulator, seen_and_recorded
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
+
+
+@pytest.mark.parametrize("name", sorted(set(SINGLE) - set(LEFT_OUT)))
+def test_the_simulator_does_what_an_h200_did(name: str, cuda: Any) -> None:
+    # GIVEN a program whose outcome on an H200 is known WHEN it runs on the simulator
+    seen, recorded = seen_and_recorded(name, cuda)
+    # THEN chain of errors, outcome and output are the same
+    assert seen == recorded
+
+
+@pytest.mark.parametrize("name", sorted(LEFT_OUT))
+def test_what_is_not_simulated_says_so(name: str, cuda: Any) -> None:
+    # GIVEN a program that needs what the simulator has not WHEN it runs THEN it never passes for one that works
+    seen, _ = seen_and_recorded(name, cuda)
+    assert seen["outcome"] == "fails"
+    assert seen["chain"][-1][0] == "NotImplementedError"
+
+
+def test_they_are_many() -> None:
+    # GIVEN the file THEN it holds what it is said to hold
+    assert len(SINGLE) > 100
+    assert set(LEFT_OUT) < set(SINGLE)
+    assert on_simulator("device='cuda'") == "device='sim'"
