@@ -67,6 +67,12 @@ UNSOLVED = {
     "info)",
 }
 
+# Operations that CUDA has no kernel for.
+HOST_ONLY = (
+    *("histogram.bins_tensor_out", "histogram.bins_tensor", "histogram.bin_ct_out", "histogram.bin_ct"),
+    *("_histogramdd_bin_edges", "_histogramdd_from_bin_cts", "_histogramdd_from_bin_tensors"),
+)
+
 # Operations that have no kernel of CPU's own but are one kernel (or one library call) on a device.
 WHOLE = ("embedding",)
 
@@ -137,6 +143,18 @@ def svd(
 
 
 _svd, _svd_unsolved = Kernel(aten._linalg_svd.default), unsolved_kernel(aten._linalg_svd.default)
+
+
+def host_only_kernel(op: Any) -> Callable[..., Any]:
+    """An operation that CUDA has not."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(
+            f"Could not run '{op.name()}' with arguments from the 'CUDA' backend. This could be because the operator "
+            "doesn't exist for this backend."
+        )
+
+    return call
 
 
 def masked_fill_kernel(op: Any) -> Callable[..., Any]:
@@ -473,8 +491,9 @@ def special_kernels() -> dict[str, Any]:
         "histc": host_copy_kernel(aten.histc.default, _has_bounds),
         "linalg_matrix_exp": host_copy_kernel(aten.linalg_matrix_exp.default, _is_of_numbers),
     }
-    kinds = ((VIEWS, view_kernel), (WAITING, waiting_kernel), (("_linalg_eigh", "_linalg_eigvals"), unsolved_kernel))
-    for names, make in (*kinds, (WHOLE, Kernel)):
+    unsolved = ("_linalg_eigh", "_linalg_eigvals")
+    kinds = ((VIEWS, view_kernel), (WAITING, waiting_kernel), (unsolved, unsolved_kernel))
+    for names, make in (*kinds, (HOST_ONLY, host_only_kernel), (WHOLE, Kernel)):
         for name in names:
             found[name] = make(_overload(name))
     found.update(library_kernels())
