@@ -35,6 +35,7 @@ LISTED = (
     ),
     ("linalg_lstsq.*", "eager|captured", "LAPACK rounds otherwise where its memory lies otherwise"),
     ("jiterator.*", ".*", "it is for CUDA only"),
+    ("histogram(dd)?", ".*", "it is for the CPU only: the simulated device refuses it as CUDA does"),
 )
 
 
