@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from .kernels import Kernel
-from .stream import forbidding
+from .kernels import Kernel, pageable_copy_forbidden
+from .stream import current_stream, forbidding
 
 CUSOLVER = (
     "cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `{call}`. If you keep seeing this error, you may use "
@@ -39,6 +39,19 @@ SOLVERS = (
 # For many matrices at once these are cuBLAS's.
 IN_BATCHES = ("_linalg_det", "_linalg_slogdet", "_linalg_solve_ex", "linalg_inv_ex", "linalg_lu", "linalg_lu_factor_ex")
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+
+# Those that cuSOLVER fails to do in a capture, in the call that it names.
+UNSOLVED = {
+    "_linalg_eigh": "cusolverDnXsyevd( handle, params, jobz, uplo, n, {a}, reinterpret_cast<void*>(A), lda, {r}, "
+    "reinterpret_cast<void*>(W), {a}, reinterpret_cast<void*>(bufferOnDevice), workspaceInBytesOnDevice, "
+    "reinterpret_cast<void*>(bufferOnHost), workspaceInBytesOnHost, info)",
+    "_linalg_eigvals": "cusolverDnXgeev_bufferSize( handle, params, jobvl, jobvr, n, {a}, "
+    "reinterpret_cast<const void*>(A), lda, {c}, reinterpret_cast<const void*>(W), {a}, "
+    "reinterpret_cast<const void*>(VL), ldvl, {a}, reinterpret_cast<const void*>(VR), ldvr, {a}, "
+    "workspaceInBytesOnDevice, workspaceInBytesOnHost)",
+    "_linalg_svd": "cusolverDn{x}gesvd( handle, jobu, jobvt, m, n, A, lda, S, U, ldu, VT, ldvt, work, lwork, rwork, "
+    "info)",
+}
 
 _free: Counter[str] = Counter()
 
@@ -114,6 +127,43 @@ def convolution_kernel(op: Any) -> Callable[..., Any]:
     return call
 
 
+def unsolved_kernel(op: Any) -> Callable[..., Any]:
+    """An operation that cuSOLVER fails to do in a capture, and ruins it."""
+    run = Kernel(op)
+
+    def call(matrix: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        use("cuSOLVER")
+        if (capture := current_stream().capture) is not None:
+            capture.check()
+            capture.fail(900)
+            raise RuntimeError(CUSOLVER.format(call=_of_type(UNSOLVED[op._opname], matrix.dtype)))
+        return run(matrix, *args, **kwargs)
+
+    return call
+
+
+def _of_type(call: str, dtype: torch.dtype) -> str:
+    """A call of cuSOLVER's as it is for matrices of a type."""
+    bits, letter = (32, "SC") if dtype in (torch.float32, torch.complex64) else (64, "DZ")
+    kind = f"CUDA_{'C' if dtype.is_complex else 'R'}_{bits}F"
+    # Eigenvalues of a real matrix come as complex numbers, which the call has as twice as many real ones.
+    return call.format(a=kind, r=f"CUDA_R_{bits}F", c=kind, x=letter[dtype.is_complex])
+
+
+def svd(
+    matrix: torch.Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
+) -> Any:
+    """``aten::_linalg_svd``: CUDA's default copies pageable memory; CPU's kernel knows none of cuSOLVER's drivers."""
+    if driver == "gesvd":
+        return _svd_unsolved(matrix, full_matrices, compute_uv)
+    use("cuSOLVER")
+    pageable_copy_forbidden(current_stream())
+    return _svd(matrix, full_matrices, compute_uv)
+
+
+_svd, _svd_unsolved = Kernel(torch.ops.aten._linalg_svd.default), unsolved_kernel(torch.ops.aten._linalg_svd.default)
+
+
 def library_kernels() -> dict[str, Any]:
     """Every operation that is a call of a library, by its name."""
     aten = torch.ops.aten
@@ -123,6 +173,9 @@ def library_kernels() -> dict[str, Any]:
             for each in (name, f"{name}_"):
                 if hasattr(aten, each):
                     found[each] = library_kernel(getattr(aten, each).default, library)
+    for name in ("_linalg_eigh", "_linalg_eigvals"):
+        found[name] = unsolved_kernel(getattr(aten, name).default)
+    found["_linalg_svd"] = svd
     for name in ("convolution", "convolution_backward"):
         found[name] = convolution_kernel(getattr(aten, name).default)
     return found

@@ -13,7 +13,7 @@ from paramgraph_kit.trace.wording import bytes_text
 
 from .graph import HOST_COPIES, pack_scalar
 from .kernels import Kernel, pageable_copy_forbidden, record, resize
-from .libraries import CUSOLVER, library_kernels, use
+from .libraries import library_kernels
 from .machine import CPU_KEY, DEVICE_NAME, machine
 from .pinned import is_pinned, pin
 from .stream import Capture, current_stream, forbid_in_capture, forbid_unsafe_call, note_leaf, note_wait
@@ -54,18 +54,6 @@ WAITING = (
     "normal.Tensor_Tensor",  # whether any deviation is negative
     "normal.float_Tensor",
 )
-# Those that cuSOLVER fails to do in a capture, in the call that it names.
-UNSOLVED = {
-    "_linalg_eigh": "cusolverDnXsyevd( handle, params, jobz, uplo, n, {a}, reinterpret_cast<void*>(A), lda, {r}, "
-    "reinterpret_cast<void*>(W), {a}, reinterpret_cast<void*>(bufferOnDevice), workspaceInBytesOnDevice, "
-    "reinterpret_cast<void*>(bufferOnHost), workspaceInBytesOnHost, info)",
-    "_linalg_eigvals": "cusolverDnXgeev_bufferSize( handle, params, jobvl, jobvr, n, {a}, "
-    "reinterpret_cast<const void*>(A), lda, {c}, reinterpret_cast<const void*>(W), {a}, "
-    "reinterpret_cast<const void*>(VL), ldvl, {a}, reinterpret_cast<const void*>(VR), ldvr, {a}, "
-    "workspaceInBytesOnDevice, workspaceInBytesOnHost)",
-    "_linalg_svd": "cusolverDn{x}gesvd( handle, jobu, jobvt, m, n, A, lda, S, U, ldu, VT, ldvt, work, lwork, rwork, "
-    "info)",
-}
 
 # Operations that CUDA has no kernel for.
 HOST_ONLY = (
@@ -106,43 +94,6 @@ def waiting_kernel(op: Any) -> Callable[..., Any]:
         return run(*args, **kwargs)
 
     return call
-
-
-def unsolved_kernel(op: Any) -> Callable[..., Any]:
-    """An operation that cuSOLVER fails to do in a capture, and ruins it."""
-    run = Kernel(op)
-
-    def call(matrix: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        use("cuSOLVER")
-        if (capture := current_stream().capture) is not None:
-            capture.check()
-            capture.fail(900)
-            raise RuntimeError(CUSOLVER.format(call=_of_type(UNSOLVED[op._opname], matrix.dtype)))
-        return run(matrix, *args, **kwargs)
-
-    return call
-
-
-def _of_type(call: str, dtype: torch.dtype) -> str:
-    """A call of cuSOLVER's as it is for matrices of a type."""
-    bits, letter = (32, "SC") if dtype in (torch.float32, torch.complex64) else (64, "DZ")
-    kind = f"CUDA_{'C' if dtype.is_complex else 'R'}_{bits}F"
-    # Eigenvalues of a real matrix come as complex numbers, which the call has as twice as many real ones.
-    return call.format(a=kind, r=f"CUDA_R_{bits}F", c=kind, x=letter[dtype.is_complex])
-
-
-def svd(
-    matrix: torch.Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
-) -> Any:
-    """``aten::_linalg_svd``: CUDA's default copies pageable memory; CPU's kernel knows none of cuSOLVER's drivers."""
-    if driver == "gesvd":
-        return _svd_unsolved(matrix, full_matrices, compute_uv)
-    use("cuSOLVER")
-    pageable_copy_forbidden(current_stream())
-    return _svd(matrix, full_matrices, compute_uv)
-
-
-_svd, _svd_unsolved = Kernel(aten._linalg_svd.default), unsolved_kernel(aten._linalg_svd.default)
 
 
 def host_only_kernel(op: Any) -> Callable[..., Any]:
@@ -484,15 +435,13 @@ def special_kernels() -> dict[str, Any]:
         "index.Tensor": index_kernel(aten.index.Tensor),
         "scalar_tensor": scalar_tensor,
         "equal": equal,
-        "_linalg_svd": svd,
         "masked_fill.Scalar": masked_fill_kernel(aten.masked_fill.Scalar),
         "masked_fill_.Scalar": masked_fill_kernel(aten.masked_fill_.Scalar),
         "bincount": host_copy_kernel(aten.bincount.default, _never),
         "histc": host_copy_kernel(aten.histc.default, _has_bounds),
         "linalg_matrix_exp": host_copy_kernel(aten.linalg_matrix_exp.default, _is_of_numbers),
     }
-    unsolved = ("_linalg_eigh", "_linalg_eigvals")
-    kinds = ((VIEWS, view_kernel), (WAITING, waiting_kernel), (unsolved, unsolved_kernel))
+    kinds = ((VIEWS, view_kernel), (WAITING, waiting_kernel))
     for names, make in (*kinds, (HOST_ONLY, host_only_kernel), (WHOLE, Kernel)):
         for name in names:
             found[name] = make(_overload(name))
