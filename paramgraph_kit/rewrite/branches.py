@@ -14,7 +14,7 @@ def choose_by_where(place: Place, condition: str = "") -> list[Edit]:
     if not isinstance(node, ast.If) or len(node.orelse) > 1:
         return []
     host = bool(condition)  # the host has decided, and both ways were seen
-    condition = condition or _condition(place, node.test).replace(".item()", "")
+    condition = condition or condition_of(place, node.test).replace(".item()", "")
     if not node.orelse and not isinstance(node.body[0], ast.Return):
         return _choose_each(place, node, condition)
     if len(node.body) != 1:
@@ -57,13 +57,13 @@ def _only_assigns(place: Place, node: ast.stmt) -> bool:
     return bool(names) and function is not None and names <= locals_of(function)
 
 
-def _condition(place: Place, test: ast.expr) -> str:
+def condition_of(place: Place, test: ast.expr) -> str:
     """A test as an expression of tensors, without ``not``, ``and`` and ``or``."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return f"torch.logical_not({_condition(place, test.operand)})"
+        return f"torch.logical_not({condition_of(place, test.operand)})"
     if isinstance(test, ast.BoolOp):
         sign = " & " if isinstance(test.op, ast.And) else " | "
-        return sign.join(f"({_condition(place, value)})" for value in test.values)
+        return sign.join(f"({condition_of(place, value)})" for value in test.values)
     text = place.text(test)
     if isinstance(test, ast.Call) and isinstance(test.func, ast.Name) and called(test) in ("any", "all"):
         each = test.args[0] if len(test.args) == 1 else None
@@ -135,7 +135,7 @@ def assert_on_device(place: Place) -> list[Edit]:
         return []
     while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         test, wanted = test.operand, not wanted
-    text = _condition(place, test)
+    text = condition_of(place, test)
     condition = text if wanted else f"torch.logical_not({text})"
     message = f", {place.text(node.msg)}" if isinstance(node, ast.Assert) and isinstance(node.msg, ast.Constant) else ""
     return [place.source.replace(node, f"torch._assert_async({condition}{message})")]

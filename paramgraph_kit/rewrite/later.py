@@ -19,6 +19,7 @@ from paramgraph_kit.rewrite.place import fresh
 
 CODES = frozenset(("sync-item", "host-counter", "print", "copy-to-cpu"))
 _KINDS = (ast.Expr, ast.Assign, ast.AugAssign, ast.If)
+_CLOCKS = frozenset(("perf_counter", "perf_counter_ns", "monotonic", "time", "elapsed_time", "now"))
 _LOGS = frozenset(("info", "debug", "warning", "error", "write", "add_scalar", "log", "print", "put"))
 
 
@@ -128,6 +129,10 @@ def _is_alone(chosen: list[ast.stmt], function: Function, ran: Sequence[ast.AST]
     own, local = stored(chosen), locals_of(function)
     if any(isinstance(n, ast.Name) and n.id in own & local and n not in inside for n in ast.walk(function)):
         return False
+    read = {n for node in chosen for n in names_in(node)} & local - own
+    made = [n for n in ast.walk(function) if isinstance(n, (ast.Assign, ast.AugAssign)) and stored([n]) & read]
+    if any(_asks_a_clock(node) for node in [*chosen, *made]):
+        return False  # a time of the capture's, which no comparison of two runs would show
     effects = {path for node in chosen for path in _effects(node) if path.partition(".")[0] not in own & local}
     if not effects and not any(_is_log(node) for node in chosen):
         return False
@@ -137,6 +142,12 @@ def _is_alone(chosen: list[ast.stmt], function: Function, ran: Sequence[ast.AST]
     stay = (part for top in ran for part in ast.walk(top) if part not in inside)
     reads = (n for n in stay if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load))
     return not any(path_of(node).rpartition(".")[2] in last for node in reads)
+
+
+def _asks_a_clock(node: ast.stmt) -> bool:
+    calls = [part.func for part in within(node) if isinstance(part, ast.Call)]
+    names = {path_of(each) for each in calls}
+    return any(name.partition(".")[0] in ("time", "datetime") or name.rpartition(".")[2] in _CLOCKS for name in names)
 
 
 def _effects(node: ast.stmt) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from paramgraph_kit.rewrite import branches, calls, shapes, values
+from paramgraph_kit.rewrite import branches, calls, early, shapes, values
 from paramgraph_kit.rewrite.edits import Edit
 from paramgraph_kit.rewrite.place import Place
 
@@ -12,11 +12,13 @@ Rule = Callable[[Place], list[Edit]]
 RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     "sync-item": (
         values.keep_on_device,
+        early.go_on,
         branches.choose_by_where,
         branches.larger_on_device,
         calls.do_not_validate,
     ),
     "data-dependent-branch": (
+        early.go_on,
         branches.choose_by_where,
         branches.larger_on_device,
         branches.assert_on_device,

@@ -147,6 +147,18 @@ def test_what_the_host_keeps_in_the_middle_of_a_step_is_kept_after_the_launch(na
 
 # what something in the step reads, or what the step itself needs, is not put off
 READ = {
+    "a time": """\
+times = []
+lin = nn.Linear(4, 2).to(device)
+args = (torch.randn(3, 4, device=device),)
+def timed(x):
+    start = time.perf_counter()
+    y = lin(x)
+    times.append((y.mean().item(), time.perf_counter() - start))
+    return y.detach()
+def f(x):
+    return timed(x)
+""",
     "a count that decides": """\
 class Net(nn.Module):
     def __init__(self):
@@ -310,3 +322,55 @@ def f():
     assert "+        total += y.detach() * len(x)" in fix.diff.splitlines()
     assert "+        parts.append(y.detach())" in fix.diff.splitlines()
     assert fix.complete, fix
+
+
+def test_a_loop_that_ends_early_goes_on_and_changes_nothing(program: Program) -> None:
+    # GIVEN Newton's steps until they are small, which takes another number of rounds for other inputs
+    text = """\
+args = (torch.rand(4, device=device) + 1,)
+def feed(i):
+    return (args[0] * (1 + 50 * (i % 3)),)
+def f(a):
+    x, rounds = a.clone(), 0
+    for _ in range(12):
+        new = 0.5 * (x + a / x)
+        small = (new - x).abs().max() < 1e-3
+        x = new
+        rounds += 1
+        if small:
+            break
+    return x, rounds
+"""
+    truth = eager(program(text), "f")
+    assert len({float(value) for value in truth["result"][1::2]}) > 1
+    names = program(text)
+    fix = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    # WHEN rewritten THEN every replay gives what the loop gave where it ended
+    assert fix is not None
+    assert "+        done = done | small" in fix.diff.splitlines()
+    assert fix.complete, fix
+    with fix.applied():
+        assert not differences(truth, captured(names, "f", fix.around), set())
+
+
+def test_a_loop_that_does_more_than_give_values_is_left(program: Program) -> None:
+    # GIVEN optimizer's steps until the loss is small WHEN rewritten THEN no step is made that was not
+    text = """\
+lin = nn.Linear(4, 1).to(device)
+opt = torch.optim.SGD(lin.parameters(), lr=0.1)
+args = (torch.randn(3, 4, device=device),)
+def f(x):
+    for _ in range(4):
+        loss = lin(x).square().mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        if loss < 1e-9:
+            break
+    return loss.detach()
+"""
+    names = program(text)
+    fix = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    assert fix is not None
+    assert "done" not in fix.diff
+    assert not fix.complete
