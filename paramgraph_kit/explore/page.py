@@ -127,7 +127,7 @@ def _tiles(trace: Trace) -> str:
     if trace.proofs:
         tiles.append(("comparisons equal", f"{sum(p.equal for p in trace.proofs)} of {len(trace.proofs)}"))
     if trace.pool_events:
-        tiles.append(("private pools", private_pools(trace)))
+        tiles.append(("private pools", private_pools(trace).partition(" in ")[0]))
     cells = "".join(f'<div class="tile"><dt>{name}</dt><dd>{value}</dd></div>' for name, value in tiles)
     return f'<dl class="tiles">{cells}</dl>' if tiles else ""
 

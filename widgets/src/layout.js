@@ -17,7 +17,7 @@ const GAP_X = 26;
 const GAP_Y = 22;
 const COLUMN_GAP = 54;
 const ASPECT = 1.9; // width to height that a wrapped flow aims at
-const SHORT_COLUMN = 8; // rows that are never wrapped
+const SHORT_COLUMN = 8; // rows that are wrapped only where that helps much
 const ROWS = [12, 6, 4, 3]; // boxes in one
 const COLUMNS = 24; // at most
 const PIECE = 100;
@@ -215,7 +215,8 @@ function flow(boxes, rank, aspect) {
     const tried = byRank.flatMap((all) => wrapped(all, widest));
     const total = tried.reduce((h, r) => h + r.h + GAP_Y, 0);
     const tallest = tried.reduce((h, r) => Math.max(h, r.h), 0);
-    for (let n = tried.length > SHORT_COLUMN ? COLUMNS : 1; n; n--) {
+    const short = tried.length <= SHORT_COLUMN; // is rather left as it is
+    for (let n = 1; n <= COLUMNS; n++) {
       const most = Math.max(tallest, total / n);
       let [w, h, wide, high] = [0, 0, 0, 0];
       for (const r of tried) {
@@ -224,7 +225,7 @@ function flow(boxes, rank, aspect) {
         h = Math.max(h, high);
       }
       const scale = Math.min(aspect / (w + wide), 1 / h);
-      if (scale <= best * 1.02) continue;
+      if (scale <= best * (short && n > 1 ? 1.4 : 1.02)) continue;
       rows = tried;
       [limit, best] = [most, scale];
     }
