@@ -282,6 +282,11 @@ def generator_held() -> Program:
     return stepped(lambda m, x: m.inner(x * next(held)))
 
 
+def bound_in_c() -> Program:
+    shifted = torch.full((8,), 2.0, device=device()).add
+    return stepped(lambda m, x: m.inner(shifted(x)))
+
+
 def from_a_property() -> Program:
     class Config:
         def __init__(self) -> None:
@@ -344,13 +349,13 @@ HIDDEN: dict[str, Callable[[], Program]] = {
         constant, mask_by_length, buffer_by_length, rotary_cache, lru_cached, cached_globally, global_dict,
         weighted_loss,
         metric, average_in_list, global_tensor, class_attribute, slotted, default_argument, weakly,
-        partial_constant, from_a_property, distributions, mixture, sinusoidal,
+        partial_constant, from_a_property, bound_in_c, distributions, mixture, sinusoidal,
     )
 }  # fmt: skip
 REFUSED = {
     "literal_weights": (literal_weights, "tensor-literal", "made from Python numbers"),
     "scripted": (scripted, "hidden-tensor", "torch.jit"),
-    "generator_held": (generator_held, "hidden-tensor", "hand it over as an argument"),
+    "generator_held": (generator_held, "side-effect", "take it before the call"),
 }
 for _how, _compiled in (("eager", EAGER), ("aot", AOT), ("ours", OURS)):
     for _f in (constant, constant_vector, weighted_loss):
@@ -361,13 +366,16 @@ REFUSED["constant_vector eager"] = (HIDDEN.pop("constant_vector eager"), *REFUSE
 def new_each_time() -> Program:
     program = stepped(lambda m, x: m.inner(x))
     kept, inner = scaled_table([1.0]), program.step
-    numbers = iter(range(10**6))
+    done = [0]
 
-    def step(x, y, number):
-        kept(number)
+    def step(x, y):
+        kept(done[0])
         return inner(x, y)
 
-    return Program(lambda *a: step(*a, next(numbers)), program.state, program.model, batch)
+    def between(number):
+        done[0] = number
+
+    return Program(step, program.state, program.model, batch, between)
 
 
 REFUSED["new_each_time"] = (new_each_time, "side-effect", "computes something at each call")
