@@ -1,0 +1,133 @@
+"""Models that others have changed, while they are called: traced, exported, hooked, adapted, cast; equal to eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations, prune
+
+import paramgraph_kit as pgk
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
+
+WIDTH = 16
+Change = Callable[[Any, int], Any]
+
+
+def mlp() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(WIDTH, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, WIDTH)).to(pgk.device())
+
+
+def data(seed: int) -> Tensor:
+    return torch.randn(8, WIDTH, generator=torch.Generator().manual_seed(seed)).to(pgk.device())
+
+
+def hooked() -> nn.Module:
+    model = mlp()
+    model[0].register_forward_hook(lambda module, given, made: made * 2)
+    model[3].register_forward_pre_hook(lambda module, given: (given[0] + 1,))
+    first: Any = model[0]
+    first.weight.register_hook(lambda gradient: gradient * 3)
+    return model
+
+
+def exported() -> nn.Module:
+    program: Any = torch.export.export(mlp(), (data(0),))
+    module: nn.Module = program.module()
+    return module
+
+
+class Quantized(nn.Module):
+    """Trained as if it were quantized."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x``: (rows, 16)."""
+        return torch.fake_quantize_per_tensor_affine(self.layer(x), 0.1, 3, 0, 255)
+
+
+def normed() -> nn.Module:
+    model = mlp()
+    parametrizations.weight_norm(model[0])
+    return model
+
+
+def replaced(model: Any, call: int) -> None:
+    if call == 2:
+        torch.manual_seed(5)
+        model[3] = nn.Linear(32, WIDTH).to(pgk.device())
+    if call == 4:
+        model[1] = nn.ReLU()
+
+
+def loaded(model: Any, call: int) -> None:
+    if call == 3:
+        torch.manual_seed(9)
+        new = {
+            name: torch.randn(value.shape, device="cpu").to(value.device) for name, value in model.state_dict().items()
+        }
+        model.load_state_dict(new, assign=True)
+
+
+def pruned(model: Any, call: int) -> None:
+    torch.manual_seed(1)
+    if call == 2:
+        prune.random_unstructured(model[0], "weight", 0.2)  # type: ignore[no-untyped-call]
+    if call == 4:
+        prune.remove(model[0], "weight")  # type: ignore[no-untyped-call]
+
+
+def frozen(model: Any, call: int) -> None:
+    model[0].requires_grad_(call < 2 or call > 3)
+
+
+def nothing(model: Any, call: int) -> None:
+    pass
+
+
+@pytest.mark.parametrize("way", ["compile", "parameterize"])
+@pytest.mark.parametrize(
+    ("make", "change"),
+    [
+        pytest.param(lambda: torch.fx.symbolic_trace(mlp()), nothing, id="torch.fx"),
+        pytest.param(exported, nothing, id="torch.export"),
+        pytest.param(hooked, nothing, id="hooks"),
+        pytest.param(lambda: Quantized().to(pgk.device()), nothing, id="fake quantize"),
+        pytest.param(normed, nothing, id="weight norm"),
+        pytest.param(mlp, replaced, id="layers replaced"),
+        pytest.param(mlp, loaded, id="loaded by assignment"),
+        pytest.param(mlp, pruned, id="pruned and made permanent"),
+        pytest.param(mlp, frozen, id="frozen in turn"),
+    ],
+)
+def test_each_call_trains_as_eager_does(make: Callable[[], nn.Module], change: Change, way: str) -> None:
+    # GIVEN a model twice, one of them launched
+    torch._dynamo.reset()
+    models = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        models.append(make())
+    eager, model = models
+    run: Any = torch.compile(model, backend="paramgraph") if way == "compile" else pgk.parameterize(model)
+    # WHEN called and changed in turn
+    for call in range(6):
+        for each in models:
+            change(each, call)
+        found = []
+        for function, each in ((eager, eager), (run, model)):
+            each.zero_grad()
+            y = function(data(call))
+            y.square().mean().backward()
+            found.append([y.detach(), *(p.grad for p in each.parameters() if p.grad is not None)])
+        # THEN no bit differs
+        assert len(found[0]) == len(found[1]) > 1
+        assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+    # AND it was launched
+    assert sum(row.launches for row in pgk.report(run).rows) >= 2
