@@ -39,6 +39,11 @@ def hidden_key(x: torch.Tensor) -> Any:
     return id(x), x.shape, strides, x.dtype, x.device, x.requires_grad, x.grad is None if x.is_leaf else None, version
 
 
+def attributes_of(x: torch.Tensor) -> dict[str, Any]:
+    """What somebody has given a tensor; torch's compiler notes something on some."""
+    return {name: value for name, value in vars(x).items() if not name.startswith("_dynamo_")}
+
+
 def sharing(tensors: Sequence[torch.Tensor]) -> Any:
     """Which inputs share a storage and where they lie in it: writes to one are seen in another."""
     storages = [x.untyped_storage()._cdata for x in tensors]

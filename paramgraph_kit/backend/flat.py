@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from paramgraph_kit.backend.eager_kernels import compile_with_eager_kernels
-from paramgraph_kit.backend.plain import PLAIN
+from paramgraph_kit.backend.plain import PLAIN, flatten
 from paramgraph_kit.backend.questions import Questions
 from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.backend.state import State
@@ -45,6 +45,7 @@ class Flat(nn.Module):
         first: dict[int, int] = {}
         self._same = [first.setdefault(id(x), k) for k, x in enumerate(inputs)]
         self._template: list[Any] = []
+        self.absent: set[str] = set()  # attributes that were looked for in inputs
         self._out_spec: pytree.TreeSpec | None = None
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -54,10 +55,12 @@ class Flat(nn.Module):
         for n, tensor in zip(self._holes, tensors[self._own :], strict=True):
             leaves[n] = tensor
         args, kwargs = pytree.tree_unflatten(leaves, self._spec)
-        questions = Questions(tensors, self.__dict__["_inputs"])
-        with self.__dict__["_state"].traced(tensors[: self._own]), questions.heard():
+        state = self.__dict__["_state"]
+        questions = Questions(tensors, self.__dict__["_inputs"], state.looks_at_all)
+        with state.traced(tensors[: self._own]), questions.heard():
             results = self.__dict__["_call"](*args, **kwargs)
-        flat, self._out_spec = pytree.tree_flatten(results)
+        self.absent |= questions.absent
+        flat, self._out_spec = flatten(results)
         self._template = [_TENSOR if isinstance(x, torch.Tensor) else x for x in flat]
         strange = next((x for x in flat if not isinstance(x, (torch.Tensor, *PLAIN))), None)
         if strange is not None:

@@ -140,6 +140,12 @@ def side_effect(place: str) -> RefusedError:
     return RefusedError(Reason("side-effect", text))
 
 
+def host_random() -> RefusedError:
+    """The refusal of a function that draws random numbers of Python's, numpy's or a generator of the CPU's."""
+    text = "it draws random numbers on the host, which a graph would not draw again: draw them on the device"
+    return RefusedError(Reason("host-random", text))
+
+
 def _attributes(module: nn.Module) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     own = module.__dict__
     return [(d, dict(d)) for d in (own, own["_parameters"], own["_buffers"], own["_modules"])]

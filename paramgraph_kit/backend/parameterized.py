@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import functools
 import gc
+import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,12 +21,15 @@ import torch
 from torch.utils import _pytree as pytree
 
 from paramgraph_kit.backend import call_state
+from paramgraph_kit.backend.call_state import attributes_of
 from paramgraph_kit.backend.direct.located import MISSED
+from paramgraph_kit.backend.direct.once import say_once
 from paramgraph_kit.backend.flat import Flat, discard, trace_flat, why_not
 from paramgraph_kit.backend.frozen.alike import Alike
+from paramgraph_kit.backend.plain import flatten
 from paramgraph_kit.backend.reads import Ran
 from paramgraph_kit.backend.registry import CompiledGraph
-from paramgraph_kit.backend.running import running
+from paramgraph_kit.backend.running import Running, running
 from paramgraph_kit.backend.state import State
 from paramgraph_kit.driver.host_random import put_back, state_of
 from paramgraph_kit.driver.native.build import prepare
@@ -83,6 +87,7 @@ class Parameterized:
         self._specs: list[pytree.TreeSpec] = []
         self._traces: dict[Any, _Traced | None] = {}
         self._alike: list[_Known] = []  # calls that others may be like, the last found first
+        self._absent: set[str] = set()  # attributes that no input had when it was asked for them
         self._refused: list[CompiledGraph] = []
         self._never: RefusedError | None = None  # why it must not even be traced
         functools.update_wrapper(self, fn, updated=())
@@ -108,6 +113,7 @@ class Parameterized:
         if self._options.verify != "off" and not traced.writes:
             return self._compared(traced, tensors, args, kwargs)
         made = traced.run(*tensors)
+        say_once(made)
         result = traced.root.results(made)
         if known is not None and self._options.verify == "off":
             known.freeze(traced.run, args, kwargs, made, result)
@@ -119,9 +125,13 @@ class Parameterized:
         """The same, beside the function as it is: its own Python has the last word, not what was traced of it."""
         target, traced.calls = driver(), traced.calls + 1
         if self._options.verify == "first" and traced.calls > 2:
-            return traced.root.results(traced.run(*tensors))
+            made = traced.run(*tensors)
+            say_once(made)
+            return traced.root.results(made)
         state, position = target.random_state(), target.random_position()
-        found = traced.root.results(traced.run(*tensors))
+        made = traced.run(*tensors)
+        say_once(made)
+        found = traced.root.results(made)
         if target.random_position() != position:  # the same numbers again
             target.set_random_state(state)
         expected = self._fn(*args, **kwargs)
@@ -147,7 +157,7 @@ class Parameterized:
         for known in self._alike:
             if (tensors := known.tensors(args, kwargs)) is not None:
                 return known.traced, tensors, known
-        leaves, spec = pytree.tree_flatten((args, kwargs))
+        leaves, spec = flatten((args, kwargs))
         try:
             if self._never is not None:
                 raise self._never
@@ -166,10 +176,13 @@ class Parameterized:
                 raise
             return None, [], None
         known = _Known(state, leaves, spec, traced)
+        tensors = [*state.tensors, *(x for x in leaves if isinstance(x, torch.Tensor))]
+        if self._absent:
+            known.attributes_of, known.attributes = self._attributes, self._attributes(tensors)
         if state.holds():  # nothing was written between the look and the guard
             # Of the others those that may come again: what the rest refers to would live for ever.
             self._alike = [known, *[each for each in self._alike if each.stands][: _ALIKE - 1]]
-        return traced, [*state.tensors, *(x for x in leaves if isinstance(x, torch.Tensor))], None
+        return traced, tensors, None
 
     def _state(self) -> State:
         """Today's state of what the function reads: one that is known, or found by a new walk."""
@@ -197,7 +210,15 @@ class Parameterized:
         values = tuple([call_state.value_key(x) for x in leaves if not isinstance(x, torch.Tensor)])
         tensors = [*state.tensors, *(x for x in leaves if isinstance(x, torch.Tensor))]
         kinds = tuple(map(call_state.tensor_key, tensors))
-        return number, values, call_state.switches(), kinds, call_state.sharing(tensors), state.key
+        more = call_state.sharing(tensors), self._attributes(tensors)
+        return number, values, call_state.switches(), kinds, *more, state.key
+
+    def _attributes(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """Which inputs have by now what was looked for in vain."""
+        if not self._absent:
+            return ()
+        own = [(n, sorted(attributes_of(x))) for n, x in enumerate(tensors) if vars(x)]
+        return tuple([(n, *(k for k in names if k in self._absent)) for n, names in own])
 
     def _traced_now(self, leaves: Sequence[Any], spec: pytree.TreeSpec) -> tuple[State, _Traced | None]:
         """Trace, again and again until no code ran whose state was not looked at before."""
@@ -222,7 +243,7 @@ class Parameterized:
                 except Exception as error:  # eager has the last word: it raises the user's own mistakes as they are
                     refusal = RefusedError(why_not(error))
                     refusal.__cause__ = error
-            known = self._learn(ran.codes)
+            known = self._learn(ran)
             refusal = refusal or ran.refusal or _drawn(drawing, known)
             if traced is not None and not state.covers(known):
                 discard(traced.graphs)
@@ -237,9 +258,13 @@ class Parameterized:
         text = "other code runs each time that it is traced"
         raise RefusedError(Reason("not-traceable", text))
 
-    def _learn(self, codes: Mapping[types.CodeType, dict[str, Any]]) -> State:
+    def _learn(self, running: Running) -> State:
         """The state that the code which ran may have read."""
+        codes = running.codes
         ran = {*(self._ran or ()), *codes}
+        for module in (sys.modules.get(name) for name in sorted(running.imported)):
+            if module is not None and not any(each is module for each in self._late):
+                self._late.append(module)
         if self._ran != ran:  # what is known looked into less
             self._ran = ran
             self._states.clear()
@@ -269,6 +294,9 @@ class Parameterized:
         names = [*state.members.unique_names(), *argument_names(self._fn, args, kwargs)]
         run, writes = trace_flat(root, tensors, new_graph, graphs, self._options, number, names)
         root.forget()
+        if root.absent:  # calls that are launched at one look do not look for these
+            self._absent |= root.absent
+            self._alike = []
         return _Traced(run, root, graphs, writes)
 
     def _check_devices(self, tensors: Sequence[torch.Tensor], state: State) -> None:

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import enum
+from collections import deque
+from operator import is_
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 PLAIN = (int, float, bool, complex, str, bytes, type(None), torch.dtype, torch.device, torch.memory_format, torch.Size,
          enum.Enum)  # fmt: skip
+_BARE = frozenset((int, float, bool, complex, str, bytes, type(None), torch.dtype, torch.device, torch.memory_format,
+                   torch.Size))  # fmt: skip
+_DEEP = 8
+
+
+def is_bare(value: Any) -> bool:
+    """Whether a value is plain, and nothing can be written on it: a member of an enumeration has attributes.
+
+    >>> is_bare(1.0), is_bare(enum.Enum("Mode", "ONE").ONE)
+    (True, False)
+    """
+    kind = type(value)
+    return kind in _BARE or (isinstance(value, PLAIN) and not hasattr(value, "__dict__"))
 
 
 def plain_key(value: Any) -> Any:
@@ -20,3 +36,44 @@ def plain_key(value: Any) -> Any:
     if isinstance(value, float):
         return type(value), value.hex()
     return type(value), repr(value) if isinstance(value, complex) else value
+
+
+def flatten(tree: Any) -> tuple[list[Any], pytree.TreeSpec]:
+    """Leaves and structure; a shape is a plain value, and no tuple of numbers.
+
+    >>> flatten([torch.Size((2, 3)), (1,)])[0]
+    [torch.Size([2, 3]), 1]
+    """
+    return pytree.tree_flatten(tree, is_leaf=_is_size)
+
+
+def _is_size(tree: Any) -> bool:
+    return type(tree) is torch.Size
+
+
+def same(a: Any, b: Any, depth: int = 0) -> bool:
+    """Identity for tensors and objects, value for plain values, and for containers that of their parts.
+
+    >>> same([1, (2.0, None)], [1, (2.0, None)]), same(0.0, -0.0), same({1}, {True})
+    (True, False, False)
+    """
+    if a is b:
+        return True
+    if type(a) is not type(b) or depth > _DEEP:
+        return False
+    if isinstance(a, (float, complex)):
+        # Of nan and the sign of zero too.
+        return repr(a) == repr(b) and (is_bare(a) or same(vars(a), vars(b), depth + 1))
+    if isinstance(a, PLAIN):
+        return bool(a == b) and (is_bare(a) or (not isinstance(a, enum.Enum) and same(vars(a), vars(b), depth + 1)))
+    if isinstance(a, dict):
+        if len(a) != len(b) or getattr(a, "default_factory", None) is not getattr(b, "default_factory", None):
+            return False
+        if all(map(is_, a, b)) and all(map(is_, a.values(), b.values())):
+            return True  # nearly always, and at the speed of C
+        return same(list(a), list(b), depth + 1) and same(list(a.values()), list(b.values()), depth + 1)
+    if isinstance(a, (list, tuple, deque, set, frozenset)):  # code may go through a set too, in its order
+        if len(a) != len(b):
+            return False
+        return all(map(is_, a, b)) or all(same(x, y, depth + 1) for x, y in zip(a, b, strict=True))
+    return False

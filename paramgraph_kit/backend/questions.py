@@ -7,6 +7,7 @@ answers such a question all the same, with what is true of the stand-in, and doe
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,6 +16,7 @@ from unittest import mock
 
 import torch
 
+from paramgraph_kit.backend.code_names import is_foreign
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
@@ -37,11 +39,13 @@ _KINDS = {"_is_param": torch.nn.Parameter, "_is_buffer": torch.nn.Buffer}  # how
 class Questions:
     """The inputs of one trace beside their stand-ins, and the first question that had no answer."""
 
-    def __init__(self, stand_ins: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
+    def __init__(self, stand_ins: Sequence[Tensor], inputs: Sequence[Tensor], looks_at_all: bool = False) -> None:
         self._stand_ins = stand_ins  # ids stay their own while these live
         self._inputs = {id(x): y for x, y in zip(stand_ins, inputs, strict=True)}
+        self._looks_at_all = looks_at_all  # attributes of some objects
         self._refused: RefusedError | None = None
         self._thread = threading.get_ident()
+        self.absent: set[str] = set()  # attributes that the user's code looked for in an input, and that it has not
 
     @contextmanager
     def heard(self) -> Iterator[None]:
@@ -63,6 +67,8 @@ class Questions:
     def _answers(self) -> dict[str, Any]:
         found: dict[str, Any] = {name: property(self._reading(name)) for name in _READ}
         found |= {name: self._calling(name) for name in _CALLED}
+        if self._looks_at_all:
+            found["__getattribute__"] = self._looking
         return found | {
             "requires_grad_": self._requiring(),
             "retain_grad": self._retaining(),
@@ -132,9 +138,20 @@ class Questions:
                 return isinstance(known, _KINDS[name])
             if known is not None and name in vars(known) and not name.startswith("_dynamo_"):
                 raise self._refuse(f"reads .{name}, an attribute that somebody has given an input")
+            if known is not None and not is_foreign(sys._getframe(1).f_code.co_filename):
+                self.absent.add(name)
             raise AttributeError(f"'{type(x).__name__}' object has no attribute {name!r}")
 
         return missing
+
+    @property
+    def _looking(self) -> Callable[[Tensor, str], Any]:
+        def look(x: Tensor, name: str) -> Any:
+            if name == "__dict__" and id(x) in self._inputs and not is_foreign(sys._getframe(1).f_code.co_filename):
+                raise self._refuse("looks at all attributes of an input")
+            return object.__getattribute__(x, name)
+
+        return look
 
     @property
     def _setting(self) -> Callable[[Tensor, str, Any], None]:

@@ -7,7 +7,8 @@ refused by name. A function that did not run while tracing is not looked into.
 
 from __future__ import annotations
 
-import array
+import abc
+import builtins
 import contextvars
 import datetime
 import decimal
@@ -23,8 +24,8 @@ import threading
 import types
 import uuid
 import weakref
-from collections import deque
-from collections.abc import Iterable, Sequence, Set
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,15 @@ import numpy as np
 import torch
 from torch import nn
 
+from paramgraph_kit.backend.asked import (
+    ANSWERS,
+    LARGE,
+    Answer,
+    decimals,
+    nbytes,
+    questions,
+    registered,
+)
 from paramgraph_kit.backend.code_names import (
     DYNAMIC,
     ENVIRONMENT,
@@ -40,9 +50,11 @@ from paramgraph_kit.backend.code_names import (
     is_foreign_module,
     names_of,
 )
-from paramgraph_kit.backend.plain import PLAIN, plain_key
+from paramgraph_kit.backend.plain import PLAIN, is_bare, plain_key
 from paramgraph_kit.backend.watched import MISSING, ClassEntries, Watched
+from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.driver.host_random import is_of_host
+from paramgraph_kit.driver.native.objects import dictionary_of
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
 
@@ -63,7 +75,10 @@ _PLUMBING = ("__class__", "__init__", "__new__", "__repr__", "__str__", "__reduc
 _GLOBAL_HOOKS = ("_global_forward_pre_hooks", "_global_forward_hooks", "_global_backward_pre_hooks",
                  "_global_backward_hooks")  # fmt: skip
 MOST = 20_000  # values: more than these would take longer to look at in each call than a graph saves
-LARGE = 1 << 16  # bytes of an array
+_CALLED = (types.FunctionType, types.BuiltinFunctionType)
+_PARTS_OF_PARTIAL = operator.attrgetter("func", "args", "keywords")
+_TRIED = ("getattr", "hasattr", "AttributeError", "vars", "__dict__")  # who looks for attributes that are not there
+_WRAPPERS = ("functools.py", "contextlib.py")  # whose functions keep the user's in closures
 
 
 class Walk:
@@ -80,14 +95,24 @@ class Walk:
         self.generators: list[tuple[str, Any]] = []  # that draw on the host
         self.caches: list[tuple[str, Any]] = []  # functions that remember their results
         self.codes: set[types.CodeType] = set()
+        self.looks_at_all = False
         self._numbers: dict[int, int] = {}
         self._kept: list[Any] = []  # ids stay their own while these live
         self._queue: deque[tuple[Any, str]] = deque()
+        self._decimals = self._abstract = False
         for root in roots:
             self.key.append(self.look(root, ""))
         for kind in _GLOBAL_HOOKS:
             hooks = getattr(nn.modules.module, kind)
             self.key.append(self.look(hooks, f"torch.nn.modules.module.{kind}"))
+        self._drain()
+        if self._decimals:
+            self._ask("the context of decimals", decimals)
+        if self._abstract:
+            self._ask("who counts as an instance of abstract classes", registered)
+        self._drain()
+
+    def _drain(self) -> None:
         while self._queue:
             value, path = self._queue.popleft()
             self._visit(value, path)
@@ -100,29 +125,40 @@ class Walk:
     def look(self, value: Any, path: str) -> Any:
         """What stands for a value in the key; what is in it will be visited."""
         if isinstance(value, PLAIN):
+            if not is_bare(value) and id(value) not in self._numbers:
+                self._number(value, path)
             return plain_key(value)
         if value is MISSING:
             return MISSING
         if isinstance(value, _FIXED):
+            self._decimals |= isinstance(value, decimal.Decimal)
             return type(value), repr(value)
         number = self._numbers.get(id(value))
         if number is not None:
             return "again", number
-        self._numbers[id(value)] = len(self._numbers)
-        self._kept.append(value)
-        self._queue.append((value, path))
+        self._number(value, path)
         if isinstance(value, _CONTAINERS):
             return type(value), len(value)
         if isinstance(value, torch.Tensor):
             return "tensor"
         return id(value)
 
+    def _number(self, value: Any, path: str) -> None:
+        self._numbers[id(value)] = len(self._numbers)
+        self._kept.append(value)
+        self._queue.append((value, path))
+
+    def _ask(self, path: str, ask: Callable[[], Any]) -> None:
+        self.watch(Watched(path, "computed", Answer(ask)))
+
     def watch(self, watched: Watched, names: Iterable[str] | None = None) -> None:
         """Keep what a holder holds now, and look at it."""
         watched.values = watched.read()
         self.watched.append(watched)
         paths = names or [watched.name] * len(watched.values)
-        self.key += [watched.kind, len(watched.values), *map(self.look, watched.values, paths)]
+        # Which dictionary an object has is not in the key: what is in it is.
+        values = watched.values[:1] if watched.kind == "class" else watched.values
+        self.key += [watched.kind, len(values), *map(self.look, values, paths)]
 
     def _entries(self, holder: Any, keys: Iterable[str], path: str, *, versioned: bool = False) -> None:
         chosen = tuple(sorted(keys))
@@ -130,8 +166,16 @@ class Walk:
         self.watch(Watched(path, "entries", holder, chosen, versioned=versioned), paths)
 
     def _visit(self, value: Any, path: str) -> None:
+        if type(value) in _CALLED and value in ANSWERS:
+            self._ask(f"{path}()", ANSWERS[value])
         if isinstance(value, torch.Tensor):
             self.tensors.append((path, value))
+            if "_version" in self.names:
+                self._ask(f"{path}._version", lambda: value._version)
+            if own := vars(value):
+                self._entries(own, [key for key in own if self.every or key in self.names], path)
+            if own or not self.names.isdisjoint(_TRIED):
+                self.watch(Watched(path, "names", own))
         elif isinstance(value, _CONTAINERS):
             self._container(value, path)
         elif isinstance(value, nn.Module):
@@ -146,7 +190,8 @@ class Walk:
             if not isinstance(value.__self__, types.ModuleType | type | None):
                 self.key.append(self.look(value.__self__, path))
         elif isinstance(value, functools.partial):
-            self.key += [self.look(part, path) for part in (value.func, value.args, value.keywords)]
+            self.watch(Watched(path, "parts", functools.partial(_PARTS_OF_PARTIAL, value)))
+            self._attributes(value, path)
         elif isinstance(value, staticmethod | classmethod):
             self.key.append(self.look(value.__func__, path))
         elif isinstance(value, property):
@@ -169,7 +214,12 @@ class Walk:
         elif isinstance(value, threading.local):  # each thread has its own
             names = tuple(sorted(key for key in self.names if not key.startswith("__")))
             self.watch(Watched(path, "attributes", value, names), [f"{path}.{key}" for key in names])
-        elif not isinstance(value, _OPAQUE) and type(value).__module__.partition(".")[0] not in _SHARED:
+        elif type(value) in weakref.ProxyTypes:
+            self.key.append(self.look(value.__repr__.__self__, path))
+        elif type(value).__module__.partition(".")[0] in _SHARED:
+            for ask in questions(value):
+                self._ask(path, ask)
+        elif not isinstance(value, _OPAQUE):
             self._object(value, path)
 
     def _container(self, value: Any, path: str) -> None:
@@ -182,6 +232,8 @@ class Walk:
             self.watch(Watched(path, "dict", value, versioned=versioned), [path] * len(keys) + keys)
         else:
             self.watch(Watched(path, "items", value), [f"{path}[{n}]" for n in range(len(value))])
+        if isinstance(value, defaultdict):
+            self._ask(f"{path}.default_factory", lambda: value.default_factory)
         if type(value) not in _CONTAINERS and not is_foreign_module(type(value).__module__):
             self._attributes(value, path)
 
@@ -189,7 +241,7 @@ class Walk:
         code = function.__code__
         wrapped = function.__dict__.get("__wrapped__")
         if is_foreign(code.co_filename):
-            if wrapped is None:
+            if wrapped is None and not code.co_filename.endswith(_WRAPPERS):
                 return
         elif self._ran is not None and code not in self._ran:
             return
@@ -198,6 +250,7 @@ class Walk:
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             self.watch(Watched(name, "cell", cell))
         self.watch(Watched(path or function.__name__, "attributes", function, _PARTS))
+        self.watch(Watched(path or function.__name__, "names", function.__dict__, versioned=True))
         if function.__dict__:
             chosen = [key for key in function.__dict__ if self.every or key in self.names or key == "__wrapped__"]
             self._entries(function.__dict__, chosen, path or function.__name__)
@@ -206,15 +259,23 @@ class Walk:
         self.codes.update(inner_code(code))
         names = names_of(code)
         self.names |= names.attributes
+        if not is_library(code.co_filename):
+            self.looks_at_all |= not {"vars", "__dict__"}.isdisjoint(names.attributes | names.globals)
         self.every = self.every or bool((names.attributes | names.globals) & DYNAMIC)
         known = names.globals & space.keys()
+        own = vars(builtins)
+        hidden = (names.globals & own.keys()) - known  # a global of the name may come
+        added = {name for name in hidden if type(own[name]) not in (types.BuiltinFunctionType, type)}
         if names.globals & {"globals", "eval", "exec"}:
             known |= {key for key, value in space.items() if isinstance(value, (*PLAIN, *_CONTAINERS))}
-        self._entries(space, known - {"__builtins__"}, "")
+        self._entries(space, (known | hidden) - {"__builtins__"}, "")
+        if added:
+            self._entries(own, added, "")
+        self._decimals |= not {"decimal", "Decimal", "getcontext"}.isdisjoint(names.globals)
         if (names.attributes | names.globals) & ENVIRONMENT:
             self.key.append(self.look(os.environ, "os.environ"))
-        for name in sorted(names.modules & sys.modules.keys()):
-            self.key.append(self.look(sys.modules[name], name))
+        if found := sorted(names.modules & sys.modules.keys()):
+            self.watch(Watched("sys.modules", "entries", sys.modules, tuple(found)), found)
 
     def _module(self, module: nn.Module, path: str) -> None:
         if isinstance(module, torch.jit.ScriptModule):
@@ -249,17 +310,29 @@ class Walk:
         if self.every:
             chosen |= {key for key in vars(kind) if not key.startswith("__")}
         self._entries(ClassEntries(kind), chosen, kind.__name__)
+        self.watch(Watched(kind.__name__, "computed", functools.partial(len, vars(kind))))
+        self.watch(Watched(kind.__name__, "attributes", kind, ("__bases__",)))
         for base in kind.__mro__[1:]:
             self.key.append(self.look(base, base.__name__))
+        self.key.append(self.look(type(kind), f"type({kind.__name__})"))
+        self._abstract |= isinstance(kind, abc.ABCMeta)
 
     def _python_module(self, module: types.ModuleType, path: str) -> None:
         found = {key for key in self.names if key in vars(module)}
         if is_foreign_module(module.__name__):
-            kinds = (*PLAIN, list, set, types.ModuleType)
+            kinds = (*PLAIN, list, set, types.ModuleType, type, *_CALLED)
             found = {k for k in found if isinstance(vars(module)[k], kinds) and not k.startswith("_")}
         elif self.every:
             found |= {k for k, v in vars(module).items() if isinstance(v, PLAIN) and not k.startswith("__")}
-        self._entries(vars(module), found, path)
+        # torch's own are seldom written.
+        self._entries(vars(module), found, path, versioned=module.__name__.partition(".")[0] == "torch")
+        if (kind := type(module)) is not types.ModuleType:
+            self.key.append(self.look(kind, f"type({path})"))
+            computed = {key for each in kind.__mro__ for key in vars(each)} - set(dir(types.ModuleType))
+            for key in sorted(self.names & computed):
+                self.watch(Watched(f"{path}.{key}", "computed", _Attribute(module, key)))
+        if isinstance(found_by := vars(module).get("__getattr__"), types.FunctionType):
+            self.key.append(self.look(found_by, f"{path}.__getattr__"))
 
     def _object(self, value: Any, path: str) -> None:
         kind = type(value)
@@ -268,15 +341,16 @@ class Walk:
                 self._refuse(path, f"is an array of {value.nbytes:,} bytes, too many to compare in each call")
                 return
             self.watch(Watched(path, "computed", _Contents(value)))
-        elif isinstance(value, (array.array, bytearray)):
-            if len(memoryview(value).cast("B")) > LARGE:
-                self._refuse(path, "is an array of many bytes, too many to compare in each call")
-                return
-            self.watch(Watched(path, "computed", _Contents(value)))
+        elif nbytes(value) > LARGE:
+            self._refuse(path, "is an array of many bytes, too many to compare in each call")
         elif is_of_host(value):
             self.generators.append((path, value))
+        elif asked := questions(value):
+            for ask in asked:
+                self._ask(path, ask)
+            self._attributes(value, path)
         elif isinstance(value, functools._lru_cache_wrapper):
-            self.watch(Watched(path, "computed", lambda: value.cache_info().currsize))
+            self._ask(path, lambda: value.cache_info().currsize)
             self.caches.append((path, value))
             self.key.append(self.look(value.__wrapped__, path))
         elif hasattr(kind, "__next__") and not isinstance(value, io.IOBase):
@@ -292,12 +366,15 @@ class Walk:
 
     def _attributes(self, value: Any, path: str) -> None:
         kind = type(value)
-        if isinstance(attributes := getattr(value, "__dict__", None), dict):
+        if (attributes := dictionary_of(value)) is not None:
             foreign = is_foreign_module(kind.__module__)
             chosen = [
                 key
                 for key, part in attributes.items()
-                if self.every or key in self.names or (foreign and isinstance(part, (*PLAIN, *_CONTAINERS)))
+                if self.every
+                or key in self.names
+                or key == "_value_"  # of a member of an enumeration
+                or (foreign and isinstance(part, (*PLAIN, *_CONTAINERS)))
             ]
             self._entries(attributes, chosen, path)
             self.watch(Watched(path, "computed", functools.partial(len, attributes)))
@@ -310,20 +387,19 @@ class Walk:
                     slots.append(key)
                 elif isinstance(part, types.GetSetDescriptorType):
                     self.watch(Watched(f"{path}.{key}", "computed", _Attribute(value, key)))
-        slots.append("__class__")
-        self.watch(Watched(path, "attributes", value, tuple(slots)), [f"{path}.{key}" for key in slots])
+        self.watch(Watched(path, "class", value))
+        if slots:
+            self.watch(Watched(path, "attributes", value, tuple(slots)), [f"{path}.{key}" for key in slots])
 
 
 class _Contents:
     """The bytes of an array; the same object while they are the same."""
 
-    def __init__(self, array: np.ndarray[Any, Any] | array.array[Any] | bytearray) -> None:
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
         self._array, self._last = array, b""
 
     def __call__(self) -> bytes:
-        now = self._array.tobytes() if not isinstance(self._array, bytearray) else bytes(self._array)
-        if isinstance(self._array, np.ndarray):
-            now = repr((self._array.shape, self._array.dtype)).encode() + now
+        now = repr((self._array.shape, self._array.dtype)).encode() + self._array.tobytes()
         if now != self._last:
             self._last = now
         return self._last

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
-import datetime
 import importlib
 import inspect
 import os
 import random
 import sys
-import time
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,19 +18,13 @@ import numpy as np
 import torch
 
 from paramgraph_kit.backend.code_names import compares_types, is_foreign, is_foreign_module
+from paramgraph_kit.backend.members import host_random
+from paramgraph_kit.backend.world import BY_NAME, Questions, asks_for_others
 from paramgraph_kit.driver.native.build import checks
 from paramgraph_kit.driver.profiling import Collector, collector, set_profile
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Frame, Reason
 
-# Functions that answer otherwise at each call.
-_OUTSIDE = frozenset(
-    (
-        *(time.time, time.time_ns, time.monotonic, time.monotonic_ns, time.perf_counter, time.perf_counter_ns),
-        *(time.process_time, time.localtime, datetime.datetime.now, datetime.datetime.today, datetime.date.today),
-        *(os.urandom, os.getcwd, os.listdir, os.stat, builtins.open, builtins.input),
-    )
-)
 # What sets or brings back a generator, by its code; and the code that may stand between it and the user's.
 _SEEDING = frozenset(
     inspect.unwrap(function).__code__
@@ -52,13 +43,14 @@ _IMPORT = importlib._bootstrap._find_and_load.__code__  # type: ignore[attr-defi
 
 @dataclass(slots=True)
 class Running:
-    """Code of the user's that ran, with its globals, and the first question to the outside."""
+    """Code of the user's that ran, with its globals, and what it asks."""
 
     codes: dict[types.CodeType, dict[str, Any]] = field(default_factory=dict)
-    asked: tuple[str, Frame] | None = None
     drew: bool = False  # random numbers on the host
     seeded: Frame | None = None  # who set a generator of torch's
+    imported: set[str] = field(default_factory=set)  # modules that the user's code named while it ran
     collector: Collector = field(default_factory=Collector)
+    questions: Questions = field(default_factory=lambda: Questions(lambda frame: not _is_foreign(frame)))
     _known: dict[types.CodeType, bool] = field(default_factory=dict)
     _imports: int = 0  # under way
 
@@ -75,17 +67,15 @@ class Running:
                 self._known[code] = mine = not _is_foreign(frame) and code.co_name != "<module>"
                 if mine:
                     self.codes[code] = frame.f_globals
-            if code not in _SEEDING:
-                return self._known[code]
-            self.seeded = self.seeded or self._asker(frame)
-        elif event == "c_call" and self.asked is None and self._known.get(frame.f_code):
-            try:
-                outside = function in _OUTSIDE
-            except TypeError:  # a method of what cannot be hashed
+            if code is BY_NAME:
+                if self._asker(frame) is not None:
+                    self.imported.add(str(frame.f_locals.get("name")))
                 return None
-            if outside:
-                line = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-                self.asked = getattr(function, "__qualname__", str(function)), line
+            if code not in _SEEDING:
+                return self._known[code] or asks_for_others(code.co_filename)
+            self.seeded = self.seeded or self._asker(frame)
+        elif event == "c_call":
+            self.questions.look(frame, function)
         return None
 
     def _asker(self, frame: types.FrameType) -> Frame | None:
@@ -101,8 +91,7 @@ class Running:
     def refusal(self) -> RefusedError | None:
         """Why what ran cannot be a graph: it asked for the time, read a file or drew random numbers on the host."""
         if self.drew:
-            text = "it draws random numbers on the host, which a graph would not draw again: draw them on the device"
-            return RefusedError(Reason("host-random", text))
+            return host_random()
         if self.seeded is not None:
             text = "it sets torch's random generator, which a graph would not do again: set it before the call"
             return RefusedError(Reason("host-random", text, self.seeded))
@@ -110,9 +99,8 @@ class Running:
             if (at := compares_types(code)) is not None:
                 text = "it compares the type of a tensor, and traced ones are of another: use isinstance"
                 return RefusedError(Reason("not-traceable", text, Frame(code.co_filename, at, code.co_name)))
-        if self.asked is not None:
-            name, line = self.asked
-            return RefusedError(Reason("outside-state", f"it asks {name}, which would be asked only once", line))
+        if (reason := self.questions.reason) is not None:
+            return RefusedError(reason)
         return None
 
 

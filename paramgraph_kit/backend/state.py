@@ -15,6 +15,7 @@ from paramgraph_kit.backend.members import Members, side_effect
 from paramgraph_kit.backend.reads import walk
 from paramgraph_kit.backend.watched import Unchanged, Watched
 
+_ASKED = ("computed", "parts")  # of no holder that could be written
 _REBUILDS = 3  # of the guard: state that is written all the time is compared value by value instead
 _COMPARED = 32  # calls so, until the guard is made once more: a model that goes to and fro is not written all the time
 
@@ -25,6 +26,7 @@ class State:
     def __init__(self, roots: Sequence[Any], ran: Set[types.CodeType] | None) -> None:
         found = walk(roots, ran)
         self.codes = found.codes
+        self.looks_at_all = found.looks_at_all  # attributes of objects, by vars() or __dict__
         self.watched = found.watched
         self._caches = found.caches
         self.generators = found.generators
@@ -47,7 +49,7 @@ class State:
         own: dict[tuple[str, int], set[Any]] = {}
         for each in self.watched:
             own.setdefault((each.kind, each.identity), set()).update(each.keys)
-        places = ((own.get((each.kind, each.identity)), each.keys) for each in other.watched if each.kind != "computed")
+        places = ((own.get((each.kind, each.identity)), each.keys) for each in other.watched if each.kind not in _ASKED)
         return all(keys is not None and keys.issuperset(wanted) for keys, wanted in places) and set(
             self._module_ids
         ).issuperset(other.modules)
@@ -88,7 +90,7 @@ class State:
             RefusedError: the block changed state, which a launched graph would not do again.
         """
         with self.members.swapped(tensors):
-            before = [(each, each.read()) for each in self.watched if each.kind != "computed"]
+            before = [(each, each.read()) for each in self.watched if each.kind not in _ASKED]
             sizes = [cache.cache_info().currsize for _, cache in self._caches]
             changed = ""
             try:

@@ -11,6 +11,7 @@ from types import FunctionType
 from typing import Any
 
 from paramgraph_kit.driver.dict_versions import Versions
+from paramgraph_kit.driver.native.objects import Kinds, dictionary_of
 
 MISSING = object()  # where there is nothing under a name
 
@@ -20,7 +21,8 @@ class Watched:
     """One holder of values: ``read()`` gives today's in the order of ``keys``, ``values`` are those that were found."""
 
     name: str  # how the user's code gets there: "model.config"
-    kind: str  # "entries" of a dict or a class by name, all of a "dict", its "names", "items", "cell", "class", ...
+    # "entries" of a dict or a class by name, all of a "dict", its "names", "items", "cell", "class", "parts", ...
+    kind: str
     holder: Any
     keys: tuple[Any, ...] = ()
     values: tuple[Any, ...] = ()
@@ -44,7 +46,7 @@ class Watched:
             case "items" | "names":
                 return tuple(holder)
             case "class":
-                return (type(holder),)
+                return type(holder), dictionary_of(holder)
             case "cell":
                 try:
                     return (holder.cell_contents,)
@@ -52,6 +54,8 @@ class Watched:
                     return (MISSING,)
             case "attributes":
                 return tuple([getattr(holder, key, MISSING) for key in self.keys])
+            case "parts":  # an answer of several, which nobody puts back
+                return tuple(holder())
             case _:
                 return (holder(),)
 
@@ -90,6 +94,8 @@ class Watched:
                     holder.update(values)
             case "class":
                 holder.__class__ = values[0]
+                if values[1] is not None:
+                    holder.__dict__ = values[1]
             case "cell":
                 if values[0] is MISSING:
                     del holder.cell_contents
@@ -124,8 +130,8 @@ class Unchanged:
     """Whether nothing has been written to any of these since: asked at every call, so mostly in C.
 
     Dictionaries that are seldom written have a version (see ``driver.dict_versions``); empty ones
-    must still be empty (8 ns), and modules of the classes that they were of (20 ns). The rest is compared object by
-    object (40 ns each).
+    must still be empty (8 ns), and objects of the classes that they were of, with the dictionaries that they had. The
+    rest is compared object by object (40 ns each).
     """
 
     def __init__(self, watched: Sequence[Watched], dicts: Sequence[dict[Any, Any]]) -> None:
@@ -139,7 +145,7 @@ class Unchanged:
         self._cells = [w.holder for w in cells]
         self._known = [*chain.from_iterable(w.values for w in entries), *(w.values[0] for w in cells)]
         classes = [w for w in watched if w.kind == "class"]
-        self._objects, self._classes = [w.holder for w in classes], [w.values[0] for w in classes]
+        self._kinds = Kinds([w.holder for w in classes])
         functions = [w for w in watched if w.kind == "attributes" and type(w.holder) is FunctionType]
         self._parts = [(attrgetter(*w.keys), w.holder) for w in functions]
         self._known += chain.from_iterable(w.values for w in functions)
@@ -150,7 +156,7 @@ class Unchanged:
         """Whether that is so."""
         if any(self._empty) or not self._versions():
             return False
-        if list(map(type, self._objects)) != self._classes:
+        if not self._kinds.same():
             return False
         now = [get(key, MISSING) for get, key in self._owners]
         try:

@@ -110,11 +110,13 @@ def capture_pair(
     random_increment: int = 0,
     *,
     eager: bool = False,
+    anchored: int = 0,
 ) -> Captured:
     """Capture ``run`` twice and find every pointer in its nodes' parameters.
 
     ``scalars`` are the inputs that are no tensors, in order; ``eager`` is for code that torch has not generated: it may
-    look at an input's storage (``as_strided`` with an offset), whose beginning differs between the two captures.
+    look at an input's storage (``as_strided`` with an offset), whose beginning differs between the two captures, but of
+    the first ``anchored`` inputs, which are ``is_anchored`` at each launch.
     Nothing executes. Raises RefusedError where the launcher would not be sure, and whatever a failed capture raises.
     """
     segments = _Segments(driver.live_segments())
@@ -128,7 +130,8 @@ def capture_pair(
         for side in (0, 1):
             started = time.perf_counter()
             with driver.phantom(side) as phantom:
-                mirrors, inputs = _mirror(driver, phantom, specs, scalars, side, ALIGNMENT * side if eager else 0)
+                offsets = [ALIGNMENT * side if eager and n >= anchored else 0 for n in range(len(specs))]
+                mirrors, inputs = _mirror(driver, phantom, specs, scalars, side, offsets)
                 recording = driver.record(partial(_call, run, inputs), phantom, survey=side == 0, eager=eager)
                 recordings.append(recording)
                 capture_s += time.perf_counter() - started
@@ -168,6 +171,17 @@ def capture_pair(
         returns_tuple,
         capture_s,
     )
+
+
+def is_anchored(x: torch.Tensor) -> bool:
+    """Whether a tensor is all of its storage, so that what counts from where that begins counts from the tensor.
+
+    >>> x = torch.zeros(4, 4)
+    >>> is_anchored(x), is_anchored(x.t()), is_anchored(x[1:]), is_anchored(x[:2])
+    (True, True, False, False)
+    """
+    span = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) if x.numel() else 0
+    return x.storage_offset() == 0 and x.untyped_storage().nbytes() == span * x.element_size()
 
 
 def check_alike(captured: Captured, results: Sequence[Any], device: torch.device) -> None:
@@ -211,18 +225,23 @@ def _call(run: Callable[[list[Any]], Any], inputs: list[Any]) -> Any:
 
 
 def _mirror(
-    driver: Driver, phantom: Any, specs: Sequence[InputSpec | None], scalars: Sequence[Any], side: int, offset: int
+    driver: Driver,
+    phantom: Any,
+    specs: Sequence[InputSpec | None],
+    scalars: Sequence[Any],
+    side: int,
+    offsets: Sequence[int],
 ) -> tuple[list[RawAllocation], list[Any]]:
     """Phantom twins of the inputs.
 
     Each gets memory of its own even where the real ones share a storage, so that a word names one input and a
     later call whose inputs are arranged differently is still right. Two sides' lie differently beyond their alignment,
-    so that what is made of that differs, too; ``offset``: elements of each one's storage that lie before it.
+    so that what is made of that differs, too; ``offsets``: elements of each one's storage that lie before it.
     """
     mirrors: list[RawAllocation] = []
     inputs: list[Any] = []
     rest = iter(scalars)
-    for spec in specs:
+    for spec, offset in zip(specs, offsets, strict=True):
         if spec is None:
             inputs.append(next(rest))
             continue

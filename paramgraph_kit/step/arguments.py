@@ -9,6 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from paramgraph_kit.backend.call_state import (
+    attributes_of,
     global_state_guard,
     switches,
     tensor_guard,
@@ -16,7 +17,7 @@ from paramgraph_kit.backend.call_state import (
     unguarded_switches,
     value_key,
 )
-from paramgraph_kit.backend.plain import PLAIN
+from paramgraph_kit.backend.plain import PLAIN, flatten, is_bare, plain_key
 from paramgraph_kit.capture.pair import alignment_of
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.torch_names import torch_name
@@ -49,6 +50,7 @@ class _Look:
             and unguarded_switches() == self._more
             and torch.is_autocast_cache_enabled() is self._cache
             and [alignment_of(self._address(x)) for x in args] == self._alignments
+            and not any(map(vars, args))  # each with attributes of its own has a key
         )
 
 
@@ -77,7 +79,9 @@ class Arguments:
         for leaf in leaves:
             if isinstance(leaf, torch.Tensor):
                 tensors.append(leaf)
-                layouts.append((*tensor_key(leaf), self._alignment(leaf)))
+                layouts.append(
+                    (*tensor_key(leaf), self._alignment(leaf), *map(_attribute, attributes_of(leaf).items()))
+                )
             else:
                 layouts.append(None)
                 values.append(value_key(leaf))
@@ -86,7 +90,14 @@ class Arguments:
             layouts.append(tuple([first.setdefault(id(x), n) for n, x in enumerate(tensors)]))  # one given twice
         key = tuple(layouts), tuple(values)
         # A default device is a mode, of which only the number is asked for; one tensor given twice has no look.
-        if tensors and len(tensors) == len(args) and number < 0 and not torch_name("_len_torch_function_stack")():
+        plain = not any(map(vars, tensors))
+        if (
+            plain
+            and tensors
+            and len(tensors) == len(args)
+            and number < 0
+            and not torch_name("_len_torch_function_stack")()
+        ):
             self._looks = [_Look(self._driver, key, tensors), *self._looks[: LOOKS - 1]]
         return key, tensors
 
@@ -94,7 +105,7 @@ class Arguments:
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[[Sequence[torch.Tensor]], tuple[tuple[Any, ...], dict[str, Any]]]:
         """A function from other tensors to arguments like these."""
-        leaves, spec = pytree.tree_flatten((args, kwargs))
+        leaves, spec = flatten((args, kwargs))
         values = [None if isinstance(x, torch.Tensor) else x for x in leaves]
         holes = [n for n, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
         places: dict[int, int] = {}
@@ -106,6 +117,8 @@ class Arguments:
             filled = list(values)
             for n, which in zip(holes, same, strict=True):
                 filled[n] = tensors[which]
+                if (own := vars(leaves[n])) and not vars(tensors[which]):
+                    vars(tensors[which]).update(own)
             made: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_unflatten(filled, spec)
             return made
 
@@ -114,7 +127,7 @@ class Arguments:
     def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Sequence[Any], int]:
         if not kwargs and all(isinstance(x, torch.Tensor) or type(x) in PLAIN for x in args):
             return args, -1 - len(args)
-        leaves, spec = pytree.tree_flatten((args, kwargs))
+        leaves, spec = flatten((args, kwargs))
         for number, known in enumerate(self._specs):
             if known == spec:
                 return leaves, number
@@ -126,3 +139,12 @@ class Arguments:
             text = f"an argument is on {tensor.device}, the graph on {self._driver.device}: its value would be baked"
             raise RefusedError(Reason("foreign-input", text))
         return alignment_of(self._driver.address_of(tensor))
+
+
+def _attribute(item: tuple[str, Any]) -> Any:
+    """An argument's own attribute in a key: a number that the step may read."""
+    name, value = item
+    if not is_bare(value):
+        text = f"an argument has an attribute that is a {type(value).__name__} (.{name}): give it as an argument"
+        raise RefusedError(Reason("unknown-argument", text))
+    return name, plain_key(value)

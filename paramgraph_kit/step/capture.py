@@ -17,6 +17,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
+from paramgraph_kit.backend.plain import flatten, same
 from paramgraph_kit.capture.pair import (
     ALIGNMENT,
     Captured,
@@ -31,10 +32,9 @@ from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.tensors import PLAIN, bits_of
 from paramgraph_kit.launch.plan import GRAIN
 from paramgraph_kit.step.cells import TENSOR, Cell, cells_of, layout
+from paramgraph_kit.step.holders import EMPTY
 from paramgraph_kit.step.observe import Change, Deferred, Observation, busy, deferring, here
-from paramgraph_kit.step.reach import EMPTY
 from paramgraph_kit.step.refusals import failed
-from paramgraph_kit.step.values import same
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason, Word, WordKind
 
@@ -53,6 +53,7 @@ class Recorded:
     spent: list[int]  # results, by number, whose backward pass the step has done
     first: Deferred  # what is called on the host before the launch and after it
     last: Deferred
+    anchored: bool  # each argument is all of its storage: something counts from where that begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +74,18 @@ def record_step(
     seen: Observation,
     *,
     lazily: bool,
+    anchored: bool = False,
 ) -> Recorded:
     """Capture ``call(arguments)`` as it was observed: from the same entry to the same exit.
 
-    ``lazily``: it was the first such call, which may have made things that stay.
+    ``lazily``: it was the first such call, which may have made things that stay; ``anchored``: each argument of a
+    launch is all of its storage.
 
     Raises:
         RefusedError: a launch would not do all that the call does, or nobody is sure.
     """
     found = cells_of([*seen.changes, *_gradients(seen)], lazily)
-    entries = [pytree.tree_flatten(change.before) for change, _, _ in found]
+    entries = [flatten(change.before) for change, _, _ in found]
     entering = [x for leaves, _ in entries for x in leaves if isinstance(x, torch.Tensor)]
     state = _state(driver, seen)
     taker = _Taker(driver, call, len(arguments), seen, found, state)
@@ -95,6 +98,7 @@ def record_step(
             [tensor for _, tensor in state.values()],
             seen.random_increment,
             eager=True,
+            anchored=len(arguments) if anchored else 0,
         )
     except RefusedError as refusal:
         raise RefusedError(_named(refusal, driver.device)) from refusal
@@ -123,7 +127,7 @@ def record_step(
     arranged = _arrange(captured, len(arguments), keep)
     used = _used(arranged.words, driver, state)
     bases = [state[o.value.base][1] for o in captured.outputs if isinstance(o.value, Alias)]
-    return Recorded(arranged, len(arguments), keep, cells, order, used, bases, spent, first, last)
+    return Recorded(arranged, len(arguments), keep, cells, order, used, bases, spent, first, last, anchored)
 
 
 def _needed(captured: Captured) -> set[int]:
@@ -185,7 +189,7 @@ class _Taker:
         seen.before.put_back()
         try:
             for change in self._changes:
-                leaves, spec = pytree.tree_flatten(change.before)
+                leaves, spec = flatten(change.before)
                 mirrors = [next(entering) if isinstance(x, torch.Tensor) else x for x in leaves]
                 if any(isinstance(x, torch.Tensor) for x in leaves):
                     change.holder.put(change.key, pytree.tree_unflatten(mirrors, spec))
@@ -212,7 +216,7 @@ class _Taker:
     def _take(self, result: Any) -> list[Any]:
         held = [change.holder.read().get(change.key, EMPTY) for change in self._changes]
         for change, now, known in zip(self._changes, held, self._specs, strict=True):
-            if pytree.tree_structure(now) != known:
+            if flatten(now)[1] != known:
                 text = f"{change.place} is of another kind under capture than in the call before"
                 raise RefusedError(Reason("unstable-capture", text))
         tensors, order = numbered(result, held)
@@ -260,9 +264,9 @@ def numbered(result: Any, held: Sequence[Any]) -> tuple[list[torch.Tensor], Orde
             found.append(numbers[id(x)] if isinstance(x, torch.Tensor) else None)
         return found, [None if isinstance(x, torch.Tensor) else x for x in leaves]
 
-    leaves, spec = pytree.tree_flatten(result)
+    leaves, spec = flatten(result)
     results, plain = leaves_of(leaves)
-    return tensors, Order(results, plain, spec, [leaves_of(pytree.tree_leaves(value)) for value in held])
+    return tensors, Order(results, plain, spec, [leaves_of(flatten(value)[0]) for value in held])
 
 
 _LOOKING = types.FrameType

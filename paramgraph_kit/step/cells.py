@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from paramgraph_kit.backend.plain import PLAIN
+from paramgraph_kit.backend.plain import PLAIN, flatten, same
+from paramgraph_kit.step.holders import EMPTY, Holder
 from paramgraph_kit.step.observe import Change
-from paramgraph_kit.step.reach import EMPTY, Holder
 from paramgraph_kit.step.spent import is_spent
-from paramgraph_kit.step.values import same, shown
+from paramgraph_kit.step.values import shown
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
 
@@ -62,7 +62,7 @@ class Cell:
 
     def entering(self) -> list[torch.Tensor] | None:
         """The tensors that it holds now, or None where they are of another kind than at the captured entry."""
-        leaves, spec = pytree.tree_flatten(self.held())
+        leaves, spec = flatten(self.held())
         if spec != self.spec:
             return None
         for leaf, then, known in zip(leaves, self.leaves, self.layouts, strict=True):
@@ -98,7 +98,7 @@ def cells_of(changes: Iterable[Change], lazily: bool) -> list[tuple[Change, list
             or (lazily and made and change.holder.kind != "gradient")
         ):
             raise RefusedError(side_effect(change))
-        leaves, spec = pytree.tree_flatten(change.after)
+        leaves, spec = flatten(change.after)
         entry = pytree.tree_leaves(change.before)
         tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
         plain = [x for x in leaves if not isinstance(x, torch.Tensor)]

@@ -10,7 +10,8 @@ import torch
 from torch.utils.weak import TensorWeakRef
 
 from paramgraph_kit.driver.tensors import not_carried
-from paramgraph_kit.step.reach import Holder, Reach
+from paramgraph_kit.step.holders import Holder
+from paramgraph_kit.step.reach import Reach
 
 
 @dataclass(frozen=True, slots=True)

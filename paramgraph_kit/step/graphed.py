@@ -45,6 +45,7 @@ class Graphed:
         options: Options,
     ) -> None:
         self._driver, self._recorded, self._guard = driver, recorded, guard
+        self.anchored = recorded.anchored
         started = time.perf_counter()
         captured = recorded.captured
         inputs = len(captured.specs)

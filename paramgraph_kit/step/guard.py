@@ -8,17 +8,20 @@ from operator import is_
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 from torch.utils.hooks import RemovableHandle
 
+from paramgraph_kit.backend.call_state import tensor_guard
+from paramgraph_kit.backend.plain import same
 from paramgraph_kit.driver.dict_versions import Versions
+from paramgraph_kit.driver.native.objects import Kinds
 from paramgraph_kit.driver.native.tensors import Gradients, Looks
 from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.step.holders import EMPTY, PARTS, Holder
 from paramgraph_kit.step.observe import Observation, Snapshot, value_of
-from paramgraph_kit.step.reach import PARTS, Holder
-from paramgraph_kit.step.values import same
 
 _DICTS = ("attributes", "dict")
-_QUICK = ("global", "cell", "set", "sequence", "class", "function")
+_QUICK = ("global", "cell", "set", "sequence", "class", "function", "dict", "asked")
 
 
 class Guard:
@@ -60,6 +63,21 @@ class Guard:
         self._hooked = [(h.target, _hooks_of(h.target)) for h in seen.reach.holders if h.kind == "gradient"]
         self._unhooked = seen.reach.unhooked
         self._host = [(what, seen.host[id(what)]) for what in _host_of(seen) if id(what) in call.near]
+        near = [x for x in seen.reach.objects[: seen.reach.own_objects] if id(x) in call.near]
+        self._kinds = Kinds(near)
+        addressed = {
+            *map(id, used),
+            *(id(x) for held in call.changes for x in pytree.tree_leaves((held.before, held.after))),
+        }
+        self._beside = [
+            t
+            for key, (_, t) in seen.reach.tensors.items()
+            if key in call.near & seen.reach.own_tensors
+            and key not in addressed
+            and t.layout == torch.strided
+            and t.device.type != "cpu"
+        ]
+        self._beside_alike = tensor_guard(self._beside)
         self.tensors = list(used)
         self._looks = Looks(self.tensors)  # holds them, so that no address is anybody else's
 
@@ -104,6 +122,8 @@ class Guard:
             return False
         if not all(self._is(holder, expected) for holder, expected in self._volatile):
             return False
+        if not self._kinds.same() or not self._beside_alike(*self._beside):
+            return False
         return self._hooks() and all(value_of(what) == then for what, then in self._host)
 
     def _is(self, holder: Holder, expected: dict[Any, Any]) -> bool:
@@ -145,7 +165,7 @@ class Guard:
 
 def _quick(rows: Sequence[tuple[Holder, dict[Any, Any]]]) -> Callable[[], bool]:
     """Whether nothing at all has changed in any of them, in one expression; False says nothing."""
-    scope: dict[str, Any] = {"all": all, "map": map, "len": len, "vars": vars, "is_": is_}
+    scope: dict[str, Any] = {"all": all, "map": map, "len": len, "vars": vars, "is_": is_, "EMPTY": EMPTY, "same": same}
     tests = []
     for n, (holder, expected) in enumerate(rows):
         values = list(expected.values())
@@ -154,21 +174,30 @@ def _quick(rows: Sequence[tuple[Holder, dict[Any, Any]]]) -> Callable[[], bool]:
             case "global" | "cell" if not values:  # the step writes it itself
                 pass
             case "global":
-                tests.append(f"t{n}.get(k{n}) is v{n}")
+                tests.append(f"t{n}.get(k{n}, EMPTY) is v{n}")
             case "cell":
                 tests.append(f"t{n}.cell_contents is v{n}")
             case "function":
                 scope[f"v{n}"] = values
                 tests += [f"t{n}.{part} is v{n}[{k}]" for k, part in enumerate(PARTS)]
-            case "set":
-                tests.append(f"t{n} == v{n}")
-            case "sequence":
-                base = deque if isinstance(holder.target, deque) else list
+            case "asked":
+                scope[f"a{n}"] = holder.ask
+                tests.append(f"same(a{n}(), v{n})")
+            case "dict":  # an ordered one
+                scope |= {f"v{n}": values, f"k{n}": list(expected), f"len{n}": OrderedDict.__len__}
+                scope |= {f"keys{n}": OrderedDict.__iter__, f"held{n}": OrderedDict.values}
+                tests.append(f"len{n}(t{n}) == {len(values)}")
+                tests += [f"all(map(is_, keys{n}(t{n}), k{n})) and all(map(is_, held{n}(t{n}), v{n}))"] * bool(values)
+            case "set" | "sequence":
+                base = next(k for k in (list, deque, set) if isinstance(holder.target, k))
+                values = list(values[0]) if holder.kind == "set" else values
                 scope |= {f"v{n}": values, f"len{n}": base.__len__, f"iter{n}": base.__iter__}
                 tests.append(f"len{n}(t{n}) == {len(values)} and all(map(is_, iter{n}(t{n}), v{n}))")
             case "class":
                 scope[f"v{n}"] = list(vars(holder.target).values())
-                tests.append(f"len(vars(t{n})) == len(v{n}) and all(map(is_, vars(t{n}).values(), v{n}))")
+                scope[f"b{n}"] = holder.target.__bases__
+                tests.append(f"t{n}.__bases__ is b{n} and len(vars(t{n})) == len(v{n})")
+                tests.append(f"all(map(is_, vars(t{n}).values(), v{n}))")
     exec(f"def quick(): return {' and '.join(tests) or 'True'}", scope)  # places are numbered, never named
     quick: Callable[[], bool] = scope["quick"]
     return quick

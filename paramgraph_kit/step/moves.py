@@ -12,7 +12,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from paramgraph_kit.driver.tensors import not_carried
-from paramgraph_kit.step.reach import Holder, Reach
+from paramgraph_kit.step.holders import Holder
+from paramgraph_kit.step.reach import Reach
 
 _KINDS = (torch.Tensor, torch.nn.Parameter)
 

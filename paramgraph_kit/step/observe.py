@@ -12,17 +12,23 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.backend.asked import LARGE
+from paramgraph_kit.backend.plain import same
+from paramgraph_kit.backend.world import BY_NAME, Questions
 from paramgraph_kit.doctor.restore.keeper import RandomState
 from paramgraph_kit.driver.api import Driver
+from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.driver.host_random import state_of
+from paramgraph_kit.driver.native.objects import Kinds
 from paramgraph_kit.driver.profiling import collector, set_profile
 from paramgraph_kit.step.entry import let_go, take_up
+from paramgraph_kit.step.holders import EMPTY, Holder
 from paramgraph_kit.step.moves import lying, moves
-from paramgraph_kit.step.reach import EMPTY, Holder, Names, Reach
+from paramgraph_kit.step.reach import Names, Reach
 from paramgraph_kit.step.streams import Streams
-from paramgraph_kit.step.values import same
+from paramgraph_kit.trace.model import Reason
 
-SMALL = 4096  # bytes: host memory that is compared by value
+SMALL = 4096  # bytes: a host tensor that is compared by value
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,7 @@ class Snapshot:
     looks: dict[int, Look]
     versions: dict[int, int]
     host: dict[int, Any]  # small host tensors and arrays, by value
+    kinds: Kinds  # of the objects
 
     def put_back(self) -> None:
         """Let all places hold what they held."""
@@ -86,13 +93,17 @@ class Observation:
     written: list[torch.Tensor]  # tensors that were there before and were written
     host_written: list[str]  # names of such on the host
     moved: list[str]  # names of tensors that lie elsewhere or look otherwise
+    rekinded: bool  # an object has another class or dictionary
+    unseen: list[tuple[str, str]]  # what the code may read and nobody can look into: its name, and what it is
+    asked: Reason | None  # what was asked of the world outside
+    unforeseen: set[str]  # globals that nobody knew of before the call, so that a guard would not have them
     drew_on_host: bool
     advanced: list[str]  # iterators that were there before, and that the code names
     aside: bool  # something may have run on a stream that no capture has
     random_increment: int
     names: Names  # what the code that has run names
     within: set[tuple[str, int, str]]  # the holders that it can have got to
-    near: set[int]  # and the tensors and arrays, by id
+    near: set[int]  # and the tensors, arrays and objects, by id
     deferred: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
 
 
@@ -109,6 +120,7 @@ def snapshot(roots: Sequence[tuple[str, Any]], given: Sequence[tuple[str, Any]],
         {id(t): look(t) for t in strided},
         {id(t): t._version for t in tensors if not t.is_inference()},
         host,
+        Kinds(reach.objects),
     )
 
 
@@ -119,7 +131,8 @@ def value_of(what: Any) -> Any:
         known = what.data_ptr(), None if what.is_inference() else what._version
         small = plain.numel() * plain.element_size() <= SMALL
         return (*known, plain.contiguous().view(-1).view(torch.uint8).numpy().tobytes() if small else b"")
-    return what.tobytes() if what.nbytes <= SMALL else what.nbytes
+    look = what.shape, what.strides, what.dtype.str
+    return (*look, what.tobytes() if what.nbytes <= LARGE and not what.dtype.hasobject else b"")
 
 
 def observe(
@@ -135,7 +148,13 @@ def observe(
     random, position = RandomState(), driver.random_position()
     streams, freed = Streams(driver), let_go(before.reach, before.contents)
     lay = lying(before.reach, driver.device, given)
-    with deferring(before.reach.schedulers, run=True) as deferred, streams.watched(), watching(names, streams), here():
+    questions = Questions(lambda frame: not is_library(frame.f_code.co_filename))
+    with (
+        deferring(before.reach.schedulers, run=True) as deferred,
+        streams.watched(),
+        watching(names, streams, questions),
+        here(),
+    ):
         result = call()
     for gone in take_up(before.reach, freed):
         before.looks.pop(gone, None)
@@ -154,13 +173,17 @@ def observe(
         [t for n, t, _ in _written(before, after) if t.device == driver.device],
         [n for n, t, _ in _written(before, after) if t.device != driver.device] + _arrays_written(before, after),
         [name for key, (name, t) in before.reach.tensors.items() if key not in cells and _moved(t, before)],
+        not before.kinds.same(),
+        narrow.unseen,
+        questions.reason,
+        {key for kind, _, key in within - before.reach.keys if kind == "global" and not key.startswith("__")},
         random.host_moved() or any(state_of(generator) != then for generator, then in drawing),
         _advanced(before.reach, narrow),
         streams.aside,
         driver.random_position() - position,
         names.copy(),
         within,
-        {*narrow.tensors, *(id(array) for _, array in narrow.arrays)},
+        {*narrow.tensors, *(id(array) for _, array in narrow.arrays), *map(id, narrow.objects)},
         deferred,
     )
 
@@ -200,8 +223,8 @@ def _same_as_then(was: Any, now: Any, known: dict[int, dict[Any, Any]]) -> bool:
 
 
 @contextmanager
-def watching(names: Names, streams: Streams) -> Iterator[None]:
-    """Note what runs on this thread, and on which streams."""
+def watching(names: Names, streams: Streams, questions: Questions) -> Iterator[None]:
+    """Note what runs on this thread, on which streams, and what it asks."""
     add, look_at, before, module = names.add, streams.look, sys.getprofile(), torch.fx.GraphModule
     with collector() as collects:
 
@@ -215,6 +238,10 @@ def watching(names: Names, streams: Streams) -> Iterator[None]:
                     me := frame.f_locals.get("self"), module
                 ):
                     names.add_module(code, me)
+                if code is BY_NAME:
+                    names.modules.add(str(frame.f_locals.get("name")))
+            elif event == "c_call":
+                questions.look(frame, argument)
             if event in ("call", "c_call"):
                 look_at(event, argument)
 

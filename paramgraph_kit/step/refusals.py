@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from paramgraph_kit.backend.call_state import switches
-from paramgraph_kit.backend.plain import PLAIN
+from paramgraph_kit.backend.plain import PLAIN, flatten
 from paramgraph_kit.doctor import explain
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.lines import line_behind
@@ -47,6 +46,19 @@ def check_observation(seen: Observation) -> None:
             f"{scripted} was compiled by torch.jit, which keeps its tensors out of sight: use the module it was made of"
         )
         raise RefusedError(Reason("hidden-tensor", f"{text}, or torch.compile"))
+    if seen.asked is not None:
+        raise RefusedError(seen.asked)
+    if seen.unforeseen:
+        names = ", ".join(sorted(seen.unforeseen)[:3])
+        raise RefusedError(Reason("unknown-state", f"each call reads globals that no earlier one led to: {names}"))
+    for name, what in seen.unseen:
+        raise RefusedError(Reason("unknown-state", f"{name} {what}: give what it holds as an argument"))
+    if "_version" in seen.names.own:
+        text = "the step reads how often a tensor was written (_version), which launches count otherwise"
+        raise RefusedError(Reason("unknown-state", text))
+    if seen.rekinded:
+        text = "the call gives an object another class or dictionary, which a launch would not do again"
+        raise RefusedError(Reason("side-effect", text))
     if seen.aside:
         text = "the step works on a stream that has not waited for the step's own, and no launch would have that work"
         raise RefusedError(Reason("user-stream", f"{text}: begin with stream.wait_stream(torch.cuda.current_stream())"))
@@ -61,7 +73,7 @@ def check_observation(seen: Observation) -> None:
     if seen.moved:
         text = f"{seen.moved[0]} lies elsewhere or looks otherwise after the call: write into it in place"
         raise RefusedError(Reason("side-effect", text))
-    for leaf in pytree.tree_leaves(seen.result):
+    for leaf in flatten(seen.result)[0]:
         if isinstance(leaf, torch.Tensor):
             if leaf.requires_grad and not is_spent(leaf):
                 text = "a result needs gradients, and no backward can go through a launch: return loss.detach()"

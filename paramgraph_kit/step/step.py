@@ -12,12 +12,14 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from paramgraph_kit.backend import new_number
 from paramgraph_kit.backend.registry import CompiledGraph, compiled_graphs
+from paramgraph_kit.capture.pair import is_anchored
 from paramgraph_kit.driver.native.build import prepare
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.torch_names import torch_name
@@ -44,6 +46,11 @@ from paramgraph_kit.trace.model import Reason
 _modes = torch_name("_len_torch_dispatch_stack")  # they have to see every operation
 MAX_GRAPHS = 64  # of one step: batches come in so many shapes
 MAX_FUTILE = 8  # captures in a row without a launch: no more until there is one
+# What counts from where a storage begins, or copies all of it.
+_COUNT_FROM_STORAGE = frozenset(("as_strided", "as_strided_", "as_strided_scatter", "select_scatter", "slice_scatter",
+                                 "diagonal_scatter", "storage_offset", "untyped_storage", "set_"))  # fmt: skip
+_OF_STORAGES = ("unstable-capture", "unexplained-word", "unknown-output")  # how that shows
+MAX_LOOKS = 4  # at calls whose code reads what nobody knew of
 UNDER_WAY = "capture-under-way"
 
 
@@ -64,6 +71,7 @@ class Step:
         self._futile: Counter[Any] = Counter()  # captures since the last launch, by key
         self._kept: dict[Any, Kept] = {}
         self._warm = False
+        self._looks = 0  # calls that were watched and not captured
         name = getattr(fn, "__name__", type(fn).__name__)
         launcher = Launcher(self._driver, PartitionCode(name, self._not_here), options)
         self._launcher = launcher
@@ -86,7 +94,7 @@ class Step:
             self._note(refusal.reason)
             return self._plainly(args, kwargs)
         for graphed in self._graphs.get(key, ()):
-            if graphed.fits():
+            if graphed.fits() and (not graphed.anchored or all(map(is_anchored, tensors))):
                 result = self._launched(graphed, key, tensors, args, kwargs)
                 if result is not MISFIT:
                     if self._futile.pop(key, 0) >= MAX_FUTILE:
@@ -148,6 +156,9 @@ class Step:
                 self._given(args, kwargs),
                 self._names,
             )
+        if seen.unforeseen and self._looks < MAX_LOOKS:  # known at the next call
+            self._looks += 1
+            return seen.result
         try:
             check_left(before, tensors)
             with self._inside(), no_collection():
@@ -180,7 +191,16 @@ class Step:
             known = [*graph.constants, *(x for launcher in graph.launchers for x in launcher.code.constants)]
             seen.names.constants |= {id(x): x for x in known}
         self._futile[key] += 1
-        recorded = record_step(self._driver, call, tensors, seen, lazily=self._calls[key] == 1)
+        lazily = self._calls[key] == 1
+        try:
+            recorded = record_step(self._driver, call, tensors, seen, lazily=lazily)
+        except RefusedError as refusal:
+            if refusal.reason.code not in _OF_STORAGES or seen.names.known.isdisjoint(_COUNT_FROM_STORAGE):
+                raise
+            if not all(map(is_anchored, tensors)):
+                text = "the step may count from where an argument's storage begins: give no slices of larger tensors"
+                raise RefusedError(replace(refusal.reason, message=f"{refusal.reason.message} ({text})")) from refusal
+            recorded = record_step(self._driver, call, tensors, seen, lazily=lazily, anchored=True)
         cells = {(id(cell.holder.target), cell.key) for cell in recorded.cells}
         guard = Guard(seen, cells, recorded.used)
         place = {id(x): n for n, x in enumerate(tensors)}

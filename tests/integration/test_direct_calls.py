@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -254,6 +255,41 @@ def test_gradients_of_gradients_are_refused_and_not_zero(made: list[DirectCall])
         assert gradient.requires_grad
         with pytest.raises(RuntimeError, match="does not currently support double backward"):
             gradient.sum().backward()  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("verify", ["off", "always"])
+@pytest.mark.parametrize(
+    "function", [lambda x: x**3, lambda x: x.exp(), lambda x: (x.exp() * 2).view(-1), lambda x: (x.sin(), x.sum())[0]]
+)
+def test_a_gradient_of_a_gradient_is_an_error_in_every_call(function: Any, verify: str) -> None:
+    # GIVEN a parameterized function, in its first calls and launched
+    step = pgk.parameterize(function, verify=verify)
+    for _ in range(5):
+        x = torch.randn(4, 8, device=DEVICE, requires_grad=True)
+        (gradient,) = torch.autograd.grad(step(x).sum(), x, create_graph=True)
+        assert torch.equal(gradient, torch.autograd.grad(function(x).sum(), x)[0])
+        # WHEN somebody asks for the gradient of its gradient, in one way or another
+        asks: list[Any] = [
+            lambda g=gradient, x=x: torch.autograd.grad(g.sum(), x, allow_unused=True, retain_graph=True),
+            lambda g=gradient, x=x: torch.autograd.grad((g.sum() + 3 * x.sum()), x, retain_graph=True),
+            lambda g=gradient, x=x: g.square().sum().backward(),
+        ]
+        # THEN the error says so, and what to call: no None that passes for a zero
+        for ask in asks:
+            with pytest.raises(RuntimeError, match=r"nor does pgk.parameterize: .* __wrapped__"):
+                ask()
+
+
+def test_what_tells_of_gradients_of_gradients_keeps_nothing_alive() -> None:
+    # GIVEN a parameterized function WHEN its results are gone THEN so is what they came from
+    step = pgk.parameterize(lambda x: (x.exp() * 2,), verify="always")
+    x = torch.randn(4, 8, device=DEVICE, requires_grad=True)
+    for _ in range(4):
+        (y,) = step(x)
+        node = weakref.ref(y.grad_fn)
+        y.sum().backward()
+        del y
+        assert node() is None
 
 
 def test_hooks_on_saved_tensors_are_called(made: list[DirectCall]) -> None:

@@ -180,3 +180,41 @@ def test_a_step_holds_what_it_holds_without_a_graph(name: str, verify: str, monk
     assert graphed["peak"] <= 1.15 * plain["peak"]
     assert graphed["first calls"] <= 1.15 * plain["first calls"] + 4 * MIB
     assert graphed["reserved"] <= 1.15 * plain["reserved"] + 20 * MIB  # less is not reserved for a workspace at once
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.select_scatter(x, x[0] * 2, 0, 1),
+        lambda x: torch.slice_scatter(x, x[:1] * 2, 0, 1, 2),
+        lambda x: torch.diagonal_scatter(x, x[:, 0] * 2),
+        lambda x: torch.as_strided_scatter(x, x[0, :2] * 2, (2,), (1,), 1),
+        lambda x: x.as_strided((2, 2), (4, 1), 1) * 2,
+        lambda x: x.as_strided((2, 2), (4, 1), 1),
+        lambda x: x + x.storage_offset(),
+        lambda x: torch.empty(0, device=x.device).set_(x.untyped_storage(), 1, (5,), (1,)) * 2,
+    ],
+    ids=["select", "slice", "diagonal", "as_strided", "offset", "view", "asked", "set"],
+)
+def test_what_counts_from_where_a_storage_begins(function: Any) -> None:
+    # GIVEN a step that counts from where its argument's storage begins, or copies all of that
+    step = pgk.parameterize(function, state=[])
+    generator = torch.Generator().manual_seed(0)
+    # WHEN arguments are whole storages THEN it is launched
+    for _ in range(5):
+        x = torch.randn(3, 4, generator=generator).to(pgk.device())
+        assert torch.equal(step(x), function(x))
+    assert launches_of(step) >= 2, pgk.report(step).reasons
+    # WHEN they are slices, at one place or another THEN each call gives what its own slice does
+    for rows in (1, 2, 1, 3, 1, 1):
+        x = torch.randn(8, 4, generator=generator).to(pgk.device())[rows : rows + 3]
+        assert torch.equal(step(x), function(x)), rows
+    # AND whole ones are launched on
+    before = launches_of(step)
+    x = torch.randn(3, 4, generator=generator).to(pgk.device())
+    assert torch.equal(step(x), function(x))
+    assert launches_of(step) == before + 1
+
+
+def launches_of(step: Any) -> int:
+    return sum(row.launches for row in pgk.report(step).rows)

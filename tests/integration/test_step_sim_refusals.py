@@ -3,8 +3,8 @@
 # mypy: disable-error-code="no-untyped-call, index, union-attr, arg-type"
 from __future__ import annotations
 
+import ctypes
 import random
-import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -288,10 +288,12 @@ def test_autocast_around_the_step_is_refused_while_it_keeps_casts() -> None:
 
 
 def test_a_tensor_that_no_root_leads_to_is_refused() -> None:
-    # GIVEN a step that reads a tensor which only a view of a dict holds
+    # GIVEN a step that reads a tensor which only an object of C holds
     plain = Plain()
-    tensors = types.MappingProxyType({"kept": torch.ones(5, 8, device=pgk.device())})
-    step = pgk.parameterize(lambda x, y: plain.train(x + tensors["kept"], y).detach(), state=plain)
+    hidden = torch.ones(5, 8, device=pgk.device())
+
+    kept = ctypes.py_object(hidden.clone())
+    step = pgk.parameterize(lambda x, y: plain.train(x + kept.value, y).detach(), state=plain)
 
     # WHEN / THEN the refusal says what it knows of it
     assert refusals_of(step, *steps.batch(0)) == ["hidden-tensor"]

@@ -7,6 +7,7 @@ import collections
 import cProfile
 import dataclasses
 import gc
+import logging
 import threading
 import warnings
 import weakref
@@ -433,23 +434,22 @@ def test_a_profiler_may_watch_every_call() -> None:
     )
 
 
+_LOG: Any = logging.getLogger("asked")  # what goes out is no state
+
+
 class _Makes(collections.OrderedDict[str, Any]):
     """As transformers' table of activations: an item is a class, and whoever asks for it gets a new object."""
 
-    asked = 0
-
     def __getitem__(self, key: str) -> Any:
-        _Makes.asked += 1
+        _LOG.asked += 1
         return super().__getitem__(key)()
 
 
 class _Counts(dict[str, Any]):
     """A table that keeps count of who reads it, and is not to be written item by item."""
 
-    asked = 0
-
     def __getitem__(self, key: str) -> Any:
-        _Counts.asked += 1
+        _LOG.asked += 1
         return super().__getitem__(key)
 
     def items(self) -> Any:
@@ -477,11 +477,11 @@ def test_a_table_that_does_things_when_it_is_read_is_read_by_the_step_alone(kind
         return table["act"](x) * scales[0]
 
     graphed, x = pgk.parameterize(step, state=(table, scales)), torch.ones(3).to(pgk.device())
-    kind.asked = 0
+    _LOG.asked = 0
     # WHEN called THEN it is launched, and nobody else has asked the table
     for _ in range(5):
         assert torch.equal(graphed(x), torch.tanh(x) * 2)
-    calls = kind.asked
+    calls = _LOG.asked
     assert pgk.report(graphed).rows[0].launches == 3
     assert calls <= 5 + 2  # the ungraphed calls, the comparison, and two captures
     # AND what the table really holds counts

@@ -19,7 +19,7 @@ import torch
 
 import paramgraph_kit as pgk
 from paramgraph_kit.__main__ import parser
-from paramgraph_kit.backend import parameterized, watch
+from paramgraph_kit.backend import asked, parameterized, watch
 from paramgraph_kit.backend.frozen import calls
 from paramgraph_kit.doctor.known import program
 from paramgraph_kit.launch import launcher, stages
@@ -56,7 +56,8 @@ FIGURES = [
     ("step.md", "A Python number is part of the key: more than {} values", launcher.MAX_SCALARS),
     ("step.md", "more than {:,} objects", reach.MOST),
     ("step.md", "more than {} graphs, or eight in a row", step.MAX_GRAPHS),
-    ("step.md", "of lists with more than {:,} items", reach.LONG),
+    ("step.md", "an array of more than {} KiB", asked.LARGE >> 10),
+    ("step.md", "a list of more than {:,} objects", reach.LONG),
     ("explorer.md", "each of the first {:,} launches", watch.MOST_TIMED),
     ("explorer.md", "those of a graph's first {} launches", watch.MOST_KEPT),
     ("doctor.md", "{} programs as users write them", len(programs())),
@@ -210,4 +211,7 @@ def test_every_reason_of_a_whole_step_is_explained() -> None:
     )
     # WHEN compared THEN each code has its row, and each row of the page about steps is of a code that they can give
     assert given <= theirs | launchers
-    assert theirs - given <= {"unknown-argument"}  # which comes from what steps share with traced functions
+    assert theirs - given <= {
+        "unknown-argument",
+        "outside-state",
+    }  # which come from what steps share with traced functions

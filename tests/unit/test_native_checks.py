@@ -14,6 +14,7 @@ from torch import nn
 
 from paramgraph_kit.driver.dict_versions import TOLD, Versions
 from paramgraph_kit.driver.native import build
+from paramgraph_kit.driver.native.objects import Kinds
 from paramgraph_kit.driver.native.tensors import Gradients, Looks, aligned_addresses, shifted, versions_of, written
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.step.kept import Kept
@@ -401,6 +402,44 @@ def test_a_torch_that_keeps_tensors_elsewhere_is_noticed(native: Any) -> None:
     assert Looks(some).same()
 
 
+class One:
+    pass
+
+
+class Other(One):
+    pass
+
+
+class Slotted:
+    __slots__ = ("value",)
+
+
+def test_classes_and_dictionaries_of_objects_agree(native: Any, in_python: Callable[[Callable[[], Any]], Any]) -> None:
+    # GIVEN objects of all kinds, with dictionaries and without
+    r = random.Random(5)
+    things: list[Any] = [One(), Other(), nn.Linear(1, 1), lambda: 1, Slotted(), 1.0, One, torch.zeros(1)]
+    for _ in range(200):
+        kinds = Kinds(things)
+        assert kinds.same()
+        assert in_python(kinds.same)
+        # WHEN attributes are written, or one gets another class or dictionary, or the one that it had
+        thing, change = r.choice(things[:3]), r.randrange(4)
+        before = thing.__class__, thing.__dict__
+        if change == 0:
+            thing.late = r.random()
+        elif change == 1:
+            thing.__dict__ = dict(thing.__dict__)
+        elif change == 2 and thing is not things[2]:
+            thing.__class__ = r.choice((One, Other))
+        elif change == 3:
+            thing.__dict__ = {}
+            thing.__dict__ = before[1]
+        # THEN both tell
+        changed = thing.__class__ is not before[0] or thing.__dict__ is not before[1]
+        assert kinds.same() is not changed
+        assert in_python(kinds.same) is not changed
+
+
 def test_wrong_arguments_are_errors(native: Any) -> None:
     # GIVEN, WHEN and THEN: what is no list, tuple, dictionary or capsule
     wrong: list[Callable[[], Any]] = [
@@ -415,6 +454,8 @@ def test_wrong_arguments_are_errors(native: Any) -> None:
         lambda: native.contents([{}]),
         lambda: native.contents(({}, 1)),
         lambda: native.uses((), ()),
+        lambda: native.kinds_are([1], [int], []),
+        lambda: native.kinds_are((), [], []),
     ]
     for call in wrong:
         with pytest.raises(TypeError, match="takes"):

@@ -64,9 +64,9 @@ def test_the_user_s_code_and_what_it_asks(function: Callable[[], Any], names: se
 
         # THEN its code is noted, with no library's, and the first question to the outside with its line
         assert codes - {"<listcomp>"} == names
-        assert (found.asked and found.asked[0]) == asked
-        if found.asked is not None:
-            assert found.asked[1].file == __file__
+        assert (found.questions.asked and found.questions.asked[0]) == asked
+        if found.questions.asked is not None:
+            assert found.questions.asked[1].file == __file__
         assert (found.refusal is None) is (asked is None)
     assert sys.getprofile() is None
 
@@ -97,7 +97,7 @@ def test_what_an_import_or_a_collection_runs_is_not_the_function_s(
     # WHEN THEN what they do is not noted, what the function calls of the module afterwards is
     codes, found = of(function)
     sys.modules.pop("asks_at_import", None)
-    assert found.asked is None
+    assert found.questions.asked is None
     assert "later" in codes
     assert "now" not in codes
 

@@ -16,6 +16,7 @@ import torch
 from paramgraph_kit.backend.direct.absent import Tangent, Zeros
 from paramgraph_kit.backend.direct.located import MISSED, Assemble, Flow, Located, Locating
 from paramgraph_kit.backend.direct.metadata import Wrapping
+from paramgraph_kit.backend.direct.once import only_once
 from paramgraph_kit.backend.direct.recipe import Given, Made, Recipe, View, assembler, view_of
 from paramgraph_kit.driver.native.tensors import versions_of
 from paramgraph_kit.driver.torch_names import torch_name
@@ -176,23 +177,10 @@ class Direct(torch.autograd.Function):
         inputs += step.tangents_of(gradients)
         del gradients
         if torch.is_grad_enabled():
-            dummy = torch.ones((), requires_grad=True)
-            return None, None, *_OnlyOnce.apply(dummy, step, inputs, ctx.located, shelf)  # type: ignore[no-untyped-call]
+            with torch.no_grad():
+                found = step.launch_backward(inputs, ctx.located, shelf)
+            return None, None, *only_once(found, ctx)
         return None, None, *step.launch_backward(inputs, ctx.located, shelf)
-
-
-class _OnlyOnce(torch.autograd.Function):
-    """Gradients that say so where somebody asks for their gradients."""
-
-    @staticmethod
-    def forward(
-        _ctx: Any, _: torch.Tensor, step: Step, inputs: list[Any], located: Located | None, shelf: Any
-    ) -> tuple[Any, ...]:
-        return step.launch_backward(inputs, located, shelf)
-
-    @staticmethod
-    def backward(_ctx: Any, *_: Any) -> Any:
-        raise RuntimeError("torch.compile with aot_autograd does not currently support double backward")
 
 
 def without_autocast(function: Callable[..., Any], *args: Any) -> Any:

@@ -19,7 +19,7 @@ from paramgraph_kit.backend.direct.calls import DirectCall
 from paramgraph_kit.backend.direct.located import MISSED
 from paramgraph_kit.backend.frozen.guards import equal_tests
 from paramgraph_kit.backend.frozen.source import launch_lines, returned
-from paramgraph_kit.backend.plain import PLAIN
+from paramgraph_kit.backend.plain import PLAIN, flatten
 from paramgraph_kit.backend.state import State
 from paramgraph_kit.driver.select import driver
 
@@ -45,12 +45,14 @@ class Alike:
         tensors = [*given, *state.tensors]
         self._count = len(given)
         # Nothing but tensors, as they stand in the call: there is nothing to flatten.
-        self._flat = spec == pytree.tree_flatten((tuple(given), {}))[1]
+        self._flat = spec == flatten((tuple(given), {}))[1]
         self._switches, self._more = call_state.global_state_guard(), call_state.unguarded_switches()
         self._tensors = call_state.tensor_guard(tensors)
         self._inference = [x.is_inference() for x in given]
         self._sharing = call_state.sharing(tensors)
         self._writes = writes
+        self.attributes_of: Callable[[Sequence[torch.Tensor]], Any] | None = None  # where code looks for such
+        self.attributes: Any = ()
 
     @property
     def stands(self) -> bool:
@@ -64,7 +66,7 @@ class Alike:
                 return None
             given = list(args)
         else:
-            leaves, spec = pytree.tree_flatten((args, kwargs))
+            leaves, spec = flatten((args, kwargs))
             given = [x for x in leaves if isinstance(x, torch.Tensor)]
             values = [x for x in leaves if not isinstance(x, torch.Tensor)]
             if spec != self._spec or len(values) != len(self._values) or not all(map(is_, values, self._values)):
@@ -80,7 +82,10 @@ class Alike:
         # Read only, memory may be shared.
         if (self._writes or self._sharing) and call_state.sharing(tensors) != self._sharing:
             return None
-        return [*state.tensors, *given]
+        tensors = [*state.tensors, *given]
+        if self.attributes_of is not None and self.attributes_of(tensors) != self.attributes:
+            return None
+        return tensors
 
     def freeze(self, run: Any, args: tuple[Any, ...], named: Mapping[str, Any], made: Any, result: Any) -> None:
         """Let ``call`` launch from now on, where the call that gave ``made`` and from it ``result`` was one launch."""
@@ -129,6 +134,9 @@ class Alike:
         if self._writes:  # what one input gets, another that shares its memory has
             scope["sharing"] = call_state.sharing
             tests.append(f"sharing([{', '.join([*tensors, '*static'])}]) == ()")
+        if self.attributes_of is not None:
+            scope |= {"attributes_of": self.attributes_of, "attributes": self.attributes}
+            tests.append(f"attributes_of([*static, {', '.join(tensors)}]) == attributes")
         if self._state.hidden:
             scope["hidden_same"] = self._state.hidden_same
             tests.append("hidden_same()")

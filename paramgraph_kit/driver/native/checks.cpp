@@ -308,6 +308,7 @@ PyMethodDef functions[] = {
     {"contents", contents, METH_O, nullptr},
     {"holds", holds, METH_O, nullptr},
     {"unwritten", unwritten, METH_O, nullptr},
+    {"kinds_are", reinterpret_cast<PyCFunction>(kinds_are), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef definition = {PyModuleDef_HEAD_INIT, "paramgraph_kit_checks", nullptr, -1, functions};

@@ -33,3 +33,4 @@ PyObject* watch(PyObject*, PyObject* dicts);
 PyObject* unwritten(PyObject*, PyObject* capsule);
 PyObject* contents(PyObject*, PyObject* dicts);
 PyObject* holds(PyObject*, PyObject* capsule);
+PyObject* kinds_are(PyObject*, PyObject* const* args, Py_ssize_t count);

@@ -243,4 +243,29 @@ PyObject* holds(PyObject*, PyObject* capsule) {
   return PyBool_FromLong(next == kept->entries.size());
 }
 
+// kinds_are(objects, classes, dicts): whether objects of a list are of these classes and keep their attributes in these
+// dictionaries; None where they have none.
+PyObject* kinds_are(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  if (!counts_are(count, 3)) return nullptr;
+  for (Py_ssize_t n = 0; n < 3; ++n) {
+    if (!PyList_CheckExact(args[n]) || PyList_GET_SIZE(args[n]) != PyList_GET_SIZE(args[0])) {
+      PyErr_SetString(PyExc_TypeError, "takes lists of one length");
+      return nullptr;
+    }
+  }
+  for (Py_ssize_t n = 0; n < PyList_GET_SIZE(args[0]); ++n) {
+    PyObject *each = PyList_GET_ITEM(args[0], n), *known = PyList_GET_ITEM(args[2], n);
+    if (reinterpret_cast<PyObject*>(Py_TYPE(each)) != PyList_GET_ITEM(args[1], n)) Py_RETURN_FALSE;
+    if (known == Py_None) continue;
+    PyObject* found = PyObject_GenericGetDict(each, nullptr);
+    if (found == nullptr) {
+      PyErr_Clear();
+      Py_RETURN_FALSE;
+    }
+    Py_DECREF(found);  // the object holds it
+    if (found != known) Py_RETURN_FALSE;
+  }
+  Py_RETURN_TRUE;
+}
+
 bool begin_watching() { return begin(); }

@@ -1,0 +1,122 @@
+"""What can only be asked: objects that keep their state out of Python's dictionaries, and functions of the process."""
+
+from __future__ import annotations
+
+import abc
+import array
+import collections
+import concurrent.futures
+import ctypes
+import decimal
+import functools
+import gc
+import io
+import os
+import queue
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from paramgraph_kit.backend.plain import same
+
+LARGE = 1 << 16  # bytes of a buffer: more would take longer to compare in each call than a graph saves
+Ask = Callable[[], Any]
+
+
+def _decimals() -> tuple[Any, ...]:
+    context = decimal.getcontext()
+    return context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp
+
+
+def _thread() -> tuple[Any, ...]:
+    return threading.get_ident(), threading.current_thread().name
+
+
+# Functions that answer for the whole process or thread. They are asked wherever code names them.
+ANSWERS: dict[Any, Ask] = {
+    each: each
+    for each in (
+        *(torch.initial_seed, torch.get_num_threads, torch.get_num_interop_threads, torch.is_anomaly_enabled),
+        *(torch.is_anomaly_check_nan_enabled, threading.get_ident, threading.active_count, sys.getrecursionlimit),
+        *(os.getpid, gc.isenabled, gc.get_threshold, sys.getswitchinterval, np.geterr),
+    )
+} | {threading.current_thread: _thread, decimal.getcontext: _decimals}
+decimals: Ask = _decimals
+registered: Ask = abc.get_cache_token  # of abstract classes: it changes with who counts as an instance
+
+_LOCKS = (type(threading.Lock()),)
+_BYTES: tuple[Any, ...] = (
+    array.array,
+    bytearray,
+    memoryview,
+    ctypes.Structure,
+    ctypes.Union,
+    ctypes.Array,
+    ctypes.c_int.__base__,
+)
+_VIEWS: tuple[Any, ...] = (type({}.keys()), type({}.values()), type({}.items()))
+# Objects of libraries, and what they answer; it is looked into further.
+_TABLE: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+    (threading.Event, lambda x: x.is_set()),
+    (_LOCKS, lambda x: x.locked()),
+    (threading.Semaphore, lambda x: x._value),
+    (threading.Thread, lambda x: (x.name, x.is_alive())),
+    (queue.Queue, lambda x: tuple(x.queue)),
+    (queue.SimpleQueue, lambda x: x.qsize()),
+    (concurrent.futures.Future, lambda x: x.done()),
+    ((io.StringIO, io.BytesIO), lambda x: "" if x.closed else x.getvalue()),
+    (_BYTES, lambda x: (len(memoryview(x)) if isinstance(x, array.array) else 0, bytes(x))),
+    (functools.partial, lambda x: (x.func, x.args, x.keywords)),
+    (collections.defaultdict, lambda x: x.default_factory),
+    (BaseException, lambda x: (x.args, x.__cause__)),
+    (types.MappingProxyType, lambda x: (tuple(x), tuple(x.values()))),
+    (_VIEWS, tuple),
+    (weakref.ReferenceType, lambda x: x() is not None),
+    ((weakref.WeakSet, weakref.WeakKeyDictionary, weakref.WeakValueDictionary), lambda x: tuple(x.data)),
+    (weakref.WeakKeyDictionary, lambda x: tuple(x.data.values())),
+)
+
+
+def questions(value: Any) -> list[Ask]:
+    """What to ask of an object whose state no dictionary shows; nothing of others.
+
+    >>> kept = threading.Event()
+    >>> ask, = questions(kept)
+    >>> kept.set()
+    >>> ask()
+    True
+    """
+    found: list[Ask] = [functools.partial(ask, value) for kinds, ask in _TABLE if isinstance(value, kinds)]
+    held = getattr(value, "get_obj", None) if type(value).__module__.startswith("multiprocessing") else None
+    return [*found, lambda: bytes(held())] if held is not None else found
+
+
+def nbytes(value: Any) -> int:
+    """The size of a buffer, 0 of what is none."""
+    return memoryview(value).nbytes if isinstance(value, _BYTES) else 0
+
+
+class Answer:
+    """What is answered; the same object while it is the same.
+
+    >>> answer = Answer(lambda: (1.0, "one"))
+    >>> answer() is answer()
+    True
+    """
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._last = ask()
+
+    def __call__(self) -> Any:
+        """Today's."""
+        now = self._ask()
+        if not same(now, self._last):
+            self._last = now
+        return self._last
