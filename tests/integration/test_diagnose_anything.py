@@ -261,9 +261,6 @@ def test_what_only_cuda_has_is_no_fault_of_the_function() -> None:
     x = torch.ones(4, device=DEVICE)
     for function in (
         lambda x: x + torch.empty(4, pin_memory=True).to(x.device),
-        lambda x: x + torch.rand(4, generator=torch.Generator(device=x.device), device=x.device),
-        lambda x: pgk.cuda.Event(external=True),
-        lambda x: pgk.cuda.CUDAGraph().enable_debug_mode(),
         lambda x: pgk.cuda.Stream().priority_of_mine,
         lambda x: torch.zeros(4, device="cuda"),
         lambda x: x.to_sparse().coalesce(),
