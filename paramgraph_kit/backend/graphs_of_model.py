@@ -105,8 +105,8 @@ class Model:
         if self.options and graph.launchers and graph.launchers[0].options not in self.options:
             return False
         owner = graph.owner() if graph.owner is not None else None
-        if owner is not None and (id(owner) in self.modules or type(owner) in self._kinds):
-            return id(owner) in self.modules  # and not that of another instance
+        if owner is not None and id(owner) in self.modules:
+            return True
         return graph.callers.any_of(self.codes)
 
     def ran(self, stack: traceback.StackSummary | list[traceback.FrameSummary]) -> bool:
