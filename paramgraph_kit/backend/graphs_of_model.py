@@ -153,10 +153,3 @@ def graph_breaks(model: Model | None) -> list[Reason]:
         frame = user_frame("".join(traceback.format_list(stack)))
         found.setdefault(Reason("graph-break", f"graph break: {said[0].strip() if said else 'no reason given'}", frame))
     return list(found)
-
-
-def left_alone() -> list[Reason]:
-    """Why Dynamo compiled nothing of some function in this process: there it notes no line, and not whose it was."""
-    said = (str(text).strip().splitlines() for text in torch_name("dynamo_counters")["graph_break"])
-    texts = dict.fromkeys(f"graph break: {lines[0].strip()}" for lines in said if lines)
-    return [Reason("graph-break", text) for text in texts]

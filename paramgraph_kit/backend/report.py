@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from paramgraph_kit.backend.graphs_of_model import Model, graph_breaks, left_alone
+from paramgraph_kit.backend.graphs_of_model import Model, graph_breaks
 from paramgraph_kit.backend.registry import compiled_graphs
 from paramgraph_kit.backend.tracing import (
     capture_of,
@@ -228,8 +228,6 @@ def make_report(model: Any = None) -> Report:
             )
         )
     reasons.update(dict.fromkeys(graph_breaks(mine)))
-    if not rows and not reasons:
-        reasons.update(dict.fromkeys(left_alone()))
     return Report(
         tuple(rows), tuple(reasons), trace, mine is not None, tuple(each for graph in graphs for each in graph.kept)
     )

@@ -196,7 +196,6 @@ NAMES: dict[str, TorchName] = {
         TorchName("torch:_tensor_str", ("2.11", "2.13"), "to see that a tensor is printed"),
         TorchName("torch.utils._python_dispatch:TorchDispatchMode", ("2.11", "2.13"), "every operation as it runs"),
         TorchName("torch._dynamo.utils:graph_break_reasons", ("2.11", "2.13"), "why a function became several graphs"),
-        TorchName("torch._dynamo.utils:counters", BOTH, "why nothing of a function was compiled", "dynamo_counters"),
         TorchName("torch._dynamo:orig_code_map", ("2.11", "2.13"), "whose code Dynamo rewrote"),
         TorchName("torch._dynamo.resume_execution:ContinueExecutionCache", ("2.11", "2.13"), "whose code resumes"),
         TorchName("torch._dynamo.backends.common:aot_autograd", ("2.11", "2.13"), "forward and backward FX graphs"),
