@@ -244,6 +244,9 @@ class Attempt:
         if not self.defers:
             return [], []
         moved = {node for each in chosen for node in ast.walk(each)}
+        # What moved lines call is done behind the launch already, when nobody goes through the list any more.
+        behind = {called(node) for node in moved if isinstance(node, ast.Call)}
+        failures = [f for f in failures if f.frame is not None and f.frame.function.rpartition(".")[2] not in behind]
         at = {id(f): place[1] for f in failures if f.code in later.CODES and (place := self.place(f))}
         wanted = [at[id(f)] for f in failures if id(f) in at and at[id(f)] not in moved and self._is_of(source, f)]
         found = later.blocks(source, wanted, later.ran_in(source, self.ran))

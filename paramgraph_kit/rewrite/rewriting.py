@@ -89,10 +89,12 @@ def rewrite(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failur
         problems = _again(rounds, truth)
         _show(rounds, found)
         found.verified.append(f"eagerly it gives the original's results and state in {STEPS} steps with moved inputs")
-        captured = _capture(rounds, truth, found)
-        if left or not captured:
+        failed = _capture(rounds, truth, found)
+        if left or failed is not None:
             left = by_hand.still(attempt, problems, failures, left)
-        found.complete = captured and not left and not truth.unsteady
+        if failed and not any(failed[0].frame == each.frame or failed[0].code == each.code for each in left):
+            left = [*left, *failed]  # what no call has shown
+        found.complete = failed is None and not left and not truth.unsteady
         if truth.unsteady:
             found.verified = [f"{UNSTEADY} ({truth.unsteady}), so nothing could be compared"]
     found.left, found.instead = left, by_hand.lines(attempt, left, known=failures)
@@ -193,8 +195,11 @@ def _call(name: str, parameters: Sequence[str]) -> str:
     return f"call {'self.' * own}{name}({', '.join(parameters[own:])})"
 
 
-def _capture(rounds: Rounds, truth: Truth, found: Rewriting) -> bool:
-    """Capture the rewritten function and compare what its replays do; whether that is what the function does."""
+def _capture(rounds: Rounds, truth: Truth, found: Rewriting) -> list[Failure] | None:
+    """Capture the rewritten function and compare what its replays do.
+
+    Returns None where that is what the function does, else the failure of the capture, if that is known.
+    """
     where, attempt = driver().source().label(), rounds.all[0][0]
     try:
         with rounds.applied():
@@ -202,19 +207,19 @@ def _capture(rounds: Rounds, truth: Truth, found: Rewriting) -> bool:
     except CaptureError as error:
         place = frame_text(error.failure.frame)
         found.verified.append(f"its capture still fails: {error.failure.title} [{error.failure.code}] at {place}")
-        return False
+        return [attempt.at_home(error.failure)]
     except KeyboardInterrupt:
         raise  # it is the user's
     except BaseException as error:
         found.verified.append(f"its capture still fails: {_brief(error)}")
-        return False
+        return []
     wrong = truth.wrong(seen)
     if wrong:
         found.verified.append(f"replays of one graph differ from eager: {wrong[0]}")
-        return False
+        return []
     bits = "bit for bit" if truth.is_bitwise(seen) else truth.closeness()
     found.verified.append(f"replays of one graph give eager's results and state {bits} ({where})")
-    return True
+    return None
 
 
 def _brief(error: BaseException) -> str:

@@ -167,3 +167,35 @@ def test_a_training_step_returns_its_loss_without_gradients(logged: bool, tmp_pa
     assert story.fix is not None
     assert "+    return loss.detach()" in story.fix.diff
     assert "call story again" not in str(story)
+
+
+def test_what_only_the_capture_shows_is_left_to_the_user(fix: Fix) -> None:
+    # GIVEN a table of the CPU that an object has, looked up with a number of the device
+    found = fix(
+        "class Tables:\n"
+        "    def __init__(self):\n        self.rates = torch.linspace(0, 1, 10)\n"
+        "    def at(self, t):\n        return self.rates[t.reshape(1)][0]\n"
+        "tables = Tables()\n"
+        "args = (torch.randn(4, device=device), torch.tensor(5, device=device))\n"
+        "def f(x, t):\n    print(x.sum().item())\n    return x * tables.at(t)\n"
+    )
+    # THEN the table is found, and where it is made
+    assert not found.complete
+    assert [failure.code for failure in found.left] == ["cpu-index"]
+    assert "`self.rates = torch.linspace(0, 1, 10, device=device)`" in found.instead[0]
+
+
+def test_what_moved_lines_call_is_not_put_off(fix: Fix) -> None:
+    # GIVEN a logger that is called by what moves behind the launch alone
+    found = fix(
+        "class Log:\n"
+        "    def __init__(self):\n        self.kept = {}\n"
+        "    def add(self, tag, value, step):\n        self.kept.setdefault(tag, []).append((step, float(value)))\n"
+        "log, count = Log(), 0\n"
+        "args = (torch.randn(4, device=device),)\n"
+        "def f(x):\n    global count\n    loss = x.square().mean()\n"
+        "    log.add('loss', loss, count)\n    count += 1\n    return loss\n"
+    )
+    # THEN it is done there, at once
+    assert found.complete, str(found)
+    assert "later" not in found.diff

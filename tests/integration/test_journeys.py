@@ -76,8 +76,8 @@ def applied(text: str, diff: str) -> str:
     return "\n".join([*out, *lines[at:]]) + "\n"
 
 
-def not_named(program: Program, said: list[str]) -> set[str]:
-    """Lines that the user took out although nothing that was said concerns them."""
+def not_named(program: Program, said: list[str], diff: str) -> set[str]:
+    """Lines that the user took out although nothing that was said concerns them, nor the diff takes them out."""
     tree, told = ast.parse(program.broken), set[int]()
     numbers = {int(n) for line in said for n in re.findall(r"(?:\.py:|line )(\d+)", line)}
     places = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and node.lineno in numbers]
@@ -86,7 +86,7 @@ def not_named(program: Program, said: list[str]) -> set[str]:
         told |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
         words |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and n.id != "self"}
         words |= {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
-    kept = program.mended.splitlines()
+    kept = program.mended.splitlines() + [line[1:] for line in diff.splitlines() if line.startswith("-")]
     called = (f"def {program.function}(", "args = ")  # what it is given is the user's
     gone = {n: line for n, line in enumerate(program.broken.splitlines(), 1) if line not in kept}
     gone = {n: line for n, line in gone.items() if not line.startswith(called)}
@@ -135,7 +135,7 @@ def test_a_user_s_model_comes_to_its_end_in_two_rounds(
     # WHEN the user does what is said
     if not story.complete:
         assert story.fix is not None
-        assert not_named(program, story.fix.instead) == set()
+        assert not_named(program, story.fix.instead, story.fix.diff) == set()
         text, rounds = program.mended, 2
         names = load(text, tmp_path / "model.py")
         story = pgk.story(names[program.function], *names["args"], say=None)

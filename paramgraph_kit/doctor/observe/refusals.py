@@ -160,6 +160,8 @@ def _copy(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], device: str)
 def _index(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], device: str, known: set[int]) -> Refusal | None:
     indices = [i for i in (args[1] if len(args) > 1 else kwargs.get("indices") or ()) if i is not None]
     masks = [i for i in indices if i.dtype in _MASK]
+    if args[0].device.type == "cpu" and any(i.device.type == device for i in indices):
+        return _pageable("x[list]")  # a table of the CPU, to which the index is copied
     if name in ("index", "_unsafe_index"):
         if masks:
             return _waits("x[mask]")
