@@ -18,7 +18,7 @@ from typing import NoReturn
 from paramgraph_kit.capture.elementwise import closes_closure, differ_in_padding, is_host_half
 from paramgraph_kit.capture.unused import fields, unused_bytes
 from paramgraph_kit.driver.api import RawAllocation, RawNode
-from paramgraph_kit.driver.kernel_names import ATEN, CUDNN, takes_device_memory_only
+from paramgraph_kit.driver.kernel_names import ATEN, CUDNN, scalars_of_host, takes_device_memory_only
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason, Word, WordKind
 
@@ -257,6 +257,8 @@ def _may_be_left_over(node: RawNode, offset: int) -> bool:
     a small function object, but for its end.
     """
     small = SMALL if node.name.startswith((ATEN, *_FILLED)) else 8
+    if any((offset, 8) in node.layout[n : n + 1] for n in scalars_of_host(node.name)):
+        return True
     return _is_one_value(node, offset, small) or closes_closure(node, offset)
 
 

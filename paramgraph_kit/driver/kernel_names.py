@@ -20,6 +20,21 @@ def may_write_addresses(name: str) -> bool:
     return not name.startswith(_PLAIN) or _RANGE in name
 
 
+_SPLIT_K, _ITS_SCALARS = "_ZN8cublasLt19splitKreduce_kernel", (5, 6)
+
+
+def scalars_of_host(name: str) -> tuple[int, ...]:
+    """Which of a kernel's parameters, by number, are the addresses of numbers that cuBLAS took from the host.
+
+    The kernel has the numbers themselves in its first parameter, and reads through these only where they lie on the
+    device: cuDNN's convolutions and linear layers hand over addresses of their own heap [H200, CUDA 13.0].
+
+    >>> scalars_of_host("_ZN8cublasLt19splitKreduce_kernelILi32E"), scalars_of_host("nvjet_hsh_128x64")
+    ((5, 6), ())
+    """
+    return _ITS_SCALARS if name.startswith(_SPLIT_K) else ()
+
+
 _CHECKED = (*_PLAIN, "cudnn_", "nvjet_")  # and cuDNN's and cuBLAS's, which torch calls with tensors that it has checked
 
 

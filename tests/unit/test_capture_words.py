@@ -256,6 +256,33 @@ def test_leftover_host_addresses_are_accepted_but_only_on_both_sides() -> None:
         assert reason.code == "unexplained-word"
 
 
+def test_numbers_that_cublas_took_from_the_host_are_known_by_the_kernel_and_by_their_place() -> None:
+    # GIVEN split-K's sum as cuDNN launches it: a struct, four addresses, two of numbers on the heap, 14 more [H200]
+    def is_host(value: int) -> bool:
+        return 0x4BA0_0000 <= value < 0x4BB0_0000
+
+    def reduce(base: int, alpha: int, beta: int, name: str = "_ZN8cublasLt19splitKreduce_kernelILi32ELi16E") -> RawNode:
+        layout = ((0, 60), *((at, 8) for at in range(64, 224, 8)))
+        struct_of_numbers = struct.pack("<f", 1.0) + bytes(60)
+        return node(struct_of_numbers, *[base] * 4, alpha, beta, bytes(112), name=name, layout=layout)
+
+    memory, heap = [twins(0, 0, 512)], 0x4BA2_93F0
+    nodes = reduce(BASE[0], heap, heap + 0x60), reduce(BASE[1], heap + 64, heap + 0xA0)
+    # WHEN the captures are compared THEN they are left over, and the four are addresses
+    (words,) = classify(*pair([nodes], memory), lambda _: None, Host(is_host))
+    kinds = {w.offset: w.kind for w in words}
+    assert [kinds[at] for at in range(64, 112, 8)] == [WordKind.POINTER] * 4 + [WordKind.SCALAR] * 2
+    # AND in another kernel, at another place, or where they are none of the host's, they are refused
+    other = {"name": "_ZN8cublasLt12other_kernelE"}
+    for bad, at in (
+        ((reduce(BASE[0], heap, heap, **other), reduce(BASE[1], heap + 64, heap, **other)), 96),
+        ((reduce(BASE[0], heap, 7), reduce(BASE[1], heap, 8)), 104),
+        ((reduce(heap, heap, heap), reduce(heap + 64, heap, heap)), 64),
+    ):
+        reason = refusal(*pair([bad], memory), lambda _: None, Host(is_host))
+        assert (reason.code, f"bytes {at}..{at + 8} " in reason.message) == ("unexplained-word", True)
+
+
 def test_where_kernels_read_host_memory_its_addresses_count() -> None:
     # GIVEN a machine whose kernels can read the host's memory, some of which is a constant's
     held = 0x7F00 << 32
