@@ -300,3 +300,23 @@ def test_containers_that_compute_what_they_hold_are_looked_at_as_they_are() -> N
     ACTIVATIONS["tanh"] = nn.ReLU
     SCALES[1] = 5.0
     assert torch.equal(whole(x), step(x))
+
+
+def test_a_set_that_a_step_reads_keeps_its_order() -> None:
+    # GIVEN a set whose order says in which order it was filled, and a step that goes through it
+    names = {f"name {n}" for n in range(40)} | {f"{n} more" for n in range(40)}
+    for n in range(30):
+        names.discard(f"name {n}")
+    order = list(names)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return x * float(list(names).index(order[0]) + len(names))
+
+    graphed = pgk.parameterize(step, state=[])
+    # WHEN captured and launched THEN it is as it was, and one graph serves all calls
+    for number in range(6):
+        x = torch.full((3,), float(number)).to(pgk.device())
+        assert torch.equal(graphed(x), step(x))
+        assert list(names) == order
+    assert pgk.report(graphed).rows[0].executables == 1
+    assert pgk.report(graphed).rows[0].launches >= 4
