@@ -76,6 +76,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "trace/format.py": ("unit/test_trace_format.py", "unit/test_trace_damaged.py"),
 }
 ALWAYS = (
+    "unit/test_exact.py",
     "integration/test_launch_sim.py",
     "integration/test_launch_sim_streams.py",
     "integration/test_launch_sim_metadata.py",

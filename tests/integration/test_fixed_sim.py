@@ -243,3 +243,24 @@ def test_what_is_made_of_an_input_is_not_fixed() -> None:
     # WHEN called with others THEN each call computes its own
     for seed in range(3):
         assert compiled(moved(6, 4, seed=seed)).tolist() == moved(6, 4, seed=seed).double().tolist()
+
+
+def test_what_is_moved_is_kept_and_no_step_on_the_host_before_it() -> None:
+    # GIVEN a table that is cast on the host and then moved to the device
+    graphs: list[Any] = []
+
+    def keep(module: torch.fx.GraphModule, _: Any) -> torch.fx.GraphModule:
+        graphs.append(module)
+        return module
+
+    def cast_and_moved(x: Tensor) -> Tensor:
+        return x + torch.arange(4).to(torch.float32).to(x.device)
+
+    torch.compile(cast_and_moved, backend=aot_autograd(fw_compiler=keep))(moved(6, 4))
+    (module,) = graphs
+    # WHEN fixed tensors are kept THEN it is one constant, on the device, and nothing of the host is left
+    kept = keep_fixed(module, DEVICE.type)
+    assert [each.nbytes for each in kept] == [16]
+    constants = [n for n in module.graph.nodes if n.op == "get_attr"]
+    assert [n.meta["val"].device.type for n in constants] == [DEVICE.type]
+    assert all(n.op != "call_function" or n.meta["val"].device.type == DEVICE.type for n in module.graph.nodes)

@@ -1,0 +1,124 @@
+"""Exact values where one more, one less or the other branch would pass unseen."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from paramgraph_kit.backend.plain import same
+from paramgraph_kit.driver.select import driver
+from paramgraph_kit.launch import probation
+from paramgraph_kit.launch.generate import Form, launch_function
+from paramgraph_kit.step.guard import Guard
+from paramgraph_kit.step.holders import Holder
+from paramgraph_kit.step.streams import Streams
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
+
+
+def test_the_first_time_of_each_way_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a graph that is measured, whose first call either way takes longer than all that follow
+    now, taken = 0.0, iter([900, 800, 1, 10, 2, 20, 3, 30])
+
+    def call(_: list[Any]) -> list[Any]:
+        nonlocal now
+        now += next(taken) / 1e6
+        return []
+
+    monkeypatch.setattr(probation, "time", SimpleNamespace(perf_counter=lambda: now))
+    waits: Any = SimpleNamespace(wait=lambda: None)
+    captured: Any = None
+    trial = probation.Probation(waits, captured, call, call, call, verify="off", measure=True)
+    # WHEN each way has had its turns
+    for _ in range(8):
+        trial([])
+    # THEN medians are those of the others
+    assert trial.measured is not None
+    assert (round(trial.measured.graph_us), round(trial.measured.ungraphed_us), trial.measured.samples) == (2, 20, 3)
+
+
+def nested(depth: int) -> list[Any]:
+    found: list[Any] = [float("1.5")]  # an object of its own
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize(("depth", "alike"), [(0, True), (7, True), (8, False)])
+def test_values_are_compared_eight_containers_deep(depth: int, alike: bool) -> None:
+    # GIVEN two values that are the same WHEN compared THEN so they are, as deep as anybody looks
+    one, other = nested(depth), nested(depth)
+    assert one is not other
+    assert same(one, other) is alike
+
+
+def test_the_current_stream_stands_where_none_is_named() -> None:
+    # GIVEN the streams of a call WHEN one is asked for by its number THEN that of none is the current one's
+    side = pgk.cuda.Stream()
+    streams = Streams(driver())
+    with pgk.cuda.stream(side):
+        inside = streams._number(None)
+    assert inside == streams._number(side) == side.cuda_stream
+    assert streams._number(None) == streams._current() != inside
+
+
+def test_what_is_written_before_two_calls_in_a_row_is_read_from_then_on() -> None:
+    # GIVEN a step that reads a dict
+    kept = {"scale": 2.0}
+    step = pgk.parameterize(lambda x: x * kept["scale"], state=[kept], verify="off")
+    x = torch.ones(3, device=pgk.device())
+    for _ in range(3):
+        step(x)
+    (guard,) = [each._guard for graphs in step._graphs.values() for each in graphs]
+    assert isinstance(guard, Guard)
+
+    def read_always(holder: Holder) -> bool:
+        return holder.target is kept
+
+    def volatile() -> bool:
+        return any(read_always(holder) for holder, _ in guard._volatile)
+
+    # WHEN it is written before every other call THEN its version is asked
+    for number in range(6):
+        if number % 2:
+            kept["scale"] = float("2.0")
+        assert torch.equal(step(x), x * 2)
+    assert not volatile()
+    # WHEN before two calls in a row THEN it is read from then on
+    for _ in range(2):
+        kept["scale"] = float("2.0")
+        assert torch.equal(step(x), x * 2)
+    assert volatile()
+    # AND what it holds counts all the same
+    kept["scale"] = 3.0
+    assert torch.equal(step(x), x * 3)
+
+
+def test_a_launch_that_depends_on_nothing_asks_nothing() -> None:
+    # GIVEN a graph without inputs, all of whose kernels are ours, which no switch of a library concerns
+    device = pgk.device()
+    step = pgk.parameterize(lambda: torch.zeros(3, device=device), state=[], verify="off")
+    for _ in range(4):
+        step()
+    (graphed,) = [each for graphs in step._graphs.values() for each in graphs]
+    variant = graphed.variant
+    recording = copy.copy(variant.captured.recording)
+    recording.nodes = [replace(node, name=f"pgk_{node.name}") for node in recording.nodes]
+    captured = replace(variant.captured, recording=recording)
+
+    def never(_: list[Any]) -> Any:
+        raise AssertionError("a call that it was captured for")
+
+    # WHEN its launch is generated THEN there is no test in it, and it launches
+    code = step._launcher.code
+    launch = launch_function(
+        driver(), captured, variant.plan, variant.executables, variant.state, never, never, code, Form()
+    )
+    assert "otherwise" not in str(launch.__doc__)
+    assert torch.equal(launch([])[0], torch.zeros(3, device=device))
