@@ -11,6 +11,7 @@ import re
 import struct
 import subprocess
 import sys
+import warnings
 from typing import Any
 
 import pytest
@@ -405,3 +406,14 @@ def test_types_that_only_cuda_has_kernels_for_are_computed_too(
     # THEN the numbers are right, in CUDA's type
     assert result.tolist() == expected
     assert result.dtype == (torch.int64 if function is torch.trace else x.dtype)
+
+
+def test_a_module_whose_parameters_autograd_holds_moves_all_the_same(sim: torch.device) -> None:
+    # GIVEN a layer of old weight_norm, whose weight was computed on the CPU from its parameters
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is deprecated
+        layer = nn.utils.weight_norm(nn.Linear(4, 8))
+    x = torch.ones(2, 4)
+    expected = layer(x)
+    # WHEN it moves THEN it computes what it did
+    assert torch.allclose(layer.to(sim)(x.to(sim)).cpu(), expected)

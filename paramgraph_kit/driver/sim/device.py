@@ -213,7 +213,10 @@ def _keep_parameters() -> None:
             new = module._parameters[name]
             if new is not old and new is not None and "sim" in (old.device.type, new.device.type):
                 kind = type(old)
-                swap(old, new)
+                try:
+                    swap(old, new)
+                except RuntimeError:  # autograd holds it, as before a call of old weight_norm: torch swaps nothing then
+                    continue
                 old.__class__ = kind  # lazy ones know by it that they have no values yet
                 module._parameters[name] = old
         return found
