@@ -203,6 +203,18 @@ What those do not cover is in programs of our own, recorded on the same H200 by 
 The same holds for the classes of `python -m paramgraph_kit diagnose --list` that name a reason why the simulator cannot
 know them; all others are run on it, the failing program and the working one.
 
+## Known to differ
+
+Of 626 more programs of that kind that the simulator had not seen, run on an H200 on 2026-11-22 (driver 580.159.04,
+torch 2.11.0+cu130), 570 did the same here, first lines of errors included. What did not, beside what is declared
+unknown or told in other words:
+
+- runs here and fails on a GPU: `synchronize()` of another stream that is not capturing, copies from pinned memory with
+  other strides, `addcdiv` with a tensor of the CPU, `torch.cholesky`, `ldl_factor_ex` and `lstsq` of `torch.linalg`,
+  fused Adagrad (torch 2.11 has none for CUDA), a backward pass in another thread, a generator of one's own that is made
+  in a capture, of another device, or asked for its offset there;
+- fails here and runs on a GPU: `torch.nn.init` in a capture, `untyped_storage().resize_()`, DLPack.
+
 ## What it says of that when it runs
 
 Whatever asks for something that only CUDA has (pinned memory from factories, sparse and quantized tensors, names of

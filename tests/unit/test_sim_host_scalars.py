@@ -32,6 +32,8 @@ def positions(x: Tensor) -> Tensor:
 
 REFUSED: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "a number at an index on the device": (assign(positions, lambda x: 5.0), PAGEABLE),
+    "a number at a place of one": (assign(lambda x: 0, lambda x: 5.0), PAGEABLE),
+    "a number at a place of a matrix": (lambda x: x.view(2, 4).__setitem__((0, 1), 5.0), PAGEABLE),
     "a tensor of the host at an index": (assign(positions, lambda x: torch.tensor(5.0)), PAGEABLE),
     "masked_fill with a value on the device": (lambda x: x.masked_fill(x > 0, x.sum()), INVALIDATED),
     "masked_fill_ with a value on the device": (lambda x: x.masked_fill_(x > 0, x.sum()), INVALIDATED),
@@ -42,7 +44,9 @@ CAPTURED: dict[str, Callable[[Tensor], Any]] = {
     "a value on the device at an index": assign(positions, lambda x: x.sum()),
     "a filled tensor at an index": assign(positions, lambda x: torch.full((), 5.0, device=x.device)),
     "a number at a mask": assign(lambda x: x > 0, lambda x: 5.0),
-    "a number at a position": assign(lambda x: 0, lambda x: 5.0),
+    "a number in a row": lambda x: x.view(2, 4).__setitem__(0, 5.0),
+    "a number in a slice of one": assign(lambda x: slice(0, 1), lambda x: 5.0),
+    "a value on the device at a place of one": assign(lambda x: 0, lambda x: x.sum()),
     "masked_fill with a tensor of the host": lambda x: x.masked_fill_(x > 0, torch.tensor(5.0)),
     "index_fill with a number": lambda x: x.index_fill_(0, positions(x), 5.0),
     "equal to itself": lambda x: (x.add_(1), torch.equal(x, x)),

@@ -212,6 +212,10 @@ def copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
         return target
     if stream.capture is not None:
         stream.capture.check()
+        if not source.dim() and not target.dim() and (stream.capture.scalar_fill or (0,))[0] == source.data_ptr():
+            pageable_copy_forbidden(
+                stream
+            )  # x[0, 1] = 5.0: into a place of one number CUDA copies it, and fills others
         source.expand(target.shape)  # raises where the shapes do not fit
         plain = source.dtype == target.dtype and source.shape == target.shape
         plain = plain and source.stride() == target.stride() and _dense(source) and bits_of(source) == bits_of(target)
