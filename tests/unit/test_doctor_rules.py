@@ -86,7 +86,7 @@ PROGRAMS = {
     "into a buffer of the host": ("copy-to-cpu", "c = torch.ones(4, 4)", "c.copy_(x)  # here"),
     "a checkpoint": ("copy-to-cpu", "", "torch.save(x, io.BytesIO())  # here"),
     "an index on the host": ("cpu-index", "i = torch.tensor([0, 1])", "y = x[i]  # here"),
-    "weights on the host": ("mixed-devices", "m = nn.Linear(4, 4)", "m(x)  # here"),
+    "weights on the host": ("mixed-devices", "m = nn.Linear(4, 4)\nnn.Linear(4, 4).to(device)(x)", "m(x)  # here"),
     "an assertion of a test": ("compare-on-cpu", "", "torch.testing.assert_close(x, x.clone())  # here"),
     "a norm that is compared": (
         "data-dependent-branch",

@@ -388,6 +388,11 @@ def note_made_in_backward(results: Iterable[Any], roots: Iterable[Any]) -> None:
 
 def set_current(stream: Stream) -> None:
     """Make ``stream`` this thread's current stream."""
+    if not isinstance(stream, Stream):  # torch's own for this device: one that nobody has made here is no stream
+        known = _table.streams.get(stream.stream_id)
+        if known is None:
+            raise NotImplementedError("the simulated device has no streams that torch.Stream makes: cuda.Stream() does")
+        stream = known
     _table.set(stream)
     log = _table.engine_log = _table.log()
     number = autograd.sequence_number()

@@ -48,7 +48,7 @@ def feed(i):
 
 def period_block(x):
     xf = torch.fft.rfft(x, dim=1).abs().mean(0).mean(-1)
-    xf[0] = 0
+    xf[:1] = 0
     _, top = torch.topk(xf, 1)
     period = x.shape[1] // top.detach().cpu().numpy()  #- expect: copy-to-cpu
     p = int(period[0])  #- may: size-frozen
