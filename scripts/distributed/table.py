@@ -24,6 +24,8 @@ def markdown(result: Row) -> str:
         "",
         *dict.fromkeys(f"* {row['strategy']}: {row['what']}" for row in rows if "what" in row),
         "",
+        *[_times(row) for row in rows if "seconds" in row],
+        "",
         "| | mode | CPU / total | memory | added | losses and parameters that differ from ungraphed | launches |",
         "|---|---|---|---|---|---|---|",
     ]
@@ -43,10 +45,15 @@ def markdown(result: Row) -> str:
 
 def _bits(row: Row) -> str:
     if "different" not in row:
-        return "-"
+        return str(row.get("bits", "-"))
     own = row["baseline_differs_from_itself"]
     text = f"{row['different']} of {row['compared'] - own}"
     return f"{text} ({own} more differ between ungraphed runs, too)" if own else text
+
+
+def _times(row: Row) -> str:
+    parts = ", ".join(f"{what} {seconds:.0f} s" for what, seconds in row["seconds"].items())
+    return f"* {row['strategy']}, {row['mode']}: {parts}"
 
 
 def _launches(row: Row) -> str:

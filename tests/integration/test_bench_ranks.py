@@ -37,28 +37,53 @@ def test_two_ranks_train_alike_and_hand_in_one_row(
     said = capsys.readouterr()
     assert "cpu, nothing compiled" in said.out
     assert f"* {strategy}: 2 layers, d=16, 4/2 heads, ff=24" in said.out
-    assert said.err == f"{strategy}, paramgraph: done\n"
+    # AND what fills a GPU has its times written before its bits are compared
+    timed = [f"{strategy}, paramgraph: timed"] if strategy == "fsdp2-70b" else []
+    assert said.err.splitlines() == [*timed, f"{strategy}, paramgraph: done"]
 
 
 CHILD = """
-import json, sys, time
+import json, os, sys, time
 mode = sys.argv[sys.argv.index("--mode") + 1]
-if mode == "paramgraph":
+row = {"strategy": "fsdp2-70b", "mode": mode, "cpu_us": 1, "total_us": 2}
+if mode == "graph trees":
     time.sleep(60)
-print(json.dumps({"strategy": "fsdp2-70b", "mode": mode, "cpu_us": 1, "total_us": 2}))
+if mode == "paramgraph" and os.environ["RANK"] == "0":
+    print(json.dumps(row | {"bits": "not compared in time"}), flush=True)
+print(json.dumps(row), flush=True)
+if mode == "paramgraph" and os.environ["RANK"] == "1":
+    time.sleep(0.5)
+    sys.exit("ValueError: a rank that fails")
+time.sleep(1)
 """
 
 
 def test_rows_are_written_as_they_come_and_time_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN modes one after the other, of which the last hangs
     (tmp_path / "hangs.py").write_text(CHILD)
-    monkeypatch.setattr(command, "TORCHRUN", (str(tmp_path / "hangs.py"),))
+    monkeypatch.setattr(command, "CHILD", (str(tmp_path / "hangs.py"),))
     # WHEN time is up THEN what was measured is there, and the one that hung says so
     started = time.monotonic()
     assert command.main(["--device", "cpu", "--out", str(tmp_path), "--limit", "4"]) == 1
     assert time.monotonic() - started < 20
     rows = json.loads((tmp_path / "distributed.json").read_text())["rows"]
-    assert [row.get("error", row["mode"]) for row in rows] == ["no graphs", "graph trees", "not done in time"]
+    said = ["no graphs", "ValueError: a rank that fails", "not done in time"]
+    assert [row.get("error", row["mode"]) for row in rows] == said
+    # AND what is known of a row stays
+    assert [row.get("total_us") for row in rows] == [2, 2, None]
+
+
+def test_a_row_is_there_before_its_bits_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN ours, timed at once and not compared before time is up
+    text = CHILD.replace("paramgraph", "nothing").replace("time.sleep(1)", "time.sleep(60)")
+    (tmp_path / "slow.py").write_text(text.replace("print(json.dumps(row)", "print(json.dumps(row | {'bits': 'open'})"))
+    monkeypatch.setattr(command, "CHILD", (str(tmp_path / "slow.py"),))
+    monkeypatch.setattr(command, "MODES", ("paramgraph",))
+    # WHEN run THEN its row has times, says so, and counts as not done
+    assert command.main(["--device", "cpu", "--out", str(tmp_path), "--limit", "3"]) == 1
+    (row,) = json.loads((tmp_path / "distributed.json").read_text())["rows"]
+    assert (row["total_us"], row["bits"]) == (2, "open")
+    assert command.bad(row)
 
 
 def test_what_differs_is_counted_and_fails() -> None:
