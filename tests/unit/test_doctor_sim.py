@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -69,7 +70,9 @@ def test_simulated_failures_are_explained_at_the_line(body: Body, code: str, tex
 
 
 def test_a_ledger_reads_the_simulated_allocator() -> None:
-    # GIVEN the simulator WHEN a tensor of 8 MiB lives between two marks
+    # GIVEN the simulator, and nothing of earlier tests that could be freed meanwhile
+    gc.collect()
+    # WHEN a tensor of 8 MiB lives between two marks
     with Ledger(driver()) as ledger:
         x = torch.empty(2 << 20, dtype=torch.float32, device=DEVICE)
         held = ledger.mark("held")
