@@ -8,7 +8,8 @@ from typing import Any
 from .capture import recover
 from .capturing import graph
 from .machine import machine
-from .stream import current_stream, open_captures
+from .stream import current_stream
+from .under_way import open_captures
 
 
 def left_behind(suspects: Sequence[Any]) -> tuple[str, ...]:

@@ -17,7 +17,8 @@ from .generators import Generator
 from .graph import SimNode
 from .machine import machine
 from .rng import DeviceGenerator
-from .stream import MODES, Capture, current_stream, default_stream, forbid_unsafe_call, open_captures, set_current
+from .stream import current_stream, default_stream, set_current
+from .under_way import MODES, Capture, forbid_unsafe_call, open_captures
 
 _unseen = torch_name("_DisableTorchDispatch")
 _below_autograd = torch_name("_AutoDispatchBelowAutograd")

@@ -11,7 +11,8 @@ from .allocator import PoolId
 from .capture import CUDAGraph
 from .errors import missing
 from .machine import machine
-from .stream import Before, Stream, entered, forbid_device_sync, leave
+from .stream import Before, Stream, entered, leave
+from .under_way import forbid_device_sync
 
 
 class StreamContext:

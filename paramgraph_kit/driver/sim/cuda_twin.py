@@ -69,16 +69,8 @@ from .cuda_random import (
     set_rng_state_all,
 )
 from .graphed import make_graphed_callables
-from .stream import (
-    Event,
-    Stream,
-    current_stream,
-    default_stream,
-    get_sync_debug_mode,
-    set_current,
-    set_sync_debug_mode,
-    stream_of,
-)
+from .stream import Event, Stream, current_stream, default_stream, set_current, stream_of
+from .under_way import get_sync_debug_mode, set_sync_debug_mode
 
 __all__ = [
     "AcceleratorError",

@@ -27,7 +27,8 @@ from .errors import out_of_memory
 from .graph import HOST_COPIES, SimNode
 from .machine import machine
 from .phantom import SimPhantom
-from .stream import Event, Stream, choice, current_stream, open_captures, restore, set_current, stream_of
+from .stream import Event, Stream, choice, current_stream, restore, set_current, stream_of
+from .under_way import open_captures
 
 LOWERED = (NodeKind.MEMCPY, NodeKind.MEMSET)
 

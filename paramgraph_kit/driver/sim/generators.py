@@ -14,7 +14,8 @@ import torch
 
 from .machine import DEVICE_NAME
 from .rng import DeviceGenerator
-from .stream import Capture, current_stream
+from .stream import current_stream
+from .under_way import Capture
 
 OFFSET_MULTIPLE = 4
 NO_CLONE = (

@@ -28,7 +28,8 @@ from .generators import known
 from .graph import Layout, SimNode, Work, pack_scalar
 from .machine import CPU_KEY, DEVICE_NAME, SET_STORAGE, machine
 from .rng import DeviceGenerator, with_default_generator
-from .stream import Capture, Stream, current_stream, note_leaf
+from .stream import Stream, current_stream, note_leaf
+from .under_way import Capture
 
 CPU = torch.device("cpu")
 META = torch.device("meta")

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from .kernels import Kernel, pageable_copy_forbidden
-from .stream import current_stream, forbidding
+from .stream import current_stream
+from .under_way import forbidding
 
 CUSOLVER = (
     "cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `{call}`. If you keep seeing this error, you may use "

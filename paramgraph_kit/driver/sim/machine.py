@@ -22,7 +22,8 @@ from .allocator import DEFAULT_POOL, CachingAllocator, PoolId
 from .arena import GRANULE, Arena, extent
 from .errors import out_of_memory
 from .rng import STATE_BYTES, DeviceGenerator
-from .stream import Stream, current_stream, forbid_unsafe_call
+from .stream import Stream, current_stream
+from .under_way import forbid_unsafe_call
 
 CPU_KEY = torch_name("DispatchKeySet")(torch_name("DispatchKey").CPU)
 SET_STORAGE = torch.ops.aten.set_.source_Storage_storage_offset

@@ -13,7 +13,7 @@ from paramgraph_kit.driver.api import RawAllocation
 from paramgraph_kit.driver.phantom_layout import Layout
 
 from .allocator import ROUND
-from .stream import Capture
+from .under_way import Capture
 
 _BASE = 1 << 45  # far below where the system maps anything, far above any scalar
 _SIDE = 1 << 43

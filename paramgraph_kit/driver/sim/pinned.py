@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from .stream import current_stream, forbid_unsafe_call
+from .stream import current_stream
+from .under_way import forbid_unsafe_call
 
 _free: Counter[int] = Counter()  # blocks that torch keeps, by their size
 _pinned: dict[int, tuple[int, weakref.ref[Any]]] = {}  # address -> (bytes, the storage)

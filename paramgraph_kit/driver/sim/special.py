@@ -16,7 +16,8 @@ from .kernels import Kernel, pageable_copy_forbidden, record, resize
 from .libraries import library_kernels
 from .machine import CPU_KEY, DEVICE_NAME, machine
 from .pinned import is_pinned, pin
-from .stream import Capture, current_stream, forbid_in_capture, forbid_unsafe_call, note_leaf, note_wait
+from .stream import current_stream, note_leaf
+from .under_way import Capture, forbid_in_capture, forbid_unsafe_call, note_wait
 
 aten = torch.ops.aten
 
