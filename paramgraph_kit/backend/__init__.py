@@ -50,7 +50,9 @@ def _compiled(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], settings:
     number, site = next(_numbers), site_being_compiled()
 
     def new_graph(phase: str) -> CompiledGraph:
-        return CompiledGraph(f"{phase} {number}", site.callers, site.owner, strict=options.strict)
+        return CompiledGraph(
+            f"{phase} {number}", site.callers, site.owner, strict=options.strict, compilation=site.compilation
+        )
 
     if target.name == "cuda" and not (carries_streams() and on_lanes(gm)):
         from paramgraph_kit.backend.inductor import compile_with_inductor

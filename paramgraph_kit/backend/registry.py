@@ -45,6 +45,15 @@ class Codes:
         return any((found := self._references.get(id(code))) is not None and found() is code for code in codes)
 
 
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """Which of Dynamo's compilations: the frame's number, how often it was compiled before, and its code."""
+
+    frame: int
+    number: int
+    code: weakref.ref[types.CodeType]
+
+
 Place = tuple[int, ...]  # in a call, in order; what was cut again has one more number; () where nobody knows
 
 
@@ -84,6 +93,7 @@ class CompiledGraph:
     pieces: list[Piece] = field(default_factory=list)  # what runs between, where that is known
     outside: int = 0  # launches of one call that belong to no partition
     strict: bool = False  # whether a reason is an error
+    compilation: Compilation | None = None
     order: int = field(default_factory=lambda: next(_order))
 
     def __post_init__(self) -> None:
@@ -115,6 +125,7 @@ class Site:
 
     callers: Codes = field(default_factory=Codes)
     owner: weakref.ref[Any] | None = None
+    compilation: Compilation | None = None
 
 
 def site_being_compiled() -> Site:
@@ -132,6 +143,15 @@ def site_being_compiled() -> Site:
             return Site(
                 Codes(codes),
                 weakref.ref(owner) if isinstance(owner, torch.nn.Module) else None,
+                _compilation(code),
             )
         frame = frame.f_back
     return Site()
+
+
+def _compilation(code: Any) -> Compilation | None:
+    number = torch_name("CompileContext").current_compile_id()
+    frame, compiled = getattr(number, "frame_id", None), getattr(number, "frame_compile_id", None)
+    if frame is None or compiled is None or not isinstance(code, types.CodeType):
+        return None
+    return Compilation(frame, compiled, weakref.ref(code))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paramgraph_kit.backend.graphs_of_model import Model, graph_breaks
+from paramgraph_kit.backend.recompiles import given_up, recompiled
 from paramgraph_kit.backend.registry import compiled_graphs
 from paramgraph_kit.backend.tracing import (
     capture_of,
@@ -74,6 +75,7 @@ class Report:
     reasons: tuple[Reason, ...]
     trace: Trace
     of_one: bool = False  # it is about one model
+    recompiled: tuple[tuple[str, str], ...] = ()  # functions with several graphs, and what the last one is for
     kept: tuple[Kept, ...] = ()  # tensors that would be made on the host and copied at each call, but are made once
 
     @property
@@ -129,9 +131,12 @@ class Report:
     def _totals(self) -> list[tuple[str, str]]:
         inside, total = self.kernels
         percent = f" ({100 * inside / total:.0f} %)" if total else ""
-        if breaks := sum(reason.code == "graph-break" for reason in self.reasons):
+        codes = [reason.code for reason in self.reasons]
+        if breaks := codes.count("graph-break"):
             plural = "s" if breaks > 1 else ""
             percent = f" of the compiled parts; what runs at {breaks} graph break{plural} is eager, and not counted"
+        elif "recompile-limit" in codes:
+            percent = " of the compiled parts; calls that fit none of them are eager, and not counted"
         patching = sorted({row.patching for row in self.rows if row.patching})
         ungraphed = sum(row.ungraphed_calls for row in self.rows)
         launches, copied = sum(row.launches for row in self.rows), self.copied_bytes
@@ -152,6 +157,7 @@ class Report:
         captures = self.trace.captures
         if self.of_one and not idle and not launches and not self.reasons and (why := _newest(captures)):
             shown.append(("never launched", f"{len(captures)} graphs, each call is a new one: {why}"))
+        shown += self.recompiled
         shown += [(f"{row.graph}, {row.partition} took", row.measured) for row in self.rows if row.measured]
         if self.kept:
             frames = dict.fromkeys(each.frame for each in self.kept if each.frame is not None)
@@ -227,10 +233,9 @@ def make_report(model: Any = None) -> Report:
                 "; ".join(v.probation.measured.label for v in variants if v.probation.measured),
             )
         )
-    reasons.update(dict.fromkeys(graph_breaks(mine)))
-    return Report(
-        tuple(rows), tuple(reasons), trace, mine is not None, tuple(each for graph in graphs for each in graph.kept)
-    )
+    reasons.update(dict.fromkeys([*graph_breaks(mine), *given_up(graphs)]))
+    kept = tuple(each for graph in graphs for each in graph.kept)
+    return Report(tuple(rows), tuple(reasons), trace, mine is not None, tuple(recompiled(graphs)), kept)
 
 
 def shared_with(model: Any) -> str:
