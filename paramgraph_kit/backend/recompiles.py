@@ -14,6 +14,7 @@ from paramgraph_kit.trace.model import Frame, Reason
 _COMMENT = re.compile(r"# .*# \S*?([^/\s]+):(\d+) in ")
 _IDENTITY = re.compile(r"___check_(obj|type)_id\((.+?), \d+\).*")
 _TENSOR = re.compile(r"tensor '(.+?)' (.+?)\. expected (.+), actual (.+)")
+_BETWEEN = re.compile(r"___stack\d+")
 _LONGEST = 60  # characters of a guard: some list all that a dictionary has
 
 
@@ -79,9 +80,10 @@ def _entries(code: Any) -> list[Any]:
 def _told(note: str) -> str:
     """A guard's failure in one line, without addresses."""
     guard, _, comment = note.partition("\n")[0].partition("  #")
-    guard, place = guard.strip().rstrip(";"), _COMMENT.match(f"#{comment}")
+    guard = _BETWEEN.sub("what is handed on at the break", guard.strip().rstrip(";"))
+    place = _COMMENT.match(f"#{comment}")
     if match := _TENSOR.fullmatch(guard):
-        text = f"{match[1]}: {match[2].removesuffix(' mismatch')} was {match[3]}, then {match[4]}"
+        text = f"{match[1]}: {match[2].replace(' mismatch', '')} was {match[3]}, then {match[4]}"
     elif match := _IDENTITY.fullmatch(guard):
         text = f"{match[2]} is of another type" if match[1] == "type" else f"{match[2]} is another object"
     elif guard.startswith("GLOBAL_STATE changed: "):

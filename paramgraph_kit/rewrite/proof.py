@@ -186,7 +186,7 @@ class Prover:
         found: Seen = {RETURNS: _flat(results)}
         for number, tensor in enumerate(self.state.tensors):
             if keeper.keeper.is_written(tensor):
-                found[f"{WRITES}#{number}"] = _flat(tensor)
+                found[f"{WRITES}{self._called(number)}#{number}"] = _flat(tensor)
         leaves = [t for t in self.state.tensors if t.is_leaf and t.requires_grad]
         # None and zeros are the same to whoever adds to them or takes a step.
         found[GRADIENTS] = [_flat(t.grad if t.grad is not None else torch.zeros_like(t))[0] for t in leaves]
@@ -194,6 +194,11 @@ class Prover:
             if not holder.of_torch and holder.kind not in ("class", "generator") and (values := _flat(holder.read())):
                 found[f"{holder.name}#{number}"] = values
         return found
+
+    def _called(self, number: int) -> str:
+        """What a tensor is called, and whether it lies where no replay writes."""
+        name, tensor = self.state.names[number], self.state.tensors[number]
+        return f" (`{name}`)" * bool(name) + " on the CPU, which no replay writes" * (tensor.device.type == "cpu")
 
 
 class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped

@@ -283,11 +283,12 @@ class HostState:
         self.holders.append(Holder("container", name, value, of_torch))
         if len(value) > 2000:
             return
-        for part in list(value.values()) if isinstance(value, dict) else list(value):
+        for key, part in list(value.items()) if isinstance(value, dict) else [(None, part) for part in value]:
+            called = key if of_torch and isinstance(key, str) else name  # of an optimizer's state: "step", "exp_avg"
             if of_torch and isinstance(part, (list, dict)):
-                self._container(part, name, depth + 1, of_torch=True)
+                self._container(part, called, depth + 1, of_torch=True)
             else:
-                self._visit(part, name, depth + 1)
+                self._visit(part, called, depth + 1)
 
     def _object(self, value: Any, name: str, depth: int) -> None:
         if _slots_of(value) and not _of_library(type(value)):
