@@ -173,6 +173,12 @@ class Reach:
             self._visit(value, name)
         self._of_modules()
 
+    def let_go(self, old: torch.Tensor, new: torch.Tensor) -> None:
+        """What led to a tensor leads to another one."""
+        if (known := self.tensors.pop(id(old), None)) is not None:
+            self.tensors[id(new)] = known[0], new
+        self._alive = [new if x is old else x for x in self._alive]
+
     @property
     def complete(self) -> bool:
         """Whether all was looked at."""

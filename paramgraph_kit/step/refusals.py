@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.backend.call_state import switches
+from paramgraph_kit.backend.call_state import attributes_of, switches
 from paramgraph_kit.backend.plain import PLAIN, flatten
 from paramgraph_kit.doctor import explain
 from paramgraph_kit.driver.api import Driver
@@ -87,7 +87,7 @@ def check_observation(seen: Observation) -> None:
 
 def surroundings(tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
     """What a call may leave otherwise though it is no state: torch's switches, and attributes of the arguments."""
-    return switches(), [{name: id(value) for name, value in vars(x).items()} for x in tensors]
+    return switches(), [{name: id(value) for name, value in attributes_of(x).items()} for x in tensors]
 
 
 def check_left(before: tuple[Any, ...], tensors: Sequence[torch.Tensor]) -> None:

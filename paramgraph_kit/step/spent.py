@@ -30,6 +30,8 @@ def is_spent(tensor: torch.Tensor) -> bool:
         if node is None or node in seen:
             continue
         seen.add(node)
+        if type(node) is _SPENT:
+            return True
         if (told := _told(node)) is not None:
             return told
         pending += [each for each, _ in node.next_functions]
@@ -61,9 +63,21 @@ class _Spent(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         raise RuntimeError(
-            "Trying to backward through the graph a second time: this tensor was returned by a whole step that ran "
-            "from a graph, its backward pass included. Make the second backward pass in the step too."
+            "Trying to backward through the graph a second time: this tensor was left by a whole step of "
+            "pgk.parameterize, its backward pass included. Make the second backward pass in the step too."
         )
+
+
+_SPENT = _Spent._backward_cls  # of the nodes that applying it makes
+
+
+def is_bare_spent(tensor: torch.Tensor) -> bool:
+    """Whether it comes from ``spent``, with nothing else behind it.
+
+    >>> is_bare_spent(spent(torch.tensor(2.0))), is_bare_spent(torch.tensor(2.0))
+    (True, False)
+    """
+    return type(tensor.grad_fn) is _SPENT
 
 
 def spent(tensor: torch.Tensor) -> torch.Tensor:
@@ -73,8 +87,8 @@ def spent(tensor: torch.Tensor) -> torch.Tensor:
     >>> loss.requires_grad, loss.item(), loss.is_leaf
     (True, 2.0, False)
     """
-    with torch.enable_grad():
-        return _Spent.apply(_leaf(), tensor)  # type: ignore[no-any-return, no-untyped-call]
+    with torch.enable_grad():  # detached before: what it came from is not behind it
+        return _Spent.apply(_leaf(), tensor.detach())  # type: ignore[no-any-return, no-untyped-call]
 
 
 @cache

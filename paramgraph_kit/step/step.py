@@ -7,6 +7,7 @@ launched. Whatever is not sure runs as it is, and the reason is in the report.
 from __future__ import annotations
 
 import functools
+import gc
 import inspect
 import weakref
 from collections import Counter
@@ -40,6 +41,7 @@ from paramgraph_kit.step.refusals import (
     failed,
     surroundings,
 )
+from paramgraph_kit.step.release import LEGACY, release, released, told
 from paramgraph_kit.trace.errors import ParamgraphError, RefusedError, UnsupportedError
 from paramgraph_kit.trace.model import Reason
 
@@ -50,6 +52,7 @@ MAX_FUTILE = 8  # captures in a row without a launch: no more until there is one
 _COUNT_FROM_STORAGE = frozenset(("as_strided", "as_strided_", "as_strided_scatter", "select_scatter", "slice_scatter",
                                  "diagonal_scatter", "storage_offset", "untyped_storage", "set_"))  # fmt: skip
 _OF_STORAGES = ("unstable-capture", "unexplained-word", "unknown-output")  # how that shows
+MAX_STALE = 3  # captures that find a graph of an earlier call alive: what a place held is let go with the next call
 MAX_LOOKS = 4  # at calls whose code reads what nobody knew of
 UNDER_WAY = "capture-under-way"
 
@@ -124,7 +127,7 @@ class Step:
         if not self._warm:
             self._warm = True
             self._calls[key] = 1
-            return self._plainly(args, kwargs)
+            return released(self._plainly(args, kwargs))
         if key in self._refused:
             self._raise_if_strict(self._refused[key])
             return self._plainly(args, kwargs)
@@ -156,22 +159,29 @@ class Step:
                 self._given(args, kwargs),
                 self._names,
             )
+        release(seen)
         if seen.unforeseen and self._looks < MAX_LOOKS:  # known at the next call
             self._looks += 1
             return seen.result
+        why: Reason | None = None
         try:
             check_left(before, tensors)
             with self._inside(), no_collection():
                 self._capture(key, tensors, args, kwargs, seen)
         except RefusedError as refusal:
             if not self._passing(key, seen, refusal.reason):
-                self._refuse(key, refusal.reason)
+                why = refusal.reason
         except Exception as error:  # whatever capture ran into, this call has its result: say why and go on
-            self._refuse(key, failed(error))
+            why = failed(error)
+        if why is not None:  # once the error holds nothing of the capture any more
+            self._refuse(key, told(why, self._driver.device) if why.code == LEGACY else why)
         return seen.result
 
     def _passing(self, key: Any, seen: Observation, reason: Reason) -> bool:
         """Whether a refusal says nothing of later calls."""
+        if reason.code == LEGACY and self._futile[key] < MAX_STALE:
+            gc.collect()  # what only a circle holds is no reason
+            return True
         if reason.code != "side-effect":
             return reason.code == UNDER_WAY
         if any(change.holder.kind == "cached" for change in seen.changes) and self._calls[key] < MAX_FUTILE:

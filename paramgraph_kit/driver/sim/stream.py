@@ -258,14 +258,14 @@ def current_stream(device: Any = None) -> Stream:
     each of its nodes was made, and joins these streams with that of the caller. In a capture that is as good as running
     all of it on the stream of the caller.
     """
-    stream = _table.current()
+    stream, task = _table.current(), autograd.task_id()
+    node = autograd.current_node() if task != -1 else None
+    if node is not None and task != _table.backward:  # on whichever thread it runs
+        _table.backward = task
+        _backward_begins(node)
     if stream is not None:
         return stream
-    task = autograd.task_id()
-    if task != -1 and (node := autograd.current_node()) is not None:
-        if task != _table.backward:
-            _table.backward = task
-            _backward_begins(node)
+    if node is not None:
         log = _table.engine_log
         if log and log[-1][1].capture is not None:
             return log[-1][1]

@@ -1,0 +1,168 @@
+"""Whole steps that leave something with its autograd graph: a result, an attribute, what somebody else holds."""
+
+# mypy: disable-error-code="no-untyped-call"
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import paramgraph_kit as pgk
+
+
+class _Model(nn.Module):
+    last: torch.Tensor | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 16), nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.second(torch.relu(self.first(x)))
+        return y
+
+
+Step = Callable[[torch.Tensor], Any]
+
+
+def _loss(model: _Model, optimizer: Any, run: Any) -> Step:
+    def step(x: torch.Tensor) -> Any:
+        optimizer.zero_grad()
+        loss = run(x).square().sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def _in_a_dict(model: _Model, optimizer: Any, run: Any) -> Step:
+    def step(x: torch.Tensor) -> Any:
+        optimizer.zero_grad()
+        logits = run(x)
+        loss = logits.square().sum()
+        loss.backward()
+        optimizer.step()
+        return {"loss": loss, "logits": logits, "log": loss.detach()}
+
+    return step
+
+
+def _attribute(model: _Model, optimizer: Any, run: Any) -> Step:
+    def step(x: torch.Tensor) -> Any:
+        optimizer.zero_grad()
+        model.last = run(x).square().sum()
+        model.last.backward()
+        optimizer.step()
+        return model.last
+
+    return step
+
+
+def _made(make: Any, **how: Any) -> tuple[Any, Any, _Model, _Model]:
+    torch.manual_seed(0)
+    ours = _Model().to(pgk.device())
+    theirs = copy.deepcopy(ours)
+    found = []
+    for model in (ours, theirs):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        run = torch.compile(model, **how) if how else model
+        found.append((make(model, optimizer, run), (model, optimizer)))
+    (step, state), (twin, _) = found
+    return pgk.parameterize(step, state=state), twin, ours, theirs
+
+
+def _leaves(result: Any) -> list[torch.Tensor]:
+    return list(result.values()) if isinstance(result, dict) else [result]
+
+
+def _alike(step: Step, twin: Step, ours: nn.Module, theirs: nn.Module, rows: int = 3) -> list[Any]:
+    x = torch.randn(rows, 8).to(pgk.device())
+    results = [step(x), twin(x)]
+    mine, others = map(_leaves, results)
+    for a, b in zip([*mine, *ours.parameters()], [*others, *theirs.parameters()], strict=True):
+        assert torch.equal(a.detach(), b.detach())
+        assert a.requires_grad == b.requires_grad
+    return mine
+
+
+@pytest.mark.parametrize("make", [_loss, _in_a_dict, _attribute])
+@pytest.mark.parametrize("hold", [False, True])
+def test_what_a_step_returns_with_its_graph_is_no_obstacle(make: Any, hold: bool) -> None:
+    # GIVEN a step that returns its loss as people do, with its graph  WHEN it is called, and every result is kept
+    step, twin, ours, theirs = _made(make)
+    held: list[Any] = []
+    for n in range(8):
+        found = _alike(step, twin, ours, theirs, rows=3 if n < 5 else 5)
+        held += found if hold else []
+    # THEN both shapes are launched, and all is as without a graph
+    report = pgk.report(step)
+    assert report.reasons == ()
+    assert sum(row.launches for row in report.rows) >= 4
+
+
+def test_a_step_that_was_compiled_takes_another_shape_too() -> None:
+    # GIVEN one whose model is compiled: Dynamo notes on a batch of another size which of its sizes vary
+    step, twin, ours, theirs = _made(_loss, backend="paramgraph")
+    for n in range(9):
+        _alike(step, twin, ours, theirs, rows=3 if n < 4 else 5)
+    report = pgk.report(step)
+    assert report.reasons == ()
+    assert sum(row.executables for row in report.rows) == 2
+    assert sum(row.launches for row in report.rows) >= 3
+
+
+def test_a_graph_that_somebody_else_holds_is_named() -> None:
+    # GIVEN an output that was computed outside of the step and is kept
+    step, twin, ours, theirs = _made(_loss)
+    kept = [ours(torch.randn(3, 8).to(pgk.device()))]
+    # WHEN the step is called THEN it runs ungraphed, and the reason tells what is held, and by what
+    for _ in range(5):
+        _alike(step, twin, ours, theirs)
+    (reason,) = pgk.report(step).reasons
+    assert reason.code == "legacy-stream"
+    assert (
+        "a tensor of [3, 4] that was computed with gradients is still held (by list): del it, or .detach() it"
+        in reason.message
+    )
+    assert kept
+
+
+def test_a_graph_that_is_let_go_soon_is_no_obstacle() -> None:
+    # GIVEN an output from outside that is kept for the first calls, and one in a circle that nobody holds
+    step, twin, ours, theirs = _made(_loss)
+    x = torch.randn(3, 8).to(pgk.device())
+    kept: Any = [ours(x)]
+    circle: list[Any] = [ours(x)]
+    circle.append(circle)
+    del circle
+    for n in range(6):
+        if n == 2:
+            kept.clear()
+        _alike(step, twin, ours, theirs)
+    # THEN the step is graphed as soon as it can be
+    report = pgk.report(step)
+    assert report.reasons == ()
+    assert report.rows[0].launches >= 3
+
+
+def test_a_backward_pass_on_the_calling_thread_goes_to_the_stream_of_what_it_meets() -> None:
+    # GIVEN the loss of an earlier pass, which is kept  WHEN another one is captured, with autograd on this thread
+    cuda, device = pgk.cuda, pgk.device()
+    weight = torch.ones(3, device=device, requires_grad=True)
+    kept = weight.square().sum()
+    graph: Any = cuda.CUDAGraph()
+    # THEN what accumulates the gradient is on the default stream, as it is on a thread of autograd's own
+    with (
+        pytest.raises(torch.AcceleratorError) as caught,
+        torch.autograd.set_multithreading_enabled(False),
+        cuda.graph(graph),
+    ):
+        weight.square().sum().backward()
+    context: Any = caught.value.__context__
+    assert context.error_code == 906
+    assert kept.requires_grad
