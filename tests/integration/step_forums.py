@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -375,6 +376,11 @@ GRAPHED: dict[str, Callable[[], Program]] = {
 REFUSED: dict[str, tuple[Callable[[], Program], str, str]] = {
     "averaged model": (step_optimizers.swa, "host-counter", "average.n_averaged is on the CPU"),
     "adafactor of torch": (step_optimizers.adafactor_of_torch, "host-counter", "keep it on the device"),
+    "byol that goes back through its average": (
+        partial(step_objectives.byol, differentiable=True),
+        "legacy-stream",
+        "that was computed with gradients is still held",
+    ),
     "anomaly": (flags_of_anomaly, "sync-unknown", ""),
     "orthogonal": (lambda: norms("orthogonal"), "linalg-host", ""),
     "shrinking": (step_optimizers.shrinking, "side-effect", "write into it in place"),

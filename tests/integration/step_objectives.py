@@ -400,7 +400,7 @@ def meta() -> Program:
     return Program(step, (model, optimizer), model, batch)
 
 
-def byol() -> Program:
+def byol(differentiable: bool = False) -> Program:
     online = mlp(norm=True)
     predictor = nn.Linear(4, 4).to(device())
     target = copy.deepcopy(online)
@@ -420,7 +420,8 @@ def byol() -> Program:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), 0.01)
+        with torch.set_grad_enabled(differentiable):  # forgotten, the target's weights keep a graph that grows
+            torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), 0.01)
         return loss.detach()
 
     return Program(step, (online, predictor, target, optimizer), online, batch, extra=[target, predictor])
