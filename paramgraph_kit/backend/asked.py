@@ -70,7 +70,7 @@ _TABLE: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     (queue.Queue, lambda x: tuple(x.queue)),
     (queue.SimpleQueue, lambda x: x.qsize()),
     (concurrent.futures.Future, lambda x: x.done()),
-    ((io.StringIO, io.BytesIO), lambda x: "" if x.closed else x.getvalue()),
+    ((io.StringIO, io.BytesIO), lambda x: "" if x.closed else (x.getvalue(), x.tell())),
     (_BYTES, lambda x: (len(memoryview(x)) if isinstance(x, array.array) else 0, bytes(x))),
     (functools.partial, lambda x: (x.func, x.args, x.keywords)),
     (collections.defaultdict, lambda x: x.default_factory),
@@ -97,6 +97,54 @@ def questions(value: Any) -> list[Ask]:
     return [*found, lambda: bytes(held())] if held is not None else found
 
 
+def _bytes_back(value: Any, then: tuple[int, bytes]) -> None:
+    if isinstance(value, bytearray):  # it may have another length by now
+        value[:] = then[1]
+    elif isinstance(value, array.array):
+        value[:] = array.array(value.typecode, then[1])
+    elif not memoryview(value).readonly:
+        memoryview(value).cast("B")[:] = then[1]
+
+
+def _file_back(file: Any, then: Any) -> None:
+    if then and not file.closed:
+        text, position = then
+        file.seek(0)
+        file.truncate()
+        file.write(text)
+        file.seek(position)
+
+
+def _queue_back(queue: Any, then: tuple[Any, ...]) -> None:
+    left = tuple(queue.queue)  # others may have put more meanwhile, which stays
+    taken = next(n for n in range(len(then) + 1) if left[: len(then) - n] == then[n:])
+    for item in reversed(then[:taken]):
+        queue.queue.insert(0, item)
+
+
+# How what a call has written is undone. What other threads wait for is not: an event, a lock, what a future holds.
+_BACK: tuple[tuple[Any, Callable[[Any, Any], None]], ...] = (
+    ((io.StringIO, io.BytesIO), _file_back),
+    (_BYTES, _bytes_back),
+    (queue.Queue, _queue_back),
+    (BaseException, lambda x, then: setattr(x, "args", then[0])),
+)
+
+
+def put_back(value: Any, then: Any) -> None:
+    """Let an object answer what it answered, as far as that may be undone.
+
+    >>> held = bytearray(b"one")
+    >>> held[0] = 0
+    >>> put_back(held, (0, b"one"))
+    >>> held
+    bytearray(b'one')
+    """
+    back = next((back for kinds, back in _BACK if isinstance(value, kinds)), None)
+    if back is not None:
+        back(value, then)
+
+
 def nbytes(value: Any) -> int:
     """The size of a buffer, 0 of what is none."""
     return memoryview(value).nbytes if isinstance(value, _BYTES) else 0
@@ -110,9 +158,10 @@ class Answer:
     True
     """
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: Ask, owner: Any = None) -> None:
         self._ask = ask
         self._last = ask()
+        self.owner = owner  # the object that is asked
 
     def __call__(self) -> Any:
         """Today's."""
@@ -120,3 +169,7 @@ class Answer:
         if not same(now, self._last):
             self._last = now
         return self._last
+
+    def put_back(self, then: Any) -> None:
+        """Let it answer that again."""
+        put_back(self.owner, then)

@@ -15,6 +15,9 @@ from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
 
+FEW = 1024  # values on the host, that are compared in each call
+_KINDS = (torch.Tensor, nn.Parameter, nn.Buffer)
+
 
 def value_key(x: Any) -> Any:
     """What tells a plain argument; raises RefusedError for one that is not traced."""
@@ -26,7 +29,7 @@ def value_key(x: Any) -> Any:
 
 def tensor_key(x: torch.Tensor) -> Any:
     """What tells an input's kind; raises RefusedError for one that is not traced."""
-    if type(x) not in (torch.Tensor, nn.Parameter, nn.Buffer) or x.layout != torch.strided:
+    if type(x) not in _KINDS or x.layout != torch.strided:
         what = type(x).__name__ if x.layout == torch.strided else f"tensor of layout {x.layout}"
         raise RefusedError(Reason("unknown-argument", f"an argument or member is a {what}: only plain ones are traced"))
     return type(x), x.shape, x.stride(), x.dtype, x.device, x.requires_grad, x.is_conj(), x.is_neg(), x.is_inference()
@@ -35,8 +38,19 @@ def tensor_key(x: torch.Tensor) -> Any:
 def hidden_key(x: torch.Tensor) -> Any:
     """What code may read of a tensor that is no input without using it: its kind, and on the host its values."""
     strides = x.stride() if x.layout == torch.strided else None
-    version = x._version if x.device.type == "cpu" and not x.is_inference() else None
-    return id(x), x.shape, strides, x.dtype, x.device, x.requires_grad, x.grad is None if x.is_leaf else None, version
+    graded = x.grad is None if x.is_leaf else None
+    return id(x), x.shape, strides, x.dtype, x.device, x.requires_grad, graded, _values(x)
+
+
+def _values(x: torch.Tensor) -> Any:
+    """Of a tensor of the host what it holds, if that is little: what shares its memory writes without a version."""
+    if x.device.type != "cpu":
+        return None
+    if type(x) in _KINDS and x.layout == torch.strided and x.numel() <= FEW and not x.is_quantized:
+        # Of a copy: memory that numpy has seen may not be resized any more.
+        copy = x.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+        return copy.view(-1).view(torch.uint8).numpy().tobytes()
+    return None if x.is_inference() else x._version
 
 
 def attributes_of(x: torch.Tensor) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import is_
 from typing import Any
 from unittest import mock
 
@@ -13,6 +14,8 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from paramgraph_kit.backend.eager_kernels import compile_with_eager_kernels
+from paramgraph_kit.backend.fakes import fake_mode
+from paramgraph_kit.backend.members import side_effect
 from paramgraph_kit.backend.plain import PLAIN, flatten
 from paramgraph_kit.backend.questions import Questions
 from paramgraph_kit.backend.registry import CompiledGraph
@@ -59,6 +62,7 @@ class Flat(nn.Module):
         questions = Questions(tensors, self.__dict__["_inputs"], state.looks_at_all)
         with state.traced(tensors[: self._own]), questions.heard():
             results = self.__dict__["_call"](*args, **kwargs)
+        _refuse_written((args, kwargs), leaves, self._spec)
         self.absent |= questions.absent
         flat, self._out_spec = flatten(results)
         self._template = [_TENSOR if isinstance(x, torch.Tensor) else x for x in flat]
@@ -79,6 +83,13 @@ class Flat(nn.Module):
             return tensors[0]
         rest = iter(tensors)
         return pytree.tree_unflatten([next(rest) if x is _TENSOR else x for x in self._template], self._out_spec)
+
+
+def _refuse_written(given: Any, leaves: Sequence[Any], spec: pytree.TreeSpec) -> None:
+    """Raise RefusedError where a list or dict among the arguments holds something else than it was given."""
+    now, shape = flatten(given)
+    if shape != spec or not all(map(is_, now, leaves)):
+        raise side_effect("an item of an argument")
 
 
 def discard(graphs: Sequence[CompiledGraph]) -> None:
@@ -110,7 +121,8 @@ def trace_flat(
         # made with the layout of a copy.
         "view_replay_for_aliased_outputs": not overlapping,
     }
-    context = torch_name("TracingContext")(torch_name("FakeTensorMode")())
+    mode = fake_mode()
+    context = torch_name("TracingContext")(mode)
     try:
         with torch_name("functorch_config").patch(config), torch_name("tracing")(context), _without_streams():
             run = compile_with_eager_kernels(
@@ -127,8 +139,10 @@ def trace_flat(
         discard(graphs)  # which the error's traceback may keep alive
         raise
     finally:  # what it remembers of tensors refers weakly to them, and torch swaps no such tensor
-        mode = context.fake_mode
         mode.fake_tensor_converter = type(mode.fake_tensor_converter)()
+    if mode.failed is not None:  # and the user's code caught it: eager would not have failed there
+        discard(graphs)
+        raise RefusedError(why_not(mode.failed)) from mode.failed
     metadata = context.fw_metadata
     if metadata is None:
         return run, True

@@ -208,6 +208,9 @@ class Parameterized:
             number = len(self._specs)
             self._specs.append(spec)  # which not every torch can hash
         values = tuple([call_state.value_key(x) for x in leaves if not isinstance(x, torch.Tensor)])
+        if not state.hidden_ids.isdisjoint(map(id, leaves)):
+            text = "an argument is a tensor that it may also know by another name: pass it under that one, too"
+            raise RefusedError(Reason("hidden-tensor", text))
         tensors = [*state.tensors, *(x for x in leaves if isinstance(x, torch.Tensor))]
         kinds = tuple(map(call_state.tensor_key, tensors))
         more = call_state.sharing(tensors), self._attributes(tensors)
@@ -292,7 +295,8 @@ class Parameterized:
         root = Flat(self._fn, state, leaves, spec)
         args, kwargs = pytree.tree_unflatten(leaves, spec)
         names = [*state.members.unique_names(), *argument_names(self._fn, args, kwargs)]
-        run, writes = trace_flat(root, tensors, new_graph, graphs, self._options, number, names)
+        with state.unwritten():  # by the backward, too
+            run, writes = trace_flat(root, tensors, new_graph, graphs, self._options, number, names)
         root.forget()
         if root.absent:  # calls that are launched at one look do not look for these
             self._absent |= root.absent

@@ -32,6 +32,8 @@ _CALLED = (
     "untyped_storage",
     "storage_offset",
 )
+# What fails of a stand-in, and not of a real tensor: the traced code may catch that and go on.
+_FAILS = ("numpy", "tolist", "data_ptr", "__array__", "__dlpack__", "__reduce_ex__", "__deepcopy__")
 _ONCE = "a graph would not do that again"
 _KINDS = {"_is_param": torch.nn.Parameter, "_is_buffer": torch.nn.Buffer}  # how isinstance knows them
 
@@ -59,6 +61,9 @@ class Questions:
             for kind in kinds:
                 for name, answer in self._answers().items():
                     stack.enter_context(mock.patch.object(kind, name, answer, create=True))
+                for name in _FAILS:
+                    failing = self._failing(name, getattr(kind, name))
+                    stack.enter_context(mock.patch.object(kind, name, failing, create=True))
             stack.enter_context(mock.patch.object(torch_name("decompositions"), "_rnn_helper", self._recurrent()))
             yield
         if self._refused is not None:  # the block caught what was raised in it
@@ -102,6 +107,17 @@ class Questions:
             if id(x) in self._inputs:
                 raise self._refuse(f"calls .{name}() of an input")
             return plain(x, *args, **named)
+
+        return call
+
+    def _failing(self, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+        def call(x: Tensor, *args: Any, **named: Any) -> Any:
+            try:
+                return plain(x, *args, **named)
+            except Exception as error:
+                if not self._mine():
+                    raise
+                raise self._refuse(f"calls .{name}() of a tensor", "a trace has no values") from error
 
         return call
 

@@ -217,8 +217,7 @@ class Walk:
         elif type(value) in weakref.ProxyTypes:
             self.key.append(self.look(value.__repr__.__self__, path))
         elif type(value).__module__.partition(".")[0] in _SHARED:
-            for ask in questions(value):
-                self._ask(path, ask)
+            self._questions(value, path)
         elif not isinstance(value, _OPAQUE):
             self._object(value, path)
 
@@ -340,14 +339,12 @@ class Walk:
             if value.nbytes > LARGE or value.dtype.hasobject:
                 self._refuse(path, f"is an array of {value.nbytes:,} bytes, too many to compare in each call")
                 return
-            self.watch(Watched(path, "computed", _Contents(value)))
+            self.watch(Watched(path, "contents", _Contents(value)))
         elif nbytes(value) > LARGE:
             self._refuse(path, "is an array of many bytes, too many to compare in each call")
         elif is_of_host(value):
             self.generators.append((path, value))
-        elif asked := questions(value):
-            for ask in asked:
-                self._ask(path, ask)
+        elif self._questions(value, path):
             self._attributes(value, path)
         elif isinstance(value, functools._lru_cache_wrapper):
             self._ask(path, lambda: value.cache_info().currsize)
@@ -359,6 +356,12 @@ class Walk:
             raise RefusedError(Reason("unknown-state", f"{text}: give what it holds as an argument"))
         else:
             self._attributes(value, path)
+
+    def _questions(self, value: Any, path: str) -> bool:
+        asked = questions(value)
+        for ask in asked:
+            self.watch(Watched(path, "contents", Answer(ask, value)))
+        return bool(asked)
 
     def _refuse(self, path: str, what: str) -> None:
         if self._ran is not None:
@@ -396,13 +399,19 @@ class _Contents:
     """The bytes of an array; the same object while they are the same."""
 
     def __init__(self, array: np.ndarray[Any, Any]) -> None:
-        self._array, self._last = array, b""
+        self.owner, self._last = array, b""
 
     def __call__(self) -> bytes:
-        now = repr((self._array.shape, self._array.dtype)).encode() + self._array.tobytes()
+        now = repr((self.owner.shape, self.owner.dtype)).encode() + self.owner.tobytes()
         if now != self._last:
             self._last = now
         return self._last
+
+    def put_back(self, then: bytes) -> None:
+        """Let it hold that again, if it has the shape that it had."""
+        array = self.owner
+        if array.flags.writeable and len(then) == len(self()):
+            array[...] = np.frombuffer(then[len(then) - array.nbytes :], array.dtype).reshape(array.shape)
 
 
 class _Attribute:

@@ -19,7 +19,7 @@ import torch
 
 from paramgraph_kit.backend.code_names import compares_types, is_foreign, is_foreign_module
 from paramgraph_kit.backend.members import host_random
-from paramgraph_kit.backend.world import BY_NAME, Questions, asks_for_others
+from paramgraph_kit.backend.world import BY_NAME, OF_STAND_INS, Questions, asks_for_others
 from paramgraph_kit.driver.native.build import checks
 from paramgraph_kit.driver.profiling import Collector, collector, set_profile
 from paramgraph_kit.trace.errors import RefusedError
@@ -50,7 +50,7 @@ class Running:
     seeded: Frame | None = None  # who set a generator of torch's
     imported: set[str] = field(default_factory=set)  # modules that the user's code named while it ran
     collector: Collector = field(default_factory=Collector)
-    questions: Questions = field(default_factory=lambda: Questions(lambda frame: not _is_foreign(frame)))
+    questions: Questions = field(default_factory=lambda: Questions(lambda frame: not _is_foreign(frame), OF_STAND_INS))
     _known: dict[types.CodeType, bool] = field(default_factory=dict)
     _imports: int = 0  # under way
 

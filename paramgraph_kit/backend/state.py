@@ -32,6 +32,7 @@ class State:
         self.generators = found.generators
         self.members = Members(found.modules)
         self.hidden = [tensor for _, tensor in found.tensors]
+        self.hidden_ids = frozenset(map(id, self.hidden))
         self.tensors: list[torch.Tensor] = self.members.tensors() or []
         self._module_ids = tuple(map(id, self.members.modules))
         self.key = (tuple(found.key), self.members.key, tuple(map(hidden_key, self.hidden)))
@@ -89,21 +90,30 @@ class State:
         Raises:
             RefusedError: the block changed state, which a launched graph would not do again.
         """
-        with self.members.swapped(tensors):
-            before = [(each, each.read()) for each in self.watched if each.kind not in _ASKED]
-            sizes = [cache.cache_info().currsize for _, cache in self._caches]
-            changed = ""
-            try:
-                yield
-            finally:
-                for (name, cache), size in zip(self._caches, sizes, strict=True):
-                    if cache.cache_info().currsize != size:  # with traced tensors, perhaps
-                        cache.cache_clear()
-                        changed = changed or f"a result to the cache of {name}"
-                for each, then in before:  # every one of them: what is left changed would be read by the next call
-                    if not _same(each.read(), then):
-                        place = put_back(each, then)
-                        changed = changed or place
+        with self.members.swapped(tensors), self.unwritten():
+            yield
+
+    @contextmanager
+    def unwritten(self) -> Iterator[None]:
+        """Let nothing that the block writes stay behind.
+
+        Raises:
+            RefusedError: the block changed state, which a launched graph would not do again.
+        """
+        before = [(each, each.read()) for each in self.watched if each.kind not in _ASKED]
+        sizes = [cache.cache_info().currsize for _, cache in self._caches]
+        changed = ""
+        try:
+            yield
+        finally:
+            for (name, cache), size in zip(self._caches, sizes, strict=True):
+                if cache.cache_info().currsize != size:  # with traced tensors, perhaps
+                    cache.cache_clear()
+                    changed = changed or f"a result to the cache of {name}"
+            for each, then in before:  # every one of them: what is left changed would be read by the next call
+                if not _same(each.read(), then):
+                    place = put_back(each, then)
+                    changed = changed or place
         if changed:
             raise side_effect(changed)
 

@@ -21,7 +21,7 @@ class Watched:
     """One holder of values: ``read()`` gives today's in the order of ``keys``, ``values`` are those that were found."""
 
     name: str  # how the user's code gets there: "model.config"
-    # "entries" of a dict or a class by name, all of a "dict", its "names", "items", "cell", "class", "parts", ...
+    # "entries" of a dict or a class by name, all of a "dict", its "names", "items", "cell", "class", "contents", ...
     kind: str
     holder: Any
     keys: tuple[Any, ...] = ()
@@ -31,9 +31,9 @@ class Watched:
     @property
     def identity(self) -> int:
         """What tells its holder from others while it lives."""
-        return (
-            id(getattr(self.holder, "owner", self.holder)) if isinstance(self.holder, ClassEntries) else id(self.holder)
-        )
+        if isinstance(self.holder, ClassEntries) or self.kind == "contents":
+            return id(self.holder.owner)
+        return id(self.holder)
 
     def read(self) -> tuple[Any, ...]:
         """What it holds now."""
@@ -96,6 +96,8 @@ class Watched:
                 holder.__class__ = values[0]
                 if values[1] is not None:
                     holder.__dict__ = values[1]
+            case "contents":
+                holder.put_back(values[0])
             case "cell":
                 if values[0] is MISSING:
                     del holder.cell_contents

@@ -29,6 +29,7 @@ _OUTSIDE = frozenset(
         *(builtins.open, builtins.input, sys._getframe),
     )
 )
+OF_STAND_INS = _OUTSIDE | {id}  # that of a real tensor is another
 BY_NAME = importlib.import_module.__code__  # what it is given is in no code
 # Code that asks for others: who called it asks.
 _OF_PYTHON = ("pathlib", "genericpath.py", "posixpath.py", "ntpath.py", "os.py", "io.py", "codecs.py", "shutil.py",
@@ -56,12 +57,13 @@ class Questions:
     """The first question of a call to the outside, and the line that asks."""
 
     is_users: Callable[[types.FrameType], bool]
+    outside: frozenset[Any] = _OUTSIDE
     asked: tuple[str, Frame] | None = None
 
     def look(self, frame: types.FrameType, function: Any) -> None:
         """Some code calls a function of C."""
         try:
-            outside = self.asked is None and function in _OUTSIDE
+            outside = self.asked is None and function in self.outside
         except TypeError:  # a method of what cannot be hashed
             return
         asker: types.FrameType | None = frame if outside else None

@@ -94,7 +94,7 @@ class Arguments:
         if (
             plain
             and tensors
-            and len(tensors) == len(args)
+            and len(tensors) == len(args) == len(set(map(id, tensors)))
             and number < 0
             and not torch_name("_len_torch_function_stack")()
         ):

@@ -38,8 +38,8 @@ class Graphed:
         driver: Driver,
         recorded: Recorded,
         guard: Guard,
+        arguments: Sequence[torch.Tensor],
         writes: Sequence[torch.Tensor],
-        written_arguments: Sequence[int],
         kept: Kept,
         code: PartitionCode,
         options: Options,
@@ -79,13 +79,16 @@ class Graphed:
             for n, output in enumerate(captured.outputs)
             if output.kind is Kind.FIXED and isinstance(output.value, Alias)
         }
-        self._written, self._written_arguments = list(writes), list(written_arguments)
+        place = {id(x): n for n, x in enumerate(arguments)}
+        self._known = guard.among(arguments)
+        self._written = [t for t in writes if id(t) not in place]
+        self._written_arguments = [place[id(t)] for t in writes if id(t) in place]
         self._bases = {id(t): t for t in recorded.state}
         # Gradients on memory that is used again, in the order of that: nearly always they are there already.
-        place = {number: n for n, number in enumerate(recorded.kept)}
-        again = {place[c.exits[0]]: c for c in recorded.cells if c.exits and c.exits[0] in place}
-        self._again = [again[n] for n in range(len(place))]
-        self._others = [cell for cell in recorded.cells if not cell.exits or cell.exits[0] not in place]
+        order = {number: n for n, number in enumerate(recorded.kept)}
+        again = {order[c.exits[0]]: c for c in recorded.cells if c.exits and c.exits[0] in order}
+        self._again = [again[n] for n in range(len(order))]
+        self._others = [cell for cell in recorded.cells if not cell.exits or cell.exits[0] not in order]
         self._parameters = [cell.holder.target for cell in self._again]
         self._there = self._settled = False
         self._gradients = Gradients(self._parameters)
@@ -99,6 +102,10 @@ class Graphed:
     def fits(self) -> bool:
         """Whether a launch now would do what the call would do; to be asked before each."""
         return self._guard.holds() and self._cells_fit()
+
+    def knows(self, arguments: Sequence[torch.Tensor]) -> bool:
+        """Whether arguments are tensors of the state just where they were: code can compare them with those."""
+        return self._guard.among(arguments) == self._known
 
     def difference(self) -> tuple[str, bool] | None:
         """Why it does not fit, if a place holds something else: its name, and whether both are numbers."""

@@ -77,6 +77,7 @@ class Guard:
             and t.layout == torch.strided
             and t.device.type != "cpu"
         ]
+        self._own = frozenset(call.near & seen.reach.own_tensors)
         self._beside_alike = tensor_guard(self._beside)
         self.tensors = list(used)
         self._looks = Looks(self.tensors)  # holds them, so that no address is anybody else's
@@ -89,6 +90,11 @@ class Guard:
     def lies(self) -> bool:
         """Whether the tensors lie where they lay and look as they did."""
         return self._looks.same()
+
+    def among(self, tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:
+        """Which of some tensors the step may know by other names, 0 for each that it does not."""
+        ids = tuple(map(id, tensors))
+        return () if self._own.isdisjoint(ids) else tuple([each if each in self._own else 0 for each in ids])
 
     def difference(self) -> tuple[str, bool] | None:
         """The first place that holds something else, and whether both are numbers."""

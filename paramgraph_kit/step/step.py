@@ -97,7 +97,8 @@ class Step:
             self._note(refusal.reason)
             return self._plainly(args, kwargs)
         for graphed in self._graphs.get(key, ()):
-            if graphed.fits() and (not graphed.anchored or all(map(is_anchored, tensors))):
+            fits = graphed.knows(tensors) and graphed.fits()
+            if fits and (not graphed.anchored or all(map(is_anchored, tensors))):
                 result = self._launched(graphed, key, tensors, args, kwargs)
                 if result is not MISFIT:
                     if self._futile.pop(key, 0) >= MAX_FUTILE:
@@ -192,9 +193,12 @@ class Step:
     def _capture(self, key: Any, tensors: list[torch.Tensor], args: Any, kwargs: Any, seen: Observation) -> None:
         check_observation(seen)
         rebuild = self._arguments.rebuilt(args, kwargs)
+        own = seen.near & seen.before.reach.own_tensors
 
         def call(arguments: Sequence[torch.Tensor]) -> Any:
-            again, named = rebuild(arguments)
+            # One that is state as well stays itself: code can tell that, and such a graph takes no other.
+            given = [x if id(x) in own else each for x, each in zip(tensors, arguments, strict=True)]
+            again, named = rebuild(given)
             return self._fn(*again, **named)
 
         for graph in compiled_graphs():
@@ -213,13 +217,12 @@ class Step:
             recorded = record_step(self._driver, call, tensors, seen, lazily=lazily, anchored=True)
         cells = {(id(cell.holder.target), cell.key) for cell in recorded.cells}
         guard = Guard(seen, cells, recorded.used)
-        place = {id(x): n for n, x in enumerate(tensors)}
         graphed = Graphed(
             self._driver,
             recorded,
             guard,
-            [t for t in seen.written if id(t) not in place],
-            [place[id(t)] for t in seen.written if id(t) in place],
+            tensors,
+            seen.written,
             self._kept_for(recorded),
             self._launcher.code,
             self._options,

@@ -74,6 +74,8 @@ class Alike:
         state = self._state
         if not self._switches() or not self.stands or not state.hidden_same():
             return None
+        if not state.hidden_ids.isdisjoint(map(id, given)):
+            return None  # code can tell that, too
         tensors = [*given, *state.tensors]
         if call_state.unguarded_switches() != self._more or not self._tensors(*tensors):
             return None  # the guard wants all tensors to be different ones: code can tell whether two arguments are one
@@ -102,7 +104,7 @@ class Alike:
         if today is None or not all(map(is_, today, static)) or not self.stands:
             return  # the state has another one meanwhile
         inputs = [x for x in pytree.tree_leaves((args, dict(named))) if isinstance(x, torch.Tensor)]
-        scope: dict[str, Any] = {"map": map, "list": list, "static": static, "MISSED": MISSED}
+        scope: dict[str, Any] = {"map": map, "list": list, "id": id, "static": static, "MISSED": MISSED}
         names = [*(None for _ in static), *(given[id(x)] for x in inputs)]
         launch = launch_lines(run, [*static, *inputs], names, scope)
         if launch is None:
@@ -139,6 +141,7 @@ class Alike:
             tests.append(f"attributes_of([*static, {', '.join(tensors)}]) == attributes")
         if self._state.hidden:
             scope["hidden_same"] = self._state.hidden_same
-            tests.append("hidden_same()")
+            scope["apart"] = self._state.hidden_ids.isdisjoint
+            tests += ["hidden_same()", f"apart(map(id, [{', '.join(tensors)}]))"]
         tests += [f"{name}.is_inference() is {then}" for name, then in zip(tensors, self._inference, strict=True)]
         return [*tests, "list(map(address, static)) == addresses"] if scope["static"] else tests
