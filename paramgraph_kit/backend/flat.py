@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import is_
 from typing import Any
@@ -124,7 +126,12 @@ def trace_flat(
     mode = fake_mode()
     context = torch_name("TracingContext")(mode)
     try:
-        with torch_name("functorch_config").patch(config), torch_name("tracing")(context), _without_streams():
+        with (
+            torch_name("functorch_config").patch(config),
+            torch_name("tracing")(context),
+            _without_streams(),
+            _as_eager_asks(),
+        ):
             run = compile_with_eager_kernels(
                 root,  # type: ignore[arg-type]  # AOTAutograd wants a module of flat tensors, no more
                 tensors,
@@ -162,6 +169,45 @@ def _without_streams() -> Iterator[None]:
 
     with mock.patch.object(driver().event_type, "record", refuse):
         yield
+
+
+@contextmanager
+def _as_eager_asks() -> Iterator[None]:
+    """Let attention choose the kernel that it has without a trace.
+
+    torch's modules take none of their fused kernels in a trace, nor where a mode hears the calls, as one of torch's own
+    does in a trace.
+    """
+    plain, modes, thread = torch.overrides.has_torch_function, torch_name("function_modes"), threading.get_ident()
+    traced = torch_name("_is_make_fx_tracing")
+
+    def has_torch_function(arguments: Iterable[Any]) -> bool:
+        arguments = tuple(arguments)
+        if threading.get_ident() != thread or not all(_of_a_trace(mode) for mode in modes()):
+            return plain(arguments)
+        found = (getattr(type(x), "__torch_function__", None) for x in arguments if type(x) is not torch.Tensor)
+        return any(each not in (None, torch.nn.Parameter.__torch_function__) for each in found)
+
+    def is_traced() -> bool:
+        return bool(threading.get_ident() != thread and traced())
+
+    def left_aligned(*arguments: Any) -> bool:
+        if threading.get_ident() != thread:
+            return bool(masks(*arguments))
+        text = "whether a padding mask leaves out ends alone decides which kernels attention takes"
+        raise RefusedError(Reason("data-dependent", f"the host needs a value that is on the device: {text}"))
+
+    masks = torch_name("_nested_tensor_from_mask_left_aligned")
+    with (
+        mock.patch.object(torch, masks.__name__, left_aligned),
+        mock.patch.object(torch.overrides, "has_torch_function", has_torch_function),
+        mock.patch.object(sys.modules[traced.__module__], traced.__name__, is_traced),
+    ):
+        yield
+
+
+def _of_a_trace(mode: Any) -> bool:
+    return type(mode).__module__.startswith("torch.fx.experimental.")
 
 
 def _overlapping(tensors: Sequence[torch.Tensor]) -> set[int]:

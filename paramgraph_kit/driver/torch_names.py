@@ -149,6 +149,11 @@ NAMES: dict[str, TorchName] = {
         TorchName("torch._C:_dispatch_keys", ("2.11", "2.13"), "what a tensor is beyond its memory"),
         TorchName("torch._C:_dynamo.guards.GlobalStateGuard", ("2.11", "2.13"), "torch's switches in one call"),
         TorchName("torch._C:_len_torch_function_stack", ("2.11", "2.13"), "whether a default device is active"),
+        TorchName(
+            "torch.overrides:_get_current_function_mode_stack", BOTH, "which modes hear a traced call", "function_modes"
+        ),
+        TorchName("torch:_nested_tensor_from_mask_left_aligned", BOTH, "what an encoder asks of its padding mask"),
+        TorchName("torch.nn.modules.activation:_is_make_fx_tracing", BOTH, "attention asks whether it is traced"),
         TorchName("torch._subclasses.fake_tensor:unset_fake_temporarily", ("2.11", "2.13"), "real work while tracing"),
         TorchName("torch._inductor.compile_fx:fake_tensor_prop", BOTH, "how Inductor traces: a test asks it"),
         TorchName("torch._guards:detect_fake_mode", BOTH, "tracing a graph with constants of ours"),

@@ -131,3 +131,61 @@ def test_each_call_trains_as_eager_does(make: Callable[[], nn.Module], change: C
         assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
     # AND it was launched
     assert sum(row.launches for row in pgk.report(run).rows) >= 2
+
+
+class Attending(nn.Module):
+    """Attention of torch's, which has fused kernels of its own for inference."""
+
+    def __init__(self, encoder: bool) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(WIDTH, 4, 32, batch_first=True)
+        self.inner = nn.TransformerEncoder(layer, 2) if encoder else nn.MultiheadAttention(WIDTH, 4, batch_first=True)
+
+    def forward(self, x: Tensor, padding: Tensor | None) -> Tensor:
+        """``x``: (2, 5, 16)."""
+        if isinstance(self.inner, nn.MultiheadAttention):
+            attended: Tensor = self.inner(x, x, x, key_padding_mask=padding, need_weights=False)[0]
+            return attended
+        encoded: Tensor = self.inner(x, src_key_padding_mask=padding)
+        return encoded
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("encoder", [False, True])
+def test_attention_takes_the_fused_kernels_that_it_takes_in_eager(encoder: bool, padded: bool) -> None:
+    # GIVEN attention or an encoder in inference, for which torch asks whether anybody hears or traces the call
+    torch.manual_seed(0)
+    model = Attending(encoder).to(pgk.device()).eval()
+    padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2]).to(pgk.device()) if padded else None
+    run = pgk.parameterize(model)
+    # WHEN called THEN the bits are eager's
+    with torch.no_grad():
+        for seed in range(4):
+            x = torch.randn(2, 5, WIDTH, generator=torch.Generator().manual_seed(seed)).to(pgk.device())
+            assert torch.equal(run(x, padding), model(x, padding))
+    # AND it is launched, but where the values of a mask decide which kernels run
+    report = pgk.report(run)
+    codes = {reason.code for reason in report.reasons}
+    assert codes == ({"data-dependent"} if encoder and padded else set())
+    assert sum(row.launches for row in report.rows) == (0 if codes else 3)
+
+
+def test_a_mode_of_the_user_s_keeps_its_word_in_attention() -> None:
+    # GIVEN attention under a mode that hears all calls, so that eager takes no fused kernel
+    class Hearing(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return function(*args, **(kwargs or {}))
+
+    torch.manual_seed(0)
+    model = Attending(False).to(pgk.device()).eval()
+
+    def heard(x: Tensor) -> Any:
+        with Hearing():
+            return model(x, None)
+
+    run = pgk.parameterize(heard)
+    with torch.no_grad():
+        for seed in range(3):
+            x = torch.randn(2, 5, WIDTH, generator=torch.Generator().manual_seed(seed)).to(pgk.device())
+            # WHEN called THEN the bits are those of eager under the mode
+            assert torch.equal(run(x), heard(x))

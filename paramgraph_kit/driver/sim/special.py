@@ -423,6 +423,12 @@ def equal(one: torch.Tensor, other: torch.Tensor) -> bool:
 _equal = Kernel(aten.equal.default)
 
 
+def left_aligned(*_: Any) -> bool:
+    """``aten::_nested_tensor_from_mask_left_aligned``: no mask is: such nested tensors are not simulated."""
+    forbid_in_capture(current_stream())
+    return False
+
+
 def special_kernels() -> dict[str, Any]:
     """Every special kernel by the name of its operation."""
     found: dict[str, Any] = {
@@ -440,6 +446,7 @@ def special_kernels() -> dict[str, Any]:
         "index.Tensor": index_kernel(aten.index.Tensor),
         "scalar_tensor": scalar_tensor,
         "equal": equal,
+        "_nested_tensor_from_mask_left_aligned": left_aligned,
         "masked_fill.Scalar": masked_fill_kernel(aten.masked_fill.Scalar),
         "masked_fill_.Scalar": masked_fill_kernel(aten.masked_fill_.Scalar),
         "bincount": host_copy_kernel(aten.bincount.default, _never),
