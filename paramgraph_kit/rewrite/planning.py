@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import difflib
-import functools
 import inspect
 import sys
 import types
@@ -16,16 +15,16 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor import cell
-from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.driver.files import REWRITTEN, display_name
 from paramgraph_kit.driver.profiling import set_profile
 from paramgraph_kit.driver.select import device
-from paramgraph_kit.rewrite import feeding, later, moving, optimizers
+from paramgraph_kit.rewrite import advance, feeding, later, moving, optimizers
 from paramgraph_kit.rewrite.borrow import BorrowError, borrowed, companion, compiled
 from paramgraph_kit.rewrite.branches import choose_by_where
 from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in
-from paramgraph_kit.rewrite.place import NUMBER, Form, Place, called
+from paramgraph_kit.rewrite.place import Form, Place, called
 from paramgraph_kit.rewrite.proof import Arguments, Around, Prover
+from paramgraph_kit.rewrite.reach import entry_of, names_of, numbers_of, of_classes, owner_of
 from paramgraph_kit.rewrite.rules import edits_for
 from paramgraph_kit.trace.model import Failure
 
@@ -57,10 +56,10 @@ class Attempt:
         self.entry = entry_of(function)
         self.file = self.entry.__code__.co_filename if self.entry is not None else ""
         self.signature = inspect.signature(self.entry) if self.entry is not None else inspect.Signature()
-        self.functions = [*self.prover.state.functions, *_of_classes(self.prover.state)]
+        self.functions = [*self.prover.state.functions, *of_classes(self.prover.state)]
         self.tensors: dict[str, Form] = {}  # local names that hold one as the function returns
         self.graded: set[str] = set()  # and one that needs gradients
-        self.numbers = _numbers(self.prover.state)
+        self.numbers = numbers_of(self.prover.state)
         self.sources = {
             file: source
             for file in {f.__code__.co_filename for f in self.functions}
@@ -77,6 +76,7 @@ class Attempt:
         self.feeds = True  # work may be moved before the launch
         self.defers = True  # and, from wherever it is done, behind it
         self.ran: set[types.CodeType] = set()  # what a step runs
+        self.kept: advance.Kept | None = None  # numbers that are in tensors
 
     def _device_text(self) -> str:
         space = self.space
@@ -96,9 +96,12 @@ class Attempt:
     def plans(self, failures: Sequence[Failure]) -> list[Plan]:
         """How each failure is rewritten, where it can be."""
         left = [f for f in failures if id(f) not in self.unsafe or id(f) in self.elsewhere]
-        self.rate, self.fed = False, None
+        self.rate, self.fed = self.kept is not None and self.kept.rates, None
+        counted = [Plan(self.kept.source, self.kept.edits, self.kept.failures)] if self.kept is not None else []
+        left = [f for f in left if not any(f is each for plan in counted for each in plan.failures)]
         moved = self._moved(left) if self.moves else None
         found = [moved] if moved is not None else self._detached() if self.moves else []
+        found += counted
         found += self._optimizers([f for f in left if self.rate or f.code != "learning-rate-frozen"])
         handled = {id(f) for plan in found for f in plan.failures}
         rest = []
@@ -116,6 +119,17 @@ class Attempt:
         rest += [f for f in failures if id(f) in self.unsafe and id(f) not in handled]
         fed = self._fed(rest, [line for plan in found for line in plan.hoisted]) if self.moves and self.feeds else None
         return [*found, fed] if fed is not None else found
+
+    def advancing(self, failures: Sequence[Failure]) -> Attempt | None:
+        """The same with the numbers that steps move, and that the device needs, in tensors; None without any."""
+        other = Attempt(self.function, self.args, self.kwargs, self.prover)
+        other.moves, other.ran, other.tensors, other.graded = True, self.ran, self.tensors, self.graded
+        places = [(f, *at) for f in failures if f.code in advance.FROZEN and (at := other.place(f)) is not None]
+        if len({source.file for _, source, _ in places}) != 1:
+            return None
+        source = places[0][1]
+        other.kept = advance.keep(self.prover, source, places, later.ran_in(source, self.ran), self.device)
+        return other if other.kept is not None else None
 
     def _fed(self, failures: Sequence[Failure], others: Sequence[str]) -> Plan | None:
         """Host work that the function needs first, moved before the launch."""
@@ -232,7 +246,7 @@ class Attempt:
         self.moved = moving.move(source, function, chosen, self.graded, first)
         if self.moved is None:
             return None
-        self.rate = bool(schedules) and set(schedules) <= set(chosen)
+        self.rate |= bool(schedules) and set(schedules) <= set(chosen)
         self.moved.edits = edits + self.moved.edits
         handled = [f for node in chosen for f in wanted.get(node, [])]
         return Plan(source, self.moved.edits, handled + [f for f in deferred if f not in handled], hoisted)
@@ -386,6 +400,7 @@ class Attempt:
             with (
                 borrowed(self.functions, codes, before),
                 optimizers.prepared(optimizing, device(), rate=self.rate),
+                advance.kept(self.kept.counters if self.kept is not None else (), device()),
             ):
                 yield
 
@@ -441,52 +456,3 @@ class Attempt:
         if function is None:
             raise BorrowError(f"{name} would need variables that only {self.entry.__qualname__} has")
         return function
-
-
-def entry_of(function: Any) -> types.FunctionType | None:
-    """The user's function behind a method, a partial, a decorated one, a module or another object."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    if isinstance(function, torch.nn.Module):
-        function = function.forward
-    elif not isinstance(function, (types.FunctionType, types.MethodType)):
-        function = getattr(function, "__call__", None)  # noqa: B004 - the bound method is wanted
-    found = inspect.unwrap(getattr(function, "__func__", function))
-    return found if isinstance(found, types.FunctionType) else None
-
-
-def names_of(function: Any) -> dict[str, Any]:
-    """Global names that a function of the user's can read, and those of the function around it."""
-    entry = entry_of(function)
-    if entry is None:
-        return {}
-    cells = dict(zip(entry.__code__.co_freevars, entry.__closure__ or (), strict=True))
-    around: dict[str, Any] = {name: cell.cell_contents for name, cell in cells.items() if _is_filled(cell)}
-    return entry.__globals__ | around
-
-
-def _is_filled(cell: types.CellType) -> bool:
-    try:
-        return cell.cell_contents is not None
-    except ValueError:
-        return False
-
-
-def owner_of(function: Any) -> Any:
-    """``self`` of what is called, or None."""
-    if isinstance(function, types.FunctionType):
-        return None
-    return getattr(function, "__self__", function)
-
-
-def _of_classes(state: HostState) -> list[types.FunctionType]:
-    """Functions of the user's classes that are named without an instance, as those of an autograd.Function."""
-    members = [m for holder in state.holders if holder.kind == "class" for m in vars(holder.target).values()]
-    found = [getattr(member, "__func__", member) for member in members]
-    return [each for each in found if isinstance(each, types.FunctionType) and each not in state.functions]
-
-
-def _numbers(state: HostState) -> frozenset[str]:
-    """Names of attributes that hold a number."""
-    values = (holder.read() for holder in state.holders if holder.kind == "attributes")
-    return frozenset(str(name) for each in values for name, value in each.items() if isinstance(value, NUMBER))

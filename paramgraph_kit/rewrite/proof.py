@@ -16,7 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from paramgraph_kit.doctor.restore.host_state import HostState
+from paramgraph_kit.doctor.restore.host_state import Holder, HostState
 from paramgraph_kit.doctor.restore.keeper import Keeper, RandomState
 from paramgraph_kit.doctor.restore.repair import capture
 from paramgraph_kit.doctor.restore.surroundings import Surroundings
@@ -97,6 +97,23 @@ class Prover:
         with self._run() as keeper:
             results = [self._step(inputs, around) for inputs in self._inputs]
             return self._seen(results, keeper)
+
+    def watched(self) -> list[tuple[Holder, list[Any]]]:
+        """What variables, objects and dictionaries of the user's hold before the first step and after each."""
+        with self._run():
+            seen = [self.state.read()]
+            for inputs in self._inputs:
+                self._step(inputs, NOTHING)
+                seen.append(self.state.read())
+        columns = zip(self.state.holders, zip(*seen, strict=True), strict=True)
+        kinds = ("global", "cell", "attributes", "container")
+        return [
+            (holder, list(values))
+            for holder, values in columns
+            if holder.kind in kinds
+            and not holder.of_torch
+            and not any(isinstance(v, (list, set, deque)) for v in values)
+        ]
 
     def launched(self, function: Any, around: Around = NOTHING) -> Seen:
         """The same of another callable in the place of the function, which is launched only where no mode is on.

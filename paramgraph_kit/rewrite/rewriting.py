@@ -79,6 +79,15 @@ def rewrite(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failur
         found.instead += by_hand.lines(attempt, failures)
         found.left, found.unsaid = list(failures), by_hand.unsaid(attempt, failures)
         return found
+    first = _rewritten(attempt, failures, truth, found)
+    if first.complete or truth.unsteady or (other := attempt.advancing(failures)) is None:
+        return first
+    second = _rewritten(other, failures, truth, Rewriting(found.function))
+    return second if second.complete else first
+
+
+def _rewritten(attempt: Attempt, failures: Sequence[Failure], truth: Truth, found: Rewriting) -> Rewriting:
+    """One way of rewriting it."""
     rounds = Rounds()
     plans = _safe(attempt, None, failures, truth)
     if plans:

@@ -1,0 +1,325 @@
+"""Numbers of the host's that every step moves, kept in tensors: the graph itself counts on.
+
+``it = 0`` becomes ``it = torch.tensor(0, device=device)``, ``self.rate = f(self.rate)`` becomes
+``self.rate.fill_(f(self.rate))``, and ``it += 1`` stays as it is, for it adds in place to a tensor. Only numbers are
+taken that something the device computes comes from; what decides on the host stays there.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor import cell
+from paramgraph_kit.doctor.restore.host_state import Holder
+from paramgraph_kit.rewrite.edits import Edit, Function, Source, locals_of, within
+from paramgraph_kit.rewrite.proof import Prover
+from paramgraph_kit.trace.model import Failure
+
+FROZEN = frozenset(("scalar-frozen", "size-frozen", "branch-frozen", "learning-rate-frozen", "host-counter"))
+_COUNTED = (ast.Add, ast.Sub, ast.Mult)  # what a tensor of whole numbers does in place as a number does
+_OPERANDS = (ast.BinOp, ast.UnaryOp, ast.Compare)
+
+
+@dataclass(slots=True)
+class Counter:
+    """A number that a step moves: where it lives, and what it is called there."""
+
+    holder: Holder
+    key: Any  # of an object or a dictionary; None of a variable
+    real: bool  # it has been a float
+    value: float
+
+    @property
+    def name(self) -> str:
+        """Its last name."""
+        return self.holder.name if self.key is None else str(self.key)
+
+    def is_at(self, node: ast.AST) -> bool:
+        """Whether an expression is this number, as far as its names tell."""
+        if self.holder.kind in ("global", "cell"):
+            return isinstance(node, ast.Name) and node.id == self.name
+        if self.holder.kind == "attributes":
+            return isinstance(node, ast.Attribute) and node.attr == self.name
+        if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Constant):
+            return False
+        owner = node.value.id if isinstance(node.value, ast.Name) else getattr(node.value, "attr", "")
+        return node.slice.value == self.key and owner == self.holder.name
+
+    def tensor(self, device: torch.device) -> torch.Tensor:
+        """A tensor for it."""
+        return torch.tensor(self.value, dtype=torch.float64 if self.real else torch.int64, device=device)
+
+    def put(self, value: Any) -> None:
+        """Hold another value."""
+        if self.holder.kind == "cell":
+            self.holder.target.cell_contents = value
+        else:
+            self.holder.target[self.name if self.key is None else self.key] = value
+
+
+@dataclass(slots=True)
+class Kept:
+    """Numbers that are in tensors, and the edits that bring that about."""
+
+    source: Source
+    counters: list[Counter]
+    edits: list[Edit]
+    failures: list[Failure]  # that this is for, beside what is frozen
+    rates: bool  # a learning rate is one of what they decide
+
+
+def keep(
+    prover: Prover,
+    source: Source,
+    places: Sequence[tuple[Failure, Source, ast.stmt]],
+    ran: Sequence[ast.stmt],
+    device: str,
+) -> Kept | None:
+    """The numbers that a step moves and that something which is frozen comes from; None where there are none."""
+    filled = rates(source, ran) if any(failure.code == "learning-rate-frozen" for failure, _, _ in places) else []
+    frozen = [node for failure, _, node in places if failure.code != "host-counter"]
+    frozen += [
+        part for top in ran for part in within(top) if filled and isinstance(part, ast.stmt) and rates(source, [part])
+    ]
+    found = wanted(counters(prover), frozen, ran)
+    edits = edits_of(source, found, device, ran) if found else None
+    if edits is None:
+        return None
+    failures = [f for f, _, node in places if f.code == "host-counter" and is_writing(node, found)]
+    return Kept(source, found, edits + filled, failures, bool(filled))
+
+
+def counters(prover: Prover) -> list[Counter]:
+    """The variables, attributes and entries that hold a number which steps move."""
+    found = []
+    for holder, values in prover.watched():
+        keys = values[0].keys() if isinstance(values[0], dict) else [None]
+        for key in keys:
+            seen = [each.get(key) if isinstance(each, dict) else each for each in values]
+            if all(type(value) in (int, float) for value in seen) and any(value != seen[0] for value in seen):
+                found.append(Counter(holder, key, any(type(value) is float for value in seen), seen[0]))
+    return found
+
+
+def wanted(found: Iterable[Counter], frozen: Iterable[ast.stmt], ran: Sequence[ast.stmt]) -> list[Counter]:
+    """Those counters that some statements come from, through whatever names; ``ran`` is what a step runs."""
+    names = {name for node in frozen for name in _names(node)}
+    bodies: dict[str, list[ast.AST]] = {}
+    every = [part for top in ran for part in ast.walk(top)]
+    for node in every:
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                for each in _pieces(target):
+                    bodies.setdefault(_last(each), []).append(node.value)
+        elif isinstance(node, (ast.AugAssign, ast.AnnAssign)) and node.value is not None:
+            bodies.setdefault(_last(node.target), []).append(node.value)
+        elif isinstance(node, ast.For):
+            for each in _pieces(node.target):
+                bodies.setdefault(_last(each), []).append(node.iter)
+    while True:
+        more = {new for name in names for value in bodies.get(name, ()) for new in _names(value)} - names
+        if not more:
+            return [each for each in found if each.name in names]
+        names |= more
+
+
+def edits_of(source: Source, found: Sequence[Counter], device: str, ran: Sequence[ast.stmt]) -> list[Edit] | None:
+    """Edits that keep these numbers in tensors; None where one of them is made nowhere, or in several places."""
+    edits: list[Edit] = []
+    for counter in found:
+        made = [] if source.file in cell.FILES else list(_made(source, counter))
+        if len(made) != 1:
+            return None
+        kind = ", dtype=torch.float64" if counter.real else ""
+        edits.append(source.replace(made[0], f"torch.tensor({source.text(made[0])}{kind}, device={device})"))
+        for node in _in_functions(source):
+            written = _written(source, node, counter, found)
+            if written is None:
+                return None
+            edits += written
+    edits += [edit for top in ran for node in ast.walk(top) for edit in _kept_apart(source, node, found)]
+    return edits
+
+
+def is_writing(node: ast.stmt, found: Sequence[Counter]) -> bool:
+    """Whether a statement gives one of these numbers another value."""
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
+    return any(counter.is_at(each) for target in targets for each in _pieces(target) for counter in found)
+
+
+@contextmanager
+def kept(found: Sequence[Counter], device: torch.device) -> Iterator[None]:
+    """While this lasts the living numbers are tensors."""
+    for counter in found:
+        counter.put(counter.tensor(device))
+    try:
+        yield
+    finally:
+        for counter in found:
+            counter.put(counter.value)
+
+
+def _names(node: ast.AST) -> set[str]:
+    found = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    found |= {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
+    return found | {n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+
+
+def _last(node: ast.AST) -> str:
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+        return node.slice.value
+    while isinstance(node, (ast.Subscript, ast.Starred)):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
+
+
+def _pieces(target: ast.AST) -> list[ast.expr]:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return [each for part in target.elts for each in _pieces(part)]
+    return [target] if isinstance(target, ast.expr) else []
+
+
+def _pairs(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
+    """Targets with what each gets, of ``a = b = 0`` and of ``a, b = 0, 1``."""
+    if isinstance(node, ast.AnnAssign) and node.value is not None:
+        return [(node.target, node.value)]
+    if not isinstance(node, ast.Assign):
+        return []
+    found = []
+    for target in node.targets:
+        whole = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+        if whole and isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            found += list(zip(target.elts, node.value.elts, strict=False))
+        else:
+            found.append((target, node.value))
+    return found
+
+
+def _in_functions(source: Source) -> Iterator[ast.stmt]:
+    """The statements of all functions but those that make objects."""
+    for node in ast.walk(source.tree):
+        function = source.function_of(node) if isinstance(node, ast.stmt) else None
+        if isinstance(node, ast.stmt) and function is not None and function.name != "__init__":
+            yield node
+
+
+def _made(source: Source, counter: Counter) -> Iterator[ast.expr]:
+    """Where a number gets its first value."""
+    for node in ast.walk(source.tree):
+        if counter.holder.kind == "container":
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
+                named = any(_last(each) == counter.holder.name for target in node.targets for each in _pieces(target))
+                for key, value in zip(node.value.keys, node.value.values, strict=True) if named else ():
+                    if isinstance(key, ast.Constant) and key.value == counter.key:
+                        yield value
+            continue
+        for target, value in _pairs(node):
+            if not counter.is_at(target) or not isinstance(node, ast.stmt):
+                continue
+            function = source.function_of(node)
+            if counter.holder.kind == "attributes":
+                own = isinstance(target, ast.Attribute) and getattr(target.value, "id", "") == "self"
+                if own and function is not None and function.name == "__init__":
+                    yield value
+            elif counter.holder.kind == "global" and function is None:
+                if not isinstance(source.parents.get(node), ast.ClassDef):
+                    yield value
+            elif counter.holder.kind == "cell" and function is not None and not _is_outer(function, counter.name):
+                yield value
+
+
+def _is_outer(function: Function, name: str) -> bool:
+    return name not in locals_of(function)
+
+
+def _written(source: Source, node: ast.stmt, counter: Counter, found: Sequence[Counter]) -> list[Edit] | None:
+    """Edits of a statement that gives a number another value; None where it does so in another way."""
+    if isinstance(node, ast.AugAssign) and counter.is_at(node.target):
+        return [] if isinstance(node.op, _COUNTED) and _is_variable(source, node, counter) else None
+    if isinstance(node, (ast.For, ast.AnnAssign)) and counter.is_at(node.target):
+        return None
+    if not isinstance(node, ast.Assign) or not is_writing(node, [counter]) or not _is_variable(source, node, counter):
+        return []
+    if len(node.targets) != 1:
+        return None
+    target = node.targets[0]
+    if not isinstance(target, ast.Tuple):
+        return _filled(source, target, node.value)
+    pairs = _pairs(node)
+    if len(pairs) != len(target.elts) or next(c for c in found if any(c.is_at(t) for t in target.elts)) is not counter:
+        return None if len(pairs) != len(target.elts) else []  # with the first of them
+    for number, (one, _) in enumerate(pairs):
+        if any(ast.dump(n) == ast.dump(_loaded(one)) for _, value in pairs[number + 1 :] for n in ast.walk(value)):
+            return None  # what comes later reads it
+    lines = [
+        f"{source.text(one)}.fill_({source.text(value)})"
+        if any(c.is_at(one) for c in found)
+        else f"{source.text(one)} = {source.text(value)}"
+        for one, value in pairs
+    ]
+    return [source.replace(node, f"\n{source.indent(node)}".join(lines))]
+
+
+def _loaded(node: ast.expr) -> ast.expr:
+    """The same expression where it is read."""
+    return ast.parse(ast.unparse(node), mode="eval").body
+
+
+def _is_variable(source: Source, node: ast.stmt, counter: Counter) -> bool:
+    """Whether a name in a function is the number, and not a local of the same name."""
+    function = source.function_of(node)
+    return counter.holder.kind not in ("global", "cell") or function is None or counter.name not in locals_of(function)
+
+
+def _filled(source: Source, target: ast.expr, value: ast.expr) -> list[Edit]:
+    """``x = value`` as ``x.fill_(value)``, in two edits, so that others can be inside the value."""
+    left, right = source.replace(target, ""), source.replace(value, "")
+    return [
+        Edit(left.end_line, left.end_column, right.line, right.column, ".fill_("),
+        Edit(right.end_line, right.end_column, right.end_line, right.end_column, ")"),
+    ]
+
+
+def _kept_apart(source: Source, node: ast.AST, found: Sequence[Counter]) -> Iterator[Edit]:
+    """``n = self.count`` and ``f(self.count)`` take a copy: a number does not change when its variable does."""
+    if not isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) or not isinstance(node.ctx, ast.Load):
+        return
+    if not any(counter.is_at(node) for counter in found):
+        return
+    above = source.parents.get(node)
+    statement: ast.AST | None = node
+    while statement is not None and not isinstance(statement, ast.stmt):
+        statement = source.parents.get(statement)
+    if isinstance(statement, ast.stmt) and not all(
+        _is_variable(source, statement, counter) for counter in found if counter.is_at(node)
+    ):
+        return
+    if isinstance(above, _OPERANDS) or (isinstance(above, ast.Attribute) and above.value is node):
+        return
+    if isinstance(above, ast.Call) and node in above.args and _is_arithmetic(above.func):
+        return
+    at = source.replace(node, "")
+    yield Edit(at.end_line, at.end_column, at.end_line, at.end_column, ".clone()")
+
+
+def _is_arithmetic(node: ast.expr) -> bool:
+    if isinstance(node, ast.Name):
+        return node.id in ("min", "max", "abs")
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("math", "torch")
+
+
+def rates(source: Source, statements: Iterable[ast.stmt]) -> list[Edit]:
+    """``group["lr"] = f(it)`` fills a rate that is a tensor."""
+    edits = []
+    for node in (part for top in statements for part in within(top)):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Subscript):
+            at = node.targets[0].slice
+            if isinstance(at, ast.Constant) and at.value == "lr":
+                edits += _filled(source, node.targets[0], node.value)
+    return edits

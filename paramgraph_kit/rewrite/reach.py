@@ -1,0 +1,62 @@
+"""What a function of the user's can name: its own code, its globals and closure, its owner, and its classes."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.restore.host_state import HostState
+from paramgraph_kit.rewrite.place import NUMBER
+
+
+def entry_of(function: Any) -> types.FunctionType | None:
+    """The user's function behind a method, a partial, a decorated one, a module or another object."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if isinstance(function, torch.nn.Module):
+        function = function.forward
+    elif not isinstance(function, (types.FunctionType, types.MethodType)):
+        function = getattr(function, "__call__", None)  # noqa: B004 - the bound method is wanted
+    found = inspect.unwrap(getattr(function, "__func__", function))
+    return found if isinstance(found, types.FunctionType) else None
+
+
+def names_of(function: Any) -> dict[str, Any]:
+    """Global names that a function of the user's can read, and those of the function around it."""
+    entry = entry_of(function)
+    if entry is None:
+        return {}
+    cells = dict(zip(entry.__code__.co_freevars, entry.__closure__ or (), strict=True))
+    around: dict[str, Any] = {name: cell.cell_contents for name, cell in cells.items() if _is_filled(cell)}
+    return entry.__globals__ | around
+
+
+def _is_filled(cell: types.CellType) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False
+
+
+def owner_of(function: Any) -> Any:
+    """``self`` of what is called, or None."""
+    if isinstance(function, types.FunctionType):
+        return None
+    return getattr(function, "__self__", function)
+
+
+def of_classes(state: HostState) -> list[types.FunctionType]:
+    """Functions of the user's classes that are named without an instance, as those of an autograd.Function."""
+    members = [m for holder in state.holders if holder.kind == "class" for m in vars(holder.target).values()]
+    found = [getattr(member, "__func__", member) for member in members]
+    return [each for each in found if isinstance(each, types.FunctionType) and each not in state.functions]
+
+
+def numbers_of(state: HostState) -> frozenset[str]:
+    """Names of attributes that hold a number."""
+    values = (holder.read() for holder in state.holders if holder.kind == "attributes")
+    return frozenset(str(name) for each in values for name, value in each.items() if isinstance(value, NUMBER))
