@@ -79,12 +79,17 @@ def _twin(function: types.FunctionType, file: types.CodeType) -> types.CodeType 
     found = [code for code in codes_in(file) if code.co_qualname == own.co_qualname]
     if not found:
         return None
-    best = min(found, key=lambda code: abs(code.co_firstlineno - own.co_firstlineno))
+    best = min(found, key=lambda code: (_takes(code) != _takes(own), abs(code.co_firstlineno - own.co_firstlineno)))
     if not best.co_freevars:  # it reads none of them any more
         return best.replace(co_freevars=own.co_freevars)
     if best.co_freevars != own.co_freevars:
         raise BorrowError(f"{own.co_qualname} would need {best.co_freevars} of the function around it")
     return best
+
+
+def _takes(code: types.CodeType) -> tuple[str, ...]:
+    """The names of its parameters, by which lambdas differ."""
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
 def companion(function: types.FunctionType, file: types.CodeType, name: str) -> types.FunctionType | None:

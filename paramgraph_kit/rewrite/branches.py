@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from paramgraph_kit.rewrite.edits import Edit, locals_of, names_in, path_of
-from paramgraph_kit.rewrite.place import Place, called, fresh
+from paramgraph_kit.rewrite.edits import Edit, heads, locals_of, names_in, path_of
+from paramgraph_kit.rewrite.place import NUMBER, Place, called, fresh
 
 
 def choose_by_where(place: Place, condition: str = "") -> list[Edit]:
@@ -94,8 +94,11 @@ def _choose_each(place: Place, node: ast.If, condition: str) -> list[Edit]:
         if isinstance(part, ast.Assign) and len(part.targets) == 1 and value is not None:
             target = part.targets[0]
             name = place.text(target)
-            if isinstance(target, ast.Name) and name in local and name not in outside:
+            own = {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
+            if isinstance(target, (ast.Name, ast.Tuple)) and own <= local - outside and not _has_attributes(target):
                 lines.append(f"{name} = {place.text(value)}")
+            elif isinstance(target, ast.Attribute) or (isinstance(target, ast.Name) and name not in local):
+                lines.append(f"{name}.copy_(torch.where({test}, {place.text(value)}, {name}))")
             elif isinstance(target, (ast.Name, ast.Subscript)):
                 lines.append(f"{name} = torch.where({test}, {place.text(value)}, {name})")
             else:
@@ -108,6 +111,57 @@ def _choose_each(place: Place, node: ast.If, condition: str) -> list[Edit]:
     return [place.source.replace(node, f"\n{place.source.indent(node)}".join(lines))]
 
 
+def _has_attributes(node: ast.AST) -> bool:
+    return any(isinstance(n, (ast.Attribute, ast.Subscript)) for n in ast.walk(node))
+
+
+def choose_one(place: Place) -> list[Edit]:
+    """``a if c else b`` becomes ``torch.where(c, a, b)``, where neither of them does anything but compute."""
+    found = []
+    for node in heads(place.statement):
+        if not isinstance(node, ast.IfExp) or not (is_pure(node.body) and is_pure(node.orelse)):
+            continue
+        if isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], (ast.Is, ast.IsNot)):
+            continue
+        yes, no = place.text(node.body), place.text(node.orelse)
+        found.append(place.source.replace(node, f"torch.where({condition_of(place, node.test)}, {yes}, {no})"))
+    return found
+
+
+def is_pure(node: ast.expr) -> bool:
+    """Whether an expression only computes, as far as its names tell: it writes, draws and prints nothing."""
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, NUMBER)
+    for part in ast.walk(node):
+        if isinstance(part, (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom, ast.Lambda)):
+            return False
+        if isinstance(part, ast.Call):
+            name = called(part)
+            own = isinstance(part.func, ast.Name) and part.func.id not in _COMPUTES
+            if own or name.endswith("_") or name in _WRITES or any(word in name for word in _DRAWS):
+                return False
+    return True
+
+
+_COMPUTES = ("min", "max", "abs", "float", "int", "len", "sum")
+_WRITES = (
+    "append",
+    "extend",
+    "pop",
+    "update",
+    "add",
+    "insert",
+    "write",
+    "print",
+    "put",
+    "get",
+    "step",
+    "next",
+    "backward",
+)
+_DRAWS = ("rand", "drop", "normal", "sample", "bernoulli", "multinomial", "shuffle", "choice")
+
+
 def larger_on_device(place: Place) -> list[Edit]:
     """``max(x, 1.0)`` becomes ``x.clamp(min=1.0)``, and ``max(x, y)`` becomes ``torch.maximum(x, y)``."""
     found = []
@@ -115,12 +169,37 @@ def larger_on_device(place: Place) -> list[Edit]:
         if not isinstance(call.func, ast.Name) or len(call.args) != 2 or call.keywords:
             continue
         one, other = call.args
-        one, other = (other, one) if isinstance(one, ast.Constant) else (one, other)
+        one, other = (other, one) if is_given(place, one) else (one, other)
         name = "min" if called(call) == "max" else "max"
         text = f"{place.source.bracketed(one)}.clamp({name}={place.text(other)})"
-        if not isinstance(other, ast.Constant):
+        if not is_given(place, other):
             text = f"torch.{called(call)}imum({place.text(one)}, {place.text(other)})"
         found.append(place.source.replace(call, text))
+    return found
+
+
+def is_given(place: Place, node: ast.expr) -> bool:
+    """Whether an expression is a number of the host's, as far as its names tell."""
+    if isinstance(node, ast.BinOp):
+        return is_given(place, node.left) and is_given(place, node.right)
+    if isinstance(node, ast.UnaryOp):
+        return is_given(place, node.operand)
+    if isinstance(node, ast.Attribute):
+        return node.attr in place.numbers or path_of(node) in ("math.pi", "math.e", "np.pi")
+    if isinstance(node, ast.Name):
+        return not place.is_local(node.id) and isinstance(place.space.get(node.id), NUMBER)
+    return isinstance(node, ast.Constant) or (isinstance(node, ast.Call) and called(node) in ("len", "size", "numel"))
+
+
+def scaled(place: Place) -> list[Edit]:
+    """``a.add_(b, alpha=t)`` with a tensor ``t`` becomes ``a.add_(b * t)``."""
+    found = []
+    for call in place.calls("add_", "add", "sub_", "sub"):
+        given = [option for option in call.keywords if option.arg == "alpha"]
+        if len(call.args) != 1 or len(call.keywords) != 1 or not given or is_given(place, given[0].value):
+            continue
+        one, by = place.source.bracketed(call.args[0]), place.source.bracketed(given[0].value)
+        found.append(place.source.replace(call, f"{place.text(call.func)}({one} * {by})"))
     return found
 
 

@@ -171,6 +171,8 @@ def heads(node: ast.stmt) -> Iterator[ast.AST]:
             yield from within(item.context_expr)
     elif not isinstance(node, COMPOUND):
         yield from within(node)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
+            yield from within(node.value.body)
 
 
 def locals_of(function: Function) -> set[str]:

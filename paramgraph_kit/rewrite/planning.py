@@ -379,7 +379,9 @@ class Attempt:
         ]
 
     def _before(self, plan: Plan) -> ast.stmt:
-        return plan.source.outermost(next(n for n in ast.walk(plan.source.tree) if self._holds(plan, n)))
+        held = (n for n in ast.walk(plan.source.tree) if self._holds(plan, n))
+        line = plan.edits[0].line  # of a lambda, where no function holds it
+        return plan.source.outermost(next(held, None) or plan.source.statement(line) or plan.source.tree.body[0])
 
     @staticmethod
     def _holds(plan: Plan, node: ast.AST) -> bool:

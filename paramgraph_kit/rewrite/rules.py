@@ -11,15 +11,19 @@ from paramgraph_kit.rewrite.place import Place
 Rule = Callable[[Place], list[Edit]]
 RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     "sync-item": (
+        branches.scaled,
         values.keep_on_device,
         early.go_on,
         branches.choose_by_where,
         branches.larger_on_device,
+        branches.choose_one,
         calls.do_not_validate,
+        shapes.pick_by_index,
     ),
     "data-dependent-branch": (
         early.go_on,
         branches.choose_by_where,
+        branches.choose_one,
         branches.larger_on_device,
         branches.assert_on_device,
         calls.do_not_validate,
@@ -32,7 +36,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     "cpu-index": (values.fill_by_index, values.index_on_device),
     "scalar-assignment": (values.fill_by_index,),
     "dynamic-shape": (shapes.reduce_the_whole, shapes.weigh_the_whole, shapes.assign_by_where),
-    "tensor-bound": (shapes.pick_by_index,),
+    "tensor-bound": (shapes.cut_by_index, shapes.pick_by_index),
     "mask-assignment": (shapes.assign_by_where,),
     "hidden-size": (shapes.count_by_scatter,),
     "synchronize": (calls.do_not_wait,),

@@ -141,7 +141,39 @@ def pick_by_index(place: Place) -> list[Edit]:
         if not isinstance(node, ast.Subscript) or not isinstance(node.slice, (ast.Name, ast.Attribute, ast.BinOp)):
             continue
         form = _form(place, node.slice)
-        if isinstance(node.ctx, ast.Load) and (form is None or form.shape.numel() == 1):
-            index = place.source.bracketed(node.slice)
+        index = place.source.bracketed(node.slice)
+        if isinstance(node.ctx, ast.Store) and (form is None or form.shape.numel() == 1):
+            found.append(place.source.replace(node.slice, f"{index}.reshape(1)"))
+        elif isinstance(node.ctx, ast.Load) and (form is None or form.shape.numel() == 1):
             found.append(place.source.replace(node, f"{place.text(node.value)}[{index}.reshape(1)][0]"))
     return found
+
+
+def cut_by_index(place: Place) -> list[Edit]:
+    """``x[a : a + 4]`` with an ``a`` of the device becomes ``x[a + torch.arange(4, device=x.device)]``."""
+    found = []
+    for node in heads(place.statement):
+        if not isinstance(node, ast.Subscript):
+            continue
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        cut = [part for part in parts if isinstance(part, ast.Slice) and part.lower is not None]
+        wide = [(part, width) for part in cut if (width := _width(place, part))]
+        rest = [p for p in parts if not isinstance(p, ast.Slice) and not isinstance(p, ast.Constant)]
+        if len(wide) != 1 or rest or parts.index(wide[0][0]) != 0:
+            continue  # several indexes would be taken together
+        part, width = wide[0]
+        assert part.lower is not None
+        x = place.source.bracketed(node.value)
+        found.append(place.source.replace(part, f"{place.text(part.lower)} + torch.arange({width}, device={x}.device)"))
+    return found
+
+
+def _width(place: Place, part: ast.Slice) -> str:
+    """``4`` for ``a : a + 4``."""
+    low, high = part.lower, part.upper
+    if part.step is not None or low is None or not isinstance(high, ast.BinOp) or not isinstance(high.op, ast.Add):
+        return ""
+    for one, other in ((high.left, high.right), (high.right, high.left)):
+        if ast.dump(one) == ast.dump(low):
+            return place.text(other)
+    return ""
