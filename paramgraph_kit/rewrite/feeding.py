@@ -188,8 +188,12 @@ def feed(
     is_host: Callable[[ast.expr], bool],
     choose: Callable[[ast.stmt, str], list[Edit]],
     others: Sequence[str] = (),
+    head: Sequence[ast.stmt] = (),
 ) -> Feed | None:
-    """Move what expressions need, and them, before the launch; None where others need it too."""
+    """Move what expressions need, and them, before the launch; None where others need it too.
+
+    ``head`` are statements that go there as they are, and whose variables what goes behind the launch reads.
+    """
     order = list(moving.body_of(function))
     moved: list[ast.stmt] = []
     for statement, node, _ in fed:
@@ -237,19 +241,25 @@ def feed(
             edits.append(source.replace(above, f"{source.text(above.value)}[{names[text]}][0]"))
         else:
             edits.append(source.replace(node, names[text]))
-    needed = {n for _, node, _ in fed for n in names_in(node)} | {n for each in moved for n in names_in(each)}
-    parameters = [name for name in arguments if name in needed]
+    needed = {n for _, node, _ in fed for n in names_in(node)}
+    needed |= {n for each in (*head, *moved) for n in names_in(each)}
+    owner = arguments[:1] if moving.is_method(source, function) else []
+    parameters = [name for name in arguments if name in needed or name in owner]
     name = f"before_{function.name.strip('_')}"
-    head = ["", f"def {name}({', '.join(parameters)}):  # before each launch"]
+    blank = not source.lines[first_line(function) - 2].strip()
+    top = [*[""] * (not blank), f"def {name}({', '.join(parameters)}):  # before each launch"]
+    if shared := sorted(moving.stored(head)):
+        top.append(f"    global {', '.join(shared)}")
     for word, kind in (("global", ast.Global), ("nonlocal", ast.Nonlocal)):
         outer = {n for node in ast.walk(function) if isinstance(node, kind) for n in node.names}
         if here := sorted(outer & written):
-            head.append(f"    {word} {', '.join(here)}")
-    for each in moved:
+            top.append(f"    {word} {', '.join(here)}")
+    for each in (*head, *moved):
         depth = len(source.indent(each))
         text_lines = source.lines[first_line(each) - 1 : each.end_lineno or each.lineno]
-        head += [f"    {line[depth:].rstrip()}" for line in text_lines]
-    edits.append(source.before(function, [*head, *(f"    {line}" for line in lines), ""], rank=1))
+        top += [f"    {line[depth:].rstrip()}" for line in text_lines]
+    edits += [source.without(each) for each in head]
+    edits.append(source.before(function, [*top, *(f"    {line}" for line in lines), ""], rank=1))
     stay = [n for part in function.body for n in ast.walk(part) if n not in inside]
     edits += moving.fewer_globals(source, stay)
     return Feed(source, edits, name, parameters, hoisted, moved)

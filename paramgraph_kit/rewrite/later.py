@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from types import CodeType
 
 from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in, path_of, within
-from paramgraph_kit.rewrite.moving import is_closed, paths, stored, touches, written
+from paramgraph_kit.rewrite.moving import cloned, is_closed, paths, stored, touches, written
 from paramgraph_kit.rewrite.place import fresh
 
-CODES = frozenset(("sync-item", "host-counter", "print", "copy-to-cpu"))
+CODES = frozenset(("sync-item", "host-counter", "print", "copy-to-cpu", "output-alias"))
 _KINDS = (ast.Expr, ast.Assign, ast.AugAssign, ast.If)
 _CLOCKS = frozenset(("perf_counter", "perf_counter_ns", "monotonic", "time", "elapsed_time", "now"))
 _LOGS = frozenset(("info", "debug", "warning", "error", "write", "add_scalar", "log", "print", "put"))
@@ -95,7 +95,8 @@ def _work(source: Source, block: Block, name: str) -> list[str]:
             lines.append(f"    {word} {', '.join(here)}")
     for node in block.statements:
         depth = len(source.indent(node))
-        for line in source.lines[first_line(node) - 1 : node.end_lineno or node.lineno]:
+        whole = source.apply(cloned(source, node, reads))
+        for line in whole[first_line(node) - 1 : node.end_lineno or node.lineno]:
             lines.append(f"    {line[depth:].rstrip()}")
     return [*lines, f"{name}.append(work)"]
 

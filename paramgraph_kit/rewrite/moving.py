@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in, path_of, within
@@ -149,14 +149,21 @@ def touches(a: str, b: str) -> bool:
 
 
 def move(
-    source: Source, function: Function, moved: list[ast.stmt], graded: set[str], first: Iterable[str] = ()
+    source: Source,
+    function: Function,
+    moved: list[ast.stmt],
+    graded: set[str],
+    first: Iterable[str] = (),
+    gone: Sequence[ast.stmt] = (),
 ) -> Moved | None:
     """Move statements of a function into another one after it, or None where what they need cannot be handed over.
 
-    ``graded``: the local names that hold a tensor with gradients when the function returns; ``first``: lines before.
+    ``graded``: the local names that hold a tensor with gradients when the function returns; ``first``: lines before;
+    ``gone``: statements that go before the launch, with what they assign.
     """
     local, arguments = locals_of(function), arguments_of(function)
-    stay = [node for part in function.body for node in ast.walk(part) if not _is_in(node, moved, source)]
+    out = [*moved, *gone]
+    stay = [node for part in function.body for node in ast.walk(part) if not _is_in(node, out, source)]
     stored = {n.id for n in stay if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     needed = sorted({name for node in moved for name in names_in(node)} & local & (stored | set(arguments)))
     owner = arguments[:1] if is_method(source, function) else []
@@ -177,15 +184,30 @@ def move(
             lines.append(f"    {word} {', '.join(here)}")
     lines += [f"    {line}" for line in first]
     for node in moved:
-        text = source.lines[first_line(node) - 1 : node.end_lineno or node.lineno]
         depth = len(source.indent(node))
         # Gradients keep their memory, which is the graph's; what is kept must not, for it is overwritten.
+        text = source.apply(cloned(source, node, results))[first_line(node) - 1 : node.end_lineno or node.lineno]
         text = [re.sub(r"zero_grad\((set_to_none=True)?\)", "zero_grad(set_to_none=False)", each) for each in text]
-        for result in results:
-            text = [re.sub(rf"append\({result}(\.detach\(\))?\)", f"append({result}.clone())", each) for each in text]
         lines += [f"    {each[depth:].rstrip()}" for each in text]
     edits.append(source.after(function, lines))
     return Moved(edits, name, parameters, len(given), len(names), extra)
+
+
+def cloned(source: Source, node: ast.stmt, results: Iterable[str]) -> Iterator[Edit]:
+    """Copies of results where a statement keeps them: in a list, a dictionary, a variable, or by a method's leave."""
+    for part in ast.walk(node):
+        if not isinstance(part, ast.Name) or part.id not in results or not isinstance(part.ctx, ast.Load):
+            continue
+        whole: ast.expr = part
+        call = source.parents.get(source.parents.get(part, part))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.value is part:
+            whole = call if call.func.attr in ("detach", "view", "reshape", "flatten") else part
+        above = source.parents.get(whole)
+        of_method = isinstance(above, ast.Call) and whole in above.args and isinstance(above.func, ast.Attribute)
+        keeps = of_method and isinstance(above, ast.Call) and path_of(above.func).partition(".")[0] not in _MODULES
+        if keeps or isinstance(above, (ast.Assign, ast.Dict, ast.List, ast.Tuple, ast.keyword)):
+            at = source.replace(whole, "")
+            yield Edit(at.end_line, at.end_column, at.end_line, at.end_column, ".clone()")
 
 
 def _is_in(node: ast.AST, moved: list[ast.stmt], source: Source) -> bool:

@@ -18,7 +18,7 @@ from paramgraph_kit.doctor import cell
 from paramgraph_kit.driver.files import REWRITTEN, display_name
 from paramgraph_kit.driver.profiling import set_profile
 from paramgraph_kit.driver.select import device
-from paramgraph_kit.rewrite import advance, feeding, later, moving, optimizers
+from paramgraph_kit.rewrite import advance, clocks, feeding, later, moving, optimizers
 from paramgraph_kit.rewrite.borrow import BorrowError, borrowed, companion, compiled
 from paramgraph_kit.rewrite.branches import choose_by_where
 from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in
@@ -73,6 +73,7 @@ class Attempt:
         self.elsewhere: set[int] = set()  # those of which its move behind the launch has not been tried yet
         self.moved: moving.Moved | None = None
         self.fed: feeding.Feed | None = None
+        self.watch: clocks.Stopwatch | None = None
         self.feeds = True  # work may be moved before the launch
         self.defers = True  # and, from wherever it is done, behind it
         self.ran: set[types.CodeType] = set()  # what a step runs
@@ -96,7 +97,7 @@ class Attempt:
     def plans(self, failures: Sequence[Failure]) -> list[Plan]:
         """How each failure is rewritten, where it can be."""
         left = [f for f in failures if id(f) not in self.unsafe or id(f) in self.elsewhere]
-        self.rate, self.fed = self.kept is not None and self.kept.rates, None
+        self.rate, self.fed, self.watch = self.kept is not None and self.kept.rates, None, None
         counted = [Plan(self.kept.source, self.kept.edits, self.kept.failures)] if self.kept is not None else []
         left = [f for f in left if not any(f is each for plan in counted for each in plan.failures)]
         moved = self._moved(left) if self.moves else None
@@ -135,7 +136,7 @@ class Attempt:
         """Host work that the function needs first, moved before the launch."""
         at = self._definition()
         wanted = {place[1]: f for f in failures if f.code in feeding.FED and (place := self.place(f)) is not None}
-        if at is None or not wanted:
+        if at is None or not (wanted or self.watch is not None):
             return None
         source, function = at
         kind = device().type
@@ -153,13 +154,14 @@ class Attempt:
                 refused=wanted[statement].code == "cpu-scalar-frozen",
             )
         ]
-        if not fed:
+        if not fed and self.watch is None:
             return None
 
         def choose(statement: ast.stmt, condition: str) -> list[Edit]:
             return choose_by_where(self._place_of(source, statement, wanted[statement]), condition)
 
-        self.fed = feeding.feed(source, function, fed, self.device, host, choose, others)
+        head = self.watch.starts if self.watch is not None else []
+        self.fed = feeding.feed(source, function, fed, self.device, host, choose, others, head)
         if self.fed is None:
             return None
         inside = {id(n) for top in (*self.fed.moved, *(s for s, _, _ in fed)) for n in ast.walk(top)}
@@ -233,6 +235,9 @@ class Attempt:
         for node in schedules:  # it moves a rate that a graph would freeze, if not in the calls that were watched
             wanted.setdefault(node, [])
         chosen = moving.choose(function, wanted, set(self.tensors), self._host_test(function))
+        self.watch = clocks.stopwatch(source, function) if wanted and self.feeds else None
+        timed = self.watch.stops if self.watch is not None else []
+        chosen = [node for node in moving.body_of(function) if node in chosen or node in timed]
         blocks, deferred = self._deferred(source, failures, chosen)
         if not chosen and not blocks:
             return None
@@ -243,13 +248,23 @@ class Attempt:
             edits, name = later.defer(source, blocks, start, names_in(source.tree))
             hoisted.append(f"{name} = []")
         first = [f"for work in {name}:", "    work()"] if blocks else []
-        self.moved = moving.move(source, function, chosen, self.graded, first)
+        gone = self.watch.starts if self.watch is not None else []
+        self.moved = moving.move(source, function, chosen, self.graded, first, gone)
         if self.moved is None:
             return None
         self.rate |= bool(schedules) and set(schedules) <= set(chosen)
         self.moved.edits = edits + self.moved.edits
-        handled = [f for node in chosen for f in wanted.get(node, [])]
+        handled = [f for node in (*chosen, *gone) for f in wanted.get(node, [])]
+        handled += [f for f in failures if self.watch is not None and self._is_timing(source, f, [*gone, *timed])]
         return Plan(source, self.moved.edits, handled + [f for f in deferred if f not in handled], hoisted)
+
+    def _is_timing(self, source: Source, failure: Failure, statements: Sequence[ast.stmt]) -> bool:
+        """Whether something was found in what only a stopwatch calls, or in one of its statements."""
+        place = self.place(failure)
+        if place is not None and place[1] in statements:
+            return True
+        name = failure.frame.function if failure.frame is not None else ""
+        return clocks.only_called_from(source, name, statements)
 
     def _deferred(
         self, source: Source, failures: Sequence[Failure], chosen: Sequence[ast.stmt]
