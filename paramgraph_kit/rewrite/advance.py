@@ -99,9 +99,9 @@ def counters(prover: Prover) -> list[Counter]:
     """The variables, attributes and entries that hold a number which steps move."""
     found = []
     for holder, values in prover.watched():
-        keys = values[0].keys() if isinstance(values[0], dict) else [None]
+        keys: list[Any] = list(values[0]) if isinstance(values[0], dict) else [None]
         for key in keys:
-            seen = [each.get(key) if isinstance(each, dict) else each for each in values]
+            seen: list[Any] = [each.get(key) if isinstance(each, dict) else each for each in values]
             if all(type(value) in (int, float) for value in seen) and any(value != seen[0] for value in seen):
                 found.append(Counter(holder, key, any(type(value) is float for value in seen), seen[0]))
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import linecache
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from paramgraph_kit.doctor import cell
@@ -119,6 +119,19 @@ class Source:
         last = node.end_lineno or node.lineno
         text = f"{self.indent(node)}pass\n" if len(siblings) == 1 else ""
         return Edit(first_line(node), 0, last + 1, 0, text)
+
+    def without_all(self, nodes: Sequence[ast.stmt]) -> list[Edit]:
+        """Statements taken out together; a block of which none is left keeps ``pass``."""
+        edits = [self.without(node) for node in nodes]
+        for block in (part for each in nodes for part in self._blocks(self.parents[each]) if each is part[-1]):
+            if len(block) > 1 and all(each in nodes for each in block):
+                edits.append(self.before(block[-1], ["pass"], rank=-2))
+        return edits
+
+    @staticmethod
+    def _blocks(node: ast.AST) -> list[list[ast.stmt]]:
+        rows = (getattr(node, name, None) for name in ("body", "orelse", "finalbody"))
+        return [row for row in rows if isinstance(row, list)]
 
     def apply(self, edits: Iterable[Edit]) -> list[str]:
         """The lines with edits in them; of two that overlap, the later one in the text is left out."""

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import torch
+
 from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in, path_of, within
 
 # Methods that read, and change nothing of what they belong to.
@@ -28,6 +30,16 @@ class Moved:
     arguments: int  # how many of the parameters are arguments
     results: int  # how many values the function returns now
     extra: int  # how many of them it did not return before
+    returns: bool = False  # it returns what the function has returned
+
+
+@dataclass(slots=True)
+class Tail:
+    """All of a function from one statement on, which runs behind the launch as it did."""
+
+    statements: list[ast.stmt]
+    again: list[ast.stmt]  # what the host computes before it from the arguments alone, and it computes again
+    context: str = ""  # that of the function: no gradients
 
 
 def body_of(function: Function) -> Iterator[ast.stmt]:
@@ -155,25 +167,31 @@ def move(
     graded: set[str],
     first: Iterable[str] = (),
     gone: Sequence[ast.stmt] = (),
+    tail: Tail | None = None,
 ) -> Moved | None:
     """Move statements of a function into another one after it, or None where what they need cannot be handed over.
 
     ``graded``: the local names that hold a tensor with gradients when the function returns; ``first``: lines before;
-    ``gone``: statements that go before the launch, with what they assign.
+    ``gone``: statements that go before the launch, with what they assign; ``tail``: all from there on is moved.
     """
     local, arguments = locals_of(function), arguments_of(function)
     out = [*moved, *gone]
     stay = [node for part in function.body for node in ast.walk(part) if not _is_in(node, out, source)]
-    stored = {n.id for n in stay if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    needed = sorted({name for node in moved for name in names_in(node)} & local & (stored | set(arguments)))
+    there = {n.id for n in stay if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    read = {name for node in moved for name in names_in(node)} & local
+    again = [each for each in tail.again if stored([each]) & read] if tail is not None else []
+    made = stored(again)
+    needed = sorted(
+        (read | {name for each in again for name in names_in(each)} & local) & (there | set(arguments)) - made
+    )
     owner = arguments[:1] if is_method(source, function) else []
-    given = [name for name in arguments if (name in needed or name in owner) and name not in stored]
+    given = [name for name in arguments if (name in needed or name in owner) and name not in there]
     results = [name for name in needed if name not in given]
-    returned = _returned(source, function, results, graded)
+    returned = _returned(source, function, results, graded, tail is not None)
     if returned is None:
         return None
     edits, names, extra = returned
-    edits += [source.without(node) for node in moved]
+    edits += source.without_all(moved)
     edits += fewer_globals(source, stay)
     name = f"after_{function.name.strip('_')}"
     parameters = [*given, *names]
@@ -183,14 +201,59 @@ def move(
         if here := sorted(outer & {p for node in moved for p in written(node)}):
             lines.append(f"    {word} {', '.join(here)}")
     lines += [f"    {line}" for line in first]
-    for node in moved:
+    if tail is not None and tail.context:
+        lines.append(f"    with {tail.context}:")
+    deep = "    " * (1 + bool(tail is not None and tail.context))
+    for node in (*again, *moved):
         depth = len(source.indent(node))
         # Gradients keep their memory, which is the graph's; what is kept must not, for it is overwritten.
         text = source.apply(cloned(source, node, results))[first_line(node) - 1 : node.end_lineno or node.lineno]
         text = [re.sub(r"zero_grad\((set_to_none=True)?\)", "zero_grad(set_to_none=False)", each) for each in text]
-        lines += [f"    {each[depth:].rstrip()}" for each in text]
+        lines += [f"{deep}{each[depth:].rstrip()}" for each in text]
     edits.append(source.after(function, lines))
-    return Moved(edits, name, parameters, len(given), len(names), extra)
+    return Moved(edits, name, parameters, len(given), len(names), extra, tail is not None)
+
+
+def tail(source: Source, function: Function, cut: int, is_host: Callable[[ast.expr], bool]) -> Tail | None:
+    """All from a statement on, where it can run behind the launch: no gradients come back from there."""
+    order = list(body_of(function))
+    before, statements = order[:cut], order[cut:]
+    every = [part for node in order for part in within(node)]
+    if any(isinstance(part, (ast.Yield, ast.YieldFrom, ast.Await)) for part in every):
+        return None
+    if any(_is_backward(part) for node in statements for part in ast.walk(node)):
+        return None
+    if any(isinstance(part, ast.Return) for node in before for part in within(node)):
+        return None
+    fixed: list[ast.stmt] = []
+    arguments = set(arguments_of(function))
+    changed = stored(order)
+    for node in before:
+        plain = (
+            isinstance(node, ast.Assign)
+            and is_host(node.value)
+            and not any(isinstance(n, ast.Call) and not _is_size(n) for n in ast.walk(node.value))
+        )
+        if plain and names_in(node) & locals_of(function) <= (arguments - changed) | stored(fixed):
+            fixed.append(node)
+    contexts = [source.text(each) for each in function.decorator_list]
+    contexts += [
+        source.text(item.context_expr) for part in function.body if isinstance(part, ast.With) for item in part.items
+    ]
+    off = [
+        text if text.endswith(")") else f"{text}()"
+        for text in contexts
+        if "no_grad" in text or "inference_mode" in text
+    ]
+    others = [part for part in function.body if isinstance(part, ast.With) and len(function.body) > 1]
+    if others and not off:
+        return None  # what is around some of it is not around the rest
+    return Tail(statements, fixed, off[0] if off else "")
+
+
+def _is_size(node: ast.Call) -> bool:
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    return name in ("size", "len", "dim", "numel", "int", "min", "max")
 
 
 def cloned(source: Source, node: ast.stmt, results: Iterable[str]) -> Iterator[Edit]:
@@ -204,10 +267,16 @@ def cloned(source: Source, node: ast.stmt, results: Iterable[str]) -> Iterator[E
             whole = call if call.func.attr in ("detach", "view", "reshape", "flatten") else part
         above = source.parents.get(whole)
         of_method = isinstance(above, ast.Call) and whole in above.args and isinstance(above.func, ast.Attribute)
-        keeps = of_method and isinstance(above, ast.Call) and path_of(above.func).partition(".")[0] not in _MODULES
+        keeps = of_method and isinstance(above, ast.Call) and _may_keep(above.func)
         if keeps or isinstance(above, (ast.Assign, ast.Dict, ast.List, ast.Tuple, ast.keyword)):
             at = source.replace(whole, "")
             yield Edit(at.end_line, at.end_column, at.end_line, at.end_column, ".clone()")
+
+
+def _may_keep(function: ast.expr) -> bool:
+    """Whether what a method is given may live on in what it belongs to: torch's own compute."""
+    known = isinstance(function, ast.Attribute) and hasattr(torch.Tensor, function.attr) and function.attr != "add"
+    return not known and path_of(function).partition(".")[0] not in _MODULES
 
 
 def _is_in(node: ast.AST, moved: list[ast.stmt], source: Source) -> bool:
@@ -248,18 +317,23 @@ def _runs_backward(function: Function) -> bool:
 
 
 def _returned(
-    source: Source, function: Function, needed: list[str], graded: set[str]
+    source: Source, function: Function, needed: list[str], graded: set[str], tail: bool = False
 ) -> tuple[list[Edit], list[str], int] | None:
-    """Edits that make a function return local names too; the names of all that it returns, and how many are new."""
+    """Edits that make a function return local names too; the names of all that it returns, and how many are new.
+
+    ``tail``: what it has returned is not its own to return any more.
+    """
     returns = [node for part in function.body for node in within(part) if isinstance(node, ast.Return)]
     valued = [node for node in returns if node.value is not None]
+    if tail and not needed:
+        return None
     if not needed:
         return detached(source, function, graded), [], 0
     last = function.body[-1]
     while isinstance(last, ast.With):
         last = last.body[-1]
     new = [f"{name}.detach()" for name in needed]
-    if not returns:
+    if not returns or tail:
         return [source.after(last, [f"return {', '.join(new)}"])], needed, len(needed)
     if len(returns) > 1 or not valued or valued[0] is not last:
         return None

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import ast
 import difflib
-import inspect
-import sys
-import types
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from paramgraph_kit.doctor import cell
 from paramgraph_kit.driver.files import REWRITTEN, display_name
-from paramgraph_kit.driver.profiling import set_profile
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite import advance, clocks, feeding, later, moving, optimizers
-from paramgraph_kit.rewrite.borrow import BorrowError, borrowed, companion, compiled
+from paramgraph_kit.rewrite.borrow import borrowed, compiled
 from paramgraph_kit.rewrite.branches import choose_by_where
-from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in
-from paramgraph_kit.rewrite.place import Form, Place, called
-from paramgraph_kit.rewrite.proof import Arguments, Around, Prover
-from paramgraph_kit.rewrite.reach import entry_of, names_of, numbers_of, of_classes, owner_of
+from paramgraph_kit.rewrite.edits import Edit, Function, Source, locals_of, names_in
+from paramgraph_kit.rewrite.lending import Lending, Plan
+from paramgraph_kit.rewrite.place import Place, called
+from paramgraph_kit.rewrite.proof import Prover
+from paramgraph_kit.rewrite.reach import names_of, numbers_of, owner_of
 from paramgraph_kit.rewrite.rules import edits_for
 from paramgraph_kit.trace.model import Failure
 
@@ -34,50 +30,23 @@ MOVABLE = frozenset(
 )
 
 
-@dataclass(slots=True)
-class Plan:
-    """Edits of one statement, and what they are for."""
-
-    source: Source
-    edits: list[Edit]
-    failures: list[Failure]
-    hoisted: list[str] = field(default_factory=list)
-
-
-class Attempt:
+class Attempt(Lending):
     """One function with what was found in it."""
 
     def __init__(
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], prover: Prover | None = None
     ) -> None:
-        self.function, self.args, self.kwargs = function, args, kwargs
+        super().__init__(function, args, kwargs, prover)
         self.moves = prover is None  # what is rewritten again leaves alone what was moved
-        self.prover = prover or Prover(function, args, kwargs)
-        self.entry = entry_of(function)
-        self.file = self.entry.__code__.co_filename if self.entry is not None else ""
-        self.signature = inspect.signature(self.entry) if self.entry is not None else inspect.Signature()
-        self.functions = [*self.prover.state.functions, *of_classes(self.prover.state)]
-        self.tensors: dict[str, Form] = {}  # local names that hold one as the function returns
-        self.graded: set[str] = set()  # and one that needs gradients
         self.numbers = numbers_of(self.prover.state)
-        self.sources = {
-            file: source
-            for file in {f.__code__.co_filename for f in self.functions}
-            if (source := Source.of(file)) is not None
-        }
         self.space = names_of(function)
         self.device = self._device_text()
-        self.rate = False
-        self.steps = False
         self.unsafe: dict[int, str] = {}  # by failure: why a rewrite where it stands was taken back
         self.elsewhere: set[int] = set()  # those of which its move behind the launch has not been tried yet
-        self.moved: moving.Moved | None = None
-        self.fed: feeding.Feed | None = None
-        self.watch: clocks.Stopwatch | None = None
         self.feeds = True  # work may be moved before the launch
         self.defers = True  # and, from wherever it is done, behind it
-        self.ran: set[types.CodeType] = set()  # what a step runs
-        self.kept: advance.Kept | None = None  # numbers that are in tensors
+        self.watch: clocks.Stopwatch | None = None
+        self.cut = -1  # the first statement of the function's body that runs behind the launch
 
     def _device_text(self) -> str:
         space = self.space
@@ -237,7 +206,9 @@ class Attempt:
         chosen = moving.choose(function, wanted, set(self.tensors), self._host_test(function))
         self.watch = clocks.stopwatch(source, function) if wanted and self.feeds else None
         timed = self.watch.stops if self.watch is not None else []
-        chosen = [node for node in moving.body_of(function) if node in chosen or node in timed]
+        tail = self._tail(source, function, failures)
+        ends = tail.statements if tail is not None else []
+        chosen = [node for node in moving.body_of(function) if node in chosen or node in timed or node in ends]
         blocks, deferred = self._deferred(source, failures, chosen)
         if not chosen and not blocks:
             return None
@@ -249,14 +220,43 @@ class Attempt:
             hoisted.append(f"{name} = []")
         first = [f"for work in {name}:", "    work()"] if blocks else []
         gone = self.watch.starts if self.watch is not None else []
-        self.moved = moving.move(source, function, chosen, self.graded, first, gone)
+        self.moved = moving.move(source, function, chosen, self.graded, first, gone, tail)
         if self.moved is None:
             return None
         self.rate |= bool(schedules) and set(schedules) <= set(chosen)
         self.moved.edits = edits + self.moved.edits
         handled = [f for node in (*chosen, *gone) for f in wanted.get(node, [])]
+        handled += [f for f in failures if tail is not None and self._index(source, function, f) >= self.cut]
         handled += [f for f in failures if self.watch is not None and self._is_timing(source, f, [*gone, *timed])]
         return Plan(source, self.moved.edits, handled + [f for f in deferred if f not in handled], hoisted)
+
+    def split(self, left: Sequence[Failure]) -> Attempt | None:
+        """The same with all from the first place on that is left behind the launch; None where nothing is before it."""
+        other = Attempt(self.function, self.args, self.kwargs, self.prover)
+        other.moves, other.ran, other.tensors, other.graded = True, self.ran, self.tensors, self.graded
+        at = other._definition()
+        if at is None or not left:
+            return None
+        other.cut = min(other._index(*at, failure) for failure in left)
+        return other if other.cut > 0 and other._tail(*at, left) is not None else None
+
+    def _index(self, source: Source, function: Function, failure: Failure) -> int:
+        """Which statement of the function's body a failure is in, or is called from; -1 where that is not known."""
+        order, place = list(moving.body_of(function)), self.place(failure)
+        if place is None or failure.frame is None:
+            return -1
+        if place[0] is source and (top := moving.top_of(source, function, place[1])) is not None:
+            return order.index(top)
+        called_by = [
+            number
+            for number, node in enumerate(order)
+            if failure.frame.function.rpartition(".")[2]
+            in {called(n) for n in ast.walk(node) if isinstance(n, ast.Call)}
+        ]
+        return called_by[0] if called_by else -1
+
+    def _tail(self, source: Source, function: Function, failures: Sequence[Failure]) -> moving.Tail | None:
+        return moving.tail(source, function, self.cut, self._host_test(function)) if self.cut > 0 else None
 
     def _is_timing(self, source: Source, failure: Failure, statements: Sequence[ast.stmt]) -> bool:
         """Whether something was found in what only a stopwatch calls, or in one of its statements."""
@@ -352,124 +352,3 @@ class Attempt:
             else:
                 self.elsewhere.discard(known)
             self.unsafe.setdefault(known, why)
-
-    # trying
-
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Note which local names of the function hold tensors as it returns."""
-        code, before = self.entry.__code__ if self.entry is not None else None, sys.getprofile()
-
-        files = set(self.sources)
-
-        def look(frame: types.FrameType, event: str, argument: Any) -> None:
-            if event == "call" and frame.f_code.co_filename in files:
-                self.ran.add(frame.f_code)
-            if event == "return" and frame.f_code is code:
-                held = {n: value for n, value in frame.f_locals.items() if isinstance(value, torch.Tensor)}
-                self.tensors |= {n: Form.of(value) for n, value in held.items()}
-                self.graded |= {n for n, value in held.items() if value.requires_grad}
-
-        sys.setprofile(look)
-        try:
-            yield
-        finally:
-            set_profile(before)
-
-    def texts(self, plans: Sequence[Plan]) -> dict[str, list[str]]:
-        """The rewritten lines of each file."""
-        sources = {plan.source.file: plan.source for plan in plans}
-        return {file: source.apply(self.edits(plans, source)) for file, source in sources.items()}
-
-    def edits(self, plans: Sequence[Plan], source: Source) -> list[Edit]:
-        """All edits of one file."""
-        own = [plan for plan in plans if plan.source is source]
-        hoisted: dict[ast.stmt, list[str]] = {}
-        for plan in own:
-            if plan.hoisted and source.file not in cell.FILES:  # there they would be part of the function
-                hoisted.setdefault(self._before(plan), []).extend(plan.hoisted)
-        return [
-            *(edit for plan in own for edit in plan.edits),
-            *(source.before(node, lines) for node, lines in hoisted.items()),
-        ]
-
-    def _before(self, plan: Plan) -> ast.stmt:
-        held = (n for n in ast.walk(plan.source.tree) if self._holds(plan, n))
-        line = plan.edits[0].line  # of a lambda, where no function holds it
-        return plan.source.outermost(next(held, None) or plan.source.statement(line) or plan.source.tree.body[0])
-
-    @staticmethod
-    def _holds(plan: Plan, node: ast.AST) -> bool:
-        at = max(edit.line for edit in plan.edits)
-        return isinstance(node, Function) and first_line(node) <= at <= (node.end_lineno or 0) + 1
-
-    def borrow(self, plans: Sequence[Plan]) -> Any:
-        """A context in which the rewritten lines run."""
-        codes = {file: compiled(file, lines) for file, lines in self.texts(plans).items()}
-        before: dict[str, list[str]] = {}
-        for plan in plans:
-            before.setdefault(plan.source.file, []).extend(plan.hoisted)
-
-        optimizing = optimizers.found_in(self.prover.state) if self.steps else []
-
-        @contextmanager
-        def lent() -> Iterator[None]:
-            with (
-                borrowed(self.functions, codes, before),
-                optimizers.prepared(optimizing, device(), rate=self.rate),
-                advance.kept(self.kept.counters if self.kept is not None else (), device()),
-            ):
-                yield
-
-        return lent
-
-    def around(self, plans: Sequence[Plan]) -> Around:
-        """What runs before and after each step: the lines that were moved there."""
-        return Around(self._before_launch(plans), self._after_launch(plans))
-
-    def _before_launch(self, plans: Sequence[Plan]) -> Callable[[Arguments], None] | None:
-        fed = self.fed
-        if fed is None or not any(plan.edits is fed.edits for plan in plans):
-            return None
-        function = self._companion(plans, fed.name)
-
-        def run(inputs: Arguments) -> None:
-            given = self._bound(inputs)
-            with torch.no_grad():  # they are written in place
-                function(*(given[name] for name in fed.parameters))
-
-        return run
-
-    def _after_launch(self, plans: Sequence[Plan]) -> Callable[[Arguments, Any], Any] | None:
-        moved = self.moved
-        if moved is None or not any(plan.edits is moved.edits for plan in plans):
-            return None
-        function = self._companion(plans, moved.name)
-
-        def run(inputs: Arguments, out: Any) -> Any:
-            given = self._bound(inputs)
-            results = list(out) if isinstance(out, tuple) else [out]
-            if moved.extra and any(not isinstance(r, torch.Tensor) for r in results[len(results) - moved.extra :]):
-                raise BorrowError("what the moved lines need is no tensor")
-            function(*(given[name] for name in moved.parameters[: moved.arguments]), *results[: moved.results])
-            kept = results[: len(results) - moved.extra]
-            if not kept:
-                return None
-            return tuple(kept) if isinstance(out, tuple) and (len(kept) > 1 or not moved.extra) else kept[0]
-
-        return run
-
-    def _bound(self, inputs: Arguments) -> dict[str, Any]:
-        """The arguments of a step by their names."""
-        owner = owner_of(self.function)
-        bound = self.signature.bind(*([] if owner is None else [owner]), *inputs[0], **inputs[1])
-        bound.apply_defaults()
-        return bound.arguments
-
-    def _companion(self, plans: Sequence[Plan], name: str) -> types.FunctionType:
-        """A function that was written beside the user's."""
-        assert self.entry is not None
-        function = companion(self.entry, compiled(self.file, self.texts(plans)[self.file]), name)
-        if function is None:
-            raise BorrowError(f"{name} would need variables that only {self.entry.__qualname__} has")
-        return function

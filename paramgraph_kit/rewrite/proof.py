@@ -84,6 +84,8 @@ class Prover:
         self._surroundings = Surroundings(self.state.tensors)
         self._inputs: list[Arguments] = [(args, kwargs)] + [moved((args, kwargs), i) for i in range(1, STEPS)]
         self._written: dict[int, torch.Tensor] = {}  # memory that any run so far has written
+        self.operations = [0, 0]  # of a step that was last run eagerly: in the function, and around it
+        self._count = [0]
 
     def from_now(self) -> Prover:
         """The same, but back to what everything holds now, also what rewritten lines no longer name."""
@@ -171,13 +173,17 @@ class Prover:
 
     def _step(self, inputs: Arguments, around: Around, function: Any = None) -> Any:
         around.prepare(inputs)
+        begun = self._count[0]
         out = (function or self.function)(*inputs[0], **inputs[1])
-        return _copy(around.finish(inputs, out))
+        inside = self._count[0]
+        finished = around.finish(inputs, out)
+        self.operations[:] = [inside - begun, self._count[0] - inside]
+        return _copy(finished)
 
     @contextmanager
     def _run(self, *, watched: bool = True) -> Iterator[Writes]:
         gradients = torch.is_grad_enabled()
-        keeper = Writes(self.state.tensors)
+        keeper = Writes(self.state.tensors, self._count)
         if not watched:
             for tensor in self._written.values():
                 keeper.keeper.before_write(tensor)
@@ -221,9 +227,10 @@ class Prover:
 class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
     """Has memory from outside copied before it is first written."""
 
-    def __init__(self, leaves: list[torch.Tensor]) -> None:
+    def __init__(self, leaves: list[torch.Tensor], count: list[int] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.keeper = Keeper()
+        self._operations = count if count is not None else [0]
         self._on = True
         self._is_capturing = driver().is_capturing  # whoever captures in a call: a copy would be part of the graph
         for tensor in leaves:
@@ -241,6 +248,7 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        self._operations[0] += 1
         if (generator := kwargs.get("generator")) is not None and not self._is_capturing():
             self.keeper.note_generator(generator)
         if self._on and not self._is_capturing():

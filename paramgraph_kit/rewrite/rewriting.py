@@ -14,8 +14,9 @@ from paramgraph_kit.doctor.observe.examine import examine
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.rewrite import by_hand
-from paramgraph_kit.rewrite.planning import Attempt, Plan
-from paramgraph_kit.rewrite.proof import NOTHING, STEPS, Around, Truth
+from paramgraph_kit.rewrite.lending import Plan
+from paramgraph_kit.rewrite.planning import Attempt
+from paramgraph_kit.rewrite.proof import NOTHING, STEPS, Around, Prover, Truth
 from paramgraph_kit.trace.errors import CaptureError
 from paramgraph_kit.trace.model import Failure
 from paramgraph_kit.trace.wording import frame_text
@@ -80,10 +81,17 @@ def rewrite(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failur
         found.left, found.unsaid = list(failures), by_hand.unsaid(attempt, failures)
         return found
     first = _rewritten(attempt, failures, truth, found)
-    if first.complete or truth.unsteady or (other := attempt.advancing(failures)) is None:
+    if first.complete or truth.unsteady:
         return first
-    second = _rewritten(other, failures, truth, Rewriting(found.function))
-    return second if second.complete else first
+    if (other := attempt.advancing(failures)) is not None:
+        second = _rewritten(other, failures, truth, Rewriting(found.function))
+        if second.complete:
+            return second
+    if (other := attempt.split(first.left) or attempt.split(failures)) is not None:
+        third = _rewritten(other, failures, truth, Rewriting(found.function))
+        if third.complete and _is_worth_it(other.prover, third):
+            return third
+    return first
 
 
 def _rewritten(attempt: Attempt, failures: Sequence[Failure], truth: Truth, found: Rewriting) -> Rewriting:
@@ -111,6 +119,15 @@ def _rewritten(attempt: Attempt, failures: Sequence[Failure], truth: Truth, foun
     found.left, found.instead = left, by_hand.lines(attempt, left, known=failures)
     found.unsaid = by_hand.unsaid(attempt, left)
     return found
+
+
+def _is_worth_it(prover: Prover, found: Rewriting) -> bool:
+    """Whether most of what a step does is in the graph; notes how much."""
+    inside, behind = prover.operations
+    found.verified.append(
+        f"{inside} of {inside + behind} operations of a step are in the graph, the others run behind it"
+    )
+    return inside >= behind
 
 
 class Rounds:
@@ -197,7 +214,8 @@ def _show(rounds: Rounds, found: Rewriting) -> None:
     if first.fed is not None and found.around.before is not None:
         usage.append(_call(first.fed.name, first.fed.parameters) + " before each launch")
     if first.moved is not None and found.around.after is not None:
-        usage.append(_call(first.moved.name, first.moved.parameters) + " after each launch")
+        text = _call(first.moved.name, first.moved.parameters) + " after each launch"
+        usage.append(text + ", which returns the result" * first.moved.returns)
     found.usage = ", and ".join(usage)
 
 
