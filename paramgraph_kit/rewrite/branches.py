@@ -6,6 +6,7 @@ import ast
 
 from paramgraph_kit.rewrite.edits import Edit, heads, locals_of, names_in, path_of
 from paramgraph_kit.rewrite.place import NUMBER, Place, called, fresh
+from paramgraph_kit.rewrite.pure import is_guarded, is_pure, kept_finite
 
 
 def choose_by_where(place: Place, condition: str = "") -> list[Edit]:
@@ -24,8 +25,11 @@ def choose_by_where(place: Place, condition: str = "") -> list[Edit]:
         name = yes.targets[0].id
         if not isinstance(no, ast.Assign) or place.text(no.targets[0]) != name:
             return []
-        other = place.text(no.value)
-        return [place.source.replace(node, f"{name} = torch.where({condition}, {place.text(yes.value)}, {other})")]
+        if not may_run(place, yes.value, node) or not may_run(place, no.value, node):
+            return []
+        one = kept_finite(place, yes.value, node.test, condition, taken=True)
+        other = kept_finite(place, no.value, node.test, condition, taken=False)
+        return [place.source.replace(node, f"{name} = torch.where({condition}, {one}, {other})")]
     if isinstance(yes, ast.Return) and yes.value is not None:
         block = getattr(place.source.parents[node], "body", [])
         following = block[block.index(node) + 1 :] if node in block else []
@@ -34,16 +38,20 @@ def choose_by_where(place: Place, condition: str = "") -> list[Edit]:
             return []
         if isinstance(yes.value, ast.Tuple) or isinstance(last.value, ast.Tuple):
             return []
+        if not may_run(place, yes.value, node) or not may_run(place, last.value, node):
+            return []
+        one = kept_finite(place, yes.value, node.test, condition, taken=True)
+        other = kept_finite(place, last.value, node.test, condition, taken=False)
         if len(following) > 1 and no is None:  # what comes between is computed in any case, and taken or not in the end
             if not host or not all(_only_assigns(place, part) for part in following[:-1]):
                 return []
             around = place.source.function_of(node)
             taken = names_in(place.source.tree) | (locals_of(around) if around is not None else set())
             early = fresh("early", taken)
-            text = f"torch.where({condition}, {early}, {place.text(last.value)})"
+            text = f"torch.where({condition}, {early}, {other})"
             first = place.source.replace(node, f"{early} = {place.text(yes.value)}")
             return [first, place.source.replace(last.value, text)]
-        text = f"return torch.where({condition}, {place.text(yes.value)}, {place.text(last.value)})"
+        text = f"return torch.where({condition}, {one}, {other})"
         edits = [place.source.replace(node, text)]
         return edits if no is not None else [*edits, place.source.without(last)]
     return []
@@ -54,7 +62,8 @@ def _only_assigns(place: Place, node: ast.stmt) -> bool:
     function = place.source.function_of(node)
     targets = node.targets if isinstance(node, ast.Assign) else []
     names = {path_of(target).partition(".")[0] for target in targets}
-    return bool(names) and function is not None and names <= locals_of(function)
+    quiet = isinstance(node, ast.Assign) and is_pure(place, node.value)
+    return quiet and bool(names) and function is not None and names <= locals_of(function)
 
 
 def condition_of(place: Place, test: ast.expr) -> str:
@@ -91,21 +100,24 @@ def _choose_each(place: Place, node: ast.If, condition: str) -> list[Edit]:
     outside = {n.id for n in ast.walk(function or node) if isinstance(n, ast.Name) and n not in inside}
     for part in node.body:
         value = getattr(part, "value", None)
-        if isinstance(part, ast.Assign) and len(part.targets) == 1 and value is not None:
+        if not isinstance(value, ast.expr) or not may_run(place, value, node):
+            return []
+        taken = kept_finite(place, value, node.test, test, taken=True)
+        if isinstance(part, ast.Assign) and len(part.targets) == 1:
             target = part.targets[0]
             name = place.text(target)
             own = {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
             if isinstance(target, (ast.Name, ast.Tuple)) and own <= local - outside and not _has_attributes(target):
-                lines.append(f"{name} = {place.text(value)}")
+                lines.append(f"{name} = {taken}")
             elif isinstance(target, ast.Attribute) or (isinstance(target, ast.Name) and name not in local):
-                lines.append(f"{name}.copy_(torch.where({test}, {place.text(value)}, {name}))")
+                lines.append(f"{name}.copy_(torch.where({test}, {taken}, {name}))")
             elif isinstance(target, (ast.Name, ast.Subscript)):
-                lines.append(f"{name} = torch.where({test}, {place.text(value)}, {name})")
+                lines.append(f"{name} = torch.where({test}, {taken}, {name})")
             else:
                 return []
         elif isinstance(part, ast.AugAssign) and type(part.op) in _NEUTRAL:
             head = place.text(part)[: -len(place.text(part.value))]
-            lines.append(f"{head}torch.where({test}, {place.text(part.value)}, {_NEUTRAL[type(part.op)]})")
+            lines.append(f"{head}torch.where({test}, {taken}, {_NEUTRAL[type(part.op)]})")
         else:
             return []
     return [place.source.replace(node, f"\n{place.source.indent(node)}".join(lines))]
@@ -119,47 +131,23 @@ def choose_one(place: Place) -> list[Edit]:
     """``a if c else b`` becomes ``torch.where(c, a, b)``, where neither of them does anything but compute."""
     found = []
     for node in heads(place.statement):
-        if not isinstance(node, ast.IfExp) or not (is_pure(node.body) and is_pure(node.orelse)):
+        if not isinstance(node, ast.IfExp) or not (
+            may_run(place, node.body, node) and may_run(place, node.orelse, node)
+        ):
             continue
         if isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], (ast.Is, ast.IsNot)):
             continue
-        yes, no = place.text(node.body), place.text(node.orelse)
-        found.append(place.source.replace(node, f"torch.where({condition_of(place, node.test)}, {yes}, {no})"))
+        condition = condition_of(place, node.test)
+        yes, no = (
+            kept_finite(place, each, node.test, condition, taken=each is node.body) for each in (node.body, node.orelse)
+        )
+        found.append(place.source.replace(node, f"torch.where({condition}, {yes}, {no})"))
     return found
 
 
-def is_pure(node: ast.expr) -> bool:
-    """Whether an expression only computes, as far as its names tell: it writes, draws and prints nothing."""
-    if isinstance(node, ast.Constant):
-        return isinstance(node.value, NUMBER)
-    for part in ast.walk(node):
-        if isinstance(part, (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom, ast.Lambda)):
-            return False
-        if isinstance(part, ast.Call):
-            name = called(part)
-            own = isinstance(part.func, ast.Name) and part.func.id not in _COMPUTES
-            if own or name.endswith("_") or name in _WRITES or any(word in name for word in _DRAWS):
-                return False
-    return True
-
-
-_COMPUTES = ("min", "max", "abs", "float", "int", "len", "sum")
-_WRITES = (
-    "append",
-    "extend",
-    "pop",
-    "update",
-    "add",
-    "insert",
-    "write",
-    "print",
-    "put",
-    "get",
-    "step",
-    "next",
-    "backward",
-)
-_DRAWS = ("rand", "drop", "normal", "sample", "bernoulli", "multinomial", "shuffle", "choice")
+def may_run(place: Place, node: ast.expr, branch: ast.IfExp | ast.If) -> bool:
+    """Whether an expression may be computed although its branch is not taken."""
+    return is_pure(place, node) and not is_guarded(branch.test, node)
 
 
 def larger_on_device(place: Place) -> list[Edit]:

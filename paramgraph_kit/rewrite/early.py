@@ -8,6 +8,7 @@ from paramgraph_kit.rewrite.branches import condition_of
 from paramgraph_kit.rewrite.edits import SIMPLE, Edit, Function, locals_of, names_in
 from paramgraph_kit.rewrite.moving import arguments_of, stored
 from paramgraph_kit.rewrite.place import Place, fresh
+from paramgraph_kit.rewrite.pure import is_pure
 
 _SIGNS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 
@@ -27,6 +28,8 @@ def go_on(place: Place) -> list[Edit]:
         return []
     steps = [part for part in loop.body if part is not node]
     if not all(isinstance(part, (ast.Assign, ast.AugAssign)) and _name(part) for part in steps):
+        return []
+    if not all(is_pure(place, part.value) for part in steps if isinstance(part, (ast.Assign, ast.AugAssign))):
         return []
     known = _before(function, loop)
     inside = set(ast.walk(loop))

@@ -1,0 +1,134 @@
+"""Whether an expression may run although its branch is not taken: it computes, and nobody sees that it did."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import dis
+import types
+from typing import Any
+
+import torch
+
+from paramgraph_kit.rewrite.edits import names_in, path_of
+from paramgraph_kit.rewrite.place import NUMBER, Place, called
+
+_COMPUTES = frozenset(("min", "max", "abs", "float", "int", "len", "sum", "tuple", "list", "range", "zip", "round"))
+_DRAWS = ("rand", "drop", "normal_", "sample", "bernoulli", "multinomial", "shuffle", "choice", "poisson")
+_WRITERS = frozenset(("backward", "requires_grad_", "share_memory_", "set_", "step", "put_"))
+_LIBRARIES = frozenset(("torch", "F", "math", "np", "numpy", "nn"))
+_STORES = frozenset(("STORE_ATTR", "STORE_GLOBAL", "STORE_SUBSCR", "STORE_DEREF", "DELETE_SUBSCR", "YIELD_VALUE"))
+_NOISY = (
+    torch.nn.modules.dropout._DropoutNd,
+    torch.nn.modules.batchnorm._NormBase,
+    torch.nn.RNNBase,
+    torch.nn.MultiheadAttention,
+    torch.nn.RReLU,
+)
+# What is no number for some values, and has a gradient that is none either, though nobody takes it.
+_SINGULAR = frozenset(
+    """sqrt rsqrt log log2 log10 log1p acos asin atanh reciprocal pow div true_divide logit norm std
+    normalize""".split()  # noqa: SIM905
+)
+_RISKY = (ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
+DEEP = 3
+
+
+def is_pure(place: Place, node: ast.expr) -> bool:
+    """Whether an expression only computes: it writes, draws, waits and prints nothing."""
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, NUMBER)
+    for part in ast.walk(node):
+        if isinstance(part, (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom, ast.Lambda)):
+            return False
+        if isinstance(part, ast.Call) and not _is_quiet_call(place, part):
+            return False
+    return True
+
+
+def _is_quiet_call(place: Place, call: ast.Call) -> bool:
+    name = called(call)
+    if (
+        any(word in name for word in _DRAWS)
+        or (name.endswith("_") and name != "requires_grad_")
+        or name in ("step", "backward")
+    ):
+        return False
+    if isinstance(call.func, ast.Name) and name in _COMPUTES:
+        return True
+    path = path_of(call.func)
+    root = path.partition(".")[0]
+    if root in _LIBRARIES and not place.is_local(root):
+        return not path.startswith(("np.random", "numpy.random"))
+    value = _value(place, path) if path and not place.is_local(root) else None
+    if value is not None and not isinstance(value, types.BuiltinMethodType):
+        return _is_quiet(value, DEEP)
+    return isinstance(call.func, ast.Attribute) and hasattr(torch.Tensor, name)
+
+
+def _value(place: Place, path: str) -> Any:
+    first, *rest = path.split(".")
+    found = place.space.get(first)
+    for name in rest:
+        found = getattr(found, name, None)
+    return found
+
+
+def _is_quiet(value: Any, deep: int) -> bool:
+    """Whether a function or a module does nothing but compute, as far as its code tells."""
+    if isinstance(value, torch.nn.Module):
+        for module in value.modules():
+            if isinstance(module, _NOISY) and module.training:
+                return False
+            if module._forward_hooks or module._forward_pre_hooks:
+                return False
+            if not type(module).__module__.startswith("torch.nn") and not _is_quiet(type(module).forward, deep - 1):
+                return False
+        return True
+    code = getattr(getattr(value, "__func__", value), "__code__", None)
+    if not isinstance(code, types.CodeType) or deep == 0:
+        return False
+    if any(each.opname in _STORES for each in dis.get_instructions(code)):
+        return False
+    space = getattr(value, "__globals__", {})
+    for name in code.co_names:
+        if (name.endswith("_") and not name.endswith("__")) or any(word in name for word in _DRAWS):
+            return False
+        known = space.get(name, getattr(builtins, name, None))
+        if isinstance(known, types.FunctionType) and not _is_quiet(known, deep - 1):
+            return False
+        if known in (print, open, input, exec, eval, next, setattr, delattr) or name in ("append", "extend", "write"):
+            return False
+    return True
+
+
+def is_guarded(test: ast.expr, node: ast.expr) -> bool:
+    """Whether a branch looks something up at a place that only its condition makes sure of."""
+    asked = names_in(test)
+    picks = [n for n in ast.walk(node) if isinstance(n, ast.Subscript)]
+    return any(names_in(n.slice) & asked and not isinstance(n.slice, ast.Compare) for n in picks)
+
+
+def kept_finite(place: Place, node: ast.expr, test: ast.expr, condition: str, *, taken: bool) -> str:
+    """An expression whose divisors, roots and logarithms are those of 1 where it is not taken.
+
+    ``torch.where`` leaves out a value, and not the gradient of what has no number there: 0 times infinity is none.
+    """
+    asked = names_in(test)
+    spots: list[ast.Name] = []
+    for part in ast.walk(node):
+        inside: list[ast.expr] = []
+        if isinstance(part, ast.BinOp) and isinstance(part.op, _RISKY):
+            inside = [part.right] + [part.left] * isinstance(part.op, ast.Pow)
+        elif isinstance(part, ast.Call) and called(part) in _SINGULAR:
+            inside = [*part.args] + ([part.func.value] if isinstance(part.func, ast.Attribute) else [])
+        for each in inside:
+            spots += [n for n in ast.walk(each) if isinstance(n, ast.Name) and n.id in asked and place.is_local(n.id)]
+    text = place.text(node)
+    if not spots or "\n" in text:
+        return text
+    for spot in sorted(set(spots), key=lambda n: -n.col_offset):
+        at = spot.col_offset - node.col_offset
+        one = f"torch.where({condition}, {spot.id}, 1)" if taken else f"torch.where({condition}, 1, {spot.id})"
+        text = text[:at] + one + text[at + len(spot.id) :]
+    return text
