@@ -100,6 +100,12 @@ def _choose_each(place: Place, node: ast.If, condition: str) -> list[Edit]:
     outside = {n.id for n in ast.walk(function or node) if isinstance(n, ast.Name) and n not in inside}
     for part in node.body:
         value = getattr(part, "value", None)
+        if isinstance(part, ast.Expr):
+            written = _written_where(place, part, node, test)
+            if not written:
+                return []
+            lines.append(written)
+            continue
         if not isinstance(value, ast.expr) or not may_run(place, value, node):
             return []
         taken = kept_finite(place, value, node.test, test, taken=True)
@@ -121,6 +127,30 @@ def _choose_each(place: Place, node: ast.If, condition: str) -> list[Edit]:
         else:
             return []
     return [place.source.replace(node, f"\n{place.source.indent(node)}".join(lines))]
+
+
+def _written_where(place: Place, part: ast.Expr, node: ast.If, test: str) -> str:
+    """``x.copy_(v)`` where a condition holds, or ""."""
+    call = part.value
+    if (
+        not isinstance(call, ast.Call)
+        or not isinstance(call.func, ast.Attribute)
+        or len(call.args) != 1
+        or call.keywords
+    ):
+        return ""
+    x, name, value = place.text(call.func.value), call.func.attr, call.args[0]
+    if not path_of(call.func.value) or not may_run(place, value, node):
+        return ""
+    taken = kept_finite(place, value, node.test, test, taken=True)
+    if name in ("copy_", "fill_"):
+        return f"{x}.copy_(torch.where({test}, {taken}, {x}))"
+    if name in _IN_PLACE:
+        return f"{x}.{name}(torch.where({test}, {taken}, {_IN_PLACE[name]}))"
+    return ""
+
+
+_IN_PLACE = {"add_": "0", "sub_": "0", "mul_": "1", "div_": "1"}
 
 
 def _has_attributes(node: ast.AST) -> bool:

@@ -171,7 +171,10 @@ class Attempt(Lending):
 
     def _place_of(self, source: Source, statement: ast.stmt, failure: Failure) -> Place:
         cuda = "cuda" if "cuda" in names_in(source.tree) else "torch.cuda"
-        return Place(source, statement, failure, self.device, cuda, self.space, self.tensors, self.numbers)
+        trains = any(tensor.requires_grad for tensor in self.prover.state.tensors)
+        return Place(
+            source, statement, failure, self.device, cuda, self.space, self.tensors, self.numbers, trains=trains
+        )
 
     def _optimizers(self, failures: Sequence[Failure]) -> list[Plan]:
         found = []

@@ -125,7 +125,7 @@ def kept_finite(place: Place, node: ast.expr, test: ast.expr, condition: str, *,
         for each in inside:
             spots += [n for n in ast.walk(each) if isinstance(n, ast.Name) and n.id in asked and place.is_local(n.id)]
     text = place.text(node)
-    if not spots or "\n" in text:
+    if not spots or "\n" in text or not place.trains:
         return text
     for spot in sorted(set(spots), key=lambda n: -n.col_offset):
         at = spot.col_offset - node.col_offset

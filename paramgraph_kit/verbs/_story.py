@@ -364,7 +364,7 @@ def _state(function: Any) -> tuple[bool, dict[str, Any]]:
 
     from paramgraph_kit.backend.code_names import names_of as named_in
     from paramgraph_kit.driver.select import device
-    from paramgraph_kit.rewrite.planning import entry_of, names_of, owner_of
+    from paramgraph_kit.rewrite.reach import entry_of, names_of, owner_of
 
     entry, owner, space = entry_of(function), owner_of(function), names_of(function)
     own = getattr(owner, "__dict__", {})
@@ -392,7 +392,7 @@ def _name_of(value: Any, space: dict[str, Any]) -> str:
 
 def _call(function: Any, state: list[str] | None) -> str:
     """What the user writes to have a function launched."""
-    from paramgraph_kit.rewrite.planning import names_of, owner_of
+    from paramgraph_kit.rewrite.reach import names_of, owner_of
 
     owner = owner_of(function)
     name = _name_of(owner, names_of(function)) if owner is not None else getattr(function, "__name__", "fn")

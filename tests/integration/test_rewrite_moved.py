@@ -212,7 +212,7 @@ TWICE = {
         [
             "-    if m.any():",
             "-        y[0] = x[m].mean()",
-            "+    y[0] = torch.where(m.any(), torch.where(m, x, 0).sum() / m.sum().clamp(min=1), y[0])",
+            "+    y[0] = torch.where(m.any(), torch.where(m, x, 0).sum() / m.sum(), y[0])",
         ],
     ),
     "two assignments in a branch": (
