@@ -225,6 +225,7 @@ class Attempt(Lending):
         gone = self.watch.starts if self.watch is not None else []
         self.moved = moving.move(source, function, chosen, self.graded, first, gone, tail)
         if self.moved is None:
+            self.watch = None
             return None
         self.rate |= bool(schedules) and set(schedules) <= set(chosen)
         self.moved.edits = edits + self.moved.edits
