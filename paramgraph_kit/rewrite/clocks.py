@@ -48,6 +48,8 @@ def stopwatch(source: Source, function: Function) -> Stopwatch | None:
     if not found.names or found.names & outer:
         return None
     rest, known = order[len(found.starts) :], set(found.names)
+    if any(isinstance(part, ast.Return) for node in rest[:-1] for part in within(node)):
+        return None
     for node in rest:
         reads = bool(names_in(node) & known)
         if isinstance(node, ast.Return):

@@ -79,6 +79,7 @@ def choose(
     ``tensors``: the local names that hold one when the function returns, which alone can be handed over.
     """
     order, wished = list(body_of(function)), set(wanted)
+    order = order[: early_end(order)]  # what an early return skips is not done behind each launch
     here = locals_of(function) - set(arguments_of(function)) - tensors
     chosen = [node for node in order if node in wished and is_movable(node)]
     for node in [node for node in order if node not in chosen]:
@@ -97,6 +98,12 @@ def choose(
         if len(kept) == len(chosen):
             return kept
         chosen = kept
+
+
+def early_end(order: list[ast.stmt]) -> int:
+    """The number of the first statement that may leave a function, and is not its last."""
+    leaving = (n for n, node in enumerate(order[:-1]) if any(isinstance(part, ast.Return) for part in within(node)))
+    return next(leaving, len(order))
 
 
 def _keeps(node: ast.stmt, function: Function, is_host: Callable[[ast.expr], bool]) -> bool:

@@ -127,7 +127,7 @@ def _is_worth_it(prover: Prover, found: Rewriting) -> bool:
     found.verified.append(
         f"{inside} of {inside + behind} operations of a step are in the graph, the others run behind it"
     )
-    return inside >= behind
+    return inside >= 2 * behind
 
 
 class Rounds:

@@ -212,6 +212,17 @@ def f(x):
     loss.backward()
     return lin.weight.grad.clone()
 """,
+    "work that an early return skips": """
+lin, kept = nn.Linear(3, 3).to(device), []
+args = (torch.rand(4, 3, device=device),)
+limit = 5
+def f(x):
+    y = lin(x).detach()
+    if len(kept) > limit + 1:
+        return y
+    kept.append(y.sum().item())
+    return y * 2
+""",
     "two times of parts": """
 timings = []
 args = (torch.rand(4, device=device),)
