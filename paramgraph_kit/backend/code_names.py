@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dis
 import os
-import re
 import sys
 import sysconfig
 import types
@@ -13,6 +12,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 import torch
+
+from paramgraph_kit.driver.files import package_of
 
 # Code that names one of these may look up names that are not in it.
 DYNAMIC = frozenset(
@@ -33,7 +34,6 @@ _OF_TORCH = frozenset(
     )
 )
 _TORCH = str(Path(torch.__file__).parent) + os.sep
-_PACKAGE = re.compile(r"[/\\](?:site|dist)-packages[/\\]([^/\\]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +121,8 @@ def is_foreign(file: str) -> bool:
     """
     if file.startswith(("<frozen", "<eval_with_key>", _OURS, _TORCH)):
         return True
-    package = _PACKAGE.search(file)
-    return package[1] in _OF_TORCH if package else file.startswith(_standard_library())
+    package = package_of(file)
+    return package in _OF_TORCH if package else file.startswith(_standard_library())
 
 
 @cache

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import sysconfig
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 REWRITTEN = " (rewritten)"  # behind the name of a file whose lines are tried otherwise
 OURS = str(Path(__file__).resolve().parents[1])
+_PACKAGES = ("site-packages", "dist-packages")
 _CELL = re.compile(r"<ipython-input-(\d+)-|[/\\]ipykernel_\d+[/\\]\d+\.py$")
 _GENERATED = re.compile(r"[/\\]([a-z2-7]{2})[/\\]c\1[a-z2-7]{40,}\.py$")  # what Inductor has written
 
@@ -55,8 +58,39 @@ def is_library(file: str) -> bool:
         return True
     if is_generated(file):
         return True
+    return bool(package_of(file)) or file.startswith(_library_roots())
+
+
+@cache
+def package_of(file: str) -> str:
+    """The installed package that a file belongs to, "" if it is none's.
+
+    They lie in a folder called site-packages, or wherever ``pip install --target`` has put them: there pip notes what
+    it has installed, and what else lies in the folder is the user's.
+
+    >>> package_of("/usr/lib/python3/site-packages/tqdm/std.py"), package_of("/home/ada/train.py")
+    ('tqdm', '')
+    """
     parts = Path(file).parts
-    return "site-packages" in parts or "dist-packages" in parts or file.startswith(_library_roots())
+    for n in reversed(range(1, len(parts))):
+        if parts[n - 1] in _PACKAGES:
+            return parts[n]
+    on_path = {os.path.abspath(each) for each in sys.path}
+    for n in reversed(range(1, len(parts))):
+        folder = str(Path(*parts[:n]))
+        if folder in on_path and parts[n] in _installed(folder):
+            return parts[n]
+    return ""
+
+
+@cache
+def _installed(folder: str) -> frozenset[str]:
+    """The files and packages that pip has put there."""
+    found: set[str] = set()
+    for record in Path(folder).glob("*.dist-info/RECORD"):
+        with suppress(OSError, UnicodeDecodeError):
+            found |= {re.split(r"[/\\,]", line, maxsplit=1)[0] for line in record.read_text("utf-8").splitlines()}
+    return frozenset(found)
 
 
 @cache

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 import torch
 import torch.fx
 
+from paramgraph_kit.driver.files import package_of
 from paramgraph_kit.partition.names import module_of, value_names
 from paramgraph_kit.trace.model import Frame
 
@@ -90,7 +91,7 @@ def place_behind(origin: tuple[str, int] | None) -> Place | None:
 
 
 def _is_library(file: str) -> bool:
-    return file.startswith((_OURS, _TORCH, "<frozen", "<eval_with_key>")) or "site-packages" in Path(file).parts
+    return file.startswith((_OURS, _TORCH, "<frozen", "<eval_with_key>")) or bool(package_of(file))
 
 
 def _display(file: str) -> str:

@@ -228,3 +228,19 @@ def test_every_reason_has_a_cause_and_a_fix() -> None:
         for failure in found:
             assert [line.split()[0] for line in failure.fix.splitlines()] == ["before", "after"], code
             assert len(failure_text(failure).splitlines()) <= 12, code
+
+
+def test_what_pip_has_put_into_any_folder_is_no_line_of_yours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a folder with a program, a package that pip has installed there, and one that it has linked
+    for name, lines in (
+        ("tool", "tool/__init__.py,sha256=1,2\n../bin/tool,,\n"),
+        ("mine", "__editable__.mine.pth,,\n"),
+    ):
+        info = tmp_path / f"{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "RECORD").write_text(f"{lines}{info.name}/METADATA,,\n")
+    files = {name: str(tmp_path / name) for name in ("tool/__init__.py", "tool/deep/part.py", "train.py", "mine/a.py")}
+    # WHEN it is on the path, and only then THEN the package's files are a library's, and all others yours
+    assert not is_library(str(tmp_path / "tool" / "before.py"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert [name for name, file in files.items() if is_library(file)] == ["tool/__init__.py", "tool/deep/part.py"]

@@ -9,7 +9,7 @@ from types import TracebackType
 from paramgraph_kit.doctor.explain import hints
 from paramgraph_kit.doctor.explain.operations import names_at, operations_at, told_apart
 from paramgraph_kit.doctor.known.evidence import ASIDE, NEVER_BEGUN, PAGEABLE, Evidence
-from paramgraph_kit.driver.files import OURS, display_name, is_cell, is_library
+from paramgraph_kit.driver.files import OURS, display_name, is_cell, is_library, package_of
 from paramgraph_kit.trace.model import Frame
 
 # cudaGetErrorString's words, for exceptions that come without an error_code (older torch, other libraries).
@@ -57,9 +57,7 @@ def gather(exception: BaseException) -> Evidence:
 
 def _is_package(file: str) -> bool:
     """Whether a file is an installed package's, and neither torch's nor Python's nor ours."""
-    parts = file.replace("\\", "/").split("/")
-    at = max((k for k, part in enumerate(parts) if part in ("site-packages", "dist-packages")), default=-1)
-    return at >= 0 and parts[at + 1] not in ("torch", "triton", "functorch") and not file.startswith(OURS)
+    return package_of(file) not in ("", "torch", "triton", "functorch") and not file.startswith(OURS)
 
 
 def _place(entry: TracebackType) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from paramgraph_kit.doctor.explain.operations import NO_NAMES, Names, names_at, operations_at, told_apart
 from paramgraph_kit.doctor.known.evidence import PAGEABLE, Evidence
-from paramgraph_kit.driver.files import OURS, display_name, is_library
+from paramgraph_kit.driver.files import OURS, display_name, is_library, package_of
 from paramgraph_kit.trace.model import Frame
 
 Spot = tuple[CodeType, int]  # a function and the instruction that it is at
@@ -108,7 +108,7 @@ def _kind(file: str) -> str:
         return "own"
     normal = file.replace("\\", "/")
     # Of installed packages only torch, Python's own and ours are nobody's business.
-    outside = ("site-packages/" in normal or "dist-packages/" in normal) and "-packages/torch/" not in normal
+    outside = package_of(file) not in ("", "torch")
     return "package" if outside and not _is_ours(normal) else "library"
 
 
