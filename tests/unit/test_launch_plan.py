@@ -367,9 +367,9 @@ def test_planning_two_thousand_nodes_takes_less_than_0_3_seconds(branches: int) 
     best = 1e9
     for _ in range(3):
         # WHEN it is planned
-        start = time.perf_counter()
+        start = time.process_time()
         plan = make_plan(made)
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.process_time() - start)
     # THEN it takes less than the guard allows, and the plan has every buffer
     assert plan.workspace_bytes > 0
     assert best < 0.3, f"planning took {best:.3f} s"
