@@ -6,6 +6,7 @@ The simulator's counterpart of Inductor. No decompositions: each operation runs 
 from __future__ import annotations
 
 import itertools
+import operator
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch.utils.checkpoint import CheckpointPolicy
 
 from paramgraph_kit.backend.attention import host_seeds, on_memory_of_their_own
 from paramgraph_kit.driver.torch_names import torch_name
@@ -20,6 +22,7 @@ from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.partition.host_reads import learn
 from paramgraph_kit.partition.lanes import before_partitioning, without_additions
 from paramgraph_kit.partition.names import input_names, value_names
+from paramgraph_kit.partition.nodes import is_random
 from paramgraph_kit.partition.program import Run as Run
 from paramgraph_kit.partition.program import program
 from paramgraph_kit.partition.region import Region
@@ -78,6 +81,7 @@ def compile_fx_graph(
 
     def cut_joint(joint: torch.fx.GraphModule, *args: Any, **how: Any) -> Any:
         before_partitioning(joint)
+        _save_what_is_drawn(joint)
         return (partition_fn or torch_name("min_cut_rematerialization_partition"))(joint, *args, **how)
 
     with without_additions():
@@ -89,6 +93,14 @@ def compile_fx_graph(
             keep_inference_input_mutations=True,
         )(gm, example_inputs)
     return compiled
+
+
+def _save_what_is_drawn(joint: torch.fx.GraphModule) -> None:
+    """Keep random numbers under checkpointing for the backward, which would have to draw the same ones again."""
+    for node in joint.graph.nodes:
+        if is_random(node) and "recompute" in node.meta:
+            for each in (node, *(user for user in node.users if user.target is operator.getitem)):
+                each.meta["recompute"] = CheckpointPolicy.MUST_SAVE
 
 
 @dataclass(frozen=True, slots=True)

@@ -279,7 +279,7 @@ def _outputs(
         elif value.device != driver.device or not contains(driver.address_of(value)):
             outputs.append(_outside(driver, value, index))
         else:
-            outputs.append(_inside(driver, value, index, standing, positions, inputs))
+            outputs.append(_inside(driver, value, index, standing, positions))
     return outputs
 
 
@@ -308,7 +308,6 @@ def _inside(
     index: int,
     standing: _Spans[int],
     positions: Sequence[int],
-    inputs: Sequence[Any],
 ) -> Output:
     address = driver.address_of(value)
     if (found := standing.first(address)) is None:
@@ -316,8 +315,6 @@ def _inside(
     start, _, i = found
     if i >= len(positions):
         return Output(Kind.FRESH, i, address - start, *_layout(value), bits=bits_of(value))
-    if inputs[positions[i]].dtype != value.dtype:
-        raise RefusedError(Reason("retyped-output", f"output {index} views an input as {value.dtype}"))
     return Output(Kind.INPUT, positions[i], address - start, *_layout(value), bits=bits_of(value))
 
 

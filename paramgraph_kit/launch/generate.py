@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.capture.pair import ALIGNMENT, Captured, Kind, Output
+from paramgraph_kit.capture.pair import ALIGNMENT, Captured, InputSpec, Kind, Output
 from paramgraph_kit.driver.api import Driver, Executable
 from paramgraph_kit.driver.native.tensors import aligned_addresses, shifted
 from paramgraph_kit.driver.tensors import PLAIN, Bits
@@ -338,10 +338,14 @@ def _outputs(
         elif output.kind is Kind.ARGUMENT:
             values.append("None" if output.source in form.together else names[output.source])
         elif output.kind is Kind.INPUT:
-            itemsize = output.dtype.itemsize if output.dtype else 1
             spec = captured.specs[output.source]
-            view = f"view({names[output.source]}, {output.size}, {output.stride}, {output.offset // itemsize})"
-            values.append(_lazy(view, output.bits, spec.bits if spec else PLAIN))
+            assert spec is not None
+            if spec.dtype == output.dtype:
+                start = output.offset // spec.dtype.itemsize
+                view = f"view({names[output.source]}, {output.size}, {output.stride}, {start})"
+                values.append(_lazy(view, output.bits, spec.bits))
+            else:
+                values.append(_retyped(output, spec, names[output.source], k, scope))
         elif output.source < 0:
             scope[f"e{k}"] = output.dtype
             values.append(_lazy(f"empty({output.size}, {output.stride}, e{k})", output.bits))
@@ -383,6 +387,17 @@ def _fresh(output: Output, whole: Output, k: int, scope: dict[str, Any]) -> str:
         scope[f"r{k}"] = output.dtype
         base += f".view(r{k})"
     return f"view({base}, {output.size}, {output.stride}, {output.offset // output.dtype.itemsize})"
+
+
+def _retyped(output: Output, spec: InputSpec, name: str, k: int, scope: dict[str, Any]) -> str:
+    """A view of an input as another type: the real part of complex numbers, their bytes, what bytes stand for."""
+    assert output.dtype is not None
+    scope[f"r{k}"] = output.dtype
+    first, before = divmod(output.offset, spec.dtype.itemsize)
+    length = -(-(before + _nbytes(output)) // spec.dtype.itemsize)
+    flat = f"view({_lazy(name, PLAIN, spec.bits)}, ({length},), (1,), {first}).view(r{k})"
+    view = f"view({flat}, {output.size}, {output.stride}, {before // output.dtype.itemsize})"
+    return _lazy(view, output.bits)
 
 
 def _nbytes(output: Output) -> int:

@@ -87,6 +87,9 @@ class Step:
         name = getattr(self._fn, "__name__", type(self._fn).__name__)
         return f"Step({name}, {graphs} {'graph' if graphs == 1 else 'graphs'})"
 
+    def __reduce__(self) -> Any:
+        return Step, (self._fn, self._state, self._options)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """One step, from a graph where there is one."""
         if is_busy() or self._driver.is_capturing() or self._options.select == "never" or _modes():

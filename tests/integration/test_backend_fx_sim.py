@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo import config
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from paramgraph_kit.backend.fx import Run, compile_fx_graph
 from paramgraph_kit.driver.select import driver
@@ -181,3 +182,40 @@ def test_intermediates_are_freed_while_the_graph_still_runs(device: torch.device
     y = fast(x)
     # THEN nothing but the result stays allocated
     assert driver().memory()[0] - before == y.numel() * y.element_size()
+
+
+class Noisy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.inner(x + torch.randn_like(x))
+        q = x.view(1, 2, 4, 3)
+        return F.dropout(x, 0.5) + F.scaled_dot_product_attention(q, q, q, dropout_p=0.3).reshape(4, 6)
+
+
+def test_random_numbers_under_checkpointing_are_the_same_in_the_backward(compiled: Compile) -> None:
+    # GIVEN a checkpointed block that draws
+    torch.manual_seed(0)
+    block = Noisy().to(DEVICE)
+
+    def call(x: Tensor) -> Tensor:
+        found: Tensor = checkpoint(block, x, use_reentrant=False)
+        return found.sin()
+
+    # WHEN it is trained, compiled and eager
+    results = []
+    for run in (compiled(call), call):
+        for n in range(3):
+            torch.manual_seed(n)
+            x = torch.linspace(-1, 1, 24, device=DEVICE).view(4, 6).requires_grad_()
+            y = run(x)
+            y.sum().backward()
+            gradients = [x.grad, *(p.grad for p in block.parameters())]
+            results.append([y, *(g.clone() for g in gradients if g is not None), torch.rand(3, device=DEVICE)])
+            block.zero_grad()
+
+    # THEN all numbers are the same, those that are drawn next, too
+    for found, expected in zip(results[:3], results[3:], strict=True):
+        assert all(map(torch.equal, found, expected))

@@ -266,3 +266,42 @@ def test_code_that_counts_from_the_start_of_an_input_s_storage_is_right_wherever
     # AND it is launched where it counts from where the input begins
     launched = sum(row.launches for row in pgk.report(called).rows)
     assert launched >= 8 or offset is not None
+
+
+RETYPED: dict[str, tuple[Function, Function]] = {  # views of an input as another type, and the input of a call
+    "parts of numbers": (lambda x: (x.real, x.imag[1:, ::2], x.conj().imag, x.sum()), complex_),
+    "parts of conjugates": (lambda x: (x.real, x.imag, x.resolve_conj() + 1), lambda n: complex_(n).conj()),
+    "parts of a slice": (lambda x: (x.imag, torch.view_as_real(x)[1:], x + 1), lambda n: complex_(n)[1 + n % 3 :][:3]),
+    "bytes": (
+        lambda x: (x.view(torch.uint8)[:, 3:], x.view(torch.int16)[1:, 3::2], x + 1),
+        lambda n: moved(4, 6, seed=n),
+    ),
+    "made of bytes": (
+        lambda x: (x.view(torch.float32), x.view(torch.int64)[1], x + 1),
+        lambda n: moved(4, 16, seed=n).view(torch.int8)[:, 16:48],
+    ),
+    "numbers of pairs": (
+        lambda x: (torch.view_as_complex(x), torch.view_as_complex(x).conj().imag, x + 1),
+        lambda n: moved(4, 6, 2, seed=n),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RETYPED)
+def test_a_view_of_an_input_as_another_type_is_one_of_todays_input(name: str) -> None:
+    # GIVEN a step that returns such views
+    function, argument = RETYPED[name]
+    step = pgk.parameterize(function, state=())
+
+    for n in range(6):
+        x = argument(n)
+        # WHEN it is called
+        results = step(x)
+
+        # THEN they are what eager's are, lie where the input lies, and see what is written to it
+        assert_same(results, function(x))
+        assert all(r.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() for r in results[:-1])
+        x.zero_()
+        assert not results[0].any()
+    assert not pgk.report(step).reasons
+    assert sum(row.launches or 0 for row in pgk.report(step).rows) >= 2

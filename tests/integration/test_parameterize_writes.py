@@ -326,3 +326,24 @@ def test_one_tensor_given_twice_and_two_tensors_have_graphs_of_their_own(first: 
         # THEN each call is right
         assert step(x, y).tolist() == (x * 2 + y).tolist(), f"call {n}"
     assert repr(step).endswith("2 graphs)")
+
+
+def test_a_copy_of_a_step_is_a_step_of_copies() -> None:
+    # GIVEN a step on a module, with graphs
+    model = torch.nn.Linear(4, 4).to(pgk.device()).requires_grad_(False)
+    step = pgk.parameterize(model, state=model)
+    for n in range(4):
+        step(values(n))
+
+    # WHEN it is copied
+    other = copy.deepcopy(step)
+    with torch.no_grad():
+        model.weight.zero_()
+
+    # THEN the copy has a module of its own, and graphs of its own
+    expected = copy.deepcopy(model)
+    expected.weight.copy_(other.__wrapped__.weight)
+    for n in range(4):
+        assert other(values(n)).tolist() == expected(values(n)).tolist()
+        assert step(values(n)).tolist() == model(values(n)).tolist()
+    assert repr(other).endswith("1 graph)")
