@@ -226,14 +226,14 @@ def test_a_refused_capture_leaves_no_phantom_memory_mapped(driver: Any) -> None:
         inner.replay()
         return [inputs[0] + 1]
 
-    def retyped(inputs: list[Any]) -> list[Any]:
-        return [inputs[0].view(torch.int32)]
+    def named(inputs: list[Any]) -> Any:
+        return {"doubled": inputs[0] * 2}
 
     inner = torch.cuda.CUDAGraph()
     with torch.cuda.graph(inner):
         torch.zeros(1, device="cuda")
     ranges = [phantom_range(0, side) for side in (0, 1)]
-    for function in (retyped, child):
+    for function in (named, child):
         launcher = Launcher(driver, PartitionCode(function.__name__, function))
         launcher([torch.randn(64, device="cuda")])
         # WHEN refused THEN both ranges are as they were, and stay in use
