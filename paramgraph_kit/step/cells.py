@@ -62,7 +62,10 @@ class Cell:
 
     def entering(self) -> list[torch.Tensor] | None:
         """The tensors that it holds now, or None where they are of another kind than at the captured entry."""
-        leaves, spec = flatten(self.held())
+        held = self.held()
+        if type(held) is torch.Tensor and self.leaves == [TENSOR] and self.spec.is_leaf():  # nearly always
+            return [held] if layout(held) == self.layouts[0] else None
+        leaves, spec = flatten(held)
         if spec != self.spec:
             return None
         for leaf, then, known in zip(leaves, self.leaves, self.layouts, strict=True):
@@ -76,6 +79,9 @@ class Cell:
     def put(self, tensors: Sequence[torch.Tensor]) -> None:
         """Let it hold what the step leaves there."""
         leaves = [p if n is None else tensors[n] for n, p in zip(self.exits, self.plain, strict=True)]
+        if self.exit_spec.is_leaf():
+            self.holder.put(self.key, leaves[0])
+            return
         self.holder.put(self.key, pytree.tree_unflatten(leaves, self.exit_spec))
 
 

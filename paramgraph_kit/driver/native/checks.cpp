@@ -22,6 +22,43 @@ c10::TensorImpl* implementation(PyObject* tensor) {
   return found;
 }
 
+// Between two steps everything here has left the processor's caches, and waiting for one tensor after the other took most
+// of a call. So memory is told of those that come next while one is looked at: first where Python's object names its
+// insides, then these, then what they lead to. Nothing is read that is not there: whoever asks holds the tensors.
+constexpr Py_ssize_t OBJECT = 24, INSIDES = 16, BEHIND = 8;  // so many tensors ahead
+
+void soon(const void* at, size_t size) {
+#if defined(__GNUC__) || defined(__clang__)
+  for (size_t n = 0; n < size; n += 64) __builtin_prefetch(static_cast<const char*>(at) + n);
+#endif
+}
+
+enum Behind { STORAGE = 1, AUTOGRAD = 2, VERSION = 4 };
+
+template <int behind>
+void soon_behind(c10::TensorImpl* tensor) {
+  if (tensor == nullptr) return;
+  if constexpr (behind & STORAGE) soon(tensor->unsafe_storage().unsafeGetStorageImpl(), sizeof(c10::StorageImpl));
+  if constexpr (behind & AUTOGRAD) soon(tensor->autograd_meta(), 128);
+  if constexpr ((behind & VERSION) && sizeof(c10::VariableVersion) == sizeof(void*)) {
+    void* counter;
+    std::memcpy(&counter, &tensor->version_counter(), sizeof counter);
+    soon(counter, 1);
+  }
+}
+
+// each(n) for many tensors, nth(n) being theirs, until it says no; whether it never did.
+template <int behind, typename Nth, typename Each>
+bool all_of(Py_ssize_t many, Nth nth, Each each) {
+  for (Py_ssize_t n = -OBJECT; n < many; ++n) {
+    if (n + OBJECT < many) soon(nth(n + OBJECT), implementation_at + sizeof(void*));
+    if (const auto k = n + INSIDES; k >= 0 && k < many) soon(implementation(nth(k)), sizeof(c10::TensorImpl));
+    if (const auto k = n + BEHIND; k >= 0 && k < many) soon_behind<behind>(implementation(nth(k)));
+    if (n >= 0 && !each(n)) return false;
+  }
+  return true;
+}
+
 // As data_ptr() says it: of a lazy clone, whose memory is another's until somebody asks, that of its own.
 uintptr_t address_of(c10::TensorImpl* tensor) {
   auto* storage = tensor->unsafe_storage().unsafeGetStorageImpl();
@@ -148,10 +185,10 @@ PyObject* same(PyObject*, PyObject* capsule) {
     const auto* kept = static_cast<Looks*>(PyCapsule_GetPointer(capsule, LOOKS));
     if (kept == nullptr) return nullptr;
     const auto local = c10::impl::tls_local_dispatch_key_set();
-    for (size_t n = 0; n < kept->looks.size(); ++n) {
-      if (!kept->looks[n].holds(PyTuple_GET_ITEM(kept->tensors, n), local)) Py_RETURN_FALSE;
-    }
-    Py_RETURN_TRUE;
+    auto nth = [&](Py_ssize_t n) { return PyTuple_GET_ITEM(kept->tensors, n); };
+    return PyBool_FromLong(all_of<STORAGE | AUTOGRAD>(static_cast<Py_ssize_t>(kept->looks.size()), nth, [&](Py_ssize_t n) {
+      return kept->looks[n].holds(nth(n), local);
+    }));
   });
 }
 
@@ -228,12 +265,14 @@ PyObject* versions(PyObject*, PyObject* tensors) {
 PyObject* gradients_are(PyObject*, PyObject* const* args, Py_ssize_t count) {
   if (!counts_are(count, 2) || !are_lists(args, 2)) return nullptr;
   return guarded([&]() -> PyObject* {
-    for (Py_ssize_t n = 0; n < PyList_GET_SIZE(args[0]); ++n) {
-      const auto& found = reinterpret_cast<const at::TensorBase&>(implementation(PyList_GET_ITEM(args[0], n))->grad());
+    const Py_ssize_t many = PyList_GET_SIZE(args[0]);
+    auto nth = [&](Py_ssize_t n) { return PyList_GET_ITEM(args[0], n); };
+    return PyBool_FromLong(all_of<AUTOGRAD>(many, nth, [&](Py_ssize_t n) {
+      if (n + INSIDES < many) soon(PyList_GET_ITEM(args[1], n + INSIDES), implementation_at + sizeof(void*));
+      const auto& found = reinterpret_cast<const at::TensorBase&>(implementation(nth(n))->grad());
       PyObject* known = PyList_GET_ITEM(args[1], n);
-      if (known == Py_None ? found.defined() : found.unsafeGetTensorImpl() != implementation(known)) Py_RETURN_FALSE;
-    }
-    Py_RETURN_TRUE;
+      return known == Py_None ? !found.defined() : found.unsafeGetTensorImpl() == implementation(known);
+    }));
   });
 }
 
@@ -267,14 +306,14 @@ PyObject* unheld(PyObject*, PyObject* const* args, Py_ssize_t count) {
   if (!counts_are(count, 5) || !are_lists(args, 2)) return nullptr;
   const Uses most{PyLong_AsSsize_t(args[2]), PyLong_AsSsize_t(args[3]), PyLong_AsSsize_t(args[4])};
   if (PyErr_Occurred()) return nullptr;
-  for (Py_ssize_t n = 0; n < PyList_GET_SIZE(args[0]); ++n) {
+  auto nth = [&](Py_ssize_t n) { return PyList_GET_ITEM(args[0], n); };
+  const bool all = all_of<STORAGE>(PyList_GET_SIZE(args[0]), nth, [&](Py_ssize_t n) {
     void* storage = PyLong_AsVoidPtr(PyList_GET_ITEM(args[1], n));
-    if (storage == nullptr) return PyErr_Occurred() ? nullptr : Py_NewRef(Py_False);
-    const auto each = Uses::of(PyList_GET_ITEM(args[0], n), storage);
-    if (each.references > most.references || each.uses > most.uses || each.storage_uses != most.storage_uses)
-      Py_RETURN_FALSE;
-  }
-  Py_RETURN_TRUE;
+    if (storage == nullptr) return false;
+    const auto each = Uses::of(nth(n), storage);
+    return each.references <= most.references && each.uses <= most.uses && each.storage_uses == most.storage_uses;
+  });
+  return PyErr_Occurred() ? nullptr : PyBool_FromLong(all);
 }
 
 // written(tensors): autograd has to see that they were.
@@ -284,10 +323,12 @@ PyObject* written(PyObject*, PyObject* tensors) {
       PyErr_SetString(PyExc_TypeError, "takes a list of tensors");
       return nullptr;
     }
-    for (Py_ssize_t n = 0; n < PyList_GET_SIZE(tensors); ++n) {
-      auto* tensor = implementation(PyList_GET_ITEM(tensors, n));
+    auto nth = [&](Py_ssize_t n) { return PyList_GET_ITEM(tensors, n); };
+    all_of<VERSION>(PyList_GET_SIZE(tensors), nth, [&](Py_ssize_t n) {
+      auto* tensor = implementation(nth(n));
       if (!tensor->is_inference()) tensor->bump_version();
-    }
+      return true;
+    });
     Py_RETURN_NONE;
   });
 }
