@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--only", default="fsdp2-70b", help=f"of {', '.join(STRATEGIES)}, comma-separated (default %(default)s)"
     )
     parser.add_argument("--steps", type=int, default=20, help="steps compared (default %(default)s)")
-    parser.add_argument("--timed", type=int, default=10, help="steps timed (default %(default)s)")
+    parser.add_argument("--timed", type=int, default=20, help="steps timed (default %(default)s)")
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for all of it (default %(default)s)")
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder for distributed.json and .md")
     parser.add_argument("--size", default="{}", help=argparse.SUPPRESS)
@@ -120,6 +120,7 @@ class _Job:
         child += ["--steps", str(options.steps), "--timed", str(options.timed), "--size", options.size]
         # Sums of three and more have an order: of two they have none.
         shared = {"NCCL_ALGO": "Ring"} if options.ranks > 2 else {}
+        shared |= {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}  # without which cuBLAS does not promise to repeat itself
         shared |= {"TORCHINDUCTOR_COMPILE_THREADS": "8" if STRATEGIES[strategy].alone else "2", "OMP_NUM_THREADS": "1"}
         self._output, self._errors = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")  # noqa: SIM115
         self._seen = 0

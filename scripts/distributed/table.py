@@ -17,9 +17,9 @@ def markdown(result: Row) -> str:
         f"{result['ranks']} x {source['device']}, {where}; `{source['command']}`.",
         "",
         (
-            "Training by block: Llama-like layers, AdamW, deterministic algorithms. Times are medians of single steps "
-            "of the first rank in microseconds: CPU / total. Memory of its GPU in MiB: stepping / peak reserved / at "
-            "rest, after `empty_cache()`, and what graphs add to each."
+            "Training by block: Llama-like layers, AdamW; compared with deterministic kernels. Times are medians of "
+            "steps of the first rank in microseconds: CPU / total. Memory of its GPU in MiB: stepping / peak reserved /"
+            " at rest, after `empty_cache()`, and what graphs add to each."
         ),
         "",
         *dict.fromkeys(f"* {row['strategy']}: {row['what']}" for row in rows if "what" in row),
