@@ -52,7 +52,7 @@ from paramgraph_kit.backend.code_names import (
 )
 from paramgraph_kit.backend.plain import PLAIN, is_bare, plain_key
 from paramgraph_kit.backend.watched import MISSING, ClassEntries, Watched
-from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.driver.files import is_library_code
 from paramgraph_kit.driver.host_random import is_of_host
 from paramgraph_kit.driver.native.objects import dictionary_of
 from paramgraph_kit.trace.errors import RefusedError
@@ -258,7 +258,7 @@ class Walk:
         self.codes.update(inner_code(code))
         names = names_of(code)
         self.names |= names.attributes
-        if not is_library(code.co_filename):
+        if not is_library_code(code, space):
             self.looks_at_all |= not {"vars", "__dict__"}.isdisjoint(names.attributes | names.globals)
         self.every = self.every or bool((names.attributes | names.globals) & DYNAMIC)
         known = names.globals & space.keys()

@@ -7,12 +7,19 @@ import re
 import sys
 import sysconfig
 from contextlib import suppress
+import types
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 REWRITTEN = " (rewritten)"  # behind the name of a file whose lines are tried otherwise
 OURS = str(Path(__file__).resolve().parents[1])
 _PACKAGES = ("site-packages", "dist-packages")
+# Without a file. Made by programs: dataclasses, namedtuple and many libraries have "<string>"; torch.fx the last one.
+# All else was typed by somebody: "<stdin>", "<python-input-3>", "<doctest page[0]>", a name of one's own for exec.
+_MADE = re.compile(r"<(frozen |string>|attrs generated|decorator-gen|__array_function__|unknown|template>|lambdify|"
+                   r"torch\._dynamo|eval_with_key)")  # fmt: skip
+_OF_MODULE = re.compile(r"<(frozen |eval_with_key)")  # whatever their global names
 _CELL = re.compile(r"<ipython-input-(\d+)-|[/\\]ipykernel_\d+[/\\]\d+\.py$")
 _GENERATED = re.compile(r"[/\\]([a-z2-7]{2})[/\\]c\1[a-z2-7]{40,}\.py$")  # what Inductor has written
 
@@ -54,8 +61,8 @@ def is_library(file: str) -> bool:
     """Whether a file is torch's, an installed package's, Python's own, or ours."""
     if is_cell(file):
         return False
-    if file.startswith("<"):  # <frozen importlib>, <eval_with_key>, <string>: nothing that a user can open
-        return True
+    if file.startswith("<"):
+        return bool(_MADE.match(file)) and not (file == "<string>" and _is_typed())
     if is_generated(file):
         return True
     return bool(package_of(file)) or file.startswith(_library_roots())
@@ -91,6 +98,23 @@ def _installed(folder: str) -> frozenset[str]:
         with suppress(OSError, UnicodeDecodeError):
             found |= {re.split(r"[/\\,]", line, maxsplit=1)[0] for line in record.read_text("utf-8").splitlines()}
     return frozenset(found)
+
+
+def is_library_code(code: types.CodeType, space: dict[str, Any]) -> bool:
+    """Whether code is a library's: that without a file is whose global names it has, so exec's as well."""
+    file = code.co_filename
+    if not file.startswith("<") or is_cell(file) or _OF_MODULE.match(file):
+        return is_library(file)
+    if "_tuple_new" in space:  # how namedtuples are made
+        return True
+    module = space.get("__file__")
+    return isinstance(module, str) and is_library(module)
+
+
+@cache
+def _is_typed() -> bool:
+    """Whether the program itself is a string: ``python -c``."""
+    return sys.argv[:1] == ["-c"] and not hasattr(sys.modules.get("__main__"), "__file__")
 
 
 @cache

@@ -167,6 +167,7 @@ def slots_of(kind: type) -> tuple[str, ...]:
     return _slots[kind]
 
 
+_IMMUTABLE, _HEAP = 1 << 8, 1 << 9  # of a type's flags: C's own are immutable, a class statement's are on the heap
 _libraries: dict[type, bool] = {}
 
 
@@ -178,8 +179,8 @@ def of_library(kind: type) -> bool:
 
 
 def _is_of_library(kind: type) -> bool:
-    if kind.__module__ == "builtins":
-        return True
+    if kind.__module__ == "builtins":  # so says a class of code that exec has run without a name, too
+        return kind.__flags__ & (_HEAP | _IMMUTABLE) != _HEAP
     if file := getattr(sys.modules.get(kind.__module__), "__file__", None):
         return is_library(file)
     for value in vars(kind).values():
@@ -188,4 +189,4 @@ def _is_of_library(kind: type) -> bool:
     try:
         return is_library(inspect.getfile(kind))
     except (TypeError, OSError):
-        return kind.__module__ != "__main__"
+        return kind.__module__ not in ("__main__", "builtins")

@@ -17,7 +17,7 @@ from paramgraph_kit.backend.plain import same
 from paramgraph_kit.backend.world import BY_NAME, Questions
 from paramgraph_kit.doctor.restore.keeper import RandomState
 from paramgraph_kit.driver.api import Driver
-from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.driver.files import is_library_code
 from paramgraph_kit.driver.host_random import state_of
 from paramgraph_kit.driver.native.objects import Kinds
 from paramgraph_kit.driver.profiling import collector, set_profile
@@ -150,7 +150,7 @@ def observe(
     random, position = RandomState(), driver.random_position()
     streams, freed = Streams(driver), let_go(before.reach, before.contents)
     lay = lying(before.reach, driver.device, given)
-    questions = Questions(lambda frame: not is_library(frame.f_code.co_filename))
+    questions = Questions(lambda frame: not is_library_code(frame.f_code, frame.f_globals))
     with (
         deferring(before.reach.schedulers, run=True) as deferred,
         streams.watched(),

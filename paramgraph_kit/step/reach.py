@@ -28,7 +28,7 @@ import torch
 from paramgraph_kit.backend.asked import ANSWERS, LARGE, decimals, nbytes, questions, registered
 from paramgraph_kit.backend.code_names import ENVIRONMENT, all_names, names_of
 from paramgraph_kit.backend.plain import PLAIN, is_bare
-from paramgraph_kit.driver.files import is_generated, is_library
+from paramgraph_kit.driver.files import is_generated, is_library, is_library_code
 from paramgraph_kit.driver.host_random import is_of_host
 from paramgraph_kit.driver.native.objects import dictionary_of
 from paramgraph_kit.step.holders import EMPTY, Holder, of_library, slots_of
@@ -76,7 +76,7 @@ class Names:
         if code in self._seen:
             return
         self._seen.add(code)
-        library = is_library(code.co_filename)
+        library = is_library_code(code, space)
         names = all_names(code)
         self.known |= names
         if is_generated(code.co_filename):
@@ -327,7 +327,7 @@ class Reach:
             if not isinstance(part, types.ModuleType):
                 self._global(own, key)
             self._answers(part, name)
-            users = isinstance(part, types.FunctionType) and not is_library(part.__code__.co_filename)
+            users = isinstance(part, types.FunctionType) and not is_library_code(part.__code__, part.__globals__)
             if users or isinstance(part, (list, set, types.ModuleType)):
                 self._visit(part, name)
 
@@ -365,7 +365,7 @@ class Reach:
             self._visit(vars(os.environ)["_data"], "os.environ")
 
     def _function(self, function: types.FunctionType) -> None:
-        library = is_library(function.__code__.co_filename)
+        library = is_library_code(function.__code__, function.__globals__)
         if not library:
             self._named |= all_names(function.__code__)
         for attribute in ("__wrapped__", "_torchdynamo_orig_callable"):

@@ -35,6 +35,15 @@ def written_at(change: Change, codes: Iterable[CodeType]) -> Frame | None:
         for node in nodes_of(code):
             if _writes(node, change):
                 return frame_at(code, node.lineno)  # type: ignore[attr-defined]  # all that write have a line
+    return _named_in(change, codes)
+
+
+def _named_in(change: Change, codes: Iterable[CodeType]) -> Frame | None:
+    """The first line of a function that names it, of those whose source nobody has kept: typed, or run by exec."""
+    for code in codes:
+        names = {*code.co_names, *code.co_freevars} if not linecache.getlines(code.co_filename) else set()
+        if code.co_filename.startswith("<") and not names.isdisjoint({change.name, change.owner}):
+            return frame_at(code, code.co_firstlineno)
     return None
 
 

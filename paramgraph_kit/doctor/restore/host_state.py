@@ -21,7 +21,7 @@ import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from paramgraph_kit.doctor.restore.keeper import storage_key
-from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.driver.files import is_library, is_library_code
 
 MOST = 20_000  # containers
 MOST_BYTES = 1 << 26  # of an array that is copied
@@ -258,7 +258,7 @@ class HostState:
         if isinstance(wrapped, types.FunctionType) and id(wrapped) not in self._seen:
             self._seen.add(id(wrapped))
             self._function(wrapped, depth)
-        if is_library(function.__code__.co_filename):
+        if is_library_code(function.__code__, function.__globals__):
             return
         self.functions.append(function)
         if function.__dict__:
