@@ -6,8 +6,8 @@ import os
 import re
 import sys
 import sysconfig
-from contextlib import suppress
 import types
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
