@@ -39,13 +39,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--out", type=Path, default=Path("results"), help="folder for bench.json, bench.md and bench-*.svg"
     )
-    parser.add_argument("--only", default="", help="workloads whose name contains one of these, comma-separated")
+    parser.add_argument(
+        "--only", default="", help="workloads whose name has one of these, comma-separated; a+b: both a and b"
+    )
     parser.add_argument("--ways", default="", help="with --calls or --whole-steps: of the ways, the same")
     parser.add_argument("--more", action="store_true", help="keep what bench.json says of other workloads")
     part = parser.add_mutually_exclusive_group()
     for name, text in PARTS.items():
         part.add_argument(f"--{name}", dest="part", action="store_const", const=name, help=text)
     parser.add_argument("--seconds", type=float, default=240.0, help="that these may take (default %(default)s)")
+    parser.add_argument("--prepare", type=float, help="of these seconds, how many a way may take to be warm")
     jobs = len(os.sched_getaffinity(0)) * 5 // 4  # each waits for the device now and then
     parser.add_argument(
         "--jobs", type=int, default=jobs, help="processes that get ready at once (default: %(default)s)"
@@ -74,7 +77,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _named(name: str, parts: str) -> bool:
-    return any(part in name for part in parts.split(","))
+    """Whether a name is asked for.
+
+    >>> [_named("GPT-2, eager", parts) for parts in ("", "GPT,Llama", "GPT+eager", "GPT+compiled")]
+    [True, True, True, False]
+    """
+    return any(all(each in name for each in part.split("+")) for part in parts.split(","))
 
 
 def _names(part: str) -> list[str]:
@@ -106,7 +114,7 @@ def _side_by_side(options: argparse.Namespace) -> int:
     prepare(wait=True)  # once, not in each of the processes
     start = started([*COMMAND, f"--{options.part}", "--alone"])
     gib = torch.cuda.mem_get_info()[0] / (1 << 30)
-    how = {"seconds": options.seconds, "jobs": options.jobs, "gib": gib}
+    how = {"seconds": options.seconds, "jobs": options.jobs, "gib": gib, "prepare": options.prepare}
     return run(chosen, start, options.out, options.part, _source(f" --{options.part}"), **how)
 
 

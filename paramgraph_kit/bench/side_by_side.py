@@ -41,13 +41,14 @@ def run(
     seconds: float,
     jobs: int,
     gib: float,
+    prepare: float | None = None,
 ) -> int:
     """Measure them in at most ``seconds``; returns the exit status: 1 where a way failed or gave other tokens."""
     out.mkdir(parents=True, exist_ok=True)
     file = out / f"{part}.jsonl"
     file.write_text(json.dumps({"source": source}) + "\n")
     rows: list[Row] = []
-    for found in measured(workloads, start, seconds=seconds, jobs=jobs, gib=gib):
+    for found in measured(workloads, start, seconds=seconds, jobs=jobs, gib=gib, prepare=prepare):
         rows += found
         with file.open("a") as journal:
             journal.writelines(json.dumps(row) + "\n" for row in found)
@@ -61,9 +62,15 @@ def run(
 
 
 def measured(
-    workloads: Sequence[Compared], start: Start, *, seconds: float, jobs: int, gib: float
+    workloads: Sequence[Compared],
+    start: Start,
+    *,
+    seconds: float,
+    jobs: int,
+    gib: float,
+    prepare: float | None = None,
 ) -> Iterator[list[Row]]:
-    """The rows of one workload after the other."""
+    """The rows of one workload after the other; ``prepare``: seconds until a way has to be warm, if they are said."""
     deadline = time.monotonic() + seconds
     batches = packed(workloads, jobs, gib * FREE)
     for number, batch in enumerate(batches):
@@ -71,15 +78,16 @@ def measured(
         if left < SPARE_S:
             yield from ([_row(w, way, {"error": LATE}) for way in ways] for w, ways in batch)
             continue
-        ready_in = min(PREPARE_S, left * (0.75 if batch is batches[-1] else 0.6))  # and the rest for being timed
+        share = 0.75 if batch is batches[-1] else 0.6  # and the rest for being timed
+        ready_in = min(PREPARE_S, left * share) if prepare is None else min(prepare, left)
         children = [[(way, start(w.name, way, ready_in)) for way in ways] for w, ways in batch]
         for _, child in (pair for pairs in children for pair in pairs):
             child.wait_until_ready()
             child.live(max(1.0, deadline - time.monotonic()))
         cores = ",".join(map(str, quick_cores()))
         for n, ((workload, _), pairs) in enumerate(zip(batch, children, strict=True)):
-            share = (deadline - time.monotonic()) / (len(batch) - n) / (len(batches) - number)
-            turn = int(share * 1e3 / (2 * ROUNDS * len(pairs)))  # calls of one turn may take longer than they should
+            each = (deadline - time.monotonic()) / (len(batch) - n) / (len(batches) - number)
+            turn = int(each * 1e3 / (2 * ROUNDS * len(pairs)))  # calls of one turn may take longer than they should
             for _ in range(ROUNDS):
                 for _, child in pairs:
                     child.live(min(TURN_S, max(1.0, deadline - time.monotonic())))
