@@ -1,6 +1,6 @@
 """Programs of one operation or idiom each, and what an H200 did with them: run on the simulator and compared.
 
-The file was recorded in batches, each program in a process of its own; ``C`` is torch.cuda.
+The files were recorded in batches, each program in a process of its own; ``C`` is torch.cuda.
 """
 
 from __future__ import annotations
@@ -21,9 +21,26 @@ from torch.nn import functional as F
 
 from paramgraph_kit.driver.sim.libraries import forget
 
-_FILE = json.loads((Path(__file__).parents[1] / "data" / "h200_single_operations.json").read_text(encoding="utf-8"))
-PRELUDE: str = _FILE["prelude"]
-SINGLE: dict[str, dict[str, Any]] = _FILE["cases"]
+_DATA = Path(__file__).parents[1] / "data"
+
+
+def _recorded(name: str) -> dict[str, dict[str, Any]]:
+    """The cases of a file, each a whole program."""
+    found = json.loads((_DATA / name).read_text(encoding="utf-8"))
+    return {name: {**case, "program": found["prelude"] + case["program"]} for name, case in found["cases"].items()}
+
+
+OPERATIONS, IDIOMS = _recorded("h200_single_operations.json"), _recorded("h200_idioms.json")
+SINGLE = OPERATIONS | IDIOMS
+
+# The torch of the recording, 2.11, is another one than the simulator's here, or there is no GPU to name.
+OTHER_TORCH = "torch 2.13 does it in another way than the 2.11 of the recording"
+OTHERWISE = {
+    "kd.init_trunc": OTHER_TORCH,
+    "kd.fused_adagrad": OTHER_TORCH,
+    "kd.cai": "no other library finds a GPU's memory here",
+    "kd.dlpack_dev": "no other library finds a GPU's memory here",
+}
 
 # Not simulated: these raise, and say so.
 LEFT_OUT = {
@@ -31,12 +48,14 @@ LEFT_OUT = {
     "nn.sparse_coo_make": "the simulated device has dense tensors only",
     "cold.sparse_mm": "the simulated device has dense tensors only",
 }
+_DEVICE = re.compile(r"\bcuda\b")
 _FLOAT = re.compile(r"-?\d+\.\d+")
 
 
 def on_simulator(text: str) -> str:
     """The program for the simulated device, or the message as it would name that."""
-    return text.replace("'cuda'", "'sim'").replace(".cuda()", ".to('sim')").replace("cuda:0", "sim:0")
+    text = text.replace(".cuda()", ".to('sim')").replace(".cuda(non_blocking", ".to('sim',non_blocking")
+    return text.replace("'cuda'", "'sim'").replace("cuda:0", "sim:0")
 
 
 def seen_and_recorded(name: str, cuda: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -50,7 +69,7 @@ def seen_and_recorded(name: str, cuda: Any) -> tuple[dict[str, Any], dict[str, A
     then = SINGLE[name]["h200"]
     recorded = {
         "outcome": then["outcome"],
-        "printed": on_simulator(then["printed"]),
+        "printed": _DEVICE.sub("sim", on_simulator(then["printed"])),
         "chain": [(kind, on_simulator(text)) for kind, text, _ in then["exceptions"]],
     }
     if _close(seen["printed"], recorded["printed"]):
@@ -68,7 +87,7 @@ def _run(program: str, cuda: Any) -> dict[str, Any]:
     with redirect_stdout(printed), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            exec(on_simulator(PRELUDE + program), names)
+            exec(on_simulator(program), names)
             cuda.synchronize()
         except Exception as error:
             raised = error

@@ -331,7 +331,7 @@ def test_a_copy_to_the_host_without_waiting_is_into_pinned_memory(sim: torch.dev
     x, graph = torch.arange(6.0, device=sim).reshape(2, 3).t(), cuda.CUDAGraph()
     eager = x.to("cpu", non_blocking=True)
     with cuda.graph(graph):
-        captured = x.to("cpu", dtype=torch.float64, non_blocking=True)
+        captured = x.to("cpu", non_blocking=True)
     x.add_(1)
     graph.replay()
     # THEN both are pinned, of the same layout, and the replay has copied again

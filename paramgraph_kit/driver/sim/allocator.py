@@ -24,6 +24,11 @@ LARGE_FROM = 10 << 20  # requests from this on get a segment of their own
 MIDDLE_SEGMENT = 20 << 20
 LARGE_ROUND = 2 << 20
 
+NOT_IN_USE = (
+    'it->second->use_count > 0 INTERNAL ASSERT FAILED at "/pytorch/c10/cuda/CUDACachingAllocator.cpp":2799, please '
+    "report a bug to PyTorch. "
+)
+
 PoolId = tuple[int, int]
 DEFAULT_POOL: PoolId = (0, 0)
 
@@ -144,6 +149,8 @@ class CachingAllocator:
         """Keep a private pool's memory reserved until ``release``."""
         with self._lock:
             pool = self.pools.get(pool_id)
+            if pool is not None and not pool.users and pool_id != DEFAULT_POOL:
+                raise RuntimeError(NOT_IN_USE)  # that of a graph that was reset
             if pool is None:
                 pool = self.pools[pool_id] = Pool(pool_id, f"private {pool_id[0] or pool_id[1]}")
             pool.users += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 import threading
 import warnings
@@ -18,7 +19,7 @@ from .graph import SimNode
 from .machine import machine
 from .rng import DeviceGenerator
 from .stream import current_stream, default_stream, set_current
-from .under_way import MODES, Capture, forbid_unsafe_call, open_captures
+from .under_way import MODES, Capture, forbid_drawing, forbid_unsafe_call, forbidding, open_captures
 
 _unseen = torch_name("_DisableTorchDispatch")
 _below_autograd = torch_name("_AutoDispatchBelowAutograd")
@@ -28,6 +29,10 @@ EMPTY_GRAPH = (
 )
 NO_GRAPH = "You cannot access the raw cudaGraph_t instance"
 OWNS_GRAPH = "This CUDAGraph instance already owns a captured graph. To capture a new graph, create a new instance."
+BEGIN_IN_CAPTURE = (
+    "Cannot register the state during capturing stage. during CUDA graph capture. If you need this call to be "
+    "captured, please file an issue. Current cudaStreamCaptureStatus: cudaStreamCaptureStatusActive"
+)
 REPLAY_IN_CAPTURE = (
     "Cannot prepare for replay during capturing stage. during CUDA graph capture. If you need this call to be "
     "captured, please file an issue. Current cudaStreamCaptureStatus: cudaStreamCaptureStatusActive"
@@ -43,6 +48,7 @@ def run_nodes(nodes: Sequence[SimNode], offsets: Mapping[DeviceGenerator, int]) 
     m = machine()
     for generator, moved in offsets.items():
         if moved:
+            forbid_drawing(generator)
             offset = generator.advance(moved)
             m.arena.write(m.state_of(generator), struct.pack("<QQ", generator.seed, offset))
     arena = m.arena
@@ -56,10 +62,13 @@ def begin(mode: str, pool: PoolId) -> Capture:
     stream = current_stream()
     if mode not in MODES:
         raise RuntimeError(f"Unknown capture error mode. Expected `global`, `thread_local`, or `relaxed`, got {mode}")
+    if stream.capture is not None:
+        raise RuntimeError(BEGIN_IN_CAPTURE)
     if stream.cuda_stream == default_stream().cuda_stream:
         raise RuntimeError(DEFAULT_STREAM)
-    if stream.capture is not None:
-        raise stream.capture.fail(900)
+    if any(other.pool == pool for other in open_captures()):
+        raise RuntimeError("beginAllocateToPool: already recording to mempool_id")
+    machine().allocator.retain(pool)
     capture = Capture(mode, stream, pool)
     capture.offsets[machine().generator] = 0
     stream.capture, stream.tail = capture, ()
@@ -70,15 +79,16 @@ def begin(mode: str, pool: PoolId) -> Capture:
 
 def end(capture: Capture) -> None:
     """End a capture; raises 901, 904 or 908, and then leaves behind what torch leaves."""
-    if capture.mode != "relaxed" and capture.thread != threading.get_ident():
-        raise cuda_error(908)
-    code = 901 if capture.invalid else 904 if capture.unjoined() else 0
+    foreign = capture.mode != "relaxed" and capture.thread != threading.get_ident()
+    code = 908 if foreign else 901 if capture.invalid else 904 if capture.unjoined() else 0
     capture.leave()
     open_captures().remove(capture)
     if code:
         for generator, moved in capture.offsets.items():
             generator.left_in_capture |= bool(moved)
         raise cuda_error(code)
+    for generator in capture.offsets:
+        generator.left_in_capture = False
     machine().allocator.captures_underway -= 1
 
 
@@ -92,6 +102,16 @@ def recover() -> None:
     for generator in m.generators:
         generator.left_in_capture = False
     set_current(default_stream())
+
+
+_collecting: list[bool] = []  # whether Python collects garbage now: when it does is nobody's doing
+
+
+def _collects(phase: str, info: object) -> None:
+    _collecting[:] = [True] if phase == "start" else []
+
+
+gc.callbacks.append(_collects)
 
 
 class CUDAGraph:
@@ -126,7 +146,6 @@ class CUDAGraph:
         self._capture.offsets.update(dict.fromkeys(self._registered, 0))
         self._stream = self._capture.origin
         self._pool = pool_id
-        allocator.retain(pool_id)
 
     def capture_end(self) -> None:
         """Stop capturing; raises 901 if the capture was invalidated, 904 if a forked stream was not joined."""
@@ -164,10 +183,24 @@ class CUDAGraph:
         run_nodes(self._capture.nodes, self._capture.offsets)
 
     def reset(self) -> None:
-        """Drop the graph; its pool's unused memory goes back at the next ``empty_cache``."""
+        """Drop the graph; its pool's unused memory goes back at the next ``empty_cache``.
+
+        CUDA destroys an executable, which a capture may forbid: that is spoiled then, and a warning alone tells of it.
+        """
+        if self._drop():
+            warnings.warn("CUDA warning: operation not permitted when stream is capturing", UserWarning, stacklevel=2)
+
+    def _drop(self) -> bool:
+        """Drop the graph; whether that has spoiled a capture."""
+        if self._capture is not None and not self._capture.ended:
+            return False
         if self._pool is not None:
             machine().allocator.release(self._pool)
+        forbids = forbidding() if self._instantiated and not _collecting else None
+        if forbids is not None:
+            forbids.invalid = True
         self._capture, self._pool, self._ready, self._instantiated = None, None, False, False
+        return forbids is not None
 
     def pool(self) -> PoolId:
         """The id of the pool that this graph allocated from."""
@@ -215,7 +248,8 @@ class CUDAGraph:
         raise missing("CUDAGraph", name)
 
     def __del__(self) -> None:
-        self.reset()
+        if "_registered" in vars(self):  # made to the end
+            self._drop()
 
     def __repr__(self) -> str:
         return f"CUDAGraph(simulated, {len(self.nodes())} nodes)"

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from .errors import cuda_error
 from .machine import DEVICE_NAME, machine
 
 # The captures that the simulator follows were recorded on an H200: what asks for the capability gets that one's.
@@ -92,8 +93,9 @@ class device_of(device):  # noqa: N801 - as torch.cuda calls it
 
 def set_device(device: Any) -> None:
     """Accepts the only device there is."""
-    if torch.device(DEVICE_NAME if device is None else device if isinstance(device, (str, torch.device)) else 0).index:
-        raise ValueError(f"there is one simulated device, not {device}")
+    index = device if isinstance(device, int) else torch.device(DEVICE_NAME if device is None else device).index or 0
+    if index > 0:
+        raise cuda_error(101)
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:

@@ -53,13 +53,13 @@ def register() -> torch.device:
     from .pinned import is_pinned, pin
     from .recurrent import recurrent_kernels
     from .special import special_kernels
-    from .stream import note_made_in_backward
+    from .stream import follow_this_thread, note_made_in_backward
 
     kernels = for_every_cpu_operation(Kernel)
     kernels.update(special_kernels() | recurrent_kernels())
     setup = torch_name("_setup_privateuseone_for_python_backend")
     setup("sim", backend_module=cuda_twin, device_guard=DeviceGuard())
-    install(note_made_in_backward)
+    install(follow_this_thread, note_made_in_backward)
     library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]  # torch leaves it untyped
     for name, kernel in kernels.items():
         with warnings.catch_warnings():
@@ -74,6 +74,7 @@ def register() -> torch.device:
     _make_our_generators()
     _be_the_accelerator()
     _keep_parameters()
+    _give_to_others()
     install_recurrent()
     if "torch._dynamo.utils" in sys.modules:  # otherwise the backend does it, once it is asked for
         from .tracing import teach_dynamo
@@ -119,6 +120,7 @@ def refuse_uncapturable(optimizer: Any, args: Any, kwargs: Any) -> None:
 
 def _register_serialization() -> None:
     """Storages of the device are copied and loaded by us: torch's own way needs an allocator in C++."""
+    from .kernels import resize_storage
     from .machine import machine
 
     def copied(storage: Any) -> Any:
@@ -139,6 +141,15 @@ def _register_serialization() -> None:
         return copied(storage) if storage.device.type == "sim" else clone(storage)
 
     torch.UntypedStorage.clone = clone_anywhere  # type: ignore[method-assign]
+    resize: Any = torch.UntypedStorage.resize_
+
+    def resize_anywhere(storage: Any, size: int) -> Any:
+        if storage.device.type != "sim":
+            return resize(storage, size)
+        resize_storage(storage, size)
+        return storage
+
+    torch.UntypedStorage.resize_ = resize_anywhere  # type: ignore[method-assign,assignment]
 
 
 def _accept_our_streams() -> None:
@@ -152,6 +163,18 @@ def _accept_our_streams() -> None:
             record(tensor, stream)
 
     torch.Tensor.record_stream = record_stream  # type: ignore[assignment]
+
+
+def _give_to_others() -> None:
+    """``torch.from_dlpack(tensor)``: torch's Python names no kind of device for one in Python."""
+    from torch.utils.dlpack import DLDeviceType
+
+    plain: Any = torch.Tensor.__dlpack_device__
+
+    def kind_and_number(tensor: torch.Tensor) -> Any:
+        return (DLDeviceType.kDLExtDev, 0) if tensor.device.type == "sim" else plain(tensor)
+
+    torch.Tensor.__dlpack_device__ = kind_and_number  # type: ignore[assignment]
 
 
 def _make_our_generators() -> None:

@@ -15,6 +15,7 @@ _TAIL = (
 
 CUDA_ERRORS: dict[int, tuple[str, str]] = {
     1: ("cudaErrorInvalidValue", "invalid argument"),
+    101: ("cudaErrorInvalidDevice", "invalid device ordinal"),
     401: ("cudaErrorIllegalState", "the operation cannot be performed in the present state"),
     700: ("cudaErrorIllegalAddress", "an illegal memory access was encountered"),
     900: ("cudaErrorStreamCaptureUnsupported", "operation not permitted when stream is capturing"),

@@ -18,9 +18,9 @@ from .stream import current_stream
 from .under_way import Capture
 
 OFFSET_MULTIPLE = 4
-NO_CLONE = (
-    "Cannot call CUDAGeneratorImpl::clone_impl during CUDA graph capture. If you need this call to be captured, please "
-    "file an issue. Current cudaStreamCaptureStatus: cudaStreamCaptureStatusActive"
+NOT_IN_CAPTURE = (
+    "Cannot {what} during CUDA graph capture. If you need this call to be captured, please file an issue. Current "
+    "cudaStreamCaptureStatus: cudaStreamCaptureStatusActive"
 )
 
 
@@ -43,10 +43,15 @@ class Generator(torch.Generator):
     state: DeviceGenerator
 
     def __new__(cls, device: Any = DEVICE_NAME) -> Generator:
-        """A generator with a state of its own."""
+        """A generator with a state of its own; RuntimeError in a capture."""
+        _not_in_capture("construct a new CUDAGeneratorImpl")
+        return cls._of(DeviceGenerator())
+
+    @classmethod
+    def _of(cls, state: DeviceGenerator) -> Generator:
         make: Any = super().__new__
         made: Generator = make(cls, "cpu")
-        made.state = DeviceGenerator()
+        made.state = state
         _made[_number(made)] = made
         return made
 
@@ -54,15 +59,14 @@ class Generator(torch.Generator):
     def of(cls, state: DeviceGenerator) -> Generator:
         """The generator whose state this is."""
         if state.seen is None:
-            state.seen = cls()
-            state.seen.state = state
+            state.seen = cls._of(state)
         found: Generator = state.seen
         return found
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]  # torch's stubs would have it written
-        """The simulated device."""
-        return torch.device(DEVICE_NAME, 0)
+        """The simulated device; without its number, as torch has it, but for the generator that the device has."""
+        return torch.device(DEVICE_NAME, 0) if self.state.seen is self else torch.device(DEVICE_NAME)
 
     def manual_seed(self, seed: int) -> Generator:
         """Start again from a seed; in a capture only the seed in use is accepted, and does nothing."""
@@ -73,7 +77,8 @@ class Generator(torch.Generator):
         return self
 
     def seed(self) -> int:
-        """Start again from a seed that nobody knows."""
+        """Start again from a seed that nobody knows; RuntimeError in a capture."""
+        _not_in_capture("call CUDAGeneratorImpl::seed")
         self.manual_seed(int.from_bytes(os.urandom(8)))
         return self.state.seed
 
@@ -82,23 +87,23 @@ class Generator(torch.Generator):
         return self.state.seed
 
     def get_offset(self) -> int:
-        """How far it has moved; in a capture, since that began."""
-        capture = _capture()
-        return self.state.offset if capture is None else capture.offsets.get(self.state, self.state.offset)
+        """How far it has moved; RuntimeError in a capture."""
+        _not_in_capture("call CUDAGeneratorImpl::get_offset")
+        return self.state.offset
 
     def set_offset(self, offset: int) -> Generator:
-        """Move it; in a capture for what that records from here on."""
+        """Move it; RuntimeError in a capture."""
+        _not_in_capture("call CUDAGeneratorImpl::set_offset")
         if offset % OFFSET_MULTIPLE:
             raise RuntimeError("offset must be a multiple of 4")
-        if (capture := _capture()) is None:
-            self.state.offset = offset
-        else:
-            capture.offsets[self.state] = offset
+        self.state.offset = offset
         return self
 
     def get_state(self) -> torch.Tensor:
-        """Seed and offset, 16 bytes in a CPU tensor."""
-        return torch.tensor(list(self.state.state(self.get_offset())), dtype=torch.uint8, device="cpu")
+        """Seed and offset, 16 bytes in a CPU tensor; in a capture, how far it has moved since that began."""
+        capture = _capture()
+        offset = self.state.offset if capture is None else capture.offsets.get(self.state, self.state.offset)
+        return torch.tensor(list(self.state.state(offset)), dtype=torch.uint8, device="cpu")
 
     def set_state(self, new_state: torch.Tensor) -> Generator:
         """Restore what ``get_state`` returned."""
@@ -111,17 +116,14 @@ class Generator(torch.Generator):
 
     def clone_state(self) -> Generator:
         """A generator that starts where this one is."""
-        if _capture() is not None:
-            raise RuntimeError(NO_CLONE)
+        _not_in_capture("call CUDAGeneratorImpl::clone_impl")
         made = Generator()
         made.state.set_state(self.state.state())
         return made
 
     def graphsafe_get_state(self) -> Generator:
         """A generator with the same state, to be set elsewhere."""
-        made = Generator()
-        made.state = self.state
-        return made
+        return Generator._of(self.state)
 
     def graphsafe_set_state(self, state: torch.Generator) -> Generator:
         """Share the state of another generator."""
@@ -133,3 +135,8 @@ class Generator(torch.Generator):
 
 def _capture() -> Capture | None:
     return current_stream().capture
+
+
+def _not_in_capture(what: str) -> None:
+    if _capture() is not None:
+        raise RuntimeError(NOT_IN_CAPTURE.format(what=what))

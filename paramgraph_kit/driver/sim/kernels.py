@@ -29,7 +29,7 @@ from .graph import Layout, SimNode, Work, pack_scalar
 from .machine import CPU_KEY, DEVICE_NAME, SET_STORAGE, machine
 from .rng import DeviceGenerator, with_default_generator
 from .stream import Stream, current_stream, note_leaf
-from .under_way import Capture
+from .under_way import Capture, forbid_drawing
 
 CPU = torch.device("cpu")
 META = torch.device("meta")
@@ -125,6 +125,24 @@ def leaves(result: Any) -> list[Any]:
 # Given a CPU tensor, CUDA's kernels copy it to the device first, also where a number would do; "where" a number only.
 COPIES_CPU_OPERANDS = frozenset({"where", "index", "index_put", "index_put_", "_index_put_impl_", "bernoulli_"})
 
+# Their CUDA kernels do not take even one number of the host, as those of TensorIterator's others do.
+DEVICE_OPERANDS = frozenset({"addcdiv", "addcdiv_"})
+# Or only where these have it, by operation and position.
+_UNSUPPORTED = "CPU Scalar support for {} argument is not supported when calling addcmul on CUDA tensors."
+_ASSERTED = (
+    'iter.device(arg).is_cuda() INTERNAL ASSERT FAILED at "/pytorch/aten/src/ATen/native/cuda/Loops.cuh":109, please '
+    "report a bug to PyTorch. argument {}: expected a CUDA device but found cpu"
+)
+HOST_OPERANDS = {
+    ("addcmul", 0): _UNSUPPORTED.format("self"),
+    (
+        "addcmul",
+        1,
+    ): f"{_UNSUPPORTED.format('tensor1')} However, CPU Scalar support for tensor2 is supported, please "
+    "swap your tensor1 and tensor2 terms.",
+    ("lerp", 0): _ASSERTED.format(1),
+    ("lerp", 1): _ASSERTED.format(2),
+}
 
 # CUDA has kernels for more types than the CPU (pooling of halves, histc of integers). Such an error of the CPU's names
 # one, and it is computed in another.
@@ -174,11 +192,13 @@ class Kernel:
         operands: list[torch.Tensor] = []
         slots: list[int] = []  # positions in flat
         checked = False
+        numbers = 0  # of the host
         for i, value in enumerate(flat):
             if isinstance(value, torch.Tensor):
                 if value.device.type != DEVICE_NAME:
                     checked = checked or check_devices(self.op, args, kwargs)
-                    value = flat[i] = self._foreign(value)
+                    value = flat[i] = self._foreign(value, i, numbers)
+                    numbers += value.device.type != DEVICE_NAME
                 if value.device.type == DEVICE_NAME:
                     operands.append(value)
                     slots.append(i)
@@ -190,10 +210,15 @@ class Kernel:
             return self._eager(flat, spec, slots, operands, random)
         return self._captured(stream, capture, flat, spec, slots, operands, random)
 
-    def _foreign(self, value: torch.Tensor) -> torch.Tensor:
+    def _foreign(self, value: torch.Tensor, position: int, numbers: int) -> torch.Tensor:
         if not self.scalar_cpu_ok and not (self.op._opname == "where" and value.dim()):
             return value.to(machine().device)
-        if value.dim() == 0:
+        written = position in self.written and not self.op._opname.startswith("_foreach")
+        if value.dim() == 0 and not written and self.op._opname not in DEVICE_OPERANDS:
+            if numbers and not self.op._opname.startswith("_f"):  # lists take one each
+                raise RuntimeError("Trying to pass too many CPU scalars to non-CPU kernel!")
+            if (refused := HOST_OPERANDS.get((self.op._opname.rstrip("_"), position))) is not None:
+                raise RuntimeError(refused)
             return value.clone()  # its value is read at launch: baked
         raise RuntimeError(
             f"Expected all tensors to be on the same device, but found at least two devices, {DEVICE_NAME}:0 and cpu!"
@@ -253,7 +278,10 @@ class Kernel:
         random: DeviceGenerator | None,
     ) -> Any:  # fmt: skip
         m = machine()
-        state = None if random is None else (random.seed, random.advance())
+        state = None
+        if random is not None:
+            forbid_drawing(random)
+            state = random.seed, random.advance()
         twins: dict[int, torch.Tensor] = {}
         cpu_flat = list(flat)
         outs = self._positions(self.out_names, flat, spec)
@@ -408,11 +436,21 @@ def resize(tensor: torch.Tensor, size: Sequence[int], memory_format: torch.memor
     if nbytes <= old.nbytes():
         SET_STORAGE.redispatch(CPU_KEY, tensor, old, tensor.storage_offset(), size, stride)
         return tensor
-    storage = machine().storage(int(nbytes))
-    if old.nbytes() and current_stream().capture is None:
-        machine().arena.write(storage.data_ptr(), machine().arena.read(old.data_ptr(), old.nbytes()))
-    SET_STORAGE.redispatch(CPU_KEY, tensor, storage, tensor.storage_offset(), size, stride)
+    resize_storage(old, int(nbytes))
+    SET_STORAGE.redispatch(CPU_KEY, tensor, old, tensor.storage_offset(), size, stride)
     return tensor
+
+
+def resize_storage(storage: torch.UntypedStorage, nbytes: int) -> None:
+    """``UntypedStorage.resize_``: fresh memory under every tensor over it, with the bytes that fit copied there."""
+    m = machine()
+    fresh = m.storage(nbytes)
+    kept = min(nbytes, storage.nbytes())
+    if kept:
+        places = (fresh.data_ptr(), storage.data_ptr())
+        target, source = (m.tensor_at(place, kept, (kept,), (1,), 0, torch.uint8) for place in places)
+        target.copy_(source)
+    m.move(storage, fresh)
 
 
 def pageable_copy_forbidden(stream: Stream) -> None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from .kernels import Kernel, pageable_copy_forbidden
 from .stream import current_stream
-from .under_way import forbidding
+from .under_way import forbid_in_capture, forbidding
 
 CUSOLVER = (
     "cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `{call}`. If you keep seeing this error, you may use "
@@ -35,7 +35,7 @@ PRODUCTS = (
 SOLVERS = (
     *("_linalg_det", "_linalg_slogdet", "_linalg_solve_ex", "linalg_inv_ex", "linalg_lu", "linalg_lu_factor_ex"),
     *("linalg_lu_solve", "cholesky", "cholesky_inverse", "_cholesky_solve_helper", "linalg_cholesky_ex"),
-    *("geqrf", "linalg_householder_product", "linalg_ldl_factor_ex", "linalg_lstsq", "linalg_qr", "ormqr"),
+    *("geqrf", "linalg_householder_product", "linalg_ldl_factor_ex", "linalg_qr", "ormqr"),
 )
 # For many matrices at once these are cuBLAS's.
 IN_BATCHES = ("_linalg_det", "_linalg_slogdet", "_linalg_solve_ex", "linalg_inv_ex", "linalg_lu", "linalg_lu_factor_ex")
@@ -50,6 +50,7 @@ UNSOLVED = {
     "reinterpret_cast<const void*>(A), lda, {c}, reinterpret_cast<const void*>(W), {a}, "
     "reinterpret_cast<const void*>(VL), ldvl, {a}, reinterpret_cast<const void*>(VR), ldvr, {a}, "
     "workspaceInBytesOnDevice, workspaceInBytesOnHost)",
+    "linalg_ldl_factor_ex": "cusolverDn{x}sytrf(handle, uplo, n, A, lda, ipiv, work, lwork, devInfo)",
     "_linalg_svd": "cusolverDn{x}gesvd( handle, jobu, jobvt, m, n, A, lda, S, U, ldu, VT, ldvt, work, lwork, rwork, "
     "info)",
 }
@@ -97,7 +98,8 @@ def use(library: str) -> None:
 
 
 def forget() -> None:
-    """Have no handles on this thread, as in a fresh process."""
+    """Have no handles on this thread and no plans, as in a fresh process."""
+    _plans.made.clear()
     _mine().of.clear()
     _free.clear()
 
@@ -151,6 +153,57 @@ def _of_type(call: str, dtype: torch.dtype) -> str:
     return call.format(a=kind, r=f"CUDA_R_{bits}F", c=kind, x=letter[dtype.is_complex])
 
 
+def waiting_kernel(op: Any, library: str, waits: Callable[..., bool]) -> Callable[..., Any]:
+    """An operation that is a call of a library, after which the host waits where ``waits`` says so of its operands."""
+    run = Kernel(op)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if args[0].numel():
+            use(library)
+            if waits(*args):
+                forbid_in_capture(current_stream())
+        return run(*args, **kwargs)
+
+    return call
+
+
+# Old cholesky looks whether it succeeded; matrices at once are solved by way of arrays of pointers, made on the host.
+WAITS: dict[str, Callable[..., bool]] = {
+    "cholesky": lambda *_: True,
+    "_cholesky_solve_helper": lambda right, factor, *_: bool(right.dim() > 2),
+    "linalg_ldl_solve": lambda *_: True,
+    "linalg_lstsq": lambda *_: True,
+}
+
+
+class _Plans:
+    """The transforms that cuFFT has planned in this process: each kind and layout once."""
+
+    def __init__(self) -> None:
+        self.made: set[Any] = set()
+
+
+_plans = _Plans()
+
+
+def transform_kernel(op: Any) -> Callable[..., Any]:
+    """A Fourier transform: cuFFT plans each kind and layout at its first call, which a capture may forbid."""
+    run = Kernel(op)
+
+    def call(tensor: torch.Tensor, dim: Sequence[int], *args: Any, **kwargs: Any) -> Any:
+        last = args[1:] if op._opname == "_fft_c2r" else ()  # its length is not that of what comes in
+        plan = (op._opname, tensor.dtype, tuple(tensor.shape), tensor.stride(), tuple(dim), last)
+        if tensor.numel() and plan not in _plans.made:
+            if (capture := forbidding()) is not None:
+                capture.check()
+                capture.fail(900)
+                raise RuntimeError("cuFFT error: CUFFT_INTERNAL_ERROR")
+            _plans.made.add(plan)
+        return run(tensor, dim, *args, **kwargs)
+
+    return call
+
+
 def svd(
     matrix: torch.Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
 ) -> Any:
@@ -174,9 +227,13 @@ def library_kernels() -> dict[str, Any]:
             for each in (name, f"{name}_"):
                 if hasattr(aten, each):
                     found[each] = library_kernel(getattr(aten, each).default, library)
-    for name in ("_linalg_eigh", "_linalg_eigvals"):
+    for name in ("_linalg_eigh", "_linalg_eigvals", "linalg_ldl_factor_ex"):
         found[name] = unsolved_kernel(getattr(aten, name).default)
     found["_linalg_svd"] = svd
+    for name, waits in WAITS.items():
+        found[name] = waiting_kernel(getattr(aten, name).default, "cuSOLVER", waits)
+    for name in ("_fft_c2c", "_fft_r2c", "_fft_c2r"):
+        found[name] = transform_kernel(getattr(aten, name).default)
     for name in ("convolution", "convolution_backward"):
         found[name] = convolution_kernel(getattr(aten, name).default)
     return found

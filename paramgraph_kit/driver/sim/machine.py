@@ -30,6 +30,7 @@ SET_STORAGE = torch.ops.aten.set_.source_Storage_storage_offset
 _construct = torch_name("_construct_storage_from_data_pointer")
 _create = torch_name("create_empty_tensor")
 DEVICE_NAME = "sim"
+SWAP = "_swap_data_ptr_"  # a storage's, in torch 2.13
 MEMORY_BYTES = 8 << 30
 
 
@@ -87,14 +88,32 @@ class Machine:
             return self.storage_at(0, 0)
         address, free = self.allocate(nbytes, current_stream())
         storage = self.storage_at(address, nbytes)
-        ref = _StorageRef(storage, self._died)
-        ref.address, ref.free = address, free
-        self._owned[id(ref)] = ref
+        self._own(storage, address, free)
         return storage
 
     def storage_at(self, address: int, nbytes: int) -> torch.UntypedStorage:
         """A storage over foreign memory, which stays its owner's."""
         return _construct(address, self.device, nbytes)  # type: ignore[no-any-return]
+
+    def move(self, storage: torch.UntypedStorage, fresh: torch.UntypedStorage) -> None:
+        """Let a storage have the memory of another one, under every tensor over it; its own is freed."""
+        refs = {id(found): ref for ref in self._owned.values() if (found := ref()) is storage or found is fresh}
+        swap: Any = getattr(storage, SWAP, None)
+        if swap is None:
+            raise NotImplementedError(f"the simulated device resizes storages with torch 2.13, not {torch.__version__}")
+        swap(self.storage_at(0, 0))  # torch swaps storages of two sizes only if one is empty
+        swap(fresh)
+        old, new = refs.get(id(storage)), refs.get(id(fresh))
+        if new is not None:
+            del self._owned[id(new)]
+            self._own(storage, new.address, new.free)
+        if old is not None:
+            self._died(old)
+
+    def _own(self, storage: torch.UntypedStorage, address: int, free: Callable[[int], None]) -> None:
+        ref = _StorageRef(storage, self._died)
+        ref.address, ref.free = address, free
+        self._owned[id(ref)] = ref
 
     def _died(self, ref: _StorageRef) -> None:
         del self._owned[id(ref)]

@@ -16,6 +16,7 @@ import torch
 
 STEP = 4
 STATE_BYTES = 16
+OUTSIDE = "Offset increment outside graph capture encountered unexpectedly."
 _MASK = (1 << 64) - 1
 
 R = TypeVar("R")
@@ -48,7 +49,7 @@ class DeviceGenerator:
     def advance(self, steps: int = STEP) -> int:
         """The offset for an eager operation, moving on by ``steps``."""
         if self.left_in_capture:
-            raise RuntimeError("Offset increment outside graph capture encountered unexpectedly.")
+            raise RuntimeError(OUTSIDE)
         offset = self.offset
         self.offset += steps
         return offset

@@ -17,7 +17,7 @@ from .libraries import library_kernels
 from .machine import CPU_KEY, DEVICE_NAME, machine
 from .pinned import is_pinned, pin
 from .stream import current_stream, note_leaf
-from .under_way import Capture, forbid_in_capture, forbid_unsafe_call, note_wait
+from .under_way import Capture, forbid_in_capture, note_wait
 
 aten = torch.ops.aten
 
@@ -62,8 +62,8 @@ HOST_ONLY = (
     *("_histogramdd_bin_edges", "_histogramdd_from_bin_cts", "_histogramdd_from_bin_tensors"),
 )
 
-# Operations that have no kernel of CPU's own but are one kernel (or one library call) on a device.
-WHOLE = ("embedding",)
+# Operations that are made of others on the CPU, or ask for a device's own kernel in C++: one kernel each here.
+WHOLE = ("embedding", "kaiser_window", "kaiser_window.periodic", "kaiser_window.beta")
 
 
 # Those that fill with a number, and where that is where it comes in a tensor.
@@ -166,6 +166,20 @@ def _copy_work(views: Sequence[torch.Tensor], state: tuple[int, int] | None) -> 
     views[0].copy_(views[1])
 
 
+def _through_pageable(target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -> bool:
+    """Whether torch copies by way of a fresh tensor of the host: CUDA copies runs of bytes only.
+
+    Types are converted on the device, unless the host waits; layouts are on the side that differs.
+    """
+    one_type = source.dtype == target.dtype
+    strides = [[s for n, s in zip(t.shape, t.stride(), strict=True) if n > 1] for t in (target, source)]
+    if one_type and source.shape == target.shape and strides[0] == strides[1] and _dense(source):
+        return False
+    if target.device.type == "cpu":
+        return not target.is_contiguous() or not (non_blocking or one_type)
+    return not source.expand(target.shape).is_contiguous() or not (non_blocking or one_type)
+
+
 def _host_copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -> None:
     m = machine()
     stream = current_stream()
@@ -173,14 +187,12 @@ def _host_copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -
     if host.device.type != "cpu":
         raise NotImplementedError(f"the simulated device exchanges data with the CPU only, not with {host.device}")
     if stream.capture is None:
-        if device is source and not is_pinned(host):
-            forbid_unsafe_call()
         if not (non_blocking and (device is target or is_pinned(host))):
-            note_wait()
+            forbid_in_capture(stream)
         over = m.twin(device)
         _copy_work((over, host) if device is target else (host, over), None)
         return
-    if not is_pinned(host):
+    if not is_pinned(host) or _through_pageable(target, source, non_blocking):
         pageable_copy_forbidden(stream)
     if not non_blocking:
         forbid_in_capture(stream)

@@ -294,6 +294,15 @@ def note_leaf(tensor: torch.Tensor) -> None:
         autograd.note_leaf(tensor, current_stream())
 
 
+def follow_this_thread() -> None:
+    """A backward pass begins on this thread: its nodes were made on the streams that this thread had chosen.
+
+    They count for themselves on each thread; one that has made none goes through what another one has made.
+    """
+    if autograd.task_id() == -1 and autograd.sequence_number():
+        _table.engine_log = _table.log()
+
+
 def note_made_in_backward(results: Iterable[Any], roots: Iterable[Any]) -> None:
     """A backward pass from ``roots``, called on this thread, has made gradients that can be differentiated."""
     autograd.note_made_in_backward(results, roots, current_stream())

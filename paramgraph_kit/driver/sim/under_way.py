@@ -16,7 +16,7 @@ from paramgraph_kit.trace.model import NodeKind
 
 from .errors import cuda_error
 from .graph import SimNode
-from .rng import STEP, DeviceGenerator
+from .rng import OUTSIDE, STEP, DeviceGenerator
 
 if TYPE_CHECKING:
     from .allocator import PoolId
@@ -118,29 +118,31 @@ def open_captures() -> list[Capture]:
 
 
 def forbid_in_capture(stream: Stream | None) -> None:
-    """What a synchronisation or query does: 900 if its stream captures.
+    """What a synchronisation does: 900 if its stream captures, or if the mode of a capture elsewhere forbids it here.
 
-    ``stream`` None stands for a call on no stream in particular, such as an event's query: there the capture mode says
-    whether a capture elsewhere forbids it.
+    ``stream`` None stands for a call on no stream in particular, such as an event's query.
     """
+    capture = stream.capture if stream is not None and stream.capture is not None else forbidding()
+    if capture is not None:
+        capture.check()
+        raise capture.fail(900)
     if stream is not None:
-        if stream.capture is not None:
-            stream.capture.check()
-            raise stream.capture.fail(900)
         note_wait()
-        return
-    if (forbids := forbidding()) is not None:
-        forbids.check()
-        raise forbids.fail(900)
 
 
 def forbidding() -> Capture | None:
-    """The capture whose mode forbids cudaMalloc and its like on this thread, if there is one."""
+    """The capture whose mode forbids cudaMalloc, waits and their like on this thread, if there is one."""
     for capture in _open:
         mine = capture.thread == threading.get_ident()
         if capture.mode == "global" or (capture.mode == "thread_local" and mine):
             return capture
     return None
+
+
+def forbid_drawing(generator: DeviceGenerator) -> None:
+    """Raise RuntimeError where a capture under way has a generator that an operation outside of it moves on."""
+    if any(generator in capture.offsets for capture in _open):
+        raise RuntimeError(OUTSIDE)
 
 
 def forbid_unsafe_call() -> None:
