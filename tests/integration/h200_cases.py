@@ -217,8 +217,8 @@ written to find what differs.
 The simulator is only as new or old as the torch that it runs on: what torch does in Python is done as that version does
 it. Fused Adagrad (2.11 has none for CUDA) and `nn.init.trunc_normal_` (2.13 waits for the device in it, 2.11 does not)
 are told so by 2.13 here. A generator of the simulated device that is given to an operation of the CPU is taken for one
-of the CPU's. `nn.TransformerEncoder` with a padding mask in inference makes nested tensors on a GPU, where padded places
-of its result are zeros, and computes them here.
+of the CPU's. `nn.TransformerEncoder` with a padding mask in inference makes nested tensors on a GPU, where padded
+places of its result are zeros, and computes them here.
 
 ## What it says of that when it runs
 
