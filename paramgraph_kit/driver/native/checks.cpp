@@ -202,7 +202,18 @@ PyObject* addresses(PyObject*, PyObject* const* args, Py_ssize_t count) {
     const Py_ssize_t many = PyList_GET_SIZE(args[0]);
     PyObject* found = PyTuple_New(many);
     unsigned long long all = 0;
+    auto insides = [&](Py_ssize_t n) -> c10::TensorImpl* {  // of the nth, if it is a tensor of the list
+      PyObject* each = n >= 0 && n < many ? PyList_GET_ITEM(args[0], n) : nullptr;
+      return each != nullptr && PyObject_TypeCheck(each, tensor_type) ? implementation(each) : nullptr;
+    };
+    auto ahead = [&](Py_ssize_t n) {
+      if (n + OBJECT < many) soon(PyList_GET_ITEM(args[0], n + OBJECT), implementation_at + sizeof(void*));
+      if (auto* tensor = insides(n + INSIDES)) soon(tensor, sizeof(c10::TensorImpl));
+      soon_behind<STORAGE>(insides(n + BEHIND));
+    };
+    for (Py_ssize_t n = -OBJECT; n < 0; ++n) ahead(n);
     for (Py_ssize_t n = 0; found != nullptr && n < many; ++n) {
+      ahead(n);
       PyObject* each = PyList_GET_ITEM(args[0], n);
       PyObject* entry;
       if (PyLong_CheckExact(each)) {
