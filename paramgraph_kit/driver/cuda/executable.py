@@ -20,7 +20,6 @@ from paramgraph_kit.driver.api import Binding, RawNode, Recording
 from paramgraph_kit.driver.cuda import kernels
 from paramgraph_kit.driver.cuda.calls import Owned, call, library
 from paramgraph_kit.driver.cuda.forks import stream_of
-from paramgraph_kit.driver.cuda.held import held_bytes
 from paramgraph_kit.driver.cuda.random import advance
 from paramgraph_kit.driver.cuda.shared_memory import allowed
 from paramgraph_kit.trace.errors import DriverCallError, RefusedError, UnsupportedError
@@ -41,7 +40,7 @@ class CudaExecutable:
         self._keep: list[Any] = []  # host memory that the driver has the addresses of
         self._rows: torch.Tensor | None = None  # the bindings, in device memory
         self._streams: set[int] = set()  # that the allocator knows to read the rows
-        before = held_bytes(device)
+        free = torch.cuda.mem_get_info(device)[0]  # everybody's: asking NVML for this process takes milliseconds
         self._clone(recording, nodes, bindings)
         self.patching = patching
         patch_node = None
@@ -64,7 +63,7 @@ class CudaExecutable:
             self._host_patch(recording, bindings) if patch_node is None else self._device_patch(patch_node, slots)
         )
         self.launch = self._launcher()
-        self.device_bytes = max(0, held_bytes(device) - before)
+        self.device_bytes = max(0, free - torch.cuda.mem_get_info(device)[0])
 
     def __repr__(self) -> str:
         return f"CudaExecutable({len(self._nodes)} nodes patched from the {self.patching})"
