@@ -399,8 +399,9 @@ class Launcher:
         self.current = self._ungraphed
         for variant in self.variants.values():
             if variant is not None:
-                for executable in variant.executables:
-                    executable.destroy()
+                with variant.state.lock:
+                    for executable in variant.executables:
+                        executable.destroy()
                 self.driver.discard(variant.captured.recording)
         self.variants.clear()
 

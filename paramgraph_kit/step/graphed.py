@@ -170,9 +170,10 @@ class Graphed:
         return [*self._recorded.first, *self._recorded.last]
 
     def destroy(self) -> None:
-        """Free its executables."""
-        for executable in self.variant.executables:
-            executable.destroy()
+        """Free its executables, once no other thread is about to launch them."""
+        with self.variant.state.lock:
+            for executable in self.variant.executables:
+                executable.destroy()
         self._driver.discard(self.variant.captured.recording)
 
     def _aligned(self, arguments: Sequence[torch.Tensor]) -> bool:

@@ -15,7 +15,7 @@ from paramgraph_kit.driver.api import Binding, Driver, Executable, Phantom, RawA
 from paramgraph_kit.driver.select import device, driver, twin
 from paramgraph_kit.driver.sim.driver import SimDriver
 from paramgraph_kit.driver.sim.machine import machine
-from paramgraph_kit.trace.errors import RefusedError, UnsupportedError
+from paramgraph_kit.trace.errors import DriverCallError, RefusedError, UnsupportedError
 from paramgraph_kit.trace.model import NodeKind
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
@@ -170,6 +170,9 @@ def test_an_unpatched_launch_touches_phantom_memory() -> None:
     d.discard(recording)
     ex.destroy()
     assert ex.device_bytes == 0
+    # WHEN somebody launches it all the same THEN that is an error, and nothing that is gone is read
+    with pytest.raises(DriverCallError, match="destroyed"):
+        ex.launch(0)
 
 
 def test_a_freed_address_is_used_again_within_a_capture_unless_switched_off() -> None:

@@ -19,6 +19,7 @@ _UNIFIED = cu.CUmemorytype.CU_MEMORYTYPE_UNIFIED
 
 def nodes_of(graph: Any) -> list[RawNode]:
     """All nodes in a topological order, of every kind that CUDA has."""
+    nodes.forget_functions()
     handles = nodes.handles_of(graph)
     deps = nodes.dependencies(graph, handles)
     order = nodes.topological(deps)

@@ -55,6 +55,7 @@ class CudaExecutable:
                 self.patching = "host"
         raw = call(cu.cuGraphInstantiate, self._graph.raw, 0)
         self._exec = Owned(raw, cu.cuGraphExecDestroy)
+        self._entry = ctypes.c_void_p(int(raw))  # what launches name; nothing once it is destroyed
         # Without an upload the first replay runs with the captured addresses.
         stream = torch.cuda.current_stream(device)
         call(cu.cuGraphUpload, raw, cu.CUstream(stream.cuda_stream))
@@ -70,6 +71,7 @@ class CudaExecutable:
 
     def destroy(self) -> None:
         """Give everything back. CUDA keeps what a launch in flight needs, and the allocator the rows that it reads."""
+        self._entry.value = None  # who comes too late gets an error of CUDA's, and reads no memory that is gone
         self._exec.close()
         self._graph.close()
         self._keep.clear()
@@ -121,8 +123,9 @@ class CudaExecutable:
 
     def _device_patch(self, node: Any, slots: int) -> Callable[[Sequence[int]], None]:
         set_params, fill = library().cuGraphExecKernelNodeSetParams_v2, struct.Struct(f"<{slots}Q").pack_into
-        executable, where = ctypes.c_void_p(int(self._exec.raw)), ctypes.c_void_p(int(node))
-        params, table = ctypes.c_void_p(self._params.getPtr()), self._table
+        executable, where = self._entry, ctypes.c_void_p(int(node))
+        kept, table = self._params, self._table
+        params = ctypes.c_void_p(kept.getPtr())
 
         def patch(addresses: Sequence[int]) -> None:
             fill(table, 0, *addresses)
@@ -167,7 +170,11 @@ class CudaExecutable:
         set_params, executable, pack = cu.cuGraphExecKernelNodeSetParams, self._exec.raw, struct.Struct("<Q").pack_into
         success, device = cu.CUresult.CUDA_SUCCESS, self._device
 
+        entry = self._entry
+
         def patch(addresses: Sequence[int]) -> None:
+            if not entry:
+                raise DriverCallError("cuGraphExecKernelNodeSetParams", 1, "the executable is destroyed")
             for needs, node, params, buffer, words in work:
                 for offset, slot, delta in words:
                     pack(buffer, offset, addresses[slot] + delta)
@@ -187,7 +194,7 @@ class CudaExecutable:
         self._streams.add(stream)
 
     def _launcher(self) -> Callable[[int], None]:
-        graph_launch, executable, void = library().cuGraphLaunch, ctypes.c_void_p(int(self._exec.raw)), ctypes.c_void_p
+        graph_launch, executable, void = library().cuGraphLaunch, self._entry, ctypes.c_void_p
         increment, device = self._random, self._device
 
         streams = self._streams

@@ -47,6 +47,7 @@ def read(graph: Any) -> list[RawNode]:
 
     Raises RefusedError for a node whose memory no parameter scan reaches.
     """
+    forget_functions()
     handles = handles_of(graph)
     kinds = check_kinds(graph)
     handles = [
@@ -153,6 +154,11 @@ def _function(func: int, kern: int) -> tuple[int, str, tuple[tuple[int, int], ..
             raise DriverCallError("cuFuncGetParamInfo", int(status), status.name)
         layout.append((int(offset), int(size)))
     return function, name.decode() if isinstance(name, bytes) else str(name), tuple(layout)
+
+
+def forget_functions() -> None:
+    """Before a graph is read: since the last one code may have been unloaded, and another function is there now."""
+    _function.cache_clear()
 
 
 def _gathered(pointers: int, layout: tuple[tuple[int, int], ...], name: str) -> bytes:

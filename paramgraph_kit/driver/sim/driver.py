@@ -16,7 +16,7 @@ import torch
 from paramgraph_kit.driver.api import TIMED_EVENT, Binding, Phantom, RawNode, Recording
 from paramgraph_kit.driver.host_memory import host_memory
 from paramgraph_kit.driver.torch_names import torch_name
-from paramgraph_kit.trace.errors import RefusedError, UnsupportedError, cause_chain
+from paramgraph_kit.trace.errors import DriverCallError, RefusedError, UnsupportedError, cause_chain
 from paramgraph_kit.trace.model import NodeKind, Origin, PoolAction, PoolEvent, Reason, Source
 
 from . import aftermath
@@ -45,6 +45,7 @@ class SimExecutable:
         self._nodes = [node.copy() for node in nodes]
         self._slots = slots
         self._random = random_increment
+        self._destroyed = False
         self._words: list[tuple[bytearray, int, int, int]] = []
         for b in bindings:
             parameters = self._nodes[b.node].parameters
@@ -64,6 +65,8 @@ class SimExecutable:
 
     def _launch(self, stream: int) -> None:
         """Replay on a stream; raises 900 if it captures, 700 if a node reads what is not device memory."""
+        if self._destroyed:
+            raise DriverCallError("cuGraphLaunch", 1, "the executable is destroyed")
         capture = stream_of(stream).capture
         if capture is not None:
             raise capture.fail(900)
@@ -71,6 +74,7 @@ class SimExecutable:
 
     def destroy(self) -> None:
         """Free the executable."""
+        self._destroyed = True
         self._nodes, self._words, self.device_bytes = [], [], 0
 
     def __repr__(self) -> str:
