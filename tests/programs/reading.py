@@ -8,6 +8,8 @@ is called with. The file is the difference between the program and its mended va
 * ``... #-`` the line is not in the mended variant; ``#- expect: ...`` says both.
 * ``#+ ...`` the line is in the mended variant only.
 
+``# file: NAME.py`` begins a module of the program's own, which it imports, and ``# file: the program`` ends it.
+
 A program may define ``feed(i)`` (the arguments of step i; else tensors are drawn again from their own elements),
 ``after(out, i)`` (what the loop does around a step), ``seen(out)`` (what of a result is comparable) and ``ignore``
 (names whose values need not agree). ``(random)`` in the title: the mended variant draws other numbers.
@@ -34,6 +36,7 @@ cuda, device = pgk.cuda, pgk.device()
 """
 HEADER = re.compile(r"# %% (?P<title>.+?) -> (?P<function>\w+)$")
 MARK = re.compile(r"\s*#(?P<gone>-)?(?: ?expect: (?P<expect>[\w|\- ]+?))?(?: may: (?P<may>[\w|\- ]+))?$")
+FILE = re.compile(r"# file: (?P<name>\w+\.py|the program)$")
 ONLY_MENDED = re.compile(r"^(?P<indent>\s*)#\+ ?(?P<code>.*)$")
 
 
@@ -101,6 +104,18 @@ def read(path: Path) -> list[Program]:
         elif found:
             found[-1].add(line)
     return found
+
+
+def modules(text: str) -> dict[str, str]:
+    """A program's files by name, its own as ``""``: each has a line for each of the text, so that the numbers agree."""
+    owners, owner = list[str](), ""
+    for line in text.splitlines():
+        begun = FILE.match(line)
+        owner = begun["name"] if begun and begun["name"].endswith(".py") else "" if begun else owner
+        owners.append("-" if begun else owner)
+    lines = list(zip(owners, text.splitlines(), strict=True))
+    names = [""] + sorted(set(owners) - {"", "-"})
+    return {name: "".join(f"{line}\n" if of == name else "\n" for of, line in lines) for name in names}
 
 
 def programs() -> list[Program]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import linecache
 import math
@@ -21,6 +22,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 import paramgraph_kit as pgk
 from paramgraph_kit.rewrite.proof import NOTHING, Around
+from tests.programs.reading import modules
 
 STEPS = 10
 WARM_UP = 3  # eager steps before the capture, as torch's documentation wants
@@ -46,15 +48,25 @@ def seed() -> None:
 
 def load(text: str, file: Path) -> Names:
     """Run a program's text from a file of its own; returns its names."""
-    file.write_text(text, encoding="utf-8")
-    linecache.checkcache(str(file))
+    for name, part in modules(text).items():
+        path = file.with_name(name) if name else file
+        path.write_text(part, encoding="utf-8")
+        linecache.checkcache(str(path))
+        sys.modules.pop(path.stem, None)
     module = sys.modules["program"] = types.ModuleType("program")  # dataclasses ask for it
     names: Names = vars(module)
     pgk.device()
     seed()
     torch.distributions.Distribution.set_default_validate_args(True)  # torch.compile turns it off for good
-    with quiet():
-        exec(compile(text, str(file), "exec"), names)
+    sys.path.insert(0, str(file.parent))
+    importlib.invalidate_caches()
+    cached, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # two variants may agree in size and time
+    try:
+        with quiet():
+            exec(compile(modules(text)[""], str(file), "exec"), names)
+    finally:
+        sys.path.remove(str(file.parent))
+        sys.dont_write_bytecode = cached
     return names
 
 

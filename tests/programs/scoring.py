@@ -82,8 +82,8 @@ def _rewrite(score: Score, names: dict[str, Any], truth: dict[str, list[Any]]) -
 def _findings(names: dict[str, Any], function: str, file: Path) -> list[Place]:
     with quiet():
         diagnosis = pgk.diagnose(names[function], *names["args"])
-    inside = str(file)
-    return [(f.code, f.frame.line if f.frame and f.frame.file == inside else 0) for f in diagnosis.failures]
+    frames = ((f.code, f.frame) for f in diagnosis.failures)
+    return [(code, frame.line if frame and Path(frame.file).parent == file.parent else 0) for code, frame in frames]
 
 
 def _compare(score: Score, findings: Sequence[Place]) -> None:

@@ -80,7 +80,7 @@ def operation_of(expression: str, after: str = "", names: Names = NO_NAMES) -> s
         kind = _indexed(tree, names)
         if not re.match(_ASSIGNS, after):
             return kind
-        if kind == "x[mask]" and _is_number(after, names) and _is_index(tree, names):
+        if kind == "x[mask]" and _is_number(after, names) and (_is_index(tree, names) or _is_place(tree, names)):
             return "x[i]=number"
         return "x[?]=" if kind == "x[mask]" and _is_unknown(tree, names) else f"{kind}="
     if isinstance(tree, ast.JoinedStr):
@@ -160,9 +160,23 @@ def _is_number(assigned: str, names: Names) -> bool:
         node = ast.parse(assigned.strip().lstrip("= "), mode="eval").body
     except (SyntaxError, ValueError):
         return False
+    return _is_of_numbers(node, names)
+
+
+def _is_of_numbers(node: ast.expr, names: Names) -> bool:
     if isinstance(node, ast.UnaryOp):
-        node = node.operand
+        return _is_of_numbers(node.operand, names)
+    if isinstance(node, ast.BinOp):
+        return _is_of_numbers(node.left, names) and _is_of_numbers(node.right, names)
+    if isinstance(node, ast.Call):
+        return getattr(node.func, "id", "") in ("int", "float", "len", "round")
     return isinstance(_value(node, names), (int, float, complex))
+
+
+def _is_place(tree: ast.Subscript, names: Names) -> bool:
+    """Whether an index is made of Python's numbers alone, of which it may have one for each dimension."""
+    parts = tree.slice.elts if isinstance(tree.slice, ast.Tuple) else [tree.slice]
+    return all(_is_of_numbers(part, names) for part in parts)
 
 
 def _is_index(tree: ast.Subscript, names: Names) -> bool:

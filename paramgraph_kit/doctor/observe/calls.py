@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch.optim import lr_scheduler
+from torch.utils._python_dispatch import _disable_current_modes as no_modes
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from paramgraph_kit.doctor.observe.observer import Observer
@@ -62,6 +63,17 @@ def watched(observer: Observer) -> Iterator[None]:
                 return function(*args, **kwargs)
             finally:
                 observer.makes_graph = before
+
+        return call
+
+    def copies(function: Any) -> Any:
+        """A copy of bare memory, as copy.deepcopy() makes of a tensor's, has its memory out of sight of modes."""
+
+        def call(storage: Any) -> Any:
+            with no_modes():
+                result = function(storage)
+            observer.keeper.made.add(result._cdata)
+            return result
 
         return call
 
@@ -136,6 +148,7 @@ def watched(observer: Observer) -> Iterator[None]:
     with ExitStack() as stack:
         for owner, name, tell in table:
             stack.enter_context(replaced(owner, name, before(tell)))
+        stack.enter_context(replaced(torch.UntypedStorage, "clone", copies))
         for name in ("capture_begin", "capture_end", "replay"):
             stack.enter_context(replaced(cuda.CUDAGraph, name, makes_graph))
         hook = register_optimizer_step_pre_hook(lambda optimizer, *_: observer.step_of(optimizer))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import is_dataclass
 from types import FunctionType
 from typing import Any
 
 import torch
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.restore.host_state import Change
-from paramgraph_kit.driver.select import driver
+from paramgraph_kit.doctor.restore.host_state import DEEP, Change
+from paramgraph_kit.driver.select import driver, twin
 from paramgraph_kit.trace.model import Failure, Frame
+
+
+MOST_PARTS = 64  # of a list, a dictionary or an object that is looked through
 
 
 def effect(change: Change, frame: Frame | None) -> Failure | None:
@@ -25,7 +29,7 @@ def effect(change: Change, frame: Frame | None) -> Failure | None:
         return None  # only the latest is kept; where it is read again, it shows as a stale input
     if change.kind == "container" and change.key is None and _keeps_tensor(change):
         rule, text = BY_ID["output-alias"], f"{what} keeps a new tensor at each call"
-    elif _is_of_tensors(change.after):
+    elif _is_of_tensors(change.after) or _same_but_tensors(change.before, change.after):
         return None  # a tensor that is read again shows as a stale input
     else:
         rule = BY_ID["host-counter"]
@@ -52,6 +56,36 @@ def _is_of_tensors(value: Any) -> bool:
     return isinstance(value, torch.Tensor) or (
         isinstance(value, tuple) and bool(value) and all(map(_is_of_tensors, value))
     )
+
+
+def _same_but_tensors(before: Any, after: Any) -> bool:
+    """Whether tensors, events and streams are all that is another in something: nothing of Python's has moved."""
+    found = _plain(after, 0)
+    return found is not None and found == _plain(before, 0)
+
+
+def _plain(value: Any, depth: int) -> Any:
+    """What of a value is Python's, with the names of kinds for the device's; None for what is not known."""
+    cuda = twin()
+    kind = type(value)
+    if isinstance(value, (torch.Tensor, cuda.Event, cuda.Stream)):
+        return ("the device's", "tensor" if isinstance(value, torch.Tensor) else kind.__name__)
+    if kind in (int, float, bool, str, bytes, type(None)):
+        return (kind.__name__, value)
+    if depth > DEEP or len(getattr(value, "__dict__", ())) > MOST_PARTS:
+        return None
+    if kind in (list, tuple) or (isinstance(value, tuple) and hasattr(kind, "_fields")):
+        parts: list[Any] = list(value)
+    elif kind is dict:
+        parts = [*value.keys(), *value.values()]
+    elif is_dataclass(kind) and "__dict__" in dir(kind):
+        parts = [*vars(value).keys(), *vars(value).values()]
+    else:
+        return None
+    if len(parts) > MOST_PARTS:
+        return None
+    plain = [_plain(part, depth + 1) for part in parts]
+    return None if any(part is None for part in plain) else (kind.__name__, plain)
 
 
 def _keeps_tensor(change: Change) -> bool:

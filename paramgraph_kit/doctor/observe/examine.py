@@ -28,6 +28,8 @@ from paramgraph_kit.trace.errors import ParamgraphError
 from paramgraph_kit.trace.model import Failure, Frame
 
 MOST_DRAWS = 4  # further calls of a function that draws random numbers on the host
+MANY_CALLS = 7  # that counters are moved on by, to see what they decide
+_COUNTED = ("scalar-frozen", "size-frozen", "branch-frozen", "learning-rate-frozen")
 _DRAWN = ("host-random", "branch-frozen", "size-frozen")
 
 
@@ -98,6 +100,7 @@ class _Examiner(Caller):
         if ended:
             silent = []  # the calls differ because one of them stopped
         else:
+            silent += self.later(pair[1], silent)
             silent += self.frozen_arguments(pair[1], found)
             silent += self.between_calls(pair[1], found)
             self.frozen_names(pair[1], found)
@@ -122,6 +125,17 @@ class _Examiner(Caller):
         if not more and not any(f.code in _DRAWN for f in seen):
             found.notes.append(f"it draws random numbers on the CPU; nothing depended on them in {self.number} calls")
         return list(more.values())
+
+    def later(self, base: Call, seen: list[Failure]) -> list[Failure]:
+        """What numbers decide that move with the calls shows only many calls later, where they move slowly."""
+        if base.random_drawn or not self.state.advance(base.before, MANY_CALLS):
+            return []
+        other = self.call(self.args, self.kwargs)
+        if other.ended is not None:
+            return []
+        told = {f.frame for f in [*base.found, *seen] if f.code != "host-counter"}
+        found = differences(base.steps, other.steps, random_drawn=False)
+        return [f for f in found if f.code in _COUNTED and f.frame not in told]
 
     def finish(self, found: Examination, calls: list[Call], more: list[Failure]) -> Examination:
         problems = {(f.code, f.frame): f for call in calls for f in call.found}

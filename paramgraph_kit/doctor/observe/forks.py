@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from paramgraph_kit.doctor.observe.places import Place
 
@@ -59,7 +60,7 @@ class Forks:
         known = self._events.get(id(event))
         lane = self._lanes.get(stream)
         if known is None:
-            return lane is not None and id(event) in self._outside
+            return lane is not None and (id(event) in self._outside or _recorded_before(event))
         if lane is None:
             lane = self._lanes[stream] = _Lane()
         for other, count in known.items():
@@ -82,3 +83,11 @@ class Forks:
             for stream, lane in self._lanes.items()
             if lane.last is not None and knows.get(stream, 0) < lane.count
         ]
+
+
+def _recorded_before(event: Any) -> bool:
+    """Whether an event that the call has not recorded was recorded before it; an external one may be waited for."""
+    if getattr(event, "external", False):
+        return False
+    made = vars(event).get("created") if hasattr(event, "__dict__") else None
+    return bool(getattr(event, "cuda_event", 0) if made is None else made)  # CUDA's is made by the first record

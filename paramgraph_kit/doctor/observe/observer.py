@@ -80,6 +80,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self._forward: dict[int, tuple[str, Place]] = {}  # by autograd's number: what is now differentiated
         self._made_in_backward: set[int] = set()  # numbers of nodes for gradients of gradients
         self._of_cpu: set[int] = set()  # storages of what was computed on the CPU from tensors of before
+        self._number = 0  # id of the latest tensor that torch made of a number that is assigned
         self._filled: set[int] = set()  # tensors that hold a number of the host's, by id: the latest only
 
     def __torch_dispatch__(
@@ -174,10 +175,11 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             what = f"a weight of {str(tensors[0].dtype).removeprefix('torch.')} is cast here, and the cast is kept"
             self.silent("autocast-cache", what, place)
         asks = tensors or kwargs.get("generator") is not None
-        refused = refusal(op, args, kwargs, tensors, self._device, self._filled) if asks else None
+        refused = refusal(op, args, kwargs, tensors, self._device, self._filled, self._number) if asks else None
         if refused is not None:
             shapes = ", ".join(f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in tensors[:2])
-            self.refused(refused.message, refused.code, refused.operation, place, f"{op.name} of {shapes}")
+            what = f"{op.name} of {shapes}"
+            self.refused(refused.message, refused.code, refused.operation, place, what, sure=refused.sure)
         sizes = tuple(tensor.shape for tensor in tensors)
         self.steps.append(Step(op.name, place, tuple(values), tuple(from_cpu), tuple(outside), sizes))
 
@@ -188,6 +190,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             return  # counters of optimizers, which torch refuses itself
         if any(other.device.type == self._device for other in tensors):
             return  # a copy to the host, which the graph holds or torch refuses
+        if tensor.numel() == 1:
+            self.keeper.stays.add(storage_key(tensor))  # a counter goes on, as Python's do
         self.silent("host-counter", f"{op.name} changes a tensor on the CPU", place)
 
     def _after(
@@ -205,6 +209,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                         (self._of_cpu.add if of_cpu else self._of_cpu.discard)(storage_key(tensor))
             if op.name in ("scalar_tensor", "full", "fill_", "zeros", "ones"):
                 self._filled = {id(result)}
+                self._number = id(result) if op.name == "scalar_tensor" else 0
         if on_device:
             self.steps[-1].on_device = True
         if on_device and op.name not in ("detach", "alias", "lift_fresh"):
@@ -238,7 +243,10 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     def _accumulated(self, leaf: torch.Tensor) -> None:
         # Where it needs no operation, nothing else tells on which stream that is.
-        if not self._stream() and not self._is_capturing():
+        node = _current_node()
+        # A simulated device marks nodes with their stream; of leaves that a Function alone has used it learns late.
+        known = self._device == "cuda" or node is None or bool(node.metadata)
+        if known and not self._stream() and not self._is_capturing():
             self.stale("what accumulates a gradient")
 
     def __exit__(self, *exc: Any) -> None:
@@ -261,12 +269,15 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         place: Place | None = None,
         what: str = "",
         file: str = "",
+        sure: bool = False,
     ) -> None:
-        """A capture would raise ``message`` here."""
+        """A capture would raise ``message`` here; ``sure``: because of ``operation``, whatever the line looks like."""
         place = place or self.places.here()
         kind = "AcceleratorError" if code is not None else "RuntimeError"
         evidence = place.evidence(kind, message, code, operation, self.places.names(place), file)
-        if operation == NUMBER and self._device != "cuda" and evidence.operations[0] != NUMBER:
+        if sure:
+            evidence = replace(evidence, operations=(operation,), exact=True)
+        elif operation == NUMBER and self._device != "cuda" and evidence.operations[0] != NUMBER:
             return
         each = recognise(evidence) or recognise(evidence, vague=True)
         if each is None:

@@ -48,6 +48,7 @@ class Call:
     threads: int = 0
     left: Left = NOTHING_LEFT
     rebound: list[Change] = field(default_factory=list)  # buffers of modules
+    before: list[Any] = field(default_factory=list)  # what Python held before it
     moved: dict[int, str] = field(default_factory=dict)  # memory that tensors had before it and no more; their names
 
 
@@ -72,11 +73,15 @@ class Caller:
         # torch hands out the same few streams again and again; those of another priority are apart from the user's.
         self.stream = twin().Stream(priority=-1)
         self.number = 0
+        self.left: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # counters of the CPU's, and what they held
         self.lost = False  # the device
 
     def put_back(self) -> None:
         """Undo what all calls did, on the device as far as it answers."""
         self.state.put_back()
+        with torch.no_grad():
+            for flat, held in self.left.values():
+                flat.copy_(held)
         self.random.put_back_host()
         if not self.lost:
             self.random.put_back_device()
@@ -138,6 +143,7 @@ class Caller:
             if lost is not None and observer.steps:
                 lost = replace(lost, frame=observer.steps[-1].place.frame())  # nobody knows a better one
             remaining = Left(*keeper.left_gradients(), observer.steps_taken > 0, observer.zeroed)
+            self.left = {**keeper.left(), **self.left}
             if not self.lost:
                 keeper.put_back()
                 cuda.synchronize()  # the copies were made on another stream, which may have their memory now
@@ -162,6 +168,7 @@ class Caller:
             observer.threads,
             remaining,
             rebound,
+            before,
             self.state.moved(memory),
         )
 

@@ -116,6 +116,19 @@ def _is_ours(file: str) -> bool:
     return file.startswith(__file__.replace("\\", "/").rpartition("/doctor/")[0] + "/")
 
 
+_BEGINNINGS: dict[tuple[int, int], tuple[CodeType, int]] = {}  # with the function, whose id stays its own so
+
+
+def _beginning(code: CodeType, at: int) -> int:
+    """The first instruction with the same expression: once a function is hot, Python stops at others of them."""
+    known = _BEGINNINGS.get((id(code), at))
+    if known is None:
+        positions = list(code.co_positions())
+        own = positions[at // 2] if 0 <= at // 2 < len(positions) else (None,) * 4
+        known = _BEGINNINGS[id(code), at] = (code, at if own[2] is None else 2 * positions.index(own))
+    return known[1]
+
+
 class Places:
     """Answers for one thread; ``bottom`` is the function of ours that called the user's."""
 
@@ -160,7 +173,7 @@ class Places:
                     below.append((code, frame.f_lasti))
             else:
                 stack.append((code, frame.f_lasti))
-                ids += (id(code), frame.f_lasti)
+                ids += (id(code), _beginning(code, frame.f_lasti))
                 own = own or kind == "own"
             frame = frame.f_back
         stack.reverse()

@@ -82,6 +82,7 @@ class Refusal:
     message: str
     code: int | None
     operation: str  # what a user calls it
+    sure: bool = False  # whatever the line looks like
 
 
 def _waits(name: str) -> Refusal:
@@ -99,10 +100,16 @@ def refusal(
     tensors: list[torch.Tensor],
     device: str,
     known: set[int],
+    number: int,
 ) -> Refusal | None:
-    """Why a capture would refuse this call, or None; ``known`` are ids of tensors just filled with a number."""
+    """Why a capture would refuse this call, or None.
+
+    ``known`` are ids of tensors just filled with a number; ``number`` is that of the latest that torch made of one.
+    """
     name = op.name
     if name in ("_to_copy", "copy_"):
+        if name == "copy_" and not args[0].dim() and not args[1].dim() and id(args[1]) == number:
+            return Refusal(PAGEABLE, None, NUMBER, sure=True)  # x[0, 1] = 5.0 is copied; wider places are filled
         return _copy(name, args, kwargs, device)
     if name == "lift_fresh":  # torch.tensor(..., device=...) has copied already when it gets here
         return _pageable("tensor") if tensors[0].device.type == device and tensors[0].numel() else None

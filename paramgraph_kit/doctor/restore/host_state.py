@@ -178,6 +178,24 @@ class HostState:
                 found.append(Change(holder.kind, holder.name, then, now))
         return found
 
+    def advance(self, before: list[Any], times: int) -> bool:
+        """Let numbers that moved since ``before`` move on as if by so many calls more; returns whether there are any."""
+        found = False
+        for holder, then in zip(self.holders, before, strict=True):
+            if holder.of_torch or holder.kind in ("generator", "file", "array") or holder.is_same(then):
+                continue
+            now = holder.read()
+            if isinstance(now, dict):
+                moved = {key: _further(then.get(key), value, times) for key, value in now.items()}
+                changed, moved = any(moved[key] is not now[key] for key in now), {**moved}
+            else:
+                moved = _further(then, now, times)
+                changed = moved is not now
+            if changed:
+                found = True
+                holder.write(moved)
+        return found
+
     def rebound_buffers(self) -> list[Change]:
         """Buffers of modules that are other tensors now; ``put_back`` undoes that."""
         return [
@@ -432,6 +450,12 @@ def _of_library(kind: type) -> bool:
     if kind.__module__ == "__main__":
         return False
     return kind.__module__ in sys.builtin_module_names or kind.__flags__ & (_HEAP | _IMMUTABLE) != _HEAP
+
+
+def _further(then: Any, now: Any, times: int) -> Any:
+    """Where a number goes that went from ``then`` to ``now``; anything else stays as it is."""
+    numbers = type(then) in (int, float) and type(now) in (int, float)
+    return now + (now - then) * times if numbers and now != then else now
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -16,6 +16,7 @@ class Keeper:
 
     def __init__(self) -> None:
         self.made: set[int] = set()  # storages that came to be during the call
+        self.stays: set[int] = set()  # of what is written, what ``put_back`` leaves as it is
         self._written: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self._generators: dict[int, tuple[torch.Generator, torch.Tensor]] = {}
@@ -83,11 +84,16 @@ class Keeper:
         """The memory that was written, by its name."""
         return {key: flat for key, (flat, _) in self._written.items()}
 
+    def left(self) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
+        """Memory that ``put_back`` leaves as it is, and what it held."""
+        return {key: both for key, both in self._written.items() if key in self.stays}
+
     def put_back(self) -> None:
-        """Undo everything."""
+        """Undo everything, but what stays."""
         with torch.no_grad():
-            for flat, saved in self._written.values():
-                flat.copy_(saved)
+            for key, (flat, saved) in self._written.items():
+                if key not in self.stays:
+                    flat.copy_(saved)
         for tensor, gradient in self._gradients.values():
             if tensor.grad is not gradient:
                 tensor.grad = gradient
