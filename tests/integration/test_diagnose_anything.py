@@ -87,6 +87,14 @@ class DictionaryThatRefuses(dict[str, int]):
     copy = keys = values = items = refuses
 
 
+class DictionaryOfNoKeys(dict[str, int]):
+    keys = __iter__ = refuses
+
+
+class AnswersNotEvenItsClass:
+    __getattribute__ = refuses
+
+
 @dataclass(frozen=True)
 class Frozen:
     number: int = 0
@@ -103,6 +111,8 @@ ODD: dict[str, Callable[[], Any]] = {
     "no class": HidesItsClass,
     "no comparison": ComparesNever,
     "a class that refuses": lambda: OfMeta,
+    "a dictionary without keys": lambda: DictionaryOfNoKeys(a=1),
+    "nothing at all": AnswersNotEvenItsClass,
     "a dictionary that refuses": lambda: DictionaryThatRefuses(a=1),
     "slots": Slotted,
     "slots and more": SlottedChild,
@@ -127,7 +137,7 @@ ODD: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ODD)
-@pytest.mark.parametrize("way", ["argument", "closure", "result", "inside"])
+@pytest.mark.parametrize("way", ["argument", "closure", "result", "inside", "global"])
 def test_a_diagnosis_comes_out_with_anything_in_reach(name: str, way: str) -> None:
     # GIVEN a function with a problem and an odd thing: given to it, around it, returned by it, or in a container
     odd = ODD[name]()
@@ -148,7 +158,10 @@ def test_a_diagnosis_comes_out_with_anything_in_reach(name: str, way: str) -> No
     def inside(x: torch.Tensor) -> Any:
         return x * x.sum().item() * len(holder)
 
-    function: Any = {"argument": argument, "closure": closure, "result": result, "inside": inside}[way]
+    scope: dict[str, Any] = {"thing": odd}
+    exec("def around(x):\n    return (x * x.sum().item(), thing)[0]\n", scope)
+    ways = {"argument": argument, "closure": closure, "result": result, "inside": inside, "global": scope["around"]}
+    function: Any = ways[way]
     # WHEN diagnosed THEN that is a diagnosis, which knows the problem and can be shown
     found = pgk.diagnose(function, x, *((odd,) if way == "argument" else ()))
     assert found.codes == ("sync-item",), str(found)

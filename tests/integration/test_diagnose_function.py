@@ -142,6 +142,38 @@ def test_what_the_function_changes_in_python_is_put_back() -> None:
     assert names == {"count": 0, "log": [], "table": {"a": 1}}
 
 
+def test_a_counter_of_the_cpu_goes_on_from_call_to_call_and_is_put_back() -> None:
+    # GIVEN a function whose second call does what its first does not, and counts them in a tensor of the CPU
+    count = torch.zeros((), dtype=torch.long)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        count.add_(1)
+        return x * count.to(x.device) if count > 1 else x
+
+    # WHEN diagnosed THEN what the later calls do is told too, and the counter stands where it stood
+    diagnosis = pgk.diagnose(f, torch.ones(2, device=DEVICE))
+    assert set(diagnosis.codes) >= {"host-counter", "copy-to-gpu"}, str(diagnosis)
+    assert count == 0
+
+
+def test_what_a_slow_counter_decides_is_told() -> None:
+    # GIVEN a size and a number that a counter moves once in many calls
+    state = {"calls": 0}
+
+    def size() -> int:
+        return 2 + state["calls"] // 5
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        state["calls"] += 1
+        y = x * (1 + state["calls"] // 6)
+        return y[: size()].sum()
+
+    # WHEN diagnosed THEN both are told, and the counter is put back
+    diagnosis = pgk.diagnose(f, torch.ones(9, device=DEVICE))
+    assert set(diagnosis.codes) == {"host-counter", "scalar-frozen", "size-frozen"}, str(diagnosis)
+    assert state == {"calls": 0}
+
+
 def test_numbers_that_a_variable_holds_are_candidates_for_parameters() -> None:
     # GIVEN a number in an outer variable that nothing changes
     scale = 3.0

@@ -11,7 +11,7 @@ import torch
 
 import paramgraph_kit as pgk
 from tests.programs.__main__ import NOT_RIGHT
-from tests.programs.reading import HEADER, Expected, Program, programs, read
+from tests.programs.reading import HEADER, Expected, Program, modules, programs, read
 from tests.programs.scoring import score
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the score is that on the simulated device")
@@ -48,6 +48,12 @@ def test_a_program_and_its_mended_variant_are_read_from_one_text(tmp_path: Path)
     ]
     assert program.allowed == {("host-counter", first)}
     assert HEADER.match("# %% no function") is None
+
+
+def test_a_program_may_have_modules_whose_lines_are_numbered_with_its_own() -> None:
+    # GIVEN a text of two files WHEN taken apart THEN each line is in its file, at its place in the text
+    text = "a = 1\n# file: tools.py\nb = 2\n# file: the program\nc = 3\n"
+    assert modules(text) == {"": "a = 1\n\n\n\nc = 3\n", "tools.py": "\n\nb = 2\n\n\n"}
 
 
 def test_names_are_unique_and_the_list_of_what_is_not_right_names_programs() -> None:

@@ -114,7 +114,7 @@ def modules(text: str) -> dict[str, str]:
         owner = begun["name"] if begun and begun["name"].endswith(".py") else "" if begun else owner
         owners.append("-" if begun else owner)
     lines = list(zip(owners, text.splitlines(), strict=True))
-    names = [""] + sorted(set(owners) - {"", "-"})
+    names = ["", *sorted(set(owners) - {"", "-"})]
     return {name: "".join(f"{line}\n" if of == name else "\n" for of, line in lines) for name in names}
 
 

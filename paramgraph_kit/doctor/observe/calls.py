@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 from torch.optim import lr_scheduler
-from torch.utils._python_dispatch import _disable_current_modes as no_modes
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils._python_dispatch import _disable_current_modes as no_modes
 
 from paramgraph_kit.doctor.observe.observer import Observer
 from paramgraph_kit.doctor.observe.refusals import UNCAPTURED

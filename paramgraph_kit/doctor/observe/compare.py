@@ -10,7 +10,8 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.observer import Step
 from paramgraph_kit.doctor.observe.places import Place, Position, frame_of, position_of
 from paramgraph_kit.doctor.observe.refusals import FACTORIES_AND_VIEWS
-from paramgraph_kit.doctor.observe.source_lines import branch_between
+from paramgraph_kit.doctor.observe.source_lines import branch_between, has_branch
+from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.trace.model import Failure, Frame
 
 MOST = 4000  # differing operations that are aligned with care
@@ -55,7 +56,9 @@ def differences(
         failure = next((f for f in reads if f.frame in rebound), reads[0])
         found.setdefault((failure.code, failure.frame), failure)
     for failure in _branches(first, second):
-        if ("size-frozen", failure.frame) not in found or _is_branch(failure.frame):  # else of that size, torch does it so
+        if ("size-frozen", failure.frame) not in found or _is_branch(
+            failure.frame
+        ):  # else of that size, torch does it so
             found.setdefault((failure.code, failure.frame), failure)
     return list(found.values())
 
@@ -107,7 +110,7 @@ def _of_one(a: Step, b: Step, random_drawn: bool, only_random: bool, guess: bool
             random_drawn and (any(word in text for word in RANDOM_WORDS) or (guess and _is_fraction(then)))
         ):
             code = "host-random"
-        elif any("torch/optim/" in file for file in a.place.files):
+        elif any("torch/optim/" in file and "swa_utils" not in file for file in a.place.files):
             code = "learning-rate-frozen"
         else:
             code = "scalar-frozen"
@@ -187,10 +190,19 @@ def _deciding(ran: list[Place], near: list[Place], others: list[Step]) -> Frame 
         if len({spot[1] for spot in spots}) > 1:
             break
     if code is None:
-        return ran[0].frame()
+        return _chosen(ran[0], others)
 
     def positions(places: Iterable[Place]) -> list[Position]:
         return [position_of(c, at) for place in places for c, at in place.stack if c is code]
 
     elsewhere = positions({step.place.ids: step.place for step in others}.values())
-    return branch_between(code, positions(near), positions(ran[:1]), elsewhere) or frame_of(ran[0].user)
+    return branch_between(code, positions(near), positions(ran[:1]), elsewhere) or _chosen(ran[0], others)
+
+
+def _chosen(place: Place, others: list[Step]) -> Frame | None:
+    """The line of a place; where nothing in that function decides, the call that has chosen the function."""
+    spots = [spot for spot in place.stack if not is_library(spot[0].co_filename)]
+    entered = {code for step in others for code, _ in step.place.stack}
+    while len(spots) > 1 and spots[-1][0] not in entered and not has_branch(spots[-1][0]):
+        spots.pop()
+    return frame_of(spots[-1]) if spots else place.frame()

@@ -13,7 +13,6 @@ from paramgraph_kit.doctor.restore.host_state import DEEP, Change
 from paramgraph_kit.driver.select import driver, twin
 from paramgraph_kit.trace.model import Failure, Frame
 
-
 MOST_PARTS = 64  # of a list, a dictionary or an object that is looked through
 
 
@@ -29,7 +28,9 @@ def effect(change: Change, frame: Frame | None) -> Failure | None:
         return None  # only the latest is kept; where it is read again, it shows as a stale input
     if change.kind == "container" and change.key is None and _keeps_tensor(change):
         rule, text = BY_ID["output-alias"], f"{what} keeps a new tensor at each call"
-    elif _is_of_tensors(change.after) or _same_but_tensors(change.before, change.after):
+    elif _is_of_tensors(change.after) or (
+        change.kind != "container" and _same_but_tensors(change.before, change.after)
+    ):
         return None  # a tensor that is read again shows as a stale input
     else:
         rule = BY_ID["host-counter"]

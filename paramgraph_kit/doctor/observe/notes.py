@@ -55,9 +55,9 @@ def _past_torch(function: Any) -> Iterator[str]:
     """Names in a function that lead to C or to CUDA itself."""
     for name in _names(function.__code__):
         value = function.__globals__.get(name)
-        if isinstance(value, ctypes.CDLL) or (
-            isinstance(value, ModuleType) and value.__name__.partition(".")[0] in _PAST_TORCH
-        ):
+        kind = type(value)  # which asks the object itself nothing
+        is_past = issubclass(kind, ModuleType) and value.__name__.partition(".")[0] in _PAST_TORCH
+        if is_past or issubclass(kind, ctypes.CDLL):
             yield name
 
 

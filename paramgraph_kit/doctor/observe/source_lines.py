@@ -125,6 +125,12 @@ def branch_between(
     return frame_at(code, found[-1].lineno) if found else None
 
 
+def has_branch(code: CodeType) -> bool:
+    """Whether a function decides anything, as far as it can be read; one without source may."""
+    nodes = list(nodes_of(code))
+    return not nodes or any(isinstance(node, (Branching, ast.Try, ast.comprehension)) for node in nodes)
+
+
 def _left_early(code: CodeType, line: int) -> int | None:
     """The test of the last ``if c: return`` before a line, whose body does nothing on the device."""
     leaving = (ast.Return, ast.Raise, ast.Break, ast.Continue)

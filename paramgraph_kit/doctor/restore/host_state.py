@@ -62,6 +62,8 @@ class Holder:
             }
         # Of a subclass only what it holds counts, and not what it answers.
         kind = type(self.target)
+        if issubclass(kind, dict) and kind not in _PLAIN:
+            return dict(dict.items(self.target))  # dict.copy() would ask its keys()
         known = _PLAIN.get(kind) or next(each for each in _CONTAINERS if issubclass(kind, each))
         return known.copy(self.target)
 
@@ -179,7 +181,7 @@ class HostState:
         return found
 
     def advance(self, before: list[Any], times: int) -> bool:
-        """Let numbers that moved since ``before`` move on as if by so many calls more; returns whether there are any."""
+        """Let numbers that moved since ``before`` move on, as if by so many calls; returns whether there are any."""
         found = False
         for holder, then in zip(self.holders, before, strict=True):
             if holder.of_torch or holder.kind in ("generator", "file", "array") or holder.is_same(then):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -118,7 +119,8 @@ class RandomState:
         self._device = self._cuda.get_rng_state()
         self._cpu = torch.get_rng_state()
         self._python = random.getstate()
-        self._numpy = sys.modules["numpy"].random.get_state() if "numpy" in sys.modules else None
+        self._of_numpy: Any = sys.modules["numpy"].random if "numpy" in sys.modules else None
+        self._numpy = self._of_numpy.get_state() if self._of_numpy else None
 
     def put_back(self) -> None:
         """All as it was."""
@@ -130,7 +132,7 @@ class RandomState:
         torch.set_rng_state(self._cpu)
         random.setstate(self._python)
         if self._numpy is not None:
-            sys.modules["numpy"].random.set_state(self._numpy)
+            self._of_numpy.set_state(self._numpy)
 
     def put_back_device(self) -> None:
         """The device's alone."""
@@ -142,7 +144,7 @@ class RandomState:
         torch.default_generator.manual_seed(977 * number + 1)
         random.seed(977 * number + 1)
         if self._numpy is not None:
-            sys.modules["numpy"].random.seed(977 * number + 1)
+            self._of_numpy.seed(977 * number + 1)
 
     def host_moved(self) -> bool:
         """Whether numbers have been drawn on the host since."""
@@ -154,5 +156,5 @@ class RandomState:
             return True
         if self._numpy is None:
             return False
-        now, then = sys.modules["numpy"].random.get_state(), self._numpy
+        now, then = self._of_numpy.get_state(), self._numpy
         return bool(now[2] != then[2] or (now[1] != then[1]).any())
