@@ -84,7 +84,7 @@ def watched(observer: Observer) -> Iterator[None]:
         def tell(event: Any, *args: Any, **kwargs: Any) -> None:
             if observer.forks.captured(event):
                 observer.refused(CAPTURED_EVENT, 907, name)
-            elif name != "elapsed_time":
+            elif name != "elapsed_time" and observer.forks.recorded(event):  # of one that was not, CUDA is not asked
                 observer.refused(UNCAPTURED, 900, name)
 
         return tell
@@ -126,6 +126,8 @@ def watched(observer: Observer) -> Iterator[None]:
         (cuda.Event, "wait", waited),
         (cuda, "is_current_stream_capturing", lambda: observer.silent_if_own("capture-aware-code", "")),
         (torch, "manual_seed", lambda seed: observer.silent_if_own("reseeded", f"torch.manual_seed({seed})")),
+        (torch, "seed", lambda: observer.silent_if_own("reseeded", "torch.seed()")),
+        (cuda, "manual_seed_all", lambda seed: observer.silent_if_own("reseeded", f"manual_seed_all({seed})")),
         (cuda, "manual_seed", lambda seed: observer.silent_if_own("reseeded", f"manual_seed({seed})")),
         (torch_name("_tensor_str"), "_str", lambda tensor, *args, **kwargs: observer.shown(tensor)),
         (builtins, "print", lambda *args, **kwargs: observer.printed(args)),

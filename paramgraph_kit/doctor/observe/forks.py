@@ -75,6 +75,10 @@ class Forks:
         """Whether an event was recorded in what would be the capture."""
         return id(event) in self._events
 
+    def recorded(self, event: object) -> bool:
+        """Whether an event was recorded at all."""
+        return self.captured(event) or id(event) in self._outside or _recorded_before(event)
+
     def unjoined(self) -> list[Place]:
         """The last operation of every stream that nothing waits for at the end."""
         knows = self._lanes[self.origin].knows

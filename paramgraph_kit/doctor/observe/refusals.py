@@ -32,6 +32,7 @@ WAITING = {
     "_linalg_svd": "svd",
     "_linalg_eigh": "eigh",
     "linalg_eig": "eig",
+    "linalg_pinv": "pinv",
 }
 # Those that copy numbers from or to the CPU.
 _COPYING = {"bincount": "bincount", "_ctc_loss": "ctc_loss", "_cudnn_ctc_loss": "ctc_loss"}
@@ -124,6 +125,10 @@ def refusal(
         return _pageable(_COPYING[name])
     if name == "normal" and isinstance(args[1] if len(args) > 1 else kwargs.get("std"), torch.Tensor):
         return _waits("normal")  # whether any deviation is negative
+    if name in ("masked_fill", "masked_fill_") and _is_on(args[2] if len(args) > 2 else kwargs.get("value"), device):
+        return Refusal(UNCAPTURED, 900, "item", sure=True)  # a number of the GPU's becomes a kernel's argument
+    if name in ("linspace", "logspace") and any(_is_on(bound, device) for bound in args[:2]):
+        return Refusal(UNCAPTURED, 900, "item", sure=True)
     if name == "linalg_matrix_exp":
         return _pageable("matrix_exp") if tensors[0].size(-1) > 1 else None
     if name == "histc":
@@ -136,6 +141,10 @@ def refusal(
     if name in ("where", "bernoulli_") and any(tensor.device.type == "cpu" for tensor in tensors):
         return _pageable(name)
     return None
+
+
+def _is_on(value: Any, device: str) -> bool:
+    return isinstance(value, torch.Tensor) and value.device.type == device
 
 
 def _is_default(generator: torch.Generator) -> bool:
@@ -180,6 +189,8 @@ def _index(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], device: str
     if any(i.device.type == "cpu" and i.dim() for i in indices):
         return _pageable("x[list]=")
     if values.device.type == "cpu":
+        if device != "cuda" and not values.dim():  # Python's numbers are on the simulated device already
+            return Refusal(PAGEABLE, None, "to", sure=True)
         return _pageable("copy_" if values.dim() else NUMBER)
     # A GPU gets the number as a CPU tensor; a simulated device has it already.
     return _pageable(NUMBER) if id(values) in known and device != "cuda" else None

@@ -1,0 +1,125 @@
+"""What a watched eager call says of a line, and what a capture of it does here: refused by both or by neither."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import paramgraph_kit as pgk
+from paramgraph_kit.doctor.known.catalogue import BY_ID
+
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu captures on a GPU"),
+    pytest.mark.filterwarnings("ignore"),
+]
+DEVICE = pgk.device()
+REFUSED = """\
+x[0, 0] = 1.0
+w[...] = 2.0
+x[i] = 1.0
+x[i, i] = n
+x.masked_fill(m, v[0])
+x.masked_fill_(m, x.max())
+torch.linspace(0, j, 3, device=device)
+x.index_put_((i,), torch.tensor(1.0))
+torch.full((2,), v[0], device=device)
+torch.add(x, x, alpha=v[0])
+torch.linalg.pinv(x)
+torch.linalg.matrix_rank(x)
+torch.combinations(v)
+torch.normal(x, x.abs())
+torch.cov(x)
+x[j]
+x[v.argmax() % 4:]
+x.topk(j)
+torch.bucketize(v, torch.tensor([0.1, 0.5]).to(device))
+nn.BatchNorm1d(4, momentum=None).to(device)(x)
+cuda.current_stream().wait_event(before)
+next(t for t in v if t > 0)
+list(filter(lambda t: t > 0, v))
+[1, 2, 3][j]"""
+TAKEN = """\
+x[0] = 1.0
+x[:1, :1] = 2.0
+x[0, 0].fill_(2.0)
+x[m] = 1.0
+x[i] += 1
+x[0, 0] = x[1, 1]
+x.masked_fill(m, 2.0)
+x.masked_fill(m, torch.tensor(0.0))
+torch.linspace(0, n, 3, device=device)
+torch.isin(v, v)
+torch.randperm(4, device=device)
+torch.multinomial(v, 2)
+torch.nonzero_static(m, size=3)
+torch.linalg.solve_ex(x, x)
+torch.linalg.qr(x)
+torch.clamp(x, min=v[0])
+F.gumbel_softmax(x, hard=True)
+copy.deepcopy(x)
+cuda.Event().query()
+cuda.current_stream().wait_event(cuda.Event())
+[r.sum() for r in x]
+f"{x.shape}" """
+
+
+@pytest.fixture(autouse=True)
+def recovered() -> Iterator[None]:
+    yield
+    pgk.diagnose.repair()
+
+
+def function_of(line: str, file: Path) -> Any:
+    """A function of one line, with what it needs."""
+    cuda, before = pgk.cuda, pgk.cuda.Event()
+    before.record()
+    names: dict[str, Any] = {
+        "torch": torch,
+        "nn": nn,
+        "F": F,
+        "cuda": cuda,
+        "device": DEVICE,
+        "copy": __import__("copy"),
+        "v": torch.rand(6).add(0.1).to(DEVICE),
+        "m": (torch.randn(4, 4) > 0).to(DEVICE),
+        "n": 2,
+        "before": before,
+        "i": torch.tensor([0, 2]).to(DEVICE),
+        "j": torch.tensor(1).to(DEVICE),
+        "w": torch.ones((), device=DEVICE),
+    }
+    text = f"def f(x):\n    {line}\n    return x\n"
+    file.write_text(text)
+    linecache.checkcache(str(file))
+    exec(compile(text, str(file), "exec"), names)
+    return names["f"]
+
+
+@pytest.mark.parametrize(
+    ("line", "is_refused"), [(e, True) for e in REFUSED.splitlines()] + [(e, False) for e in TAKEN.splitlines()]
+)
+def test_a_line_is_told_where_a_capture_refuses_it_and_nowhere_else(
+    line: str, is_refused: bool, tmp_path: Path
+) -> None:
+    # GIVEN a line WHEN a function of it is diagnosed, and captured
+    function, x = function_of(line, tmp_path / "line.py"), torch.randn(4, 4).to(DEVICE)
+    with torch.no_grad():
+        found = pgk.diagnose(function, x)
+        told = [f for f in found.failures if not BY_ID[f.code].silent and f.code != "empty-graph"]
+        captured: BaseException | None = None
+        try:
+            with pgk.diagnose.capture(pgk.cuda.CUDAGraph()):
+                function(x)
+        except Exception as error:
+            captured = error
+    # THEN both refuse it, at this line, or neither does
+    assert bool(told) is is_refused, str(found)
+    assert (captured is not None) is is_refused, captured
+    assert all(f.frame is not None and f.frame.line == 2 for f in told)
