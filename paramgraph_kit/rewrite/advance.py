@@ -17,11 +17,13 @@ import torch
 
 from paramgraph_kit.doctor import cell
 from paramgraph_kit.doctor.restore.host_state import Holder
-from paramgraph_kit.rewrite.edits import Edit, Function, Source, locals_of, within
+from paramgraph_kit.rewrite.edits import COMPOUND, Edit, Function, Source, locals_of, within
 from paramgraph_kit.rewrite.proof import Prover
 from paramgraph_kit.trace.model import Failure
 
-FROZEN = frozenset(("scalar-frozen", "size-frozen", "branch-frozen", "learning-rate-frozen", "host-counter"))
+FROZEN = frozenset(
+    """scalar-frozen size-frozen branch-frozen learning-rate-frozen host-counter sync-item""".split()  # noqa: SIM905
+)
 _COUNTED = (ast.Add, ast.Sub, ast.Mult)  # what a tensor of whole numbers does in place as a number does
 _OPERANDS = (ast.BinOp, ast.UnaryOp, ast.Compare)
 
@@ -83,15 +85,23 @@ def keep(
 ) -> Kept | None:
     """The numbers that a step moves and that something which is frozen comes from; None where there are none."""
     filled = rates(source, ran) if any(failure.code == "learning-rate-frozen" for failure, _, _ in places) else []
-    frozen = [node for failure, _, node in places if failure.code != "host-counter"]
+    frozen = [node for failure, _, node in places if failure.code not in ("host-counter", "sync-item")]
     frozen += [
         part for top in ran for part in within(top) if filled and isinstance(part, ast.stmt) and rates(source, [part])
     ]
-    found = wanted(counters(prover), frozen, ran)
+    moving = counters(prover)
+    if not frozen:  # the steps that were watched have not shown what a graph would freeze
+        frozen = [
+            part
+            for top in ran
+            for part in within(top)
+            if isinstance(part, ast.stmt) and not isinstance(part, COMPOUND) and not is_writing(part, moving)
+        ]
+    found = wanted(moving, frozen, ran)
     edits = edits_of(source, found, device, ran) if found else None
     if edits is None:
         return None
-    failures = [f for f, _, node in places if f.code == "host-counter" and is_writing(node, found)]
+    failures = [f for f, _, node in places if f.code in ("host-counter", "sync-item") and is_writing(node, found)]
     return Kept(source, found, edits + filled, failures, bool(filled))
 
 
@@ -143,6 +153,8 @@ def edits_of(source: Source, found: Sequence[Counter], device: str, ran: Sequenc
             if written is None:
                 return None
             edits += written
+            if is_writing(node, [counter]) and isinstance(node, (ast.Assign, ast.AugAssign)):
+                edits += _on_device(source, node.value)
     edits += [edit for top in ran for node in ast.walk(top) for edit in _kept_apart(source, node, found)]
     return edits
 
@@ -264,6 +276,15 @@ def _written(source: Source, node: ast.stmt, counter: Counter, found: Sequence[C
         for one, value in pairs
     ]
     return [source.replace(node, f"\n{source.indent(node)}".join(lines))]
+
+
+def _on_device(source: Source, value: ast.expr) -> Iterator[Edit]:
+    """``x.item()`` and ``float(x)`` without the copy to the host."""
+    for node in ast.walk(value):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item":
+            inner = source.replace(node.func.value, "")
+            whole = source.replace(node, "")
+            yield Edit(inner.end_line, inner.end_column, whole.end_line, whole.end_column, ".detach()")
 
 
 def _loaded(node: ast.expr) -> ast.expr:

@@ -102,9 +102,15 @@ def write_in_place(place: Place) -> list[Edit]:
     reads = {path_of(n) for n in ast.walk(place.statement) if isinstance(n, (ast.Name, ast.Attribute))}
     found = []
     for node in ast.walk(function):
-        if not isinstance(node, ast.Assign) or len(node.targets) != 1 or isinstance(node.value, (ast.IfExp, ast.Tuple)):
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1 or isinstance(node.value, ast.Tuple):
             continue
         target = node.targets[0]
+        if isinstance(node.value, ast.IfExp):
+            found += _made_once(place, target, node.value)
+            continue
+        if _is_first(place, node, target):
+            found.append(place.source.replace(node.value, f"{place.source.bracketed(node.value)}.clone()"))
+            continue
         if isinstance(target, ast.Name) and target.id in locals_of(function):
             continue
         if isinstance(target, ast.Attribute) and target.attr in place.numbers:
@@ -112,6 +118,36 @@ def write_in_place(place: Place) -> list[Edit]:
         if isinstance(target, (ast.Name, ast.Attribute)) and path_of(target) in reads:
             found.append(place.source.replace(node, f"{place.text(target)}.copy_({place.text(node.value)})"))
     return found
+
+
+def _asks_for_none(place: Place, test: ast.expr, target: ast.expr) -> bool | None:
+    """Whether a test is ``x is None``; False for ``x is not None``, None for any other."""
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or place.text(test.left) != place.text(target):
+        return None
+    if not isinstance(test.comparators[0], ast.Constant) or test.comparators[0].value is not None:
+        return None
+    return True if isinstance(test.ops[0], ast.Is) else False if isinstance(test.ops[0], ast.IsNot) else None
+
+
+def _made_once(place: Place, target: ast.expr, value: ast.IfExp) -> list[Edit]:
+    """``x = a if x is None else f(x)`` makes a tensor in the first call, and writes it in place in the others."""
+    empty = _asks_for_none(place, value.test, target)
+    if empty is None or not isinstance(target, (ast.Name, ast.Attribute)):
+        return []
+    first, other = (value.body, value.orelse) if empty else (value.orelse, value.body)
+    return [
+        place.source.replace(first, f"{place.source.bracketed(first)}.clone()"),
+        place.source.replace(other, f"{place.text(target)}.copy_({place.text(other)})"),
+    ]
+
+
+def _is_first(place: Place, node: ast.Assign, target: ast.expr) -> bool:
+    """Whether a statement gives a variable that is None its first value."""
+    above = place.source.parents.get(node)
+    if not isinstance(above, ast.If):
+        return False
+    empty = _asks_for_none(place, above.test, target)
+    return empty is not None and node in (above.body if empty else above.orelse)
 
 
 def _stream_block(place: Place) -> tuple[ast.With, str] | None:

@@ -58,6 +58,10 @@ def stopwatch(source: Source, function: Function) -> Stopwatch | None:
         elif reads or (found.stops and _is_wait(node)):
             found.stops.append(node)
             known |= stored([node])
+        elif (
+            found.stops and isinstance(node, ast.AugAssign) and not any(isinstance(n, ast.Call) for n in ast.walk(node))
+        ):
+            continue  # a count
         elif found.stops or any(_asks(n, asking) for n in ast.walk(node)):
             return None  # work behind the time, or a time of a part
     waits = rest[: rest.index(found.stops[0])] if found.stops else []

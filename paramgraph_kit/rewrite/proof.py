@@ -28,6 +28,11 @@ RETURNS = "what it returns"
 GRADIENTS = "gradients"
 WRITES = "a tensor that it writes"
 FEW = 4.0  # roundings
+# What computes nothing: other shapes of the same memory, and copies of it.
+_FREE = frozenset(
+    """detach alias view _to_copy clone copy_ select slice unbind t transpose expand permute unsqueeze squeeze reshape
+    _unsafe_view _local_scalar_dense split chunk empty empty_like lift_fresh""".split()  # noqa: SIM905
+)
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 Seen = dict[str, list[Any]]
 Look = Callable[[Any], None]
@@ -248,7 +253,7 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        self._operations[0] += 1
+        self._operations[0] += func._schema.name.partition("::")[2] not in _FREE
         if (generator := kwargs.get("generator")) is not None and not self._is_capturing():
             self.keeper.note_generator(generator)
         if self._on and not self._is_capturing():

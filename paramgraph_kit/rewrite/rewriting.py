@@ -17,6 +17,7 @@ from paramgraph_kit.rewrite import by_hand
 from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.proof import NOTHING, STEPS, Around, Prover, Truth
+from paramgraph_kit.rewrite.reads import frozen
 from paramgraph_kit.trace.errors import CaptureError
 from paramgraph_kit.trace.model import Failure
 from paramgraph_kit.trace.wording import frame_text
@@ -113,12 +114,26 @@ def _rewritten(attempt: Attempt, failures: Sequence[Failure], truth: Truth, foun
             left = still or (left if failed is not None else [])
         if failed and not any(failed[0].frame == each.frame or failed[0].code == each.code for each in left):
             left = [*left, *failed]  # what no call has shown
-        found.complete = failed is None and not left and not truth.unsteady
+        stale = _stale(rounds)
+        if stale:
+            found.verified.append(
+                f"`{stale}` gets another value outside the launch, and the graph keeps the one it has read"
+            )
+        found.complete = failed is None and not left and not truth.unsteady and not stale
         if truth.unsteady:
             found.verified = [f"{UNSTEADY} ({truth.unsteady}), so nothing could be compared"]
     found.left, found.instead = left, by_hand.lines(attempt, left, known=failures)
     found.unsaid = by_hand.unsaid(attempt, left)
     return found
+
+
+def _stale(rounds: Rounds) -> str:
+    """What is rebound behind the launch and read in the graph, or ""."""
+    first = rounds.all[0][0]
+    around = (first.moved, rounds.around.after), (first.fed, rounds.around.before)
+    moved = {each.name for each, used in around if each is not None and used is not None}
+    ran = {code.co_name for code in first.ran}
+    return frozen(rounds.texts.get(first.file, []), moved, ran).lstrip(".") if moved else ""
 
 
 def _is_worth_it(prover: Prover, found: Rewriting) -> bool:

@@ -1,0 +1,45 @@
+"""What a graph still reads of the host's that is given another value behind its launch: it would stay as it was."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator
+
+from paramgraph_kit.rewrite.edits import Function, locals_of, within
+
+
+def frozen(lines: list[str], moved: Collection[str], ran: Collection[str]) -> str:
+    """The name of something that functions ``moved`` rebind, and functions that a graph has ``ran`` read, or "".
+
+    Steps that are tried may not show it: a number may have come to its end before the capture.
+    """
+    tree = ast.parse("".join(lines))
+    functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
+    bound = {name for each in functions if each.name in moved for name in _bound(each)}
+    for function in functions:
+        if function.name in ran and function.name not in moved and (read := bound & set(_read(function))):
+            return min(read)
+    return ""
+
+
+def _bound(function: Function) -> Iterator[str]:
+    """Variables around a function, and attributes, that it gives another value."""
+    local = locals_of(function)
+    for node in (part for top in function.body for part in within(top)):
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        targets = [node.target] if isinstance(node, ast.AugAssign) else targets
+        for target in targets:
+            for each in target.elts if isinstance(target, ast.Tuple) else [target]:
+                if isinstance(each, ast.Name) and each.id not in local:
+                    yield each.id
+                elif isinstance(each, ast.Attribute):
+                    yield f".{each.attr}"
+
+
+def _read(function: Function) -> Iterator[str]:
+    local = locals_of(function)
+    for node in (part for top in function.body for part in within(top)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in local:
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            yield f".{node.attr}"
