@@ -99,34 +99,40 @@ def _choose_each(place: Place, node: ast.If, condition: str) -> list[Edit]:
     inside = set(ast.walk(node))
     outside = {n.id for n in ast.walk(function or node) if isinstance(n, ast.Name) and n not in inside}
     for part in node.body:
-        value = getattr(part, "value", None)
-        if isinstance(part, ast.Expr):
-            written = _written_where(place, part, node, test)
-            if not written:
-                return []
-            lines.append(written)
-            continue
-        if not isinstance(value, ast.expr) or not may_run(place, value, node):
+        made = _where(place, part, node, test, local, outside)
+        if not made:
             return []
-        taken = kept_finite(place, value, node.test, test, taken=True)
-        if isinstance(part, ast.Assign) and len(part.targets) == 1:
-            target = part.targets[0]
-            name = place.text(target)
-            own = {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
-            if isinstance(target, (ast.Name, ast.Tuple)) and own <= local - outside and not _has_attributes(target):
-                lines.append(f"{name} = {taken}")
-            elif isinstance(target, ast.Attribute) or (isinstance(target, ast.Name) and name not in local):
-                lines.append(f"{name}.copy_(torch.where({test}, {taken}, {name}))")
-            elif isinstance(target, (ast.Name, ast.Subscript)):
-                lines.append(f"{name} = torch.where({test}, {taken}, {name})")
-            else:
-                return []
-        elif isinstance(part, ast.AugAssign) and type(part.op) in _NEUTRAL:
-            head = place.text(part)[: -len(place.text(part.value))]
-            lines.append(f"{head}torch.where({test}, {taken}, {_NEUTRAL[type(part.op)]})")
-        else:
-            return []
+        lines += made
     return [place.source.replace(node, f"\n{place.source.indent(node)}".join(lines))]
+
+
+def _where(place: Place, part: ast.stmt, node: ast.If, test: str, local: set[str], outside: set[str]) -> list[str]:
+    """One statement of a branch, which changes something only where its condition holds; nothing where it cannot."""
+    value = getattr(part, "value", None)
+    if isinstance(part, ast.Expr):
+        written = _written_where(place, part, node, test)
+        return [written] if written else []
+    if isinstance(part, ast.For) and not part.orelse and may_run(place, part.iter, node):
+        inner = [_where(place, each, node, test, local, outside) for each in part.body]
+        head = f"for {place.text(part.target)} in {place.text(part.iter)}:"
+        return [head, *(f"    {line}" for each in inner for line in each)] if all(inner) else []
+    if not isinstance(value, ast.expr) or not may_run(place, value, node):
+        return []
+    taken = kept_finite(place, value, node.test, test, taken=True)
+    if isinstance(part, ast.Assign) and len(part.targets) == 1:
+        target = part.targets[0]
+        name = place.text(target)
+        own = {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
+        if isinstance(target, (ast.Name, ast.Tuple)) and own <= local - outside and not _has_attributes(target):
+            return [f"{name} = {taken}"]
+        if isinstance(target, ast.Attribute) or (isinstance(target, ast.Name) and name not in local):
+            return [f"{name}.copy_(torch.where({test}, {taken}, {name}))"]
+        if isinstance(target, (ast.Name, ast.Subscript)):
+            return [f"{name} = torch.where({test}, {taken}, {name})"]
+    if isinstance(part, ast.AugAssign) and type(part.op) in _NEUTRAL:
+        head = place.text(part)[: -len(place.text(part.value))]
+        return [f"{head}torch.where({test}, {taken}, {_NEUTRAL[type(part.op)]})"]
+    return []
 
 
 def _written_where(place: Place, part: ast.Expr, node: ast.If, test: str) -> str:

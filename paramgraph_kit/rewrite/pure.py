@@ -26,11 +26,11 @@ _NOISY = (
     torch.nn.RReLU,
 )
 # What is no number for some values, and has a gradient that is none either, though nobody takes it.
-_SINGULAR = frozenset(
+SINGULAR = frozenset(
     """sqrt rsqrt log log2 log10 log1p acos asin atanh reciprocal pow div true_divide logit norm std
     normalize""".split()  # noqa: SIM905
 )
-_RISKY = (ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
+RISKY = (ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
 DEEP = 3
 
 
@@ -61,9 +61,12 @@ def _is_quiet_call(place: Place, call: ast.Call) -> bool:
     if root in _LIBRARIES and not place.is_local(root):
         return not path.startswith(("np.random", "numpy.random"))
     value = _value(place, path) if path and not place.is_local(root) else None
+    if getattr(value, "__module__", None) == "torch.nn.modules.module" and not name.startswith("_"):
+        return name in ("parameters", "named_parameters", "buffers", "named_buffers", "modules", "children")
     if value is not None and not isinstance(value, types.BuiltinMethodType):
         return _is_quiet(value, DEEP)
-    return isinstance(call.func, ast.Attribute) and hasattr(torch.Tensor, name)
+    reads = name in ("parameters", "named_parameters", "buffers", "items", "values", "keys")
+    return isinstance(call.func, ast.Attribute) and (hasattr(torch.Tensor, name) or reads)
 
 
 def _value(place: Place, path: str) -> Any:
@@ -118,9 +121,9 @@ def kept_finite(place: Place, node: ast.expr, test: ast.expr, condition: str, *,
     spots: list[ast.Name] = []
     for part in ast.walk(node):
         inside: list[ast.expr] = []
-        if isinstance(part, ast.BinOp) and isinstance(part.op, _RISKY):
+        if isinstance(part, ast.BinOp) and isinstance(part.op, RISKY):
             inside = [part.right] + [part.left] * isinstance(part.op, ast.Pow)
-        elif isinstance(part, ast.Call) and called(part) in _SINGULAR:
+        elif isinstance(part, ast.Call) and called(part) in SINGULAR:
             inside = [*part.args] + ([part.func.value] if isinstance(part.func, ast.Attribute) else [])
         for each in inside:
             spots += [n for n in ast.walk(each) if isinstance(n, ast.Name) and n.id in asked and place.is_local(n.id)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from paramgraph_kit.rewrite import branches, calls, early, shapes, values
+from paramgraph_kit.rewrite import branches, calls, early, masks, shapes, values
 from paramgraph_kit.rewrite.edits import Edit
 from paramgraph_kit.rewrite.place import Place
 
@@ -35,7 +35,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     "tensor-literal": (values.number_in_full, values.make_it_before, values.stack_the_list),
     "cpu-index": (values.fill_by_index, values.index_on_device),
     "scalar-assignment": (values.fill_by_index,),
-    "dynamic-shape": (shapes.reduce_the_whole, shapes.weigh_the_whole, shapes.assign_by_where),
+    "dynamic-shape": (shapes.reduce_the_whole, shapes.weigh_the_whole, shapes.assign_by_where, masks.leave_out),
     "tensor-bound": (shapes.cut_by_index, shapes.pick_by_index),
     "mask-assignment": (shapes.assign_by_where,),
     "hidden-size": (shapes.count_by_scatter,),

@@ -29,13 +29,13 @@ def reduce_the_whole(place: Place) -> list[Edit]:
         text = f"torch.where({place.text(picked[0].slice)}, {_whole(place, inner, picked)}, 0).sum()"
         if called(call) == "mean":
             # What torch.where leaves out must not divide by zero: its gradient would be no number.
-            text += f" / {mask}.sum()" + ".clamp(min=1)" * _is_chosen(place, call)
+            text += f" / {mask}.sum()" + ".clamp(min=1)" * is_chosen(place, call)
             text = f"({text})" if binds_tighter(place.source, call) else text
         found.append(place.source.replace(call, text))
     return found
 
 
-def _is_chosen(place: Place, node: ast.AST) -> bool:
+def is_chosen(place: Place, node: ast.AST) -> bool:
     """Whether an expression stands where ``torch.where`` takes it or not."""
     above = place.source.parents.get(node)
     while isinstance(above, ast.expr):
@@ -54,6 +54,8 @@ def weigh_the_whole(place: Place) -> list[Edit]:
         picked = _picked(place, ast.Tuple(call.args[:2], ast.Load())) if len(call.args) == 2 else None
         if way not in ("sum", "mean") or picked is None or len(picked) != 2 or set(given) - {"reduction"}:
             continue
+        if called(call) in PER_ROW:
+            continue  # labels of what is left out may be no classes
         mask, first = place.text(picked[0].slice), place.text(picked[0].value)
         one, all_of = place.tensors.get(mask), place.tensors.get(first)
         if one is None or all_of is None:

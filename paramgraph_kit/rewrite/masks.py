@@ -1,0 +1,177 @@
+"""Rows that a mask picks stay with all the others, which are left out where they would be added up.
+
+``h = emb(ids)[keep]`` keeps all rows, and ``F.cross_entropy(head(h), y[keep])`` leaves out those of ``-100``;
+``x[keep].mean(0)`` becomes a sum with zeros, divided by how many are kept. Only where every use of such rows ends in
+a sum, a mean, a loss, or asks how many there are.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from paramgraph_kit.rewrite.edits import Edit, names_in, within
+from paramgraph_kit.rewrite.place import Place, binds_tighter, called
+from paramgraph_kit.rewrite.pure import RISKY, SINGULAR
+from paramgraph_kit.rewrite.shapes import LOSSES, MASKS, PER_ROW, is_chosen
+
+_WAYS = ("sum", "mean")
+
+
+def leave_out(place: Place) -> list[Edit]:
+    """Picks of rows by one mask, from the statement on."""
+    found = next(_picks(place.statement), None)
+    function = place.source.function_of(place.statement)
+    if found is None or function is None:
+        return []
+    mask = place.text(found.slice)
+    order = [node for part in function.body for node in within(part) if isinstance(node, ast.stmt)]
+    order = order[order.index(place.statement) :]
+    if any(_assigns(node, names_in(found.slice)) for node in order[1:]):
+        return []  # another mask by then
+    rows: set[str] = set()
+    edits: list[Edit] = []
+    for node in order:
+        ends = list(_ends(place, node, mask, rows))
+        inside = {part for end in ends for part in ast.walk(end)}
+        left = [n for n in within(node) if n not in inside and _is_row(place, n, mask, rows)]
+        counts = [n for n in within(node) if n not in inside and _is_count(n, rows)]
+        counted = {part for each in counts for part in ast.walk(each)}
+        left = [n for n in left if n not in counted]
+        if left:
+            if not isinstance(node, ast.Assign) or not all(
+                isinstance(n, ast.Name) for t in node.targets for n in _parts(t)
+            ):
+                return []
+            rows |= {n.id for t in node.targets for n in _parts(t) if isinstance(n, ast.Name)}
+            edits += [
+                place.source.replace(n, place.source.bracketed(n.value)) for n in left if isinstance(n, ast.Subscript)
+            ]
+        for end in ends:
+            text = _reduced(place, end, mask, rows)
+            if not text:
+                return []
+            edits.append(place.source.replace(end, text))
+        edits += [place.source.replace(n, f"{_bracketed(mask)}.sum()") for n in counts if isinstance(n, ast.expr)]
+        if place.trains and (left or ends) and any(_is_singular(place, n, mask, rows) for n in within(node)):
+            return []  # the gradient of a row that is left out would be no number
+    return edits
+
+
+def _is_singular(place: Place, node: ast.AST, mask: str, rows: set[str]) -> bool:
+    """Whether an expression has no number, or no gradient, for some rows that a mask may have kept away from it."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, RISKY):
+        counts = {part for n in ast.walk(node.right) if _is_count(n, rows) for part in ast.walk(n)}
+        return any(_is_row(place, n, mask, rows) for n in ast.walk(node.right) if n not in counts)
+    if not isinstance(node, ast.Call) or called(node) not in SINGULAR:
+        return False
+    return _has_rows(place, node, mask, rows)
+
+
+def _parts(target: ast.expr) -> list[ast.expr]:
+    return target.elts if isinstance(target, ast.Tuple) else [target]
+
+
+def _assigns(node: ast.stmt, names: set[str]) -> bool:
+    return any(isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.id in names for n in within(node))
+
+
+def _picks(node: ast.AST) -> Iterator[ast.Subscript]:
+    for part in within(node):
+        if isinstance(part, ast.Subscript) and isinstance(part.ctx, ast.Load) and isinstance(part.slice, MASKS):
+            yield part
+
+
+def _is_row(place: Place, node: ast.AST, mask: str, rows: set[str]) -> bool:
+    if isinstance(node, ast.Name):
+        return isinstance(node.ctx, ast.Load) and node.id in rows
+    return isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and place.text(node.slice) == mask
+
+
+def _is_count(node: ast.AST, rows: set[str]) -> bool:
+    """``len(x)``, ``x.shape[0]`` and ``x.size(0)``."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len":
+        return len(node.args) == 1 and isinstance(node.args[0], ast.Name) and node.args[0].id in rows
+    if isinstance(node, ast.Call) and called(node) == "size" and isinstance(node.func, ast.Attribute):
+        first = len(node.args) == 1 and isinstance(node.args[0], ast.Constant) and node.args[0].value == 0
+        return first and isinstance(node.func.value, ast.Name) and node.func.value.id in rows
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
+        first = isinstance(node.slice, ast.Constant) and node.slice.value == 0
+        return first and isinstance(node.value.value, ast.Name) and node.value.value.id in rows
+    return False
+
+
+def _ends(place: Place, node: ast.stmt, mask: str, rows: set[str]) -> Iterator[ast.Call]:
+    """The calls of a statement that add rows up, the outermost ones."""
+    inside: set[ast.AST] = set()
+    for part in within(node):
+        if not isinstance(part, ast.Call) or part in inside:
+            continue
+        ending = called(part) in _WAYS and isinstance(part.func, ast.Attribute)
+        if not (ending or called(part) in LOSSES):
+            continue
+        if any(_is_row(place, n, mask, rows) for n in ast.walk(part)):
+            inside |= set(ast.walk(part))
+            yield part
+
+
+def _bracketed(text: str) -> str:
+    return text if text.isidentifier() else f"({text})"
+
+
+def _whole(place: Place, node: ast.expr, mask: str) -> str:
+    """An expression without the picks of a mask."""
+    text = place.text(node)
+    for part in ast.walk(node):
+        if isinstance(part, ast.Subscript) and place.text(part.slice) == mask:
+            text = text.replace(place.text(part), place.source.bracketed(part.value))
+    return text
+
+
+def _reduced(place: Place, call: ast.Call, mask: str, rows: set[str]) -> str:
+    """What adds up the rows that are kept, or ""."""
+    given = {option.arg: option.value for option in call.keywords}
+    count = f"{_bracketed(mask)}.sum()" + ".clamp(min=1)" * is_chosen(place, call)
+    if called(call) in LOSSES:
+        kind = given.pop("reduction", None)
+        way = kind.value if isinstance(kind, ast.Constant) else "mean" if kind is None else ""
+        if way not in _WAYS or len(call.args) != 2 or not all(_has_rows(place, a, mask, rows) for a in call.args):
+            return ""
+        one, other = (_whole(place, each, mask) for each in call.args)
+        if called(call) in PER_ROW:
+            if given.keys() - {"label_smoothing", "weight"}:
+                return ""
+            rest = "".join(f", {place.text(o)}" for o in call.keywords)
+            labels = f"torch.where({mask}, {other}, -100).flatten()"
+            return f"{place.text(call.func)}({_call(place, call.args[0], one)}.flatten(0, -2), {labels}{rest})"
+        if given:
+            return ""
+        each = f'{place.text(call.func)}({one}, {other}, reduction="none")'
+        text = f"torch.where({mask}, {each}.movedim(0, -1), 0).sum()"
+        if way == "mean":
+            text = f"{text} / ({each}[0].numel() * {count})"
+        return f"({text})" if binds_tighter(place.source, call) else text
+    assert isinstance(call.func, ast.Attribute)
+    dims = [*call.args, *given.values()]
+    whole = not dims
+    if (
+        given.keys() - {"dim"}
+        or len(dims) > 1
+        or (dims and not (isinstance(dims[0], ast.Constant) and dims[0].value == 0))
+    ):
+        return ""
+    value = _call(place, call.func.value, _whole(place, call.func.value, mask))
+    text = f"torch.where({mask}, {value}.movedim(0, -1), 0)" + (".sum()" if whole else ".sum(-1)")
+    if called(call) == "mean":
+        text += f" / ({value}[0].numel() * {count})" if whole else f" / {count}"
+    return f"({text})" if binds_tighter(place.source, call) else text
+
+
+def _has_rows(place: Place, node: ast.expr, mask: str, rows: set[str]) -> bool:
+    return any(_is_row(place, n, mask, rows) for n in ast.walk(node))
+
+
+def _call(place: Place, node: ast.expr, text: str) -> str:
+    """A text of an expression, so that ``.attribute`` can follow."""
+    plain = isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
+    return text if plain else f"({text})"
