@@ -325,6 +325,8 @@ def _kept_apart(source: Source, node: ast.AST, found: Sequence[Counter]) -> Iter
         return
     if isinstance(above, ast.Slice) or (isinstance(above, ast.Subscript) and above.slice is node):
         return  # what is picked is picked at once
+    if isinstance(above, ast.Tuple) and getattr(source.parents.get(above), "slice", None) is above:
+        return
     if isinstance(above, ast.Call) and node in above.args and _is_arithmetic(above.func):
         return
     at = source.replace(node, "")

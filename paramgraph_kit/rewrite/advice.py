@@ -91,19 +91,19 @@ def _kept_on_cpu(place: Place) -> str:
     """A table that an object or the file has, and that is copied again at each step."""
     if place.failure.code not in BROUGHT:
         return ""
-    for path, made, module in _tables(place):
+    for path, made, module in tables(place):
         text, name = place.text(made.value), path.rpartition(".")[2]
         if module:
             there = f'`self.register_buffer("{name}", {text})`, which the model\'s `.to({place.device})` takes along'
         else:
-            there = f"`{path} = {_on_device(made.value, text, place.device)}`"
+            there = f"`{path} = {on_device(made.value, text, place.device)}`"
         return (
             f"`{path}` is copied from the CPU at each step: make it on the device once, at line {made.lineno} {there}"
         )
     return ""
 
 
-def _tables(place: Place) -> Iterator[tuple[str, ast.Assign, bool]]:
+def tables(place: Place) -> Iterator[tuple[str, ast.Assign, bool]]:
     """Paths of a statement that one line of the file makes on the CPU, and whether an nn.Module has them."""
     above: ast.AST | None = place.statement
     while above is not None and not isinstance(above, ast.ClassDef):
@@ -137,7 +137,8 @@ def _is_on_cpu(value: ast.expr) -> bool:
     )
 
 
-def _on_device(value: ast.expr, text: str, device: str) -> str:
+def on_device(value: ast.expr, text: str, device: str) -> str:
+    """An expression that makes a tensor, so that it makes it on the device."""
     if (
         isinstance(value, ast.Call)
         and called(value) in (*FACTORIES, "tensor")

@@ -16,7 +16,7 @@ import torch
 from paramgraph_kit.doctor import cell
 from paramgraph_kit.driver.profiling import set_profile
 from paramgraph_kit.driver.select import device
-from paramgraph_kit.rewrite import advance, feeding, moving, optimizers
+from paramgraph_kit.rewrite import advance, feeding, moving, optimizers, tables
 from paramgraph_kit.rewrite.borrow import BorrowError, borrowed, companion, compiled
 from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line
 from paramgraph_kit.rewrite.place import Form
@@ -33,6 +33,7 @@ class Plan:
     edits: list[Edit]
     failures: list[Failure]
     hoisted: list[str] = field(default_factory=list)
+    brought: list[str] = field(default_factory=list)  # attributes that are on the device from now on
 
 
 class Lending:
@@ -116,6 +117,7 @@ class Lending:
         for plan in plans:
             before.setdefault(plan.source.file, []).extend(plan.hoisted)
 
+        names = [name for plan in plans for name in plan.brought]
         optimizing = optimizers.found_in(self.prover.state) if self.steps else []
 
         @contextmanager
@@ -123,6 +125,7 @@ class Lending:
             with (
                 borrowed(self.functions, codes, before),
                 optimizers.prepared(optimizing, device(), rate=self.rate),
+                tables.brought(self.prover.state, names, device()),
                 advance.kept(self.kept.counters if self.kept is not None else (), device()),
             ):
                 yield

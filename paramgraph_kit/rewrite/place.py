@@ -42,6 +42,7 @@ class Place:
     numbers: frozenset[str] = frozenset()  # attributes that hold numbers
     hoisted: list[str] = field(default_factory=list)  # lines for before the function
     others: Sequence[str] = ()  # those of other statements
+    brought: list[str] = field(default_factory=list)  # attributes that are on the device from now on
     trains: bool = True  # gradients may go through what it computes
 
     def text(self, node: ast.AST) -> str:

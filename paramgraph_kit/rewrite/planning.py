@@ -83,7 +83,7 @@ class Attempt(Lending):
             one = self._place_of(source, statement, failure)
             one.others = [line for plan in found for line in plan.hoisted]
             if edits := edits_for(one):
-                found.append(Plan(source, edits, [failure], one.hoisted))
+                found.append(Plan(source, edits, [failure], one.hoisted, one.brought))
             else:
                 rest.append(failure)
         rest += [f for f in failures if id(f) in self.unsafe and id(f) not in handled]

@@ -38,7 +38,11 @@ def _bound(function: Function) -> Iterator[str]:
 
 def _read(function: Function) -> Iterator[str]:
     local = locals_of(function)
-    for node in (part for top in function.body for part in within(top)):
+    every = [part for top in function.body for part in within(top)]
+    methods = {node.func for node in every if isinstance(node, ast.Call)}
+    for node in every:
+        if node in methods:
+            continue
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in local:
             yield node.id
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):

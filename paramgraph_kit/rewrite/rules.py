@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from paramgraph_kit.rewrite import branches, calls, early, masks, shapes, values
+from paramgraph_kit.rewrite import branches, calls, early, masks, shapes, tables, values
 from paramgraph_kit.rewrite.edits import Edit
 from paramgraph_kit.rewrite.place import Place
 
@@ -18,6 +18,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         branches.larger_on_device,
         branches.choose_one,
         calls.do_not_validate,
+        shapes.put_by_index,
         shapes.pick_by_index,
     ),
     "data-dependent-branch": (
@@ -31,13 +32,21 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     "compare-on-cpu": (branches.assert_on_device,),
     "argument-check": (calls.do_not_validate, calls.draw_by_hand),
     "copy-to-cpu": (values.return_the_tensor, values.look_up_there, values.list_on_device),
-    "copy-to-gpu": (values.number_in_full, values.make_it_there, values.look_up_there, values.make_it_before),
+    "copy-to-gpu": (
+        values.number_in_full,
+        values.make_it_there,
+        values.look_up_there,
+        values.make_it_before,
+        tables.make_it_on_device,
+        values.made_of_it,
+    ),
     "tensor-literal": (values.number_in_full, values.make_it_before, values.stack_the_list),
-    "cpu-index": (values.fill_by_index, values.index_on_device),
+    "cpu-index": (values.fill_by_index, values.index_on_device, tables.make_it_on_device),
+    "cpu-scalar-frozen": (tables.make_it_on_device,),
     "scalar-assignment": (values.fill_by_index,),
     "dynamic-shape": (shapes.reduce_the_whole, shapes.weigh_the_whole, shapes.assign_by_where, masks.leave_out),
-    "tensor-bound": (shapes.cut_by_index, shapes.pick_by_index),
-    "mask-assignment": (shapes.assign_by_where,),
+    "tensor-bound": (shapes.put_by_index, shapes.cut_by_index, shapes.pick_by_index),
+    "mask-assignment": (shapes.assign_by_where, shapes.put_by_index),
     "hidden-size": (shapes.count_by_scatter,),
     "synchronize": (calls.do_not_wait,),
     "linalg-check": (calls.unchecked,),

@@ -9,6 +9,7 @@ import torch
 
 from paramgraph_kit.rewrite.edits import SIMPLE, Edit, heads
 from paramgraph_kit.rewrite.place import Form, Place, binds_tighter, called
+from paramgraph_kit.rewrite.pure import RISKY, SINGULAR
 
 MASKS = (ast.Name, ast.Compare, ast.Attribute, ast.UnaryOp, ast.BinOp)
 PER_ROW = ("cross_entropy", "nll_loss")  # one loss for a row of scores
@@ -23,7 +24,7 @@ def reduce_the_whole(place: Place) -> list[Edit]:
         if inner is None or call.args or call.keywords:
             continue
         picked = _picked(place, inner)
-        if picked is None:
+        if picked is None or (place.trains and is_singular(inner, set(picked))):
             continue
         mask = place.source.bracketed(picked[0].slice)
         text = f"torch.where({place.text(picked[0].slice)}, {_whole(place, inner, picked)}, 0).sum()"
@@ -33,6 +34,16 @@ def reduce_the_whole(place: Place) -> list[Edit]:
             text = f"({text})" if binds_tighter(place.source, call) else text
         found.append(place.source.replace(call, text))
     return found
+
+
+def is_singular(node: ast.expr, picked: set[ast.Subscript]) -> bool:
+    """Whether an expression has no number, or no gradient, for some of what a mask may have kept away from it."""
+    for part in ast.walk(node):
+        inside = part.right if isinstance(part, ast.BinOp) and isinstance(part.op, RISKY) else None
+        inside = part if isinstance(part, ast.Call) and called(part) in SINGULAR else inside
+        if inside is not None and picked & set(ast.walk(inside)):
+            return True
+    return False
 
 
 def is_chosen(place: Place, node: ast.AST) -> bool:
@@ -149,6 +160,27 @@ def pick_by_index(place: Place) -> list[Edit]:
         elif isinstance(node.ctx, ast.Load) and (form is None or form.shape.numel() == 1):
             found.append(place.source.replace(node, f"{place.text(node.value)}[{index}.reshape(1)][0]"))
     return found
+
+
+def put_by_index(place: Place) -> list[Edit]:
+    """``x[:, i] = v`` with an ``i`` of the device becomes ``x.index_copy_(1, i.reshape(1), v.unsqueeze(1))``."""
+    node = place.statement
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    parts = target.slice.elts if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Tuple) else []
+    single = [n for n in parts if not isinstance(n, ast.Slice)]
+    plain = all(isinstance(n, (ast.Name, ast.Attribute, ast.BinOp, ast.Call)) for n in single)
+    full = all(n.lower is n.upper is n.step is None for n in parts if isinstance(n, ast.Slice))
+    if (
+        not isinstance(node, ast.Assign)
+        or not isinstance(target, ast.Subscript)
+        or len(single) != 1
+        or not (plain and full)
+    ):
+        return []
+    x, dim = place.source.bracketed(target.value), parts.index(single[0])
+    index, value = place.source.bracketed(single[0]), place.source.bracketed(node.value)
+    text = f"{x}.index_copy_({dim}, {index}.reshape(1), {value}.unsqueeze({dim}))"
+    return [place.source.replace(node, text)]
 
 
 def cut_by_index(place: Place) -> list[Edit]:

@@ -156,6 +156,25 @@ def made_there(place: Place, names: Collection[str]) -> Iterator[tuple[ast.Call,
             yield call, text
 
 
+def made_of_it(place: Place) -> list[Edit]:
+    """``m = torch.ones(n, n).tril()`` is made on the device, where ``m.bool().to(d)`` has copied it there."""
+    function = place.source.function_of(place.statement)
+    names = {name for call in place.calls("to", "cuda") for name in place.local(call.func)}
+    found: list[Edit] = []
+    for name in sorted(names) if function is not None else ():
+        made = [
+            n
+            for n in ast.walk(function or place.statement)
+            if isinstance(n, ast.Assign) and n.lineno < place.statement.lineno and path_of(n.targets[0]) == name
+        ]
+        if len(made) != 1:
+            continue
+        for call in (n for n in ast.walk(made[0].value) if isinstance(n, ast.Call) and called(n) in FACTORIES):
+            if names_in(call.func) == {"torch"} and not any(option.arg == "device" for option in call.keywords):
+                found.append(place.source.replace(call, f"{place.text(call)[:-1]}, device={place.device})"))
+    return found
+
+
 def look_up_there(place: Place) -> list[Edit]:
     """``table[i.cpu()].to(d)`` becomes ``table_on_device[i]``, of a table that was copied before the function."""
     found = []

@@ -312,3 +312,121 @@ def f(x):
     return y
 """)
     assert not found.complete, found
+
+
+MASKED = {
+    "a loss of the rows that are kept": (
+        """
+lin = nn.Linear(4, 3).to(device)
+args = (torch.randn(2, 5, 4, device=device), torch.randint(-1, 3, (2, 5), device=device))
+def f(x, y):
+    lin.zero_grad()
+    keep = y >= 0
+    h = lin(x)[keep]
+    loss = F.cross_entropy(h, y[keep])
+    loss.backward()
+    return lin.weight.grad.clone()
+""",
+        ["loss = F.cross_entropy(h.flatten(0, -2), torch.where(keep, y, -100).flatten())"],
+    ),
+    "sums of what is inside": (
+        """
+args = (torch.rand(8, 2, device=device), torch.randn(8, 2, device=device))
+def f(x, v):
+    inside = (x > 0.3).all(1)
+    x, v = x[inside], v[inside]
+    return x.sum(0), v.mean(0)
+""",
+        [
+            "x, v = x, v",
+        ],
+    ),
+    "a table that an object keeps on the CPU": (
+        """
+class Normalize:
+    def __init__(self):
+        self.mean = torch.tensor([0.5, 0.25, 0.125])
+    def __call__(self, x):
+        return x - self.mean.to(x.device)
+norm = Normalize()
+args = (torch.rand(4, 3, device=device),)
+def f(x):
+    return norm(x) * 2
+""",
+        ["self.mean = torch.tensor([0.5, 0.25, 0.125], device=device)"],
+    ),
+    "an average that is empty at first": (
+        """
+class Tracker:
+    def __init__(self):
+        self.avg = None
+    def __call__(self, x):
+        m = x.mean(0)
+        self.avg = m if self.avg is None else 0.9 * self.avg + 0.1 * m
+        return x - self.avg
+track = Tracker()
+args = (torch.rand(4, 3, device=device),)
+def f(x):
+    return track(x)
+""",
+        ["self.avg = m.clone() if self.avg is None else self.avg.copy_(0.9 * self.avg + 0.1 * m)"],
+    ),
+    "a place in a cache": (
+        """
+class Cache:
+    def __init__(self):
+        self.k, self.pos = torch.zeros(1, 16, 4, device=device), 0
+    def update(self, k):
+        self.k[:, self.pos] = k
+        self.pos += 1
+        return self.k
+cache = Cache()
+args = (torch.randn(1, 4, device=device),)
+@torch.no_grad()
+def f(x):
+    return cache.update(x).sum(-1)
+""",
+        ["self.k.index_copy_(1, self.pos.reshape(1), k.unsqueeze(1))"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_what_is_picked_and_brought_stays_where_it_is(name: str, fixed: Fixed) -> None:
+    # GIVEN rows that a mask picks, a table of the CPU, a first value WHEN rewritten
+    text, expected = MASKED[name]
+    found = fixed(text)
+    # THEN all of it is in the graph
+    assert found.complete, found
+    for line in expected:
+        assert line in lines_of(found), found
+
+
+def test_a_number_that_has_come_to_its_end_is_frozen_all_the_same(fixed: Fixed) -> None:
+    # GIVEN a number that the host moves, and that stands still in all steps that are tried in a graph
+    found = fixed("""
+h = 0.1
+args = (torch.rand(4, device=device),)
+def f(y):
+    global h
+    full = y - h * y
+    h = min(0.2, h * (1 + full.abs().max().item() * 100))
+    return full
+""")
+    # THEN moving it behind the launch is not enough
+    assert "after_f" not in found.usage or not found.complete, found
+
+
+def test_a_row_that_is_left_out_has_a_gradient(fixed: Fixed) -> None:
+    found = fixed("""
+lin = nn.Linear(4, 4).to(device)
+args = (torch.randn(6, 4, device=device),)
+def f(x):
+    lin.zero_grad()
+    y = lin(x).relu()
+    loss = y[y > 0].log().mean()
+    loss.backward()
+    return lin.weight.grad.clone()
+""")
+    # THEN the logarithm of what is left out is not taken
+    assert not found.complete, found

@@ -1,0 +1,47 @@
+"""Tables that an object keeps on the CPU are made on the device, once, where the object makes them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.restore.host_state import HostState
+from paramgraph_kit.rewrite.advice import on_device, tables
+from paramgraph_kit.rewrite.edits import Edit
+from paramgraph_kit.rewrite.place import Place, called
+
+_SHARED = ("from_numpy", "as_tensor", "asarray", "frombuffer", "pin_memory", "share_memory_")  # the host writes it
+
+
+def make_it_on_device(place: Place) -> list[Edit]:
+    """``self.mean = torch.tensor([...])`` becomes one of the device; ``self.mean.to(x.device)`` does nothing then."""
+    found = []
+    for path, made, _ in tables(place):
+        if not path.startswith("self."):
+            continue
+        if any(isinstance(n, ast.Call) and called(n) in _SHARED for n in ast.walk(made.value)):
+            continue
+        place.brought.append(path.rpartition(".")[2])
+        found.append(place.source.replace(made.value, on_device(made.value, place.text(made.value), place.device)))
+    return found
+
+
+@contextmanager
+def brought(state: HostState, names: Sequence[str], device: torch.device) -> Iterator[None]:
+    """While this lasts the living objects have these attributes on the device."""
+    kept: list[tuple[dict[str, Any], str, torch.Tensor]] = []
+    for holder in state.holders if names else ():
+        for name in names if holder.kind == "attributes" and isinstance(holder.target, dict) else ():
+            value = holder.target.get(name)
+            if isinstance(value, torch.Tensor) and value.device.type == "cpu":
+                kept.append((holder.target, name, value))
+                holder.target[name] = value.detach().to(device)
+    try:
+        yield
+    finally:
+        for target, name, value in kept:
+            target[name] = value
