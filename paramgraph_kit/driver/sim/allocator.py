@@ -80,6 +80,34 @@ class Segment:
             block = block.after
 
 
+class Tally:
+    """How much was taken and given back in all, and at most held at once, of one kind of thing."""
+
+    __slots__ = ("freed", "peak", "taken")
+
+    def __init__(self) -> None:
+        self.taken = self.freed = self.peak = 0
+
+    def take(self, amount: int) -> None:
+        """Count what was taken."""
+        self.taken += amount
+        self.peak = max(self.peak, self.taken - self.freed)
+
+
+class Tallies:
+    """Of the small or the large requests: blocks and segments, their bytes, and the bytes that were asked for."""
+
+    __slots__ = ("blocks", "bytes", "requested", "reserved", "segments")
+
+    def __init__(self) -> None:
+        self.blocks, self.bytes, self.requested = Tally(), Tally(), Tally()
+        self.segments, self.reserved = Tally(), Tally()
+
+    def all(self) -> tuple[Tally, ...]:
+        """Each of them."""
+        return self.blocks, self.bytes, self.requested, self.segments, self.reserved
+
+
 @dataclass(slots=True)
 class Stats:
     """Bytes now and at most: in live blocks and in segments."""
@@ -133,6 +161,8 @@ class CachingAllocator:
         self.blocks: dict[int, Block] = {}  # every block, live or free, by address
         self.pools: dict[PoolId, Pool] = {DEFAULT_POOL: Pool(DEFAULT_POOL, "default")}
         self.stats = Stats()
+        self.tallies = Tallies(), Tallies()  # of large requests, of small ones
+        self.failed = 0  # requests that found no room
         self.listeners: list[Callable[[PoolEvent], None]] = []
         self.captures_underway = 0  # while positive nothing is unmapped, as under stream capture
         self._time = 0
@@ -214,6 +244,10 @@ class CachingAllocator:
         block.requested = nbytes
         self.stats.allocate(block.size)
         pool.stats.allocate(block.size)
+        tallies = self.tallies[small]
+        tallies.blocks.take(1)
+        tallies.bytes.take(block.size)
+        tallies.requested.take(nbytes)
         if self.listeners:
             self._tell(pool, PoolAction.ALLOC, block.address, block.size)
         return block.address
@@ -230,12 +264,15 @@ class CachingAllocator:
             self._release_cached()
             address = self._backing.map(total)
             if address is None:
+                self.failed += 1
                 return None
         segment = Segment(pool, stream, small, address, total)
         pool.segments[address] = segment
         self.blocks[address] = segment.first
         self.stats.reserve(total)
         pool.stats.reserve(total)
+        self.tallies[small].segments.take(1)
+        self.tallies[small].reserved.take(total)
         if self.listeners:
             self._tell(pool, PoolAction.SEGMENT_ALLOC, address, total)
         return segment
@@ -265,6 +302,10 @@ class CachingAllocator:
         for stats in (self.stats, pool.stats):
             stats.allocated -= block.size
             stats.live_blocks -= 1
+        tallies = self.tallies[segment.small]
+        tallies.blocks.freed += 1
+        tallies.bytes.freed += block.size
+        tallies.requested.freed += block.requested
         if self.listeners:
             self._tell(pool, PoolAction.FREE, address, block.size)
         free = segment.free
@@ -312,6 +353,8 @@ class CachingAllocator:
                 del segment.free[bisect_left(segment.free, (block.size, block.address))]
                 del self.blocks[block.address]
                 del pool.segments[segment.address]
+                self.tallies[segment.small].segments.freed += 1
+                self.tallies[segment.small].reserved.freed += segment.size
                 self.stats.reserve(-segment.size)
                 pool.stats.reserve(-segment.size)
                 self._backing.unmap(segment.address)
@@ -324,6 +367,13 @@ class CachingAllocator:
         """Start the peaks again from what is held now."""
         for stats in (self.stats, *(pool.stats for pool in self.pools.values())):
             stats.peak_allocated, stats.peak_reserved = stats.allocated, stats.reserved
+        for tally in (*self.tallies[0].all(), *self.tallies[1].all()):
+            tally.peak = tally.taken - tally.freed
+
+    def reset_totals(self) -> None:
+        """Start what was taken and given back in all again from what is held now."""
+        for tally in (*self.tallies[0].all(), *self.tallies[1].all()):
+            tally.taken, tally.freed = tally.taken - tally.freed, 0
 
     def find(self, address: int) -> Block | None:
         """The block that holds an address, live or free, or None."""

@@ -50,6 +50,17 @@ FLOAT32 = (
     *("norm.Scalar", "norm.ScalarOpt_dim", "cosine_similarity", "cross_entropy_loss", "nll_loss", "nll_loss_nd"),
     *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "binary_cross_entropy_with_logits", "cdist"),
 )
+# What takes arguments of the widest type among them.
+WIDEST = (
+    *("addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "grid_sampler", "index_put", "tensordot"),
+    *("scatter_add", "vdot"),
+)
+BANNED = (
+    "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
+    "Many models use a sigmoid layer right before the binary cross entropy layer.\n"
+    "In this case, combine the two layers using torch.nn.functional.binary_cross_entropy_with_logits\n"
+    "or torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and BCEWithLogits are\nsafe to autocast."
+)
 _guard = torch_name("_ExcludeDispatchKeyGuard")
 _KEYS = torch_name("DispatchKeySet")(torch_name("DispatchKey").AutocastPrivateUse1)
 
@@ -99,6 +110,24 @@ def _casting(op: Any, dtype: Callable[[], torch.dtype]) -> Callable[..., Any]:
     return call
 
 
+def _widening(op: Any) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with _guard(_KEYS):
+            flat, spec = flatten(args, kwargs)
+            found = [v for v in flat if isinstance(v, torch.Tensor) and v.is_floating_point()]
+            if len({value.dtype for value in found}) > 1:
+                widest = functools.reduce(torch.promote_types, (value.dtype for value in found))
+                flat = [value.to(widest) if any(value is each for each in found) else value for value in flat]
+            cast, options = unflatten(flat, spec)
+            return op(*cast, **options)
+
+    return call
+
+
+def _refused(*args: Any, **kwargs: Any) -> Any:
+    raise RuntimeError(BANNED)
+
+
 def install_autocast(library: Any) -> Any:
     """Register the casts in ``library``; returns the fallback's own library, to be kept alive."""
     _forget_casts()
@@ -108,6 +137,9 @@ def install_autocast(library: Any) -> Any:
             packet, _, overload = name.partition(".")
             op = getattr(getattr(torch.ops.aten, packet), overload or "default")
             library.impl(name, _casting(op, dtype), "AutocastPrivateUse1")
+    for name in WIDEST:
+        library.impl(name, _widening(getattr(torch.ops.aten, name).default), "AutocastPrivateUse1")
+    library.impl("binary_cross_entropy", _refused, "AutocastPrivateUse1")
     everything: Any = torch.library.Library("_", "IMPL")  # type: ignore[no-untyped-call]  # torch leaves it untyped
     everything.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
     return everything

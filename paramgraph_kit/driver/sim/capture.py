@@ -16,7 +16,7 @@ from .allocator import PoolId
 from .errors import cuda_error, missing
 from .generators import Generator
 from .graph import SimNode
-from .machine import machine
+from .machine import DEVICE_NAME, machine
 from .rng import DeviceGenerator
 from .stream import current_stream, default_stream, set_current
 from .under_way import MODES, Capture, forbid_drawing, forbid_unsafe_call, forbidding, open_captures
@@ -130,6 +130,8 @@ class CUDAGraph:
 
     def register_generator_state(self, generator: Generator) -> None:
         """Let the capture draw from a generator of the user's own."""
+        if not isinstance(generator, Generator):
+            raise RuntimeError(f"Expected a '{DEVICE_NAME}' device type for generator but found '{generator.device}'")
         self._registered.append(generator.state)
 
     def capture_begin(

@@ -8,7 +8,7 @@ from typing import Any
 
 from paramgraph_kit.trace.wording import bytes_text
 
-from .allocator import DEFAULT_POOL, PoolId
+from .allocator import DEFAULT_POOL, PoolId, Segment, Tally
 from .errors import missing
 from .machine import machine
 from .stream import Stream, current_stream
@@ -27,6 +27,14 @@ class MemPool:
     def id(self) -> PoolId:
         """The pool's id, as ``graph(pool=)`` takes it."""
         return self._id
+
+    def use_count(self) -> int:
+        """How many hold the pool: this object, and each region and graph that allocates from it."""
+        return machine().allocator.pools[self._id].users + machine().user_pools.count(self._id)
+
+    def snapshot(self, include_traces: bool = True) -> list[dict[str, Any]]:
+        """Its segments and their blocks."""
+        return memory_snapshot(self._id, include_traces)
 
     def __getattr__(self, name: str) -> Any:
         raise missing("MemPool", name)
@@ -73,7 +81,8 @@ def reset_peak_memory_stats(device: Any = None) -> None:
 
 
 def reset_accumulated_memory_stats(device: Any = None) -> None:
-    """Nothing: how often memory was asked for and freed in all is not counted here."""
+    """Start what was taken and freed in all again from now."""
+    machine().allocator.reset_totals()
 
 
 # The old names, which torch still has.
@@ -82,26 +91,82 @@ reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
 
 
 def memory_stats(device: Any = None) -> dict[str, int]:
-    """What the allocator counts, under ``torch.cuda.memory_stats``'s names of all its pools together."""
-    stats = machine().allocator.stats
-    live = {"current": stats.allocated, "peak": stats.peak_allocated}
-    whole = {"current": stats.reserved, "peak": stats.peak_reserved}
-    kinds = {"allocated_bytes": live, "active_bytes": live, "reserved_bytes": whole}
-    return {f"{kind}.all.{name}": value for kind, values in kinds.items() for name, value in values.items()}
+    """What the allocator counts, under ``torch.cuda.memory_stats``'s names."""
+    found: dict[str, int] = {}
+    _flatten("", memory_stats_as_nested_dict(), found)
+    return dict(sorted(found.items()))
+
+
+def _flatten(prefix: str, value: Any, found: dict[str, int]) -> None:
+    if isinstance(value, dict):
+        for name, each in value.items():
+            _flatten(f"{prefix}.{name}" if prefix else name, each, found)
+    else:
+        found[prefix] = value
+
+
+# Torch's names of what is counted. A block is active while it is allocated: no work here is ever outstanding.
+_COUNTED = {
+    "allocation": "blocks",
+    "allocated_bytes": "bytes",
+    "active": "blocks",
+    "active_bytes": "bytes",
+    "requested_bytes": "requested",
+    "segment": "segments",
+    "reserved_bytes": "reserved",
+}
 
 
 def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
     """The same, nested by the parts of the names."""
+    allocator = machine().allocator
     found: dict[str, Any] = {}
-    for name, value in memory_stats().items():
-        kind, pool, which = name.split(".")
-        found.setdefault(kind, {}).setdefault(pool, {})[which] = value
-    return found
+    for name, kind in _COUNTED.items():
+        large, small = (getattr(tallies, kind) for tallies in allocator.tallies)
+        parts = {"large_pool": _counts(large), "small_pool": _counts(small)}
+        whole = {key: parts["large_pool"][key] + parts["small_pool"][key] for key in parts["large_pool"]}
+        found[name] = {"all": whole, **parts}
+    for name, stats in (
+        ("allocated_bytes", "peak_allocated"),
+        ("active_bytes", "peak_allocated"),
+        ("reserved_bytes", "peak_reserved"),
+    ):
+        found[name]["all"]["peak"] = getattr(allocator.stats, stats)  # the parts have theirs at other times
+    split = [_unused(segment) for pool in allocator.pools.values() for segment in pool.segments.values()]
+    for name, place in (("inactive_split", 0), ("inactive_split_bytes", 1)):
+        now = {key: sum(each[place] for each in split if each[2] is small) for key, small in _POOLS}
+        found[name] = {key: _now(value) for key, value in {"all": sum(now.values()), **now}.items()}
+    segments = found["segment"]["all"]
+    none = {"oversize_allocations": _now(0), "oversize_segments": _now(0)}
+    once = {"num_alloc_retries": allocator.failed, "num_ooms": allocator.failed, "num_sync_all_streams": 0}
+    calls = {"num_device_alloc": segments["allocated"], "num_device_free": segments["freed"], "max_split_size": -1}
+    return found | none | once | calls
+
+
+_POOLS = (("large_pool", False), ("small_pool", True))
+
+
+def _counts(tally: Tally) -> dict[str, int]:
+    return {"current": tally.taken - tally.freed, "peak": tally.peak, "allocated": tally.taken, "freed": tally.freed}
+
+
+def _now(value: int) -> dict[str, int]:
+    return {"current": value, "peak": value, "allocated": value, "freed": 0}
+
+
+def _unused(segment: Segment) -> tuple[int, int, bool]:
+    """How many blocks of a segment are free, and their bytes, where it could not be given back; whether it is small."""
+    free = [block.size for block in segment.blocks() if not block.live]
+    if free == [segment.size]:
+        free = []
+    return len(free), sum(free), segment.small
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
     """The same as text."""
-    lines = [f"{name}: {bytes_text(value)}" for name, value in memory_stats().items()]
+    stats = machine().allocator.stats
+    counted = {"allocated": (stats.allocated, stats.peak_allocated), "reserved": (stats.reserved, stats.peak_reserved)}
+    lines = [f"{name}: {bytes_text(now)}, at most {bytes_text(most)}" for name, (now, most) in counted.items()]
     return "\n".join(["memory of the simulated device", *lines])
 
 

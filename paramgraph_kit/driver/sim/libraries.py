@@ -7,6 +7,7 @@ its thread's until that ends, and then the next one's that needs one.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -64,11 +65,13 @@ class _Handles:
     def __init__(self) -> None:
         self.of: set[str] = set()
         self.recurrent = False
+        _everyone.add(self)
 
     def __del__(self, free: Counter[str] = _free) -> None:
         free.update(self.of)
 
 
+_everyone: weakref.WeakSet[_Handles] = weakref.WeakSet()
 _thread = threading.local()
 
 
@@ -98,9 +101,10 @@ def use(library: str) -> None:
 
 
 def forget() -> None:
-    """Have no handles on this thread and no plans, as in a fresh process."""
+    """Have no handles on any thread and no plans, as in a fresh process."""
     _plans.made.clear()
-    _mine().of.clear()
+    for handles in list(_everyone):
+        handles.of.clear()
     _free.clear()
 
 

@@ -21,6 +21,7 @@ from . import autograd
 from .errors import cuda_error, missing
 from .under_way import Capture, forbid_in_capture
 
+HIGHEST = 3  # torch has pools of streams for four priorities
 _DEVICE_TYPE = 20  # PrivateUse1, the slot of a device in Python
 
 
@@ -41,7 +42,7 @@ class Stream(torch.Stream):
         return super().__new__(cls, stream_id=number, device_index=0, device_type=_DEVICE_TYPE)
 
     def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
-        self.priority = priority
+        self.priority = min(0, max(priority, -HIGHEST))
         self.cuda_stream: int = kwargs.get("stream_id") or _table.register(self)
         self.capture: Capture | None = None
         self.tail: tuple[int, ...] = ()
@@ -55,6 +56,11 @@ class Stream(torch.Stream):
     def stream_id(self) -> int:  # type: ignore[override]
         """The same number as ``cuda_stream``."""
         return self.cuda_stream
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """The lowest and the highest priority that torch gives a stream."""
+        return 0, -HIGHEST
 
     def wait_event(self, event: Event) -> None:  # type: ignore[override]
         """Order all later work of this stream after ``event``; raises 902, 905, 906 or 907 in or around a capture."""
