@@ -173,5 +173,10 @@ def _empty() -> Totals:
 
 
 def _phase(name: str) -> str:
-    """What a launcher is part of: "forward 0 partition 1" of a forward."""
-    return name.partition(" ")[0]
+    """What a launcher is part of: "forward 0, 1" of a forward; a whole step's is called like its function, one word.
+
+    >>> _phase("forward 0, 1"), _phase("train_step"), _phase("forward")
+    ('forward', 'step', 'step')
+    """
+    first, space, _ = name.partition(" ")
+    return first if space else "step"

@@ -354,3 +354,27 @@ def test_what_metrics_cost_is_measured_with_a_command(
     assert float(re.findall(r"(\d+) us", scrape)[0]) > 0
     # AND no exporter is left
     assert launching.observers == observers
+
+
+def test_a_whole_step_is_one_phase_whatever_its_function_is_called(registry: CollectorRegistry) -> None:
+    # GIVEN two steps whose functions have names of their own, of which one asks for a value
+    device = pgk.device()
+    model = nn.Linear(4, 4).to(device)
+
+    def forward(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            return model(x) * 2  # type: ignore[no-any-return]
+
+    def my_step(x: Tensor) -> float:
+        return float(forward(x).sum())
+
+    steps = [pgk.parameterize(each, state=model) for each in (forward, my_step)]
+    # WHEN called THEN what they count is labelled as steps
+    for _ in range(5):
+        for step in steps:
+            step(torch.ones(2, 4, device=device))
+    found = now(registry)
+    assert {labels[0] for (name, labels) in found if name in COUNTERS} == {"step"}
+    assert found["paramgraph_launches_total", ("step", "simulated")] == 3
+    assert found["paramgraph_ungraphed_calls_total", ("step", "first-call")] == 2
+    assert found["paramgraph_ungraphed_calls_total", ("step", "sync-item")] == 5
