@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from paramgraph_kit.rewrite.branches import condition_of
+from paramgraph_kit.rewrite.branches import condition_of, is_given
 from paramgraph_kit.rewrite.edits import SIMPLE, Edit, Function, locals_of, names_in
 from paramgraph_kit.rewrite.moving import arguments_of, stored
 from paramgraph_kit.rewrite.place import Place, fresh
@@ -56,6 +56,99 @@ def go_on(place: Place) -> list[Edit]:
     return [*edits, place.source.replace(node, f"{done} = {done} | {test}")]
 
 
+def count_up(place: Place) -> list[Edit]:
+    """``while c and i < 10: x = f(x); i += 1`` becomes ``for i in range(10)``, in which ``x`` stays where ``c`` ends.
+
+    What ``c`` asks is what the loop carries on, so once it ends it has ended: nothing it asks changes any more.
+    """
+    loop, source = place.statement, place.source
+    function = source.function_of(loop)
+    if not isinstance(loop, ast.While) or loop.orelse or function is None or not isinstance(loop.test, ast.BoolOp):
+        return []
+    if not isinstance(loop.test.op, ast.And) or not all(is_pure(place, part) for part in loop.test.values):
+        return []
+    bounds = [part for part in loop.test.values if _bound(place, part)]
+    rest = [part for part in loop.test.values if part not in bounds]
+    if len(bounds) != 1 or not rest:
+        return []
+    counter, most = _bound(place, bounds[0]) or ("", "")
+    every = [n for part in function.body for n in ast.walk(part)]
+    inside = set(ast.walk(loop))
+    starts = [n for n in every if isinstance(n, ast.Assign) and n not in inside and _name(n) == counter]
+    steps = [n for n in loop.body if isinstance(n, ast.AugAssign) and _name(n) == counter]
+    if len(starts) != 1 or len(steps) != 1 or steps[0] is not loop.body[-1] or _text_of(steps[0]) != "Add 1":
+        return []
+    first = starts[0].value
+    behind = any(
+        isinstance(n, ast.Name) and n.id == counter and n.lineno > loop.lineno for n in every if n not in inside
+    )
+    if behind or not isinstance(first, ast.Constant) or type(first.value) is not int:
+        return []
+    known, live = _before_line(function, loop.lineno), fresh("live", names_in(source.tree) | locals_of(function))
+    edits = [source.without(steps[0])]
+    made: set[str] = set()
+    for part in loop.body[:-1]:
+        if not isinstance(part, (ast.Assign, ast.AugAssign)) or not is_pure(place, part.value):
+            return []
+        target = part.targets[0] if isinstance(part, ast.Assign) else part.target
+        name, value = place.text(target), place.text(part.value)
+        if isinstance(part, ast.AugAssign):
+            if type(part.op) not in _SIGNS:
+                return []
+            value = f"{name} {_SIGNS[type(part.op)]} {value if isinstance(part.value, SIMPLE) else f'({value})'}"
+        if name == counter:
+            return []
+        own = isinstance(target, ast.Name) and name in locals_of(function)
+        if isinstance(target, ast.Name) and own and name not in known:
+            made.add(name)  # made in each round
+            continue
+        if not (own or isinstance(target, ast.Subscript)) or (isinstance(part, ast.Assign) and len(part.targets) != 1):
+            return []
+        edits.append(source.replace(part, f"{name} = torch.where({live}, {value}, {name})"))
+    outside = {n.id for n in every if isinstance(n, ast.Name) and n not in inside}
+    asked = {name for part in rest for name in names_in(part)}
+    if made & outside or asked & made or not asked & known:
+        return []
+    if any(
+        isinstance(s.value, ast.Constant)
+        for s in every
+        if isinstance(s, ast.Assign) and s not in inside and _name(s) in asked
+    ):
+        return []  # a number of the host's at first
+    test = (
+        " & ".join(f"({condition_of(place, part)})" for part in rest) if len(rest) > 1 else condition_of(place, rest[0])
+    )
+    begin = "" if first.value == 0 else f"{first.value}, "
+    head = source.replace(loop.test, "")
+    line = source.lines[loop.lineno - 1]
+    at = len(line) - len(line.lstrip())
+    edits.append(Edit(loop.lineno, at, head.end_line, head.end_column, f"for {counter} in range({begin}{most})"))
+    edits.append(source.before(loop.body[0], [f"{live} = {test}"], rank=-1))
+    return edits
+
+
+def _bound(place: Place, node: ast.expr) -> tuple[str, str] | tuple[()]:
+    """The counter and its end, of ``i < 10``."""
+    if not isinstance(node, ast.Compare) or len(node.ops) != 1 or not isinstance(node.left, ast.Name):
+        return ()
+    end = node.comparators[0]
+    if not place.is_local(node.left.id) or not is_given(place, end):
+        return ()
+    if isinstance(node.ops[0], ast.Lt):
+        return node.left.id, place.text(end)
+    return (node.left.id, f"{place.text(end)} + 1") if isinstance(node.ops[0], ast.LtE) else ()
+
+
+def _text_of(node: ast.AugAssign) -> str:
+    one = isinstance(node.value, ast.Constant) and type(node.value.value) is int and node.value.value == 1
+    return "Add 1" if isinstance(node.op, ast.Add) and one else ""
+
+
+def _before_line(function: Function, line: int) -> set[str]:
+    earlier = [n for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    return set(arguments_of(function)) | {n.id for n in earlier if n.lineno < line}
+
+
 def _name(node: ast.stmt) -> str:
     """The name that a statement gives a value to, if it is one."""
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
@@ -64,5 +157,4 @@ def _name(node: ast.stmt) -> str:
 
 def _before(function: Function, loop: ast.For) -> set[str]:
     """Names that have a value before a loop."""
-    earlier = [n for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
-    return set(arguments_of(function)) | {n.id for n in earlier if n.lineno < loop.lineno}
+    return _before_line(function, loop.lineno)

@@ -175,7 +175,7 @@ def test_what_only_the_capture_shows_is_left_to_the_user(fix: Fix) -> None:
     # GIVEN a table of the CPU that an object has, looked up with a number of the device
     found = fix(
         "class Tables:\n"
-        "    def __init__(self):\n        self.rates = torch.linspace(0, 1, 10)\n"
+        "    def __init__(self):\n        self.rates = torch.as_tensor(np.linspace(0, 1, 10))\n"
         "    def at(self, t):\n        return self.rates[t.reshape(1)][0]\n"
         "tables = Tables()\n"
         "args = (torch.randn(4, device=device), torch.tensor(5, device=device))\n"
@@ -184,7 +184,7 @@ def test_what_only_the_capture_shows_is_left_to_the_user(fix: Fix) -> None:
     # THEN the table is found, and where it is made
     assert not found.complete
     assert [failure.code for failure in found.left] == ["cpu-index"]
-    assert "`self.rates = torch.linspace(0, 1, 10, device=device)`" in found.instead[0]
+    assert "`self.rates = torch.as_tensor(np.linspace(0, 1, 10)).to(device)`" in found.instead[0]
 
 
 def test_what_moved_lines_call_is_not_put_off(fix: Fix) -> None:

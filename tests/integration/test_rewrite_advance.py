@@ -212,6 +212,27 @@ def f(x):
     loss.backward()
     return lin.weight.grad.clone()
 """,
+    "a loop that keeps what it has seen": """
+args = (torch.rand(6, device=device) + 1,)
+last = torch.zeros(6, device=device)
+def f(a):
+    x = torch.ones_like(a)
+    i = 0
+    while (x * x - a).abs().max() > -1 and i < 3:
+        x = last.copy_(0.5 * (x + a / x))
+        i += 1
+    return x * 1
+""",
+    "a loop that counts its rounds": """
+args = (torch.rand(6, device=device) + 1,)
+def f(a):
+    x = torch.ones_like(a)
+    i = 0
+    while (x * x - a).abs().max() > -1 and i < 3:
+        x = 0.5 * (x + a / x)
+        i += 1
+    return x * i
+""",
     "work that an early return skips": """
 lin, kept = nn.Linear(3, 3).to(device), []
 args = (torch.rand(4, 3, device=device),)
@@ -370,6 +391,19 @@ def f(x):
     return track(x)
 """,
         ["self.avg = m.clone() if self.avg is None else self.avg.copy_(0.9 * self.avg + 0.1 * m)"],
+    ),
+    "a loop until it is near": (
+        """
+args = (torch.rand(6, device=device) + 1,)
+def f(a):
+    x = torch.ones_like(a)
+    i = 0
+    while (x * x - a).abs().max() > 1e-3 and i < 10:
+        x = 0.5 * (x + a / x)
+        i += 1
+    return x
+""",
+        ["for i in range(10):", "x = torch.where(live, 0.5 * (x + a / x), x)"],
     ),
     "a place in a cache": (
         """
