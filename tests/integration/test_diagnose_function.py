@@ -174,6 +174,57 @@ def test_what_a_slow_counter_decides_is_told() -> None:
     assert state == {"calls": 0}
 
 
+class Counting:
+    """What functions here count in."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "setattr(state, 'count', state.count + 1)",
+        "setattr(state, name, getattr(state, name) + 1)",
+        "vars(state)['count'] += 1",
+        "state.__dict__['count'] += 1",
+        "globals()['total'] += 1",
+    ],
+)
+def test_a_counter_that_is_set_by_its_name_is_told_at_its_line(line: str, tmp_path: Path) -> None:
+    # GIVEN a function that counts in an attribute or a global variable by its name
+    file = tmp_path / "counts.py"
+    file.write_text(f"def f(x):\n    {line}\n    return x * (2 if total is None else 2)\n")
+    names: dict[str, Any] = {"state": Counting(), "name": "count", "total": 0}
+    exec(compile(file.read_text(), str(file), "exec"), names)
+    # WHEN diagnosed THEN that line is told, and the counter is put back
+    found = pgk.diagnose(names["f"], torch.ones(2, device=DEVICE))
+    assert found.codes == ("host-counter",), str(found)
+    assert found.failure.frame is not None
+    assert found.failure.frame.line == 2
+    assert (names["state"].count, names["total"]) == (0, 0)
+
+
+def test_what_a_random_branch_makes_other_layers_read_is_not_told_again() -> None:
+    # GIVEN layers of which each is left out at random
+    layers = [torch.nn.Linear(3, 3).to(DEVICE) for _ in range(3)]
+
+    def through(layer: torch.nn.Module, x: torch.Tensor) -> Any:
+        if torch.rand(1).item() < 0.5:
+            return x
+        return layer(x)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        for layer in layers:
+            x = through(layer, x)
+        return x
+
+    # WHEN diagnosed THEN the branch is the only problem
+    with torch.no_grad():
+        found = pgk.diagnose(f, torch.ones(2, 3, device=DEVICE))
+    assert {failure.frame.text for failure in found.failures if failure.frame} == {"if torch.rand(1).item() < 0.5:"}
+
+
 def test_numbers_that_a_variable_holds_are_candidates_for_parameters() -> None:
     # GIVEN a number in an outer variable that nothing changes
     scale = 3.0

@@ -14,6 +14,7 @@ from paramgraph_kit.doctor.observe.source_lines import branch_between, has_branc
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.trace.model import Failure, Frame
 
+ANOTHER = "read a tensor that was another one in the next call"
 MOST = 4000  # differing operations that are aligned with care
 RANDOM_WORDS = ("rand", "choice", "shuffle", "gauss", "normal", "sample")
 
@@ -43,7 +44,7 @@ def differences(
             continue
         if a.outside != b.outside:
             for pair in _exchanged(a, b, told):
-                text = f"{a.name} read a tensor that was another one in the next call"
+                text = f"{a.name} {ANOTHER}"
                 # Nothing but random numbers differs, so one of them has picked it.
                 code = "host-random" if only_random else "stale-input"
                 exchanged.setdefault(pair, []).append(_failure(code, text, a.place))

@@ -11,7 +11,7 @@ import torch
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.calls import A_LOG
-from paramgraph_kit.doctor.observe.compare import differences
+from paramgraph_kit.doctor.observe.compare import ANOTHER, differences
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.gradients import around, note, sets_to_none
 from paramgraph_kit.doctor.observe.gradients import problems as problems_between
@@ -113,7 +113,10 @@ class _Examiner(Caller):
         known = {(f.code, f.frame) for f in seen}
         more: dict[tuple[str, Frame | None], Failure] = {}
         last = base
-        for _ in range(MOST_DRAWS):
+        for number in range(2 * MOST_DRAWS):
+            picked = any(ANOTHER in f.message and f.code == "host-random" for f in [*seen, *more.values()])
+            if number >= MOST_DRAWS and (not picked or any(f.code == "branch-frozen" for f in [*seen, *more.values()])):
+                break  # else perhaps a branch decides what is read, which calls that take as many ways do not show
             other = self.call(self.args, self.kwargs)
             if other.ended is not None:
                 break
@@ -290,10 +293,15 @@ def _without_echoes(problems: list[Failure]) -> list[Failure]:
     echoes = ("scalar-frozen", "cpu-scalar-frozen", "host-random", "branch-frozen", "size-frozen")
     rng = {f.frame for f in problems if f.code == "host-random"}
     read_again = {f.frame for f in problems if f.code == "stale-input"}
+    ways = {(f.frame.file, f.frame.function) for f in problems if f.code == "branch-frozen" and f.frame}
     return [
         f
         for f in problems
-        if not (f.code == "host-counter" and f.message.startswith((A_LOG, "print(")) and f.frame in waits)
+        # What another way through a function reads follows from that.
+        if not (
+            f.code == "host-random" and ANOTHER in f.message and f.frame and (f.frame.file, f.frame.function) in ways
+        )
+        and not (f.code == "host-counter" and f.message.startswith((A_LOG, "print(")) and f.frame in waits)
         and not (f.code in echoes and f.frame in waits)
         and not (f.code == "cpu-scalar-frozen" and f.frame in rng)
         and not (f.code == "output-alias" and f.frame in read_again)

@@ -56,8 +56,14 @@ def _writes(node: ast.AST, change: Change) -> bool:
     elif isinstance(node, ast.Delete):
         targets = node.targets
     flat = [part for target in targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    if change.kind == "global" and any(_is_entry_of(target, "globals", change.name) for target in flat):
+        return True
     if change.kind in ("cell", "global"):
         return any(isinstance(target, ast.Name) and target.id == change.name for target in flat)
+    if change.kind == "attribute" and (
+        _sets_by_name(node, change.name) or any(_is_entry_of(target, "vars", change.name) for target in flat)
+    ):
+        return True
     if change.kind == "attribute":
         return any(isinstance(target, ast.Attribute) and target.attr == change.name for target in flat)
     if change.kind == "file":  # log.write(...), print(..., file=log), json.dump(values, log)
@@ -72,6 +78,21 @@ def _writes(node: ast.AST, change: Change) -> bool:
         isinstance(target, ast.Subscript) and _called(target) == change.name and _has_key(target, change)
         for target in flat
     )
+
+
+def _sets_by_name(node: ast.AST, name: str) -> bool:
+    """Whether it is ``setattr(x, "name", ...)``, of a name that is known or of any."""
+    if not (isinstance(node, ast.Call) and _called(node.func) in ("setattr", "__setattr__") and len(node.args) > 1):
+        return False
+    given = node.args[-2]
+    return not isinstance(given, ast.Constant) or given.value == name
+
+
+def _is_entry_of(node: ast.AST, function: str, name: str) -> bool:
+    """Whether it is ``globals()["name"]``, or the same of ``vars(x)`` or ``x.__dict__``."""
+    if not (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and node.slice.value == name):
+        return False
+    return _called(node.value) == function or (function == "vars" and _called(node.value) == "__dict__")
 
 
 def gives_memory(codes: Iterable[CodeType]) -> Iterator[tuple[str, Frame]]:
