@@ -136,3 +136,83 @@ def test_without_a_list_of_the_process_s_memory_it_cannot_be_simulated(monkeypat
     with pytest.raises(UnsupportedError, match="on Linux only"):
         set_coherent()
     assert not driver().reads_host
+
+
+@pytest.mark.usefixtures("coherent")
+def test_pinned_memory_is_host_memory_like_any_other() -> None:
+    # GIVEN a partition that reads pinned memory in place: once a constant of its model's, once nobody's
+    table = torch.arange(4.0).pin_memory()
+    constant, loose = launcher_of(lambda x: x + on_device(table), (table,)), launcher_of(lambda x: x + on_device(table))
+    # WHEN called THEN only the constant is read by launches, which see the host's later writes
+    assert calls(constant) == calls(loose) == [[float(n + k) for k in range(4)] for n in range(4)]
+    assert constant.reasons == []
+    assert [reason.code for reason in loose.reasons] == ["host-address"]
+    table.fill_(7)
+    assert calls(constant, 2) == [[7.0] * 4, [8.0] * 4]
+
+
+@pytest.mark.usefixtures("coherent")
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_copies_from_and_to_pinned_memory_run_ungraphed_as_everywhere(way: str) -> None:
+    # GIVEN a step that copies from pinned memory, or to it, though a kernel could read it where it is
+    host, staged = torch.zeros(4).pin_memory(), torch.zeros(4).to(DEVICE)
+
+    def step(x: Tensor) -> Tensor:
+        if way == "up":
+            staged.copy_(host, non_blocking=True)
+            return x + staged
+        host.copy_(x * 2, non_blocking=True)
+        return x + 1
+
+    run = pgk.parameterize(step, state=[host, staged])
+    # WHEN called while the host writes THEN results are right, with the reason
+    for n in range(5):
+        if way == "up":
+            host.fill_(float(n))
+        x = torch.full((4,), float(n)).to(DEVICE)
+        assert run(x).tolist() == [2.0 * n if way == "up" else n + 1.0] * 4
+        pgk.cuda.synchronize()
+        assert host.tolist() == [float(n) if way == "up" else 2.0 * n] * 4
+    (reason,) = pgk.report(run).reasons
+    assert reason.code == ("host-memcpy" if way == "up" else "host-counter")
+
+
+@pytest.mark.usefixtures("coherent")
+def test_an_input_on_the_host_is_refused_though_a_kernel_could_read_it() -> None:
+    # GIVEN a compiled function and a step that are given a tensor of the host
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        return x * 2 + y.to(x.device)
+
+    torch._dynamo.reset()
+    compiled: Any = torch.compile(function, backend="paramgraph")
+    step = pgk.parameterize(function, state=())
+    for n in range(4):
+        x, y = torch.full((4,), float(n)).to(DEVICE), torch.arange(4.0) * n
+        # WHEN called THEN each call reads its own, and what reads it is in no graph
+        for call in (compiled, step):
+            assert call(x, y).tolist() == [2.0 * n + n * k for k in range(4)]
+    assert {reason.code for reason in pgk.report(compiled).reasons} & {"foreign-input", "device-copy", "cpu-op"}
+    assert {reason.code for reason in pgk.report(step).reasons} <= {"foreign-input", "copy-to-gpu"}
+    assert sum(row.launches for row in pgk.report(step).rows) == 0
+
+
+@pytest.mark.usefixtures("coherent")
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_step_whose_kernel_reads_host_memory_runs_as_it_is(anew: bool) -> None:
+    # GIVEN a step whose kernel reads host memory in place: of a tensor in its state, or of one made at each call
+    table, kept = torch.arange(4.0), []
+
+    def function(x: Tensor) -> Tensor:
+        kept.append(torch.arange(4.0) * float(x.shape[0]) if anew else table)
+        return x + on_device(kept[-1])
+
+    step = pgk.parameterize(function, state=[table])
+    # WHEN called while the host writes, or makes another THEN no call reads what was
+    for n in range(6):
+        table.copy_(torch.arange(4.0) + n)
+        x = torch.full((2, 4), float(n)).to(DEVICE)
+        assert step(x).tolist() == function(x).tolist()
+    report = pgk.report(step)
+    assert sum(row.launches for row in report.rows) == 0
+    assert {reason.code for reason in report.reasons} <= {"host-address", "unexplained-word", "side-effect"}
+    assert report.reasons
