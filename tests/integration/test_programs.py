@@ -62,6 +62,8 @@ def test_names_are_unique_and_the_list_of_what_is_not_right_names_programs() -> 
     assert set(names) >= NOT_YET
 
 
+# A thread of a program may fail in a capture, as it does on a GPU.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_the_doctor_is_right_about_a_program(program: Program) -> None:
     # GIVEN a program WHEN it is diagnosed, and its mended variant captured and replayed on moved inputs

@@ -245,6 +245,8 @@ class Kernel:
                 raise
             return self._instead_of(*WIDER[named[1]], args, kwargs)
         except RuntimeError as error:
+            if "not implemented on the CPU" in str(error):
+                raise NotImplementedError(f"the simulated device cannot compute this: {error}") from error
             if self.function is not self.op or "Expected a value of type 'Tensor' for argument" not in str(error):
                 raise
         # torch has made a number of a tensor that stood for one, as in x % 2: another overload takes it.
