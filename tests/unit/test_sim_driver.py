@@ -23,6 +23,13 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator
 Run = Callable[..., Any]
 
 
+@pytest.fixture(autouse=True)
+def libraries() -> None:
+    """What is recorded here is no first call of a library."""
+    a = torch.ones(2, 2, device=device())
+    _ = a @ a
+
+
 def mlp(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor) -> torch.Tensor:
     """Two layers with dropout, a fill and a copy: every kind of node there is."""
     h = torch.dropout(torch.relu(x @ w1), 0.5, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import queue
 import subprocess
 import sys
@@ -36,6 +37,7 @@ def main() -> int:
 
 
 def _worker(ways: Sequence[str]) -> int:
+    faulthandler.enable()  # a worker that crashes says where
     for line in sys.stdin:
         for row in rows(programs()[line.strip()], ways):
             print(row, flush=True)
