@@ -1,9 +1,10 @@
-"""Runs generated programs, compiled by this backend and parameterized, against eager on this machine's device.
+"""Runs generated programs, compiled by this backend, parameterized and as steps, against eager on this device.
 
 Usage: python scripts/sweep_programs.py --out FILE [--count 2000] [--minutes M] [--first 0]
 
-A program is its seed: what FILE has is not run again. Each result is a line as soon as it is there; a program that
-differs is printed with its source. Ends with 1 if any does; what AOTAutograd alone gets wrong is counted, no more.
+A program is its seed: what FILE has is not run again; from a million on they are of the wide kind. Each result is a
+line as soon as it is there; a program that differs is printed with its source. Ends with 1 if any does; what
+AOTAutograd alone gets wrong is counted, no more.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ sys.path.insert(0, str(ROOT))
 
 from tests.sweep.operators import ready  # noqa: E402 - the repository has to be importable first
 from tests.sweep.programs import TORCHS, generate, wrong  # noqa: E402
+
+WIDE_FROM = 1_000_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 continue
             if time.monotonic() > deadline:
                 break
-            program = generate(random.Random(seed).randrange)
+            program = generate(random.Random(seed).randrange, wide=seed >= WIDE_FROM)
             done[seed] = wrong(program)
             print(json.dumps({"seed": seed, "wrong": done[seed]}), file=out, flush=True)
             if done[seed] and not done[seed].startswith(TORCHS):

@@ -30,7 +30,7 @@ Tensor = torch.Tensor
 def test_a_program_that_nobody_wrote_computes_what_eager_computes(data: st.DataObject) -> None:
     # GIVEN a program WHEN it is compiled, and parameterized, and called three times THEN it is eager's
     ready()
-    program = generate(lambda n: data.draw(st.integers(0, n - 1)))
+    program = generate(lambda n: data.draw(st.integers(0, n - 1)), wide=data.draw(st.booleans()))
 
     found = wrong(program)
 
@@ -219,6 +219,18 @@ def test_programs_are_differentiated_and_called_with_shared_and_shifted_argument
             if arrangement.__name__ == "_shifted":
                 assert [x.tolist() for x in given] == [x.tolist() for x in made]
                 assert [x.storage_offset() - 1 for x in given] == [x.storage_offset() for x in made]
+
+
+def test_wide_programs_take_their_arguments_in_other_ways_and_orders() -> None:
+    # GIVEN forty programs of the wide kind WHEN looked at THEN there are enough of each kind
+    found = [generate(random.Random(seed).randrange, wide=True) for seed in range(40)]
+    assert 5 <= sum(program.packed for program in found) <= 25
+    assert sum(program.arrangements[0] is not program.arrangements[2] for program in found) >= 5
+    assert len({x.dtype for program in found for x in program.made(0)}) >= 7
+    # AND what comes in a dict and a list is what comes by itself
+    program = next(each for each in found if each.packed)
+    made = program.made(0)
+    assert program.given(made) == ({"first": made[0], "rest": made[1:]},)
 
 
 def test_the_same_numbers_make_the_same_program() -> None:

@@ -54,6 +54,48 @@ WRITES = (
     *("{a}.set_({b}.clone())", "{a}.exp_()", "torch.cat([{b}, {b}], out={a})"),
 )
 
+# What only programs of the wide kind have.
+MORE_VIEWS = (
+    *("{a}.view(torch.int16)", "{a}.view(torch.float64)", "{a}.real[..., None]", "{a}.imag.view(torch.int32)"),
+    *("{a}.T", "{a}.ravel()", "{a}.hsplit(2)[-1]", "{a}.index_select(0, {i}).expand_as({a})", "{a}.unsqueeze(0).mT"),
+    *("{a}.conj().mT.imag", "torch.view_as_real({a}.resolve_conj())[..., 1]", "{a}[-1:]", "{a}[..., None, :]"),
+    *("{a}.expand(2, *{a}.shape)[1]", "{a}.as_strided({a}.shape[:1], {a}.stride()[:1])", "{a}.positive()"),
+)
+MORE_NEW = (
+    *("torch.linalg.vector_norm({a})", "{a}.var(0)", "{a}.std()", "{a}.logsumexp(0)", "{a}.log_softmax(-1)"),
+    *("{a}.nan_to_num()", "{a}.sign() * {b}", "{a}.frac()", "{a}.floor_divide(2)", "{a}.remainder(3)", "{a} // 2"),
+    *("{a}.to(torch.int8)", "{a}.to(torch.uint8) << 1", "{a}.bool() & {b}.bool()", "{a}.isnan()", "{a}.sort(-1)[0]"),
+    *("{a}.topk(1, 0)[1]", "{a}.cummax(0)[0]", "{a}.median()", "{a}.max(0)[1]", "{a}.amin()", "{a}.argmax()"),
+    *("torch.outer({a}.flatten(), {b}.flatten())", "torch.einsum('...i,...i->...', {a}, {b})", "{a}.diff()"),
+    *("torch.nn.functional.layer_norm({a}, {a}.shape[-1:])", "torch.nn.functional.gelu({a})", "{a}.sigmoid()"),
+    *("torch.nn.functional.one_hot({a}.long().clamp(0, 3), 4)", "torch.nn.functional.relu({a})", "{a}.exp().log1p()"),
+    *("torch.fft.rfft({a}.real).imag", "torch.fft.ifft({a}).real", "{a}.conj().sum()", "({a} * 1j).conj().imag"),
+    *("torch.block_diag({a}, {b})", "torch.meshgrid({a}.flatten(), {b}.flatten(), indexing='ij')[0]", "{a}.tile(2)"),
+    *("torch.vstack([{a}, {b}])", "torch.hstack([{a}, {a}])", "{a}.repeat_interleave(2, 0)", "{a}.rot90()"),
+    *("torch.tril_indices(3, 3, device={a}.device)", "torch.eye(3, device={a}.device)", "{a}.new_full((2,), {n})"),
+    *("torch.linspace(0, 1, 3, device={a}.device)", "{a}.trace()", "{a}.dot({b})", "torch.atleast_2d({a}) + 0"),
+    *("{a}.where({a} > {n}, {b})", "{a}.heaviside({b})", "torch.complex({a}.real, {a}.real)", "{a}.angle()"),
+)
+MORE_WRITES = (
+    *("{a}[..., 0] = {b}[..., 0]", "{a}[1:] = {a}[:-1].clone()", "{a}.sign_()", "{a}.clamp_min_({n})", "{a}.floor_()"),
+    *("{a}.imag.add_({b}.real)", "{a}.view(torch.uint8).zero_()", "{a}.T.copy_({b}.T)", "{a}.flatten()[0] = {n}"),
+    *("torch._foreach_mul_([{a}, {b}], 2)", "torch._foreach_copy_([{a}], [{b}])", "{a}.sub_({b}, alpha=2)"),
+    *(
+        "torch.mul({a}, 2, out={b})",
+        "torch.sum({a}, 0, out={b})",
+        "{a}.unbind(0)[0].add_({n})",
+        "{a}.masked_fill_({b} > 0, 1)",
+    ),
+    *("{a}.where({a} > 0, {b}, out={a}) if False else {a}.abs_()", "{a}.scatter_reduce_(0, {z}, {b}, 'amax')"),
+    *(
+        "{a}.put_({i}, {b}.flatten()[:1])",
+        "{a}.select(0, 0).copy_({b}.select(0, -1))",
+        "{a}.triu_()",
+        "{a}.conj().mul_(2)",
+    ),
+    *("{a}.expand(1, *{a}.shape).add_(1)", "{a}.bitwise_not_()", "{a} += {b}", "{a} *= 2", "{a}.cumprod_(0)"),
+)
+
 
 class Defined(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types for it
     """Raises ValueError where torch leaves the result open.

@@ -20,7 +20,7 @@ from paramgraph_kit import parameterize
 from paramgraph_kit.backend import paramgraph
 from paramgraph_kit.driver.select import device
 from tests.sweep.checks import poison
-from tests.sweep.lines import NEW, VIEWS, WRITES, Defined
+from tests.sweep.lines import MORE_NEW, MORE_VIEWS, MORE_WRITES, NEW, VIEWS, WRITES, Defined
 from tests.sweep.samples import Mover, Tensor, difference
 
 Draw = Callable[[int], int]  # a number from 0 to below n
@@ -30,6 +30,9 @@ DTYPES = (torch.float32, torch.float32, torch.complex64, torch.int64)
 
 TORCHS = "AOTAutograd alone: "
 KINDS = (VIEWS, NEW, WRITES, VIEWS, NEW)
+WIDE = (MORE_VIEWS + VIEWS, MORE_NEW + NEW, MORE_WRITES + WRITES, VIEWS, MORE_NEW)
+WRITTEN = (WRITES, WIDE[2])
+MORE_DTYPES = (*DTYPES, torch.float16, torch.bool, torch.uint8, torch.float64, torch.bfloat16)
 CALLS = 6
 Arrangement = Callable[[list[Tensor]], list[Tensor]]
 
@@ -43,6 +46,11 @@ class Generated:
     made: Callable[[int], list[Tensor]]  # by seed
     arrangements: tuple[Arrangement, ...]  # of the arguments, one call after the other
     differentiated: bool = False  # whether its results' gradients are computed, too
+    packed: bool = False  # whether its arguments come in a dict and a list
+
+    def given(self, arguments: list[Tensor]) -> tuple[Any, ...]:
+        """What the function is called with."""
+        return ({"first": arguments[0], "rest": arguments[1:]},) if self.packed else tuple(arguments)
 
     def arguments(self, call: int) -> list[Tensor]:
         """Arguments of a call, on the host."""
@@ -50,7 +58,8 @@ class Generated:
 
     def function(self) -> Callable[..., Any]:
         """The program itself, compiled from its source."""
-        return _function(self.source)
+        plain = _function(self.source)
+        return (lambda given: plain(given["first"], *given["rest"])) if self.packed else plain
 
     def __repr__(self) -> str:
         shown = [
@@ -67,9 +76,14 @@ def _function(source: str) -> Callable[..., Any]:
     return found
 
 
-def generate(draw: Draw) -> Generated:
-    """A program of up to eight lines over one to three tensors, some of which may share memory."""
-    makers = [_tensor(draw) for _ in range(1 + draw(3))]
+def generate(draw: Draw, wide: bool = False) -> Generated:
+    """A program of up to ten lines over one to three tensors, some of which may share memory.
+
+    A ``wide`` one is of more operations and types, may take its arguments in a dict and a list, and may begin with any
+    arrangement of them.
+    """
+    kinds = WIDE if wide else KINDS
+    makers = [_tensor(draw, MORE_DTYPES if wide else DTYPES) for _ in range(1 + draw(3))]
     shared = len(makers) > 1 and draw(3) == 0
 
     def made(seed: int) -> list[Tensor]:
@@ -82,16 +96,16 @@ def generate(draw: Draw) -> Generated:
     differentiated = draw(4) == 0
     values, lines = list(names), list[str]()
     for number in range(2 + draw(9)):
-        kind = KINDS[draw(len(KINDS))]
+        kind = kinds[draw(len(kinds))]
         a, b = (values[draw(len(values))] for _ in "ab")
         index = f"torch.tensor([0], device={a}.device)"
         first = f"torch.zeros_like({a}[:1], dtype=torch.int64)"
         text = kind[draw(len(kind))].format(a=a, b=b, n=draw(3), i=index, z=first)
         name = f"v{number}"
-        line = text if kind is WRITES else f"{name} = {text}"
+        line = text if kind in WRITTEN else f"{name} = {text}"
         if _valid(_source([*lines, line], values[:1], names), made(0), differentiated):
             lines.append(line)
-            values += [] if kind is WRITES else [name]
+            values += [] if kind in WRITTEN else [name]
     results = [values[draw(len(values))] for _ in range(1 + draw(3))]
     # Where all is in the arguments already, something is computed after all.
     results += ["x + 1"] if draw(4) == 0 else []
@@ -107,7 +121,9 @@ def generate(draw: Draw) -> Generated:
     )  # the first of each kind may capture, the second launches
     differentiated = differentiated and _valid(source, made(0), True)
     arrangements = [each if _valid(source, each(made(0)), differentiated) else _plain for each in wanted]
-    return Generated(source, names, made, tuple(arrangements), differentiated)
+    turned = 2 * draw(3) if wide else 0
+    arrangements = arrangements[turned:] + arrangements[:turned]
+    return Generated(source, names, made, tuple(arrangements), differentiated, wide and draw(3) == 0)
 
 
 def _plain(arguments: list[Tensor]) -> list[Tensor]:
@@ -154,8 +170,8 @@ def _moved(x: Tensor, whole: Tensor, start: int) -> Tensor:
     return found.conj() if x.is_conj() else found
 
 
-def _tensor(draw: Draw) -> Callable[[int], Tensor]:
-    shape, dtype, layout = SHAPES[draw(len(SHAPES))], DTYPES[draw(len(DTYPES))], draw(6)
+def _tensor(draw: Draw, dtypes: Sequence[torch.dtype] = DTYPES) -> Callable[[int], Tensor]:
+    shape, dtype, layout = SHAPES[draw(len(SHAPES))], dtypes[draw(len(dtypes))], draw(6)
 
     def make(seed: int) -> Tensor:
         generator = torch.Generator().manual_seed(seed)
@@ -216,7 +232,7 @@ def _gradients(results: Sequence[Tensor], leaves: Sequence[Tensor]) -> list[Tens
 
 
 def wrong(program: Generated, calls: int = CALLS) -> str:
-    """How a program differs from eager, compiled by this backend or parameterized; "" if nowhere.
+    """How a program differs from eager, compiled by this backend, parameterized or as a whole step; "" if nowhere.
 
     What AOTAutograd alone gets wrong too begins with TORCHS.
     """
@@ -231,6 +247,7 @@ def _wrong(program: Generated, calls: int) -> str:
     ways: dict[str, Callable[..., Any]] = {
         "compile": partial(_compiled, backend=paramgraph),
         "parameterize": _parameterized,
+        **({} if program.differentiated else {"step": _whole}),
     }
     for how, make in ways.items():
         if unlike := _first_unlike(make, program, expected):
@@ -243,9 +260,10 @@ def _first_unlike(make: Callable[..., Any], program: Generated, expected: Sequen
     torch._dynamo.reset()
     gc.collect()
     changed = make(program.function(), program)
-    for seed, wanted in enumerate(expected):
-        if unlike := _unlike(_outcome(changed, program, seed, seed), wanted):
-            return f"call {seed + 1}: {unlike}"
+    # A step's first calls are ungraphed: each kind of arguments comes again.
+    for call, seed in enumerate([*range(len(expected))] * (2 if make is _whole else 1)):
+        if unlike := _unlike(_outcome(changed, program, seed, call), expected[seed]):
+            return f"call {call + 1}: {unlike}"
     return ""
 
 
@@ -256,7 +274,12 @@ def _compiled(function: Callable[..., Any], _: Generated, backend: Any) -> Calla
 
 def _parameterized(function: Callable[..., Any], program: Generated) -> Callable[..., Any]:
     example = Mover(device()).all(program.made(9))
-    changed: Callable[..., Any] = parameterize(function, *_leaves(example, program.differentiated))
+    changed: Callable[..., Any] = parameterize(function, *program.given(_leaves(example, program.differentiated)))
+    return changed
+
+
+def _whole(function: Callable[..., Any], _: Generated) -> Callable[..., Any]:
+    changed: Callable[..., Any] = parameterize(function, state=(), verify="off")
     return changed
 
 
@@ -273,7 +296,7 @@ def _outcome(function: Callable[..., Any], program: Generated, seed: int, call: 
     kept = poison(call)
     mine = _leaves(Mover(device()).all(program.arguments(seed)), program.differentiated)
     try:
-        results = function(*mine)
+        results = function(*program.given(mine))
         gradients = _gradients(results, mine) if program.differentiated else ()
     except Exception as error:
         return _Outcome((), [], [], error=type(error).__name__)
@@ -281,7 +304,8 @@ def _outcome(function: Callable[..., Any], program: Generated, seed: int, call: 
     homes = {
         x.untyped_storage().data_ptr(): k for k, x in reversed(list(enumerate(mine))) if x.untyped_storage().nbytes()
     }
-    aliases = [homes.get(y.untyped_storage().data_ptr()) for y in results]
+    # What has no elements lies nowhere.
+    aliases = [homes.get(y.untyped_storage().data_ptr()) if y.numel() else None for y in results]
     on_host = [None if g is None else g.cpu() for g in gradients or ()]
     return _Outcome([y.detach().cpu() for y in results], [x.detach().cpu() for x in mine], aliases, on_host)
 
