@@ -220,6 +220,7 @@ def feed(
         return None
     taken = names_in(source.tree) | local | {line.partition(" = ")[0] for line in others}
     names: dict[str, str] = {}
+    asks_gradients = any("requires_grad" in line for line in source.lines)
     hoisted, lines, edits = [], [], [source.without(each) for each in moved]
     for statement, node, values in fed:
         text = source.text(node)
@@ -240,7 +241,9 @@ def feed(
         elif read and isinstance(above, ast.Subscript):  # an index of one element keeps its dimension
             edits.append(source.replace(above, f"{source.text(above.value)}[{names[text]}][0]"))
         else:
-            edits.append(source.replace(node, names[text]))
+            # What the function asks gradients of is a leaf of each call; this one must stay one that can be written.
+            leaf = ".detach()" if values.form and asks_gradients else ""
+            edits.append(source.replace(node, names[text] + leaf))
     needed = {n for _, node, _ in fed for n in names_in(node)}
     needed |= {n for each in (*head, *moved) for n in names_in(each)}
     owner = arguments[:1] if moving.is_method(source, function) else []

@@ -236,7 +236,6 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
         super().__init__()  # type: ignore[no-untyped-call]
         self.keeper = Keeper()
         self._operations = count if count is not None else [0]
-        self._on = True
         self._is_capturing = driver().is_capturing  # whoever captures in a call: a copy would be part of the graph
         for tensor in leaves:
             if tensor.is_leaf and tensor.requires_grad:
@@ -244,19 +243,19 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Do not look for a while."""
-        self._on = False
+        """Do not look for a while, nor be there: some backwards wait for the device only where no mode is on."""
+        self.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         try:
             yield
         finally:
-            self._on = True
+            self.__enter__()  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         self._operations[0] += func._schema.name.partition("::")[2] not in _FREE
         if (generator := kwargs.get("generator")) is not None and not self._is_capturing():
             self.keeper.note_generator(generator)
-        if self._on and not self._is_capturing():
+        if not self._is_capturing():
             for number, argument in enumerate(func._schema.arguments):
                 if argument.alias_info is None or not argument.alias_info.is_write:
                     continue

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from paramgraph_kit.trace.errors import CaptureError, ParamgraphError
-from paramgraph_kit.trace.model import Proof, Trace
+from paramgraph_kit.trace.model import Failure, Proof, Trace
 from paramgraph_kit.trace.wording import frame_text, one_line
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ class _Teller:
         self.number = 0
         self.prover: Prover = Prover(function, args, kwargs)
         self.truth: Truth
+        self.failure: Failure | None = None  # of the capture as it is
 
     # saying
 
@@ -162,6 +163,7 @@ class _Teller:
                 wrong = self.truth.wrong(seen)
                 self.compare(trace, COPIED, seen)
         except CaptureError as error:
+            self.failure = error.failure
             self.say(f"CUDA says      {one_line(error.failure.message)}", 3)
             self.say(f"which means    {error.failure.title} [{error.failure.code}]", 3)
             self.say(f"at             {frame_text(error.failure.frame)}", 3)
@@ -195,6 +197,8 @@ class _Teller:
             self.look()
             found = self.out.diagnosis
         assert found is not None
+        if not found.failures and self.failure is not None:  # what only a capture shows, in no call that was looked at
+            found.failures = (self.failure,)
         self.chapter(f"What is wrong: {len(found)} problem{'' if len(found) == 1 else 's'}")
         if "captured as it is" in self.out.traces:
             known = {(f.code, f.frame) for f in self.out.traces["captured as it is"].failures}
@@ -206,7 +210,7 @@ class _Teller:
         if not found.failures:
             raise self.stop("its replays are wrong, and the doctor does not know why: compare the traces step by step")
         self.chapter("The fix, in your own words")
-        self.say(str(fix), 3)
+        self.say(str(fix) if fix is not None else "none is known", 3)
         if fix is None or not fix.complete:
             left = fix.left if fix is not None else list(found.failures)
             places = len({failure.frame for failure in left})

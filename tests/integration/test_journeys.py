@@ -30,18 +30,22 @@ BEFORE: dict[str, Before] = {
     "agent": lambda names: names["agent"].before_learn(),
     "loader": lambda names: names["before_iteration"](),
     "denoising": lambda names: names["diffusion_model"].before_training_step(),
+    "gan": lambda names: names["before_train_step"](),
     "speech": lambda names: names["before_step"](),
     "translation": lambda names: names["before_train_batch"](),
     "vision": lambda names: names["trainer"].before_fit_batch(),
 }
 AFTER: dict[str, After] = {
     "agent": lambda names, given, out: names["agent"].after_learn(*out),
+    "contrastive": lambda names, given, out: names["after_train"](given[0], *out),
     "denoising": lambda names, given, out: names["diffusion_model"].after_training_step(out),
     "detector": lambda names, given, out: names["detector"].after_detect(),
     "diffusion": lambda names, given, out: names["after_denoise"](given[1], out),
+    "gan": lambda names, given, out: names["after_train_step"](*out),
     "graphs": lambda names, given, out: names["after_epoch"](given[1], *out),
     "loader": lambda names, given, out: names["after_iteration"](out),
     "molecules": lambda names, given, out: names["after_train_step"](out),
+    "segmentation": lambda names, given, out: names["after_evaluate"](*given, *out),
     "serving": lambda names, given, out: names["server"].after_handle(),
     "speech": lambda names, given, out: names["after_step"](given[1], *out),
     "training": lambda names, given, out: names["after_train_step"](*out),
@@ -50,7 +54,7 @@ AFTER: dict[str, After] = {
 }
 ONE_ROUND = {"agent", "sampling", "training"}  # the others take two
 # Drawn elsewhere now, so other numbers: these are compared with the user's own mended file run eagerly.
-DRAWS = {"denoising", "detector", "loader", "vision"}
+DRAWS = {"contrastive", "denoising", "gan", "detector", "loader", "vision"}
 
 
 @pytest.fixture(params=FILES, ids=lambda path: path.stem)
