@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from paramgraph_kit.rewrite.edits import Edit, names_in, within
 from paramgraph_kit.rewrite.place import Place, binds_tighter, called
 from paramgraph_kit.rewrite.pure import RISKY, SINGULAR
+from paramgraph_kit.rewrite.rowwise import is_rowwise
 from paramgraph_kit.rewrite.shapes import LOSSES, MASKS, PER_ROW, is_chosen
 
 _WAYS = ("sum", "mean")
@@ -31,6 +32,10 @@ def leave_out(place: Place) -> list[Edit]:
         return []  # another mask by then
     rows: set[str] = set()
     edits: list[Edit] = []
+
+    def is_row(node: ast.AST) -> bool:
+        return _is_row(place, node, mask, rows)
+
     for node in order:
         ends = list(_ends(place, node, mask, rows))
         inside = {part for end in ends for part in ast.walk(end)}
@@ -43,11 +48,16 @@ def leave_out(place: Place) -> list[Edit]:
                 isinstance(n, ast.Name) for t in node.targets for n in _parts(t)
             ):
                 return []
-            rows |= {n.id for t in node.targets for n in _parts(t) if isinstance(n, ast.Name)}
+            if not is_rowwise(place, node.value, is_row):
+                return []
+            rows.update(n.id for t in node.targets for n in _parts(t) if isinstance(n, ast.Name))
             edits += [
                 place.source.replace(n, place.source.bracketed(n.value)) for n in left if isinstance(n, ast.Subscript)
             ]
         for end in ends:
+            given = list(end.args) if called(end) in LOSSES else [end.func]
+            if not all(is_rowwise(place, each, is_row) for each in given):
+                return []
             text = _reduced(place, end, mask, rows)
             if not text:
                 return []

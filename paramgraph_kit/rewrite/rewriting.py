@@ -133,7 +133,8 @@ def _stale(rounds: Rounds) -> str:
     around = (first.moved, rounds.around.after), (first.fed, rounds.around.before)
     moved = {each.name for each, used in around if each is not None and used is not None}
     ran = {code.co_name for code in first.ran}
-    return frozen(rounds.texts.get(first.file, []), moved, ran).lstrip(".") if moved else ""
+    containers = {holder.name for holder in first.prover.state.holders if holder.kind == "container"}
+    return frozen(rounds.texts.get(first.file, []), moved, ran, containers).lstrip(".") if moved else ""
 
 
 def _is_worth_it(prover: Prover, found: Rewriting) -> bool:

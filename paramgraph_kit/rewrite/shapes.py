@@ -10,6 +10,7 @@ import torch
 from paramgraph_kit.rewrite.edits import SIMPLE, Edit, heads
 from paramgraph_kit.rewrite.place import Form, Place, binds_tighter, called
 from paramgraph_kit.rewrite.pure import RISKY, SINGULAR
+from paramgraph_kit.rewrite.rowwise import is_rowwise
 
 MASKS = (ast.Name, ast.Compare, ast.Attribute, ast.UnaryOp, ast.BinOp)
 PER_ROW = ("cross_entropy", "nll_loss")  # one loss for a row of scores
@@ -25,6 +26,8 @@ def reduce_the_whole(place: Place) -> list[Edit]:
             continue
         picked = _picked(place, inner)
         if picked is None or (place.trains and is_singular(inner, set(picked))):
+            continue
+        if not is_rowwise(place, inner, picked.__contains__):
             continue
         mask = place.source.bracketed(picked[0].slice)
         text = f"torch.where({place.text(picked[0].slice)}, {_whole(place, inner, picked)}, 0).sum()"
@@ -64,6 +67,8 @@ def weigh_the_whole(place: Place) -> list[Edit]:
         way = kind.value.value if kind is not None and isinstance(kind.value, ast.Constant) else "mean"
         picked = _picked(place, ast.Tuple(call.args[:2], ast.Load())) if len(call.args) == 2 else None
         if way not in ("sum", "mean") or picked is None or len(picked) != 2 or set(given) - {"reduction"}:
+            continue
+        if not all(is_rowwise(place, each, picked.__contains__) for each in call.args):
             continue
         if called(call) in PER_ROW:
             continue  # labels of what is left out may be no classes

@@ -244,6 +244,29 @@ def f(x):
     kept.append(y.sum().item())
     return y * 2
 """,
+    "rows that are mixed, all of which the mask keeps": """
+args = (torch.rand(8, 2, device=device),)
+def f(x):
+    keep = x[:, 0] > -1
+    rows = x[keep].softmax(0)
+    return rows.sum(0)
+""",
+    "running statistics of the rows that are kept": """
+norm = nn.BatchNorm1d(2).to(device)
+args = (torch.rand(8, 2, device=device),)
+def f(x):
+    rows = norm(x[x[:, 0] > -1])
+    return rows.square().sum(0)
+""",
+    "a list that has come to its end": """
+kept = []
+args = (torch.rand(8, device=device),)
+@torch.no_grad()
+def f(x):
+    y = x.exp() * min(len(kept), 1)
+    kept.append(y.sum().item())
+    return y
+""",
     "two times of parts": """
 timings = []
 args = (torch.rand(4, device=device),)

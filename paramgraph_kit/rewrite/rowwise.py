@@ -1,0 +1,73 @@
+"""Whether what is computed of rows is computed of each row alone, so that others beside them change nothing."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from paramgraph_kit.rewrite.edits import path_of
+from paramgraph_kit.rewrite.place import Place, called
+
+# Of each element alone, whatever they are called on.
+_ELEMENTS = frozenset(
+    """abs acos add asin atan bool ceil clamp clip clone contiguous cos cosh deg2rad detach div double eq erf exp expm1
+    float floor fmod ge gelu gt half hardtanh int isfinite isnan le leaky_relu lerp log log10 log1p log2 logical_and
+    logical_not logical_or logit long lt masked_fill maximum minimum mul nan_to_num ne neg pow reciprocal relu remainder
+    round rsqrt sigmoid sign silu sin sinh softplus sqrt square sub tan tanh to trunc type_as where elu selu mish
+    hardswish relu6 logsigmoid""".split()  # noqa: SIM905
+)
+_LOSSES = frozenset(("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"))
+_ROWWISE = (
+    torch.nn.Linear,
+    torch.nn.Embedding,
+    torch.nn.LayerNorm,
+    torch.nn.Identity,
+    torch.nn.Flatten,
+    torch.nn.Sequential,
+)
+IsRow = Callable[[ast.AST], bool]
+
+
+def is_rowwise(place: Place, node: ast.expr, is_row: IsRow) -> bool:
+    """Whether an expression computes each row of its own, as far as its names tell."""
+    return all(_keeps_rows(place, part, is_row) for part in ast.walk(node))
+
+
+def _keeps_rows(place: Place, part: ast.AST, is_row: IsRow) -> bool:
+    if isinstance(part, ast.BinOp) and isinstance(part.op, ast.MatMult):
+        return not any(is_row(n) for n in ast.walk(part.right))
+    if isinstance(part, ast.Subscript) and not is_row(part) and any(is_row(n) for n in ast.walk(part.value)):
+        first = part.slice.elts[0] if isinstance(part.slice, ast.Tuple) else part.slice
+        whole = isinstance(first, ast.Slice) and first.lower is first.upper is first.step is None
+        return whole or (isinstance(first, ast.Constant) and first.value is ...)
+    if (
+        isinstance(part, ast.Attribute)
+        and part.attr in ("T", "mT", "H")
+        and any(is_row(n) for n in ast.walk(part.value))
+    ):
+        return False
+    if not isinstance(part, ast.Call) or not any(is_row(n) for n in ast.walk(part)):
+        return True
+    name = called(part)
+    if name in _ELEMENTS or name in _LOSSES:
+        return True
+    value = _value(place, path_of(part.func)) if path_of(part.func) else None
+    return isinstance(value, torch.nn.Module) and all(_is_rowwise(each) for each in value.modules())
+
+
+def _is_rowwise(module: torch.nn.Module) -> bool:
+    known = type(module).__module__.startswith("torch.nn.modules.activation") and not isinstance(
+        module, (torch.nn.MultiheadAttention, torch.nn.RReLU, torch.nn.Softmax, torch.nn.LogSoftmax)
+    )
+    return (known or type(module) in _ROWWISE) and not module._forward_hooks and not module._forward_pre_hooks
+
+
+def _value(place: Place, path: str) -> Any:
+    first, *rest = path.split(".")
+    found = None if place.is_local(first) else place.space.get(first)
+    for name in rest:
+        found = getattr(found, name, None)
+    return found
