@@ -170,8 +170,11 @@ class Step:
         why: Reason | None = None
         try:
             check_left(before, tensors)
-            with self._inside(), no_collection():
-                self._capture(key, tensors, args, kwargs, seen)
+            if self._stale(key, tensors, args, kwargs, seen):
+                gc.collect()  # what only a circle holds is no reason
+                self._futile[key] -= 1
+                with self._inside(), no_collection():
+                    self._capture(key, tensors, args, kwargs, seen)
         except RefusedError as refusal:
             if not self._passing(key, seen, refusal.reason):
                 why = refusal.reason
@@ -181,10 +184,20 @@ class Step:
             self._refuse(key, told(why, self._driver.device) if why.code == LEGACY else why)
         return seen.result
 
+    def _stale(self, key: Any, tensors: list[torch.Tensor], args: Any, kwargs: Any, seen: Observation) -> bool:
+        """Capture, or say that an autograd graph of before is in the way; the error and what it holds are gone then."""
+        try:
+            with self._inside(), no_collection():
+                self._capture(key, tensors, args, kwargs, seen)
+        except RefusedError as refusal:
+            if refusal.reason.code != LEGACY:
+                raise
+            return True
+        return False
+
     def _passing(self, key: Any, seen: Observation, reason: Reason) -> bool:
         """Whether a refusal says nothing of later calls."""
         if reason.code == LEGACY and self._futile[key] < MAX_STALE:
-            gc.collect()  # what only a circle holds is no reason
             return True
         if reason.code != "side-effect":
             return reason.code == UNDER_WAY

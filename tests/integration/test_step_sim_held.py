@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -148,6 +149,24 @@ def test_a_graph_that_is_let_go_soon_is_no_obstacle() -> None:
     report = pgk.report(step)
     assert report.reasons == ()
     assert report.rows[0].launches >= 3
+
+
+def test_what_only_a_circle_holds_costs_no_launch() -> None:
+    # GIVEN an output from outside in a circle that nobody holds  WHEN the step is called six times
+    step, twin, ours, theirs = _made(_loss)
+    circle: list[Any] = [ours(torch.randn(3, 8).to(pgk.device()))]
+    circle.append(circle)
+    del circle
+    gc.disable()
+    try:
+        for _ in range(6):
+            _alike(step, twin, ours, theirs)
+    finally:
+        gc.enable()
+    # THEN it is launched from the third on, as without that circle
+    report = pgk.report(step)
+    assert report.reasons == ()
+    assert report.rows[0].launches == 4
 
 
 def test_a_backward_pass_on_the_calling_thread_goes_to_the_stream_of_what_it_meets() -> None:
