@@ -228,7 +228,10 @@ def compile_with_inductor(
 def _config() -> dict[str, Any]:
     """Inductor's settings for this compilation, the user's list of operations to cut at among them."""
     cut_at = torch_name("config").custom_should_partition_ops
-    return CONFIG | {"custom_should_partition_ops": [*cut_at, *(f"ao::{name}" for name in TRANSFERS)]}
+    # The last names no operation: it keeps code apart that was cached when results were still moved (``_install``).
+    return CONFIG | {
+        "custom_should_partition_ops": [*cut_at, *(f"ao::{name}" for name in TRANSFERS), "pgk::results_stay"]
+    }
 
 
 def _only_learn(error: BaseException) -> None:
@@ -304,5 +307,17 @@ def _install() -> None:
         if _active.get() is None:  # it looks for the tree manager, which only torch's own cudagraphify makes
             their_generation(*args)
 
+    # Numbers on the host that become tensors of the device there are results of a forward, too, whose backward was
+    # traced for the host: its code for the CPU then reads device memory, and the process is gone (pytorch #177563).
+    mover = torch_name("ConstructorMoverPass")
+    their_init = mover.__init__
+
+    @wraps(their_init)
+    def init(self: Any, *args: Any, **named: Any) -> None:
+        their_init(self, *args, **named)
+        if _active.get() is not None:
+            self.allow_outputs = False
+
+    mover.__init__ = init
     compile_fx.cudagraphify = cudagraphify
     output_code.maybe_handle_backward_generation = maybe_handle_backward_generation

@@ -109,6 +109,7 @@ NAMES: dict[str, TorchName] = {
         TorchName(
             "torch._inductor.utils:align_inputs_from_check_idxs", ("2.11", "2.13"), "Inductor's alignment copies"
         ),
+        TorchName("torch._inductor.fx_passes.post_grad:ConstructorMoverPass", BOTH, "it moves results to the device"),
         TorchName("torch._inductor.exc:InductorError", ("2.11", "2.13"), "what our errors are wrapped in"),
         TorchName("torch._inductor.scheduler:Scheduler", BOTH, "where Inductor cuts a graph"),
         TorchName("torch.utils._ordered_set:OrderedSet", ("2.11", "2.13"), "the type that Inductor's helper wants"),

@@ -94,3 +94,20 @@ def test_a_graph_without_operations_is_called_as_it_is() -> None:
         assert torch.equal(gradient, torch.full((3,), 2.0))
     assert [graph.name for graph in graphs] == ["forward", "backward"]
     torch._dynamo.reset()
+
+
+def test_what_we_compile_leaves_results_on_the_host_where_the_backward_looks_for_them() -> None:
+    # GIVEN Inductor's pass that moves numbers to the device, results among them
+    inductor._install()
+    mover = torch_name("ConstructorMoverPass")
+    # WHEN it runs for us THEN results stay, and only then
+    token = inductor._active.set(inductor._Compilation())
+    try:
+        ours = mover("cuda", allow_inputs=True, allow_outputs=True)
+    finally:
+        inductor._active.reset(token)
+    theirs = mover("cuda", allow_inputs=True, allow_outputs=True)
+    assert (ours.allow_inputs, ours.allow_outputs) == (True, False)
+    assert (theirs.allow_inputs, theirs.allow_outputs) == (True, True)
+    # AND code that was cached before is not taken
+    assert inductor._config()["custom_should_partition_ops"][-1] == "pgk::results_stay"
