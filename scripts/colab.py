@@ -55,6 +55,18 @@ def table(repository: str = REPOSITORY) -> str:
     return "\n".join(rows)
 
 
+def note(repository: str = REPOSITORY) -> str:
+    """How a lesson is opened: by its badge, or as long as there is no address by hand."""
+    if repository:
+        where = f"[{repository}](https://github.com/{repository})"
+        return f"Each badge opens a lesson of {where}; its first cell installs the package."
+    return (
+        "There is no public address yet, so there are no badges: write the copies as above, from a wheel, and upload\n"
+        "both. Once there is one, it is written into `scripts/colab.py` (`REPOSITORY`), the copies go to the\n"
+        "branch `colab`, and each row gets its badge."
+    )
+
+
 def _title(path: Path) -> str:
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     return "".join(cells[0]["source"]).splitlines()[0].lstrip("# ")
@@ -63,7 +75,7 @@ def _title(path: Path) -> str:
 def with_table(page: str, repository: str = REPOSITORY) -> str:
     """The page with the table of today between its marks."""
     before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}\n{table(repository)}\n{END}{rest.partition(END)[2]}"
+    return f"{before}{BEGIN}\n{note(repository)}\n\n{table(repository)}\n{END}{rest.partition(END)[2]}"
 
 
 def copy(path: Path, source: str) -> str:

@@ -27,6 +27,15 @@ def test_with_an_address_each_lesson_has_its_badge() -> None:
     assert all((colab.ROOT / "notebooks" / row.rpartition(start)[2].partition(")")[0]).exists() for row in rows)
 
 
+def test_with_an_address_the_page_says_nothing_of_doing_without() -> None:
+    # GIVEN the page of today WHEN the address is set THEN nothing says that there is none, and every row has a badge
+    page = colab.with_table(colab.PAGE.read_text(encoding="utf-8"), "somebody/paramgraph_kit")
+    assert "no public address" not in page
+    assert page.count(colab.BADGE) == len(colab.lessons())
+    # AND without one it says how to do it by hand
+    assert "no public address" in colab.with_table(page, "")
+
+
 def test_a_copy_installs_first_and_is_the_lesson_otherwise(tmp_path: Path) -> None:
     # GIVEN a source WHEN the copies are written
     assert colab.main(["copies", str(tmp_path), "--source", "paramgraph_kit-0.1-py3-none-any.whl"]) == 0
