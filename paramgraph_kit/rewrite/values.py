@@ -67,6 +67,8 @@ def _adds_up(place: Place) -> bool:
 def _keeps_a_number(place: Place) -> bool:
     """Whether a statement gives another number to a variable around the function, for which a tensor is no number."""
     targets = place.statement.targets if isinstance(place.statement, ast.Assign) else []
+    if any(isinstance(target, ast.Attribute) and target.attr in place.numbers for target in targets):
+        return True  # a graph would read what it was
     names = [target.id for target in targets if isinstance(target, ast.Name) and not place.is_local(target.id)]
     return any(isinstance(place.space.get(name), NUMBER) for name in names)
 

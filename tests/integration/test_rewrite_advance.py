@@ -42,17 +42,6 @@ def lines_of(fix: Any) -> list[str]:
 
 
 TENSORS = {
-    "a global that scales": (
-        """
-it = 0
-args = (torch.randn(4, device=device),)
-def f(x):
-    global it
-    it += 1
-    return x * (1.0 - it / 20)
-""",
-        ["it_in.fill_(it)"],
-    ),
     "an attribute that another file of the model reads": (
         """
 class Net(nn.Module):
@@ -427,6 +416,22 @@ def f(a):
     return x
 """,
         ["for i in range(10):", "x = torch.where(live, 0.5 * (x + a / x), x)"],
+    ),
+    "a range that only grows": (
+        """
+class Observer:
+    def __init__(self):
+        self.lo, self.hi = float("inf"), float("-inf")
+    def __call__(self, x):
+        self.lo = min(self.lo, x.min().item())
+        self.hi = max(self.hi, x.max().item())
+        return x / (self.hi - self.lo)
+observe = Observer()
+args = (torch.randn(4, 4, device=device),)
+def f(x):
+    return observe(x)
+""",
+        ["self.lo.fill_(torch.minimum(self.lo, x.min().detach()))"],
     ),
     "a place in a cache": (
         """
