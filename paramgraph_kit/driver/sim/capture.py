@@ -65,6 +65,7 @@ def begin(mode: str, pool: PoolId) -> Capture:
     if stream.capture is not None:
         raise RuntimeError(BEGIN_IN_CAPTURE)
     if stream.cuda_stream == default_stream().cuda_stream:
+        machine().generator.left_in_capture = True  # torch has told it by now
         raise RuntimeError(DEFAULT_STREAM)
     if any(other.pool == pool for other in open_captures()):
         raise RuntimeError("beginAllocateToPool: already recording to mempool_id")
@@ -84,8 +85,8 @@ def end(capture: Capture) -> None:
     capture.leave()
     open_captures().remove(capture)
     if code:
-        for generator, moved in capture.offsets.items():
-            generator.left_in_capture |= bool(moved)
+        for generator in capture.offsets:
+            generator.left_in_capture = True
         raise cuda_error(code)
     for generator in capture.offsets:
         generator.left_in_capture = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 import types
 import warnings
@@ -109,9 +110,13 @@ def refuse_uncapturable(optimizer: Any, args: Any, kwargs: Any) -> None:
     """Torch's own check of ``capturable``, which asks CUDA alone whether a capture is under way."""
     from .stream import current_stream
 
-    if current_stream().capture is not None and not all(
-        group.get("capturable", True) for group in optimizer.param_groups
-    ):
+    if current_stream().capture is None:
+        return
+    code = getattr(inspect.unwrap(type(optimizer).step), "__code__", None)
+    checks = code is not None and any(name.endswith("_graph_capture_health_check") for name in code.co_names)
+    if checks and any("capturable" not in group for group in optimizer.param_groups):
+        raise KeyError("capturable")  # torch looks for it in vain: it checks Adafactor too
+    if not all(group.get("capturable", True) for group in optimizer.param_groups):
         raise RuntimeError(
             f"Attempting CUDA graph capture of step() for an instance of {type(optimizer).__name__} "
             "but param_groups' capturable is False."

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from .kernels import Kernel, pageable_copy_forbidden
+from .pinned import forget as forget_blocks
 from .stream import current_stream
 from .under_way import forbid_in_capture, forbidding
 
@@ -101,7 +102,8 @@ def use(library: str) -> None:
 
 
 def forget() -> None:
-    """Have no handles on any thread and no plans, as in a fresh process."""
+    """Have no handles on any thread, no plans and no blocks of pinned memory, as in a fresh process."""
+    forget_blocks()
     _plans.made.clear()
     for handles in list(_everyone):
         handles.of.clear()
@@ -134,12 +136,27 @@ def convolution_kernel(op: Any) -> Callable[..., Any]:
     return call
 
 
+def norm_kernel(op: Any) -> Callable[..., Any]:
+    """A batch norm: cuDNN's, where there are places beside the batch and the channels."""
+    run = Kernel(op)
+
+    def call(tensor: torch.Tensor, weight: Any, bias: Any, *args: Any, **kwargs: Any) -> Any:
+        of_cudnn = torch.backends.cudnn.enabled and weight is not None and bias is not None
+        if of_cudnn and tensor.numel() and tensor.dim() > 2:
+            use("cuDNN")
+        return run(tensor, weight, bias, *args, **kwargs)
+
+    return call
+
+
 def unsolved_kernel(op: Any) -> Callable[..., Any]:
     """An operation that cuSOLVER fails to do in a capture, and ruins it."""
     run = Kernel(op)
 
     def call(matrix: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         use("cuSOLVER")
+        if matrix.dim() > 2 and op._opname == "_linalg_eigh":
+            forbid_in_capture(current_stream())
         if (capture := current_stream().capture) is not None:
             capture.check()
             capture.fail(900)
@@ -175,28 +192,28 @@ def waiting_kernel(op: Any, library: str, waits: Callable[..., bool]) -> Callabl
 WAITS: dict[str, Callable[..., bool]] = {
     "cholesky": lambda *_: True,
     "_cholesky_solve_helper": lambda right, factor, *_: bool(right.dim() > 2),
+    "cholesky_inverse": lambda matrix, *_: bool(matrix.dim() > 2),
     "linalg_ldl_solve": lambda *_: True,
     "linalg_lstsq": lambda *_: True,
 }
 
 
 class _Plans:
-    """The transforms that cuFFT has planned in this process: each kind and layout once."""
+    """The precisions that cuFFT has transformed in this process: other layouts of the same run in captures [H200]."""
 
     def __init__(self) -> None:
-        self.made: set[Any] = set()
+        self.made: set[torch.dtype] = set()
 
 
 _plans = _Plans()
 
 
 def transform_kernel(op: Any) -> Callable[..., Any]:
-    """A Fourier transform: cuFFT plans each kind and layout at its first call, which a capture may forbid."""
+    """A Fourier transform: the first one of a precision loads what it needs, which a capture may forbid."""
     run = Kernel(op)
 
     def call(tensor: torch.Tensor, dim: Sequence[int], *args: Any, **kwargs: Any) -> Any:
-        last = args[1:] if op._opname == "_fft_c2r" else ()  # its length is not that of what comes in
-        plan = (op._opname, tensor.dtype, tuple(tensor.shape), tensor.stride(), tuple(dim), last)
+        plan = tensor.dtype.to_real()
         if tensor.numel() and plan not in _plans.made:
             if (capture := forbidding()) is not None:
                 capture.check()
@@ -238,6 +255,8 @@ def library_kernels() -> dict[str, Any]:
         if not hasattr(aten, name):  # torch 2.15 has no cholesky of its own any more
             continue
         found[name] = waiting_kernel(getattr(aten, name).default, "cuSOLVER", waits)
+    for name in ("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"):
+        found[name] = norm_kernel(getattr(aten, name).default)
     for name in ("_fft_c2c", "_fft_r2c", "_fft_c2r"):
         found[name] = transform_kernel(getattr(aten, name).default)
     for name in ("convolution", "convolution_backward"):

@@ -34,6 +34,11 @@ def pin(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
     return copy
 
 
+def places(mask: Any) -> list[torch.Tensor]:
+    """Where a mask of the host is set, on the device: torch copies that from pinned memory, without waiting."""
+    return [pin(each).to("sim", non_blocking=True) for each in mask.nonzero(as_tuple=True)]
+
+
 def take(nbytes: int) -> int:
     """The size of the block of pinned memory for a request: a free one, or CUDA is asked, which a capture may forbid.
 
@@ -46,6 +51,11 @@ def take(nbytes: int) -> int:
     elif current_stream().capture is None:  # in its own captures torch allows it
         forbid_unsafe_call()
     return size
+
+
+def forget() -> None:
+    """Keep no free blocks, as in a fresh process."""
+    _free.clear()
 
 
 def give(size: int) -> None:

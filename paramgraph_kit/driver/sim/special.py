@@ -15,7 +15,7 @@ from .graph import HOST_COPIES, pack_scalar
 from .kernels import Kernel, pageable_copy_forbidden, record, resize
 from .libraries import library_kernels
 from .machine import CPU_KEY, DEVICE_NAME, machine
-from .pinned import is_pinned, pin
+from .pinned import is_pinned, pin, places
 from .stream import current_stream, note_leaf
 from .under_way import Capture, forbid_in_capture, note_wait
 
@@ -310,8 +310,14 @@ def index_kernel(op: Any) -> Callable[..., Any]:
     run = Kernel(op)
 
     def call(tensor: torch.Tensor, indices: Sequence[torch.Tensor | None], *rest: Any, **kwargs: Any) -> Any:
-        if any(_is_mask(i) for i in indices):
+        if tensor.device.type == "cpu":
+            raise RuntimeError(
+                f"indices should be either on cpu or on the same device as the indexed tensor ({tensor.device})"
+            )
+        if any(_is_mask(i) and i.device.type == DEVICE_NAME for i in indices if i is not None):
             forbid_in_capture(current_stream())
+        elif current_stream().capture is not None:
+            indices = [place for i in indices for place in (places(i) if _is_mask(i) else [i])]
         return run(tensor, indices, *rest, **kwargs)
 
     return call
@@ -326,6 +332,10 @@ def index_put_impl_(
 ) -> torch.Tensor:
     """``aten::_index_put_impl_``: with a mask, only a number known to the host needs no wait (a masked fill)."""
     capture = current_stream().capture
+    if values.device.type == "cpu" and values.dim():
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but found at least two devices, {DEVICE_NAME}:0 and cpu!"
+        )
     if capture is not None and any(_is_mask(i) and i.device.type == "cpu" for i in indices if i is not None):
         pageable_copy_forbidden(current_stream())  # its places are found by the host, and copied
     elif capture is not None and any(_is_mask(i) for i in indices):

@@ -76,7 +76,7 @@ class Stream(torch.Stream):
                 raise self.capture.fail(905)
             return
         if event.capture.ended:
-            raise self.capture.fail(905) if self.capture is not None else cuda_error(907)
+            raise self.capture.fail(905) if self.capture is not None else cuda_error(1)
         event.capture.check()
         if self.capture is None:
             if self.cuda_stream == 0:
