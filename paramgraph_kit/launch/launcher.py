@@ -71,6 +71,9 @@ class Variant:
 
 capturing = threading.Lock()  # one capture at a time: all of a process's captures use the same phantom memory
 
+_capturer: list[int] = []  # the thread whose turn it is: code may call a partition of its own
+PATIENCE_S = 60.0  # for the capture of another thread: longer than any, so that what waits in a circle goes on
+
 _pausing: list[object] = []  # who is: also for autograd's threads, which run backward passes
 
 
@@ -231,11 +234,16 @@ class Launcher:
             text = f"called with more than {MAX_VARIANTS} sets of scalars or alignments"
             self._refuse(Reason("too-many-variants", text))
             return self._ungraphed(inputs)
-        if not capturing.acquire(blocking=False):  # another thread captures: this partition's turn comes later
+        # Another thread captures: this partition's turn comes later. Code that has never run waits, though: it may be
+        # tuned in its first run, and what waits for the whole device then fails there, and breaks that capture [H200].
+        fresh = self.calls.ungraphed == 0 and _capturer != [threading.get_ident()]
+        if not (capturing.acquire(timeout=PATIENCE_S) if fresh else capturing.acquire(blocking=False)):
             return self._ungraphed(inputs)
+        _capturer.append(threading.get_ident())
         try:
             return self._first_call(inputs, key)
         finally:
+            _capturer.clear()
             capturing.release()
 
     def _key(self, inputs: Sequence[Any]) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -277,7 +278,7 @@ def test_two_threads_may_call_one_launcher() -> None:
 
 
 def test_only_one_partition_is_captured_at_a_time() -> None:
-    # GIVEN a partition whose first call is under way on another thread
+    # GIVEN a partition whose first call is under way on another thread, and one whose code has run before
     entered, go_on = threading.Event(), threading.Event()
 
     def slow(x: Tensor) -> tuple[Tensor]:
@@ -285,21 +286,42 @@ def test_only_one_partition_is_captured_at_a_time() -> None:
         assert go_on.wait(60)
         return (x + 1,)
 
-    first, second = launcher_of(slow), launcher_of(hungry)
+    first, second, fresh = launcher_of(slow), launcher_of(hungry), launcher_of(hungry)
     x = moved(64)
+    second.pause()
+    second([x])
+    second.resume()
     thread = threading.Thread(target=first, args=([x],))
     thread.start()
     assert entered.wait(60)
-    # WHEN another partition is called for the first time THEN it runs ungraphed without waiting: its turn comes later
+    # WHEN that one is called THEN it runs ungraphed without waiting: its turn comes later
     assert_same(second([x]), hungry(x))
     assert (second.variants, second.reasons) == ({}, [])
+    # AND code that has never run waits: it may be tuned, and what waits for the device then breaks a capture
+    waiting = threading.Thread(target=fresh, args=([x],))
+    waiting.start()
+    waiting.join(0.2)
+    assert fresh.calls.ungraphed == 0
     go_on.set()
-    thread.join(60)
-    # AND later both have their graphs
+    for each in (thread, waiting):
+        each.join(60)
+    # AND later all have their graphs
     for _ in range(2):
         assert_same(first([x]), (x + 1,))
         assert_same(second([x]), hungry(x))
-    assert (launches(first), launches(second)) == (2, 1)
+        assert_same(fresh([x]), hungry(x))
+    assert (launches(first), launches(second), launches(fresh)) == (2, 1, 2)
+
+
+def test_code_that_calls_a_partition_does_not_wait_for_itself() -> None:
+    # GIVEN a partition that calls another one, which has never run  WHEN it is called THEN neither waits
+    inner = launcher_of(hungry)
+    outer = launcher_of(lambda x: (inner([x])[0] + 1,))
+    x = moved(64)
+    began = time.monotonic()
+    for _ in range(3):
+        assert_same(outer([x]), (hungry(x)[0] + 1,))
+    assert time.monotonic() - began < 30
 
 
 def test_a_first_call_inside_the_user_s_own_capture_is_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
