@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from operator import is_
@@ -77,7 +78,9 @@ class Guard:
             and t.layout == torch.strided
             and t.device.type != "cpu"
         ]
-        self._own = frozenset(call.near & seen.reach.own_tensors)
+        # Some die and leave their ids to others: gradients, that every step makes anew.
+        ids = call.near & seen.reach.own_tensors
+        self._own = {key: weakref.ref(t) for key, (_, t) in seen.reach.tensors.items() if key in ids}
         self._beside_alike = tensor_guard(self._beside)
         self.tensors = list(used)
         self._looks = Looks(self.tensors)  # holds them, so that no address is anybody else's
@@ -93,8 +96,10 @@ class Guard:
 
     def among(self, tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:
         """Which of some tensors the step may know by other names, 0 for each that it does not."""
-        ids = tuple(map(id, tensors))
-        return () if self._own.isdisjoint(ids) else tuple([each if each in self._own else 0 for each in ids])
+        if self._own.keys().isdisjoint(map(id, tensors)):
+            return ()
+        known = [(ref := self._own.get(id(x))) is not None and ref() is x for x in tensors]
+        return tuple([id(x) if yes else 0 for x, yes in zip(tensors, known, strict=True)]) if any(known) else ()
 
     def difference(self) -> tuple[str, bool] | None:
         """The first place that holds something else, and whether both are numbers."""
