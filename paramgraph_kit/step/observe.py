@@ -207,7 +207,8 @@ def changes(before: Snapshot, after: Snapshot, names: Names, within: set[tuple[s
             continue
         for key in {**then, **contents}:
             was, now_is = then.get(key, EMPTY), contents.get(key, EMPTY)
-            if names.counts(holder, key) and not _same_as_then(was, now_is, known):
+            noted = holder.kind == "attributes" and isinstance(key, str) and key.startswith("_dynamo_")
+            if names.counts(holder, key) and not noted and not _same_as_then(was, now_is, known):
                 found.append(Change(holder, key, was, now_is))
     return found
 

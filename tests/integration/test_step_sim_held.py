@@ -202,3 +202,23 @@ def test_an_argument_with_the_id_of_a_gradient_that_is_gone_is_launched() -> Non
     assert torch.equal(step(x).detach(), twin(x).detach())
     assert pgk.report(step).rows[0].launches == launches + 1
     assert len(step._graphs) == 1
+
+
+def test_what_dynamo_notes_on_a_batch_is_no_side_effect() -> None:
+    # GIVEN a step that reads attributes of its batch by name, and does to it what Dynamo does  WHEN called
+    model = nn.Linear(8, 4).to(pgk.device())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        x._dynamo_weak_dynamic_indices = {0}  # type: ignore[attr-defined]
+        optimizer.zero_grad()
+        loss: torch.Tensor = model(x * getattr(x, "scale", 1.0)).square().sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    whole = pgk.parameterize(step, state=(model, optimizer))
+    for _ in range(4):
+        whole(torch.randn(3, 8).to(pgk.device()))
+    # THEN that is no state of the step's
+    assert pgk.report(whole).reasons == ()
