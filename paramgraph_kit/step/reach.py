@@ -55,6 +55,7 @@ _DECIMALS = frozenset(("decimal", "Decimal", "getcontext"))
 _TRIED = ("getattr", "hasattr", "AttributeError", "vars", "__dict__")  # who looks for attributes that are not there
 _SKIPPED = ("threading", "logging", "_thread", "queue", "concurrent", "multiprocessing", "weakref", "_io", "io")
 _OURS = "paramgraph_kit."
+_DEVICE = "paramgraph_kit.driver.sim"  # where it is Python's: what it names says as little as what a GPU's driver names
 
 
 @dataclass(slots=True)
@@ -76,6 +77,8 @@ class Names:
         if code in self._seen:
             return
         self._seen.add(code)
+        if str(space.get("__name__", "")).startswith(_DEVICE):
+            return
         library = is_library_code(code, space)
         names = all_names(code)
         self.known |= names
