@@ -267,7 +267,8 @@ class Walk:
         added = {name for name in hidden if type(own[name]) not in (types.BuiltinFunctionType, type)}
         if names.globals & {"globals", "eval", "exec"}:
             known |= {key for key, value in space.items() if isinstance(value, (*PLAIN, *_CONTAINERS))}
-        self._entries(space, (known | hidden) - {"__builtins__"}, "")
+        absent = names.globals - own.keys()  # deleted, or not there yet: it may come
+        self._entries(space, (known | hidden | absent) - {"__builtins__"}, "")
         if added:
             self._entries(own, added, "")
         self._decimals |= not {"decimal", "Decimal", "getcontext"}.isdisjoint(names.globals)

@@ -410,6 +410,8 @@ class Reach:
                 if type(own[name]) not in (types.BuiltinFunctionType, type):
                     self._global(own, name)
                     self._visit(own[name], name)
+            else:  # deleted, or not there yet: it may come
+                self._global(space, name)
 
     def _global(self, space: dict[str, Any], name: str) -> None:
         if (id(space), name) not in self._once:

@@ -200,3 +200,19 @@ def of_registered_class() -> Place:
 
     member = Member()
     return lambda: 2.0 if isinstance(member, Kind) else 1.0, lambda value: drop(Kind.register(Member))
+
+
+def of_global_that_comes_and_goes() -> Place:
+    globals().pop("SOMETIMES", None)
+
+    def read():
+        try:
+            return SOMETIMES
+        except NameError:
+            return 1.0
+
+    def change(value):
+        if globals().pop("SOMETIMES", None) is None:
+            globals()["SOMETIMES"] = value
+
+    return read, change
