@@ -134,7 +134,7 @@ def raised_in(text: str, file: Path, names: dict[str, Any]) -> BaseException | N
     return None
 
 
-# What stands in for torch where only the record is known; compiled under a name that is no file of the user's.
+# What stands in for torch where only the record is known; compiled under the name of a file of torch's.
 _STAND_IN = """
 class Device:
     def __getattr__(self, name):
@@ -162,7 +162,7 @@ def _recorded(case: dict[str, Any], file: Path, names: dict[str, Any]) -> BaseEx
         return (torch.AcceleratorError if entry["type"] == "AcceleratorError" else RuntimeError)(entry["message"])
 
     library: dict[str, Any] = {"make": make, "chain": chain}
-    exec(compile(_STAND_IN, "<recorded>", "exec"), library)
+    exec(compile(_STAND_IN, str(Path(torch.__file__).with_name("recorded.py")), "exec"), library)
     device = library["Device"]()
     file.write_text("with C.graph(g):\n    " + case["body"] + "\n")
     names |= dict.fromkeys("xwg", device) | {"torch": device, "g2": None}
