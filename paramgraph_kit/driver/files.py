@@ -105,10 +105,17 @@ def is_library_code(code: types.CodeType, space: dict[str, Any]) -> bool:
     file = code.co_filename
     if not file.startswith("<") or is_cell(file) or _OF_MODULE.match(file):
         return is_library(file)
-    if "_tuple_new" in space:  # how namedtuples are made
+    if "_tuple_new" in space or _is_guard(code, space):  # how namedtuples are made
         return True
     module = space.get("__file__")
     return isinstance(module, str) and is_library(module)
+
+
+def _is_guard(code: types.CodeType, space: dict[str, Any]) -> bool:
+    """Whether code is what Dynamo asks before a call: it has the user's global names in a dict called G."""
+    names = space.get("G")
+    made = code.co_filename == "<string>" and code.co_name in ("guard", "___make_guard_fn")
+    return made and space.keys() <= {"G", "__builtins__"} and isinstance(names, dict) and "__builtins__" in names
 
 
 @cache

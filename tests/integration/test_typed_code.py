@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import types
 from typing import Any
 
 import pytest
 import torch
 
 import paramgraph_kit as pgk
+from paramgraph_kit.driver.files import is_library_code
 
 PROGRAM = """
 import collections, dataclasses
@@ -89,6 +91,44 @@ def test_a_step_from_no_file_is_launched_with_what_its_names_hold_now(file: str,
                 # THEN each step counts with it
                 assert float(step(x)) == expected, f"{n}: {pgk.report(step)}"
     assert pgk.report(step).rows[0].launches > 8
+
+
+def test_what_dynamo_asks_before_a_call_is_no_code_of_the_users() -> None:
+    # GIVEN a function whose code depends on a size, which Dynamo asks about in a function that it makes by exec
+    compiled = torch.compile(lambda x: x + 1 if x.shape[0] > 3 else x - 1, backend="eager", dynamic=True)
+    compiled(torch.zeros(5))
+    found: dict[str, bool] = {}
+
+    def hook(frame: types.FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename == "<string>":
+            found[frame.f_code.co_name] = is_library_code(frame.f_code, frame.f_globals)
+
+    # WHEN it is called
+    before = sys.getprofile()
+    sys.setprofile(hook)
+    try:
+        compiled(torch.zeros(6))
+    finally:
+        sys.setprofile(before)
+
+    # THEN that function, which has all global names of the module in a dict, says nothing of what a step reads
+    assert all(found.values())
+
+
+def test_a_function_of_the_users_called_guard_is_theirs() -> None:
+    # GIVEN functions like those of Dynamo, but for one thing
+    for text, space in (
+        ("def guard(L): return L * G", {"G": 2.0}),
+        ("def guard(L): return L * G['a']", {"G": {"a": 2.0}}),
+        ("def other(L): return G", {"G": {"__builtins__": {}}}),
+        ("def guard(L): return G", {"G": {"__builtins__": {}}, "H": 1}),
+    ):
+        names: dict[str, Any] = dict(space)
+        # WHEN exec has run them
+        exec(text, names, made := dict[str, Any]())
+        # THEN they are the user's
+        function = next(iter(made.values()))
+        assert not is_library_code(function.__code__, names), text
 
 
 @pytest.mark.parametrize("way", ["-c", "-"])
