@@ -74,6 +74,7 @@ _PARTS = ("__code__", "__defaults__", "__kwdefaults__")  # of a function
 _PLUMBING = ("__class__", "__init__", "__new__", "__repr__", "__str__", "__reduce__", "__reduce_ex__")
 _GLOBAL_HOOKS = ("_global_forward_pre_hooks", "_global_forward_hooks", "_global_backward_pre_hooks",
                  "_global_backward_hooks")  # fmt: skip
+_OURS = "paramgraph_kit."
 MOST = 20_000  # values: more than these would take longer to look at in each call than a graph saves
 _CALLED = (types.FunctionType, types.BuiltinFunctionType)
 _PARTS_OF_PARTIAL = operator.attrgetter("func", "args", "keywords")
@@ -216,6 +217,8 @@ class Walk:
             self.watch(Watched(path, "attributes", value, names), [f"{path}.{key}" for key in names])
         elif type(value) in weakref.ProxyTypes:
             self.key.append(self.look(value.__repr__.__self__, path))
+        elif type(value).__module__.startswith(_OURS):  # what parameterize returned calls this, and its notes are ours
+            self.key.append(self.look(getattr(value, "__wrapped__", None), path))
         elif type(value).__module__.partition(".")[0] in _SHARED:
             self._questions(value, path)
         elif not isinstance(value, _OPAQUE):

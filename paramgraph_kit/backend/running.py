@@ -34,10 +34,12 @@ _SEEDING = frozenset(
     )
 )
 _TORCH = os.path.dirname(torch.__file__)
+_EVAL = os.path.join(_TORCH, "_dynamo", "eval_frame.py")
 _BETWEEN = (
     *(os.path.join(_TORCH, *path) for path in (("random.py",), ("cuda", "random.py"), ("_compile.py",))),
-    *(os.path.join(_TORCH, "_dynamo", "eval_frame.py"), contextlib.__file__),
+    *(_EVAL, contextlib.__file__, os.path.join(_TORCH, "nn", "modules", "module.py")),
 )
+_COMPILED = "compile_wrapper"  # there, the code of all that torch.compile returns
 _IMPORT = importlib._bootstrap._find_and_load.__code__  # type: ignore[attr-defined]  # of modules that are not there yet
 
 
@@ -48,6 +50,7 @@ class Running:
     codes: dict[types.CodeType, dict[str, Any]] = field(default_factory=dict)
     drew: bool = False  # random numbers on the host
     seeded: Frame | None = None  # who set a generator of torch's
+    compiled: Frame | None = None  # who called what torch.compile returned
     imported: set[str] = field(default_factory=set)  # modules that the user's code named while it ran
     collector: Collector = field(default_factory=Collector)
     questions: Questions = field(default_factory=lambda: Questions(lambda frame: not _is_foreign(frame), OF_STAND_INS))
@@ -71,6 +74,9 @@ class Running:
                 if self._asker(frame) is not None:
                     self.imported.add(str(frame.f_locals.get("name")))
                 return None
+            if code.co_name == _COMPILED and code.co_filename == _EVAL:
+                self.compiled = self.compiled or self._asker(frame)
+                return None
             if code not in _SEEDING:
                 return self._known[code] or asks_for_others(code.co_filename)
             self.seeded = self.seeded or self._asker(frame)
@@ -90,6 +96,10 @@ class Running:
     @property
     def refusal(self) -> RefusedError | None:
         """Why what ran cannot be a graph: it asked for the time, read a file or drew random numbers on the host."""
+        if self.compiled is not None:
+            text = "it calls what torch.compile returned, which keeps graphs of its own"
+            text = f"{text}: compile or parameterize the whole"
+            return RefusedError(Reason("not-traceable", text, self.compiled))
         if self.drew:
             return host_random()
         if self.seeded is not None:

@@ -23,6 +23,11 @@ _HELD = re.compile(
 _BARE = re.compile(
     r"gpu_kernel_impl(?:_nocast)?I(?:Z|NS0_13BinaryFunctorI(?:[a-z]|S\d*_|N3c10\w+?E)+(?:Z|NS0_15binary_))"
 )
+# Functions of two that hold one number of four bytes: the second one's factor, or which comparison it is.
+_ONE_NUMBER = re.compile(
+    r"gpu_kernel_impl(?:_nocast)?INS0_(?:15CUDAFunctor_addI(?:[fi]|N3c104HalfE|N3c108BFloat16E)EE|"
+    r"13BinaryFunctorI(?:[a-z]|S\d*_|N3c10\w+?E)+NS0_[^Z]*?(?:14CompareFunctor|16CompareEqFunctor)I)"
+)
 # Functions that hold one number of four bytes, or three, for float and half types (ATen/native/cuda).
 _NUMBERS = re.compile(
     r"(?:(addcmul_cuda_kernel|addcdiv_cuda_kernel|masked_fill_kernel|leaky_relu_kernel|softshrink_kernel|lerp_scalar_kernel|"
@@ -38,6 +43,7 @@ _UPPER_HALVES = range(0x5500, 0x5700), range(0x7E00, 0x8000)  # of a process's h
 _STRIDED = re.compile(r"native18elementwise_kernelI.*gpu_kernel_impl")
 _BEHIND_TWO = SIZES + 2 * STRIDES + 2 * 8
 _TENSORS = {-(-(SIZES + STRIDES * n) // 8) * 8 + 8 * n + 16: n for n in range(1, 6)}
+_OF_TWO = 3  # tensors: what it gives, and two that it takes
 _FUNCTION = 1  # its place among the parameters: (count, function, addresses, ...)
 
 
@@ -77,11 +83,17 @@ def _unused_of_strided(node: RawNode, start: int, size: int) -> set[int]:
     if _HELD.search(name) is not None:
         at, gap = start + _BEHIND_TWO, 8 if _EIGHT_BYTES.search(name) else 4
         return set(range(at, at + gap)) if at + 2 * gap + 8 <= start + size else set()
-    if (tensors := _TENSORS.get(size)) is None or _BARE.search(name) is None:
+    if (tensors := _TENSORS.get(size)) is None:
         return set()
     # A function without members has one byte: one with any would have an address of the host's behind them.
     at, types = start + size - 16, 0 if "_nocast" in name else tensors
-    return (unused_of_calculator(node.parameters, start, tensors) or set()) | {at, *range(at + 1 + types, at + 8)}
+    if _BARE.search(name) is not None:
+        gaps = {at, *range(at + 1 + types, at + 8)}
+    elif _ONE_NUMBER.search(name) is not None and tensors == _OF_TWO:
+        gaps = set(range(at + 4 + types, at + 8))
+    else:
+        return set()
+    return (unused_of_calculator(node.parameters, start, tensors) or set()) | gaps
 
 
 def gap_of_types(tensors: int, start: int, size: int) -> set[int]:

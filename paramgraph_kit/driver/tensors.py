@@ -91,10 +91,17 @@ def same_bits(a: Any, b: Any, *, layout: bool = False) -> bool:
         return a is b or (type(a) is type(b) and _number(a) == _number(b))
     if (a.shape, a.dtype, a.layout) != (b.shape, b.dtype, b.layout):
         return False
-    if layout and (a.stride(), a.device, *bits_of(a)) != (b.stride(), b.device, *bits_of(b)):
+    if layout and not same_layout(a, b):
         return False
     with torch.no_grad():
         return not a.numel() or torch.equal(_bytes(a), _bytes(b.to(a.device)))
+
+
+def same_layout(a: Any, b: Any) -> bool:
+    """Whether two tensors have the same strides and lazy bits on the same device."""
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return False
+    return (a.stride(), a.device, *bits_of(a)) == (b.stride(), b.device, *bits_of(b))
 
 
 def _number(x: Any) -> Any:

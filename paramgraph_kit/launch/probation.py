@@ -6,6 +6,7 @@ a graph may cost more than it saves is PyGraph's finding: 29 of 116 were slower 
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +17,8 @@ import torch
 
 from paramgraph_kit.capture.pair import Captured, Kind, is_seed_on_host
 from paramgraph_kit.driver.api import Driver
-from paramgraph_kit.driver.tensors import bits_of, lazily, same_bits
+from paramgraph_kit.driver.spread import beyond, distance
+from paramgraph_kit.driver.tensors import bits_of, lazily, same_bits, same_layout
 from paramgraph_kit.trace.model import Reason
 
 SAMPLES, MOST = 4, 12  # timed calls of each way, the first of which is dropped; more where it is not clear
@@ -104,10 +106,14 @@ class Probation:
             self.verified += 1
             return found
         after = self._driver.random_state()
-        again, expected_again = self._plainly(before, state)
+
+        def again() -> dict[str, float]:
+            given_again, expected_again = self._plainly(before, state)
+            return _differing(expected_again, given_again, expected, plain)
+
+        sure = beyond(differing, again)
         self._driver.set_random_state(after)
-        # Where ungraphed code differs from itself (sums in no fixed order), nothing can be said.
-        if not (sure := differing - _differing(expected_again, again, expected, plain)):
+        if not sure:  # no farther from the ungraphed code than that is from itself: sums in no fixed order
             self.unordered += 1
             return found
         text = f"{', '.join(sorted(sure))} differed from the ungraphed code's, which this call returned"
@@ -168,7 +174,14 @@ def _span(x: torch.Tensor) -> int:
     return 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
 
 
-def _differing(found: Sequence[Any], given: Sequence[Any], expected: Sequence[Any], plain: Sequence[Any]) -> set[str]:
+def _differing(
+    found: Sequence[Any], given: Sequence[Any], expected: Sequence[Any], plain: Sequence[Any]
+) -> dict[str, float]:
+    """What differs in any bit, and how far it is off."""
     pairs = {f"output {k}": pair for k, pair in enumerate(zip(found, expected, strict=True))}
     pairs |= {f"input {k}": pair for k, pair in enumerate(zip(given, plain, strict=True))}
-    return {name for name, (a, b) in pairs.items() if not same_bits(a, b, layout=True) and not is_seed_on_host(b)}
+    return {
+        name: distance(a, b) if same_layout(a, b) else math.inf
+        for name, (a, b) in pairs.items()
+        if not same_bits(a, b, layout=True) and not is_seed_on_host(b)
+    }

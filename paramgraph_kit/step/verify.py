@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -13,14 +11,13 @@ import torch
 from torch.utils import _pytree as pytree
 
 from paramgraph_kit.driver.api import Driver
+from paramgraph_kit.driver.spread import beyond, distance
 from paramgraph_kit.driver.tensors import digests, same_bits
 from paramgraph_kit.step.cells import Cell
 from paramgraph_kit.trace.model import Reason
 
 _Key = tuple[str, int]  # the name of something that a step writes, and its number
 LARGE = 16 << 20  # bytes of state that are copied to the host's memory instead of the device's
-AGAIN = 6  # ungraphed runs of the step, at most, to see how far it is from itself
-NOISE = 16.0  # times that far a launch may be, at most: a few runs of sums in no fixed order do not show all of them
 ENOUGH = 2  # launches that were no farther: there is no more to learn
 
 
@@ -122,17 +119,19 @@ class Comparison:
         self._put(before)
         result = self._made(call)
         reference = self._left(result)
-        away, noise = self._distances(left, reference), dict[_Key, float]()
-        for _ in range(AGAIN):  # where the ungraphed step differs from itself, no bits can be asked for
-            sure = {name for (name, n), far in away.items() if far > NOISE * noise.get((name, n), 0.0)}
-            if not sure:
-                return result, None, False
+
+        def again() -> dict[_Key, float]:
+            nonlocal result
             del result
             self._put(before)
             result = self._made(call)
-            for key, far in self._distances(self._left(result), reference).items():
-                noise[key] = max(far, noise.get(key, 0.0))
-        text = f"{', '.join(sorted(sure))} differed from the ungraphed step's, which this call returned"
+            return self._distances(self._left(result), reference)
+
+        sure = beyond(self._distances(left, reference), again)
+        if not sure:
+            return result, None, False
+        names = ", ".join(sorted({name for name, _ in sure}))
+        text = f"{names} differed from the ungraphed step's, which this call returned"
         return result, Reason("wrong-result", text), False
 
     def _put(self, before: Sequence[torch.Tensor]) -> None:
@@ -176,21 +175,7 @@ class Comparison:
                 pairs["the state", n] = (_as(one, dtype), _as(other, dtype))
         if not same_bits(found.random, expected.random):
             pairs["the random numbers' position", 0] = (found.random, expected.random)
-        return {key: _distance(*pair) for key, pair in pairs.items()}
-
-
-def _distance(a: Any, b: Any) -> float:
-    """The largest difference of two numbers at one place; infinite where they are not of a kind that has any."""
-    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor) or a.shape != b.shape:
-        return math.inf
-    if not (a.is_floating_point() or a.is_complex()) or a.layout != torch.strided:
-        return math.inf
-    with torch.no_grad():
-        unlike = ~((a == b) | (a.isnan() & b.isnan()))
-        one, other = a[unlike], b[unlike]
-        wide = torch.complex128 if a.is_complex() else torch.float64
-        far = (one.to(wide) - other.to(wide)).abs().max().item() if len(one) else 0.0
-    return max(far, sys.float_info.min) if math.isfinite(far) else math.inf
+        return {key: distance(*pair) for key, pair in pairs.items()}
 
 
 def _as(flat: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

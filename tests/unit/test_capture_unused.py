@@ -141,6 +141,34 @@ def test_a_function_without_members_is_a_gap_in_a_closure_over_strided_tensors(
     assert not {b for b in unused_bytes(larger, is_pointer) if b >= at}
 
 
+@pytest.mark.parametrize(
+    ("function", "types"),
+    [
+        ("22gpu_kernel_impl_nocastINS0_15CUDAFunctor_addIfEEEEvRNS_18TensorIteratorBaseERKT_EUliE_EEviT1_", 0),
+        ("15gpu_kernel_implINS0_15CUDAFunctor_addIN3c104HalfEEEEEvRNS_18TensorIteratorBaseERKT_EUliE_EEviT1_", 3),
+        ("22gpu_kernel_impl_nocastINS0_13BinaryFunctorIffbNS0_12_GLOBAL__N_114CompareFunctorIfEEEEEEvEUliE_EEviT1_", 0),
+        (
+            "22gpu_kernel_impl_nocastINS0_13BinaryFunctorIllbNS0_1_GLOBAL__N_116CompareEqFunctorIlEEEEEvEUliE_EEviT1_",
+            0,
+        ),
+    ],
+)
+def test_behind_the_one_number_of_a_function_of_two_strided_tensors_is_a_gap(function: str, types: int) -> None:
+    # GIVEN calculator, addresses, a factor or the kind of a comparison, types where it casts, a gap, the host's address
+    closure = calculator((5,), 3) + b"\xa5" * 4 + struct.pack("<3Q", *[PHANTOM] * 3)
+    behind = struct.pack("<f", 1.0) + b"\x06" * types + b"\xa5" * (4 - types)
+    kernel = node(STRIDED + function, struct.pack("<i", 9), closure + behind + struct.pack("<Q", 1 << 40))
+    # WHEN asked THEN the gap is named, and neither the number nor a type nor an address
+    at = 8 + len(closure)
+    assert {b for b in unused_bytes(kernel, is_pointer) if b >= at} == {at + n for n in range(4 + types, 8)}
+    # AND of what holds two numbers, or another kind of number, nothing is
+    for other in ("22CUDAFunctorOnSelf_addIf", "15CUDAFunctor_addId"):
+        named = (STRIDED + function).replace("15CUDAFunctor_addIf", other).replace("CompareFunctor", "TwoOfThemFuncs")
+        if named != kernel.name:
+            found = unused_bytes(node(named, struct.pack("<i", 9), closure + behind + bytes(8)), is_pointer)
+            assert not {b for b in found if b >= at}
+
+
 def test_small_functions_have_gaps_behind_and_before_their_number() -> None:
     # GIVEN addcmul's function (a number, a gap, an address), and a quotient of integers (one byte, a gap, a number)
     body = "ERNS_18TensorIteratorBaseERKN3c106ScalarEENKUlvE0_clEvENKUlvE5_clEvEUlfffE_St5arrayIPcLm4EEEEviT0_T1_"

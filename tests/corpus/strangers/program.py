@@ -74,7 +74,7 @@ def program(**notes: Any) -> Callable[[Any], Any]:
     """Mark a generator as a program.
 
     ``changes_model``: it does between calls what guards="inputs" had the promise of that it would not.
-    ``skip``: {way: why it is not asked}. ``near``: sums in no fixed order on a GPU, so numbers are compared nearly.
+    ``skip``: {way: why it is not asked}.
     """
 
     def mark(run: Any) -> Any:

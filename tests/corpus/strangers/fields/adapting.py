@@ -180,7 +180,7 @@ class CLIP(nn.Module):
         return ClipOutput((F.cross_entropy(logits, y) + F.cross_entropy(logits.t(), y)) / 2, logits, s)
 
 
-@program(near=True)
+@program()
 def clip(way):
     net = way.build(CLIP)
     call = way(net)

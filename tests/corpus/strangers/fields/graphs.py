@@ -24,7 +24,7 @@ class GCN(nn.Module):
         return self.prop(self.l2(x), src, dst, norm)
 
 
-@program(near=True)
+@program()
 def gcn(way):
     net = way.build(GCN)
     call = way(net)
@@ -54,7 +54,7 @@ class GAT(nn.Module):
         return torch.zeros_like(z).index_add(0, dst, alpha[..., None] * z[src]).flatten(1)
 
 
-@program(changes_model=True, near=True)
+@program(changes_model=True)
 def gat(way):
     net = way.build(GAT)
     call = way(net)
@@ -69,7 +69,7 @@ def gat(way):
             net.eval()
 
 
-@program(near=True)
+@program()
 def message_passing_batched(way):
     # as torch_geometric does it: several graphs in one, pooled by their number, edges with features
     class Net(nn.Module):
@@ -124,7 +124,7 @@ class DLRM(nn.Module):
         return self.top(torch.cat([d, z], 1)).squeeze(1)
 
 
-@program(near=True)
+@program()
 def dlrm_bags(way):
     net = way.build(DLRM)
     call = way(net)
@@ -137,7 +137,7 @@ def dlrm_bags(way):
         net.zero_grad()
 
 
-@program(near=True)
+@program()
 def matrix_factorisation(way):
     class MF(nn.Module):
         def __init__(self, users=12, items=15, d=4):

@@ -242,7 +242,7 @@ class STN(nn.Module):
         return F.grid_sample(x, grid, mode=mode, padding_mode="reflection", align_corners=False)
 
 
-@program(near=True)
+@program()
 def spatial_transformer(way):
     net = way.build(STN)
     call = way(net)
