@@ -203,6 +203,20 @@ def test_out_and_resize(sim: torch.device) -> None:
     assert out.flatten()[:4].tolist() == [1, 2, 3, 4]
 
 
+def test_a_torch_whose_storages_cannot_change_places_resizes_tensors(
+    sim: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN torch 2.11, which has no way of giving a storage other memory
+    monkeypatch.setattr("paramgraph_kit.driver.sim.kernels.SWAP", "no_such_name")
+    # WHEN a result or the user resizes a tensor THEN it has the size, and its numbers
+    x = torch.arange(4.0, device=sim)
+    out = torch.empty(0, device=sim)
+    torch.add(x, 1, out=out)
+    out.resize_(2, 3)
+    assert out.flatten()[:4].tolist() == [1, 2, 3, 4]
+    assert "1., 2., 3." in repr(torch.masked_select(x, x > 0))
+
+
 def test_random_numbers_follow_the_seed(sim: torch.device, cuda: Any) -> None:
     # GIVEN a seed
     torch.manual_seed(3)

@@ -26,7 +26,7 @@ from .devices import check_devices
 from .errors import PAGEABLE_COPY
 from .generators import known
 from .graph import Layout, SimNode, Work, pack_scalar
-from .machine import CPU_KEY, DEVICE_NAME, SET_STORAGE, machine
+from .machine import CPU_KEY, DEVICE_NAME, SET_STORAGE, SWAP, machine
 from .rng import DeviceGenerator, with_default_generator
 from .stream import Stream, current_stream, note_leaf
 from .under_way import Capture, forbid_drawing
@@ -438,13 +438,21 @@ def resize(tensor: torch.Tensor, size: Sequence[int], memory_format: torch.memor
     if nbytes <= old.nbytes():
         SET_STORAGE.redispatch(CPU_KEY, tensor, old, tensor.storage_offset(), size, stride)
         return tensor
-    resize_storage(old, int(nbytes))
+    if hasattr(old, SWAP):
+        resize_storage(old, int(nbytes))
+    else:  # an older torch: the tensor moves alone, and others over its storage stay where they are
+        old = _grown(old, int(nbytes))
     SET_STORAGE.redispatch(CPU_KEY, tensor, old, tensor.storage_offset(), size, stride)
     return tensor
 
 
 def resize_storage(storage: torch.UntypedStorage, nbytes: int) -> None:
     """``UntypedStorage.resize_``: fresh memory under every tensor over it, with the bytes that fit copied there."""
+    machine().move(storage, _grown(storage, nbytes))
+
+
+def _grown(storage: torch.UntypedStorage, nbytes: int) -> torch.UntypedStorage:
+    """Fresh memory with the bytes of a storage that fit."""
     m = machine()
     fresh = m.storage(nbytes)
     kept = min(nbytes, storage.nbytes())
@@ -452,7 +460,7 @@ def resize_storage(storage: torch.UntypedStorage, nbytes: int) -> None:
         places = (fresh.data_ptr(), storage.data_ptr())
         target, source = (m.tensor_at(place, kept, (kept,), (1,), 0, torch.uint8) for place in places)
         target.copy_(source)
-    m.move(storage, fresh)
+    return fresh
 
 
 def pageable_copy_forbidden(stream: Stream) -> None:
