@@ -33,9 +33,10 @@ class Versions:
         self._dicts = list(dicts)
         self._held = [(list(each), list(each.values())) for each in self._dicts] if not TOLD else []
         self._ask: Callable[[], bool] | None = None
+        self.check: Any = None  # for ``unchanged`` of the module in C++, once that has looked
         self._check: Callable[[Any], bool] = self._holds if not TOLD else lambda _: True
         if (native := checks()) is not None:
-            self._ask = self._asked_of(native)
+            self.check, self._ask = self._asked_of(native)
         elif TOLD:
             self._check = _guards(self._dicts)
 
@@ -44,19 +45,19 @@ class Versions:
         if self._ask is not None:
             return self._ask()
         native = checks()
-        ask = self._asked_of(native) if native is not None else None
+        check, ask = self._asked_of(native) if native is not None else (None, None)
         if not self._check(self._dicts):  # asked for second: nothing was written before C++ looked
             return False
-        self._ask = ask
+        self.check, self._ask = check, ask
         return True
 
-    def _asked_of(self, native: Any) -> Callable[[], bool]:
+    def _asked_of(self, native: Any) -> tuple[Any, Callable[[], bool]]:
         dicts = tuple(self._dicts)
         if TOLD:
             watch, unwritten = native.watch(dicts), native.unwritten
-            return lambda: bool(unwritten(watch))
+            return watch, lambda: bool(unwritten(watch))
         contents, holds = native.contents(dicts), native.holds
-        return lambda: bool(holds(contents))
+        return contents, lambda: bool(holds(contents))
 
     def _holds(self, dicts: Sequence[dict[Any, Any]]) -> bool:
         return all(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
-from operator import is_
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -15,10 +14,12 @@ from torch.utils.hooks import RemovableHandle
 from paramgraph_kit.backend.call_state import tensor_guard
 from paramgraph_kit.backend.plain import same
 from paramgraph_kit.driver.dict_versions import Versions
+from paramgraph_kit.driver.native.build import checks
 from paramgraph_kit.driver.native.objects import Kinds
+from paramgraph_kit.driver.native.places import ABSENT, Place, Places
 from paramgraph_kit.driver.native.tensors import Gradients, Looks
 from paramgraph_kit.driver.torch_names import torch_name
-from paramgraph_kit.step.holders import EMPTY, PARTS, Holder
+from paramgraph_kit.step.holders import EMPTY, Holder
 from paramgraph_kit.step.observe import Observation, Snapshot, value_of
 
 _DICTS = ("attributes", "dict")
@@ -55,7 +56,8 @@ class Guard:
         slow = [h.kind not in _QUICK or (id(h.target) in written and bool(e)) for h, e in self._others]
         self._volatile = [row for row, is_slow in zip(self._others, slow, strict=True) if is_slow]
         self._others = [row for row, is_slow in zip(self._others, slow, strict=True) if not is_slow]
-        self._quick = _quick(self._others)
+        self._asked = [(h.ask, e[""]) for h, e in self._others if h.kind == "asked" and h.ask is not None]
+        self._quick = Places([place for row in self._others for place in _places_of(*row)])
         self._versions = Versions([holder.target for holder, _ in self._dicts])
         self._numbers = self._count()
         self._calls, self._rewritten = 0, (0, set[int]())
@@ -84,11 +86,34 @@ class Guard:
         self._beside_alike = tensor_guard(self._beside)
         self.tensors = list(used)
         self._looks = Looks(self.tensors)  # holds them, so that no address is anybody else's
+        self._checks: tuple[Any, ...] | None = None  # nearly all at once, in C++
 
     def holds(self) -> bool:
         """Whether a launch would do what the call would do."""
         self._calls += 1
-        return self._places() and self.lies()
+        if self._checks is not None and (native := checks()) is not None and self._at_once(native, self._checks):
+            return True
+        if not (self._places() and self.lies()):
+            return False
+        found = self._versions.check, self._quick.check, self._kinds.check, self._looks.check
+        self._checks = None if None in found else found
+        return True
+
+    def _at_once(self, native: Any, at_once: tuple[Any, ...]) -> bool:
+        """What ``holds`` asks, where nothing at all has changed; False says nothing."""
+        return (
+            native.unchanged(at_once)
+            and self._answers()
+            and (self._quick.rest is None or self._quick.rest())
+            and not (self._gradients_then and not self._gradients.are(self._gradients_then))
+            and not (self._volatile and not all(self._is(holder, expected) for holder, expected in self._volatile))
+            and not (self._beside and not self._beside_alike(*self._beside))
+            and self._hooks()
+            and not (self._host and not all(value_of(what) == then for what, then in self._host))
+        )
+
+    def _answers(self) -> bool:
+        return not self._asked or all(same(ask(), answer) for ask, answer in self._asked)
 
     def lies(self) -> bool:
         """Whether the tensors lie where they lay and look as they did."""
@@ -125,11 +150,9 @@ class Guard:
             return False
         if not self._gradients.are(self._gradients_then):
             return False
-        try:
-            quick = self._quick()
-        except ValueError:  # a variable of a closure holds nothing any more
-            return False
-        if not quick and not all(self._is(holder, expected) for holder, expected in self._others):
+        if not (self._quick.same() and self._answers()) and not all(
+            self._is(holder, expected) for holder, expected in self._others
+        ):
             return False
         if not all(self._is(holder, expected) for holder, expected in self._volatile):
             return False
@@ -174,44 +197,25 @@ class Guard:
         return True
 
 
-def _quick(rows: Sequence[tuple[Holder, dict[Any, Any]]]) -> Callable[[], bool]:
-    """Whether nothing at all has changed in any of them, in one expression; False says nothing."""
-    scope: dict[str, Any] = {"all": all, "map": map, "len": len, "vars": vars, "is_": is_, "EMPTY": EMPTY, "same": same}
-    tests = []
-    for n, (holder, expected) in enumerate(rows):
-        values = list(expected.values())
-        scope |= {f"t{n}": holder.target, f"k{n}": holder.key, f"v{n}": values[0] if values else None}
-        match holder.kind:
-            case "global" | "cell" if not values:  # the step writes it itself
-                pass
-            case "global":
-                tests.append(f"t{n}.get(k{n}, EMPTY) is v{n}")
-            case "cell":
-                tests.append(f"t{n}.cell_contents is v{n}")
-            case "function":
-                scope[f"v{n}"] = values
-                tests += [f"t{n}.{part} is v{n}[{k}]" for k, part in enumerate(PARTS)]
-            case "asked":
-                scope[f"a{n}"] = holder.ask
-                tests.append(f"same(a{n}(), v{n})")
-            case "dict":  # an ordered one
-                scope |= {f"v{n}": values, f"k{n}": list(expected), f"len{n}": OrderedDict.__len__}
-                scope |= {f"keys{n}": OrderedDict.__iter__, f"held{n}": OrderedDict.values}
-                tests.append(f"len{n}(t{n}) == {len(values)}")
-                tests += [f"all(map(is_, keys{n}(t{n}), k{n})) and all(map(is_, held{n}(t{n}), v{n}))"] * bool(values)
-            case "set" | "sequence":
-                base = next(k for k in (list, deque, set) if isinstance(holder.target, k))
-                values = list(values[0]) if holder.kind == "set" else values
-                scope |= {f"v{n}": values, f"len{n}": base.__len__, f"iter{n}": base.__iter__}
-                tests.append(f"len{n}(t{n}) == {len(values)} and all(map(is_, iter{n}(t{n}), v{n}))")
-            case "class":
-                scope[f"v{n}"] = list(vars(holder.target).values())
-                scope[f"b{n}"] = holder.target.__bases__
-                tests.append(f"t{n}.__bases__ is b{n} and len(vars(t{n})) == len(v{n})")
-                tests.append(f"all(map(is_, vars(t{n}).values(), v{n}))")
-    exec(f"def quick(): return {' and '.join(tests) or 'True'}", scope)  # places are numbered, never named
-    quick: Callable[[], bool] = scope["quick"]
-    return quick
+def _places_of(holder: Holder, expected: dict[Any, Any]) -> Iterator[Place]:
+    """What a holder that is not asked holds, to be compared by identity."""
+    target, values = holder.target, tuple(expected.values())
+    match holder.kind:
+        case "global" if values:  # else the step writes it itself
+            yield Place("global", target, (ABSENT,) if values[0] is EMPTY else values, holder.key)
+        case "cell" if values:
+            yield Place("cell", target, values)
+        case "function":
+            yield Place("function", target, values)
+        case "dict":  # an ordered one
+            yield Place("dict", target, tuple([x for item in expected.items() for x in item]))
+        case "set":
+            yield Place("set", target, values[0])
+        case "sequence":
+            yield Place("list" if isinstance(target, list) else "deque", target, values)
+        case "class":
+            own = tuple([x for item in vars(target).items() for x in item])
+            yield Place("class", target, own, target.__bases__)
 
 
 def _hooks_of(tensor: torch.Tensor) -> tuple[Any, Any]:

@@ -454,8 +454,8 @@ def test_wrong_arguments_are_errors(native: Any) -> None:
         lambda: native.contents([{}]),
         lambda: native.contents(({}, 1)),
         lambda: native.uses((), ()),
-        lambda: native.kinds_are([1], [int], []),
-        lambda: native.kinds_are((), [], []),
+        lambda: native.kinds([1], [int], []),
+        lambda: native.kinds((), [], []),
     ]
     for call in wrong:
         with pytest.raises(TypeError, match="takes"):

@@ -30,7 +30,7 @@ import torch
 from paramgraph_kit.trace.errors import UnsupportedError
 
 MODULE = "paramgraph_kit_checks"
-SOURCES = ("checks.h", "checks.cpp", "interpreter.cpp")
+SOURCES = ("checks.h", "checks.cpp", "interpreter.cpp", "places.cpp")
 LONGEST_S = 300
 _log = logging.getLogger(__name__)
 _built: list[Any] = []  # the module, once it is there

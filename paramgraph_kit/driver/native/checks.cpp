@@ -72,9 +72,9 @@ uint64_t keys_of(c10::TensorImpl* tensor, const c10::impl::LocalDispatchKeySet& 
   return ((tensor->key_set() | local.included_) - local.excluded_).raw_repr();
 }
 
+// How a tensor looks, apart from where it lies: of hundreds only a few differ in that, and are kept once.
 struct Look {
   PyTypeObject* type;
-  uintptr_t address;
   uint64_t keys;
   caffe2::TypeMeta dtype;
   c10::Device device;
@@ -83,7 +83,6 @@ struct Look {
 
   Look(PyObject* object, c10::TensorImpl* tensor, const c10::impl::LocalDispatchKeySet& local)
       : type(Py_TYPE(object)),
-        address(address_of(tensor)),
         keys(keys_of(tensor, local)),
         dtype(tensor->dtype()),
         device(tensor->device()),
@@ -94,9 +93,8 @@ struct Look {
   bool holds(PyObject* object, const c10::impl::LocalDispatchKeySet& local) const {
     if (Py_TYPE(object) != type) return false;
     auto* tensor = implementation(object);
-    return plain(tensor) && address_of(tensor) == address && keys_of(tensor, local) == keys &&
-        tensor->dtype() == dtype && tensor->device() == device && tensor->requires_grad() == requires_grad &&
-        tensor->sizes().equals(sizes) && tensor->strides().equals(strides);
+    return plain(tensor) && keys_of(tensor, local) == keys && tensor->dtype() == dtype && tensor->device() == device &&
+        tensor->requires_grad() == requires_grad && tensor->sizes().equals(sizes) && tensor->strides().equals(strides);
   }
 
   // Whether it has what is asked about here; sparse ones and those of subclasses with insides of their own have not.
@@ -106,9 +104,15 @@ struct Look {
   }
 };
 
+struct Placed {
+  uintptr_t address;
+  size_t look;  // which
+};
+
 struct Looks {
   PyObject* tensors;  // a tuple
   std::vector<Look> looks;
+  std::vector<Placed> placed;
 };
 
 constexpr const char* LOOKS = "paramgraph_kit.looks";
@@ -154,6 +158,17 @@ void forget_looks(PyObject* capsule) {
   delete kept;
 }
 
+int looks_hold(PyObject* capsule) {
+  const auto* kept = static_cast<Looks*>(PyCapsule_GetPointer(capsule, LOOKS));
+  if (kept == nullptr) return -1;
+  const auto local = c10::impl::tls_local_dispatch_key_set();
+  auto nth = [&](Py_ssize_t n) { return PyTuple_GET_ITEM(kept->tensors, n); };
+  return all_of<STORAGE | AUTOGRAD>(static_cast<Py_ssize_t>(kept->placed.size()), nth, [&](Py_ssize_t n) {
+    const auto& [address, look] = kept->placed[n];
+    return kept->looks[look].holds(nth(n), local) && address_of(implementation(nth(n))) == address;
+  });
+}
+
 // look(tensors): how each of a tuple looks and where it lies; None where one is of another kind.
 PyObject* look(PyObject*, PyObject* tensors) {
   return guarded([&]() -> PyObject* {
@@ -163,33 +178,32 @@ PyObject* look(PyObject*, PyObject* tensors) {
     }
     const auto local = c10::impl::tls_local_dispatch_key_set();
     std::vector<Look> looks;
-    looks.reserve(PyTuple_GET_SIZE(tensors));
+    std::vector<Placed> placed;
     for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(tensors); ++n) {
       PyObject* each = PyTuple_GET_ITEM(tensors, n);
-      if (!Look::plain(implementation(each))) Py_RETURN_NONE;
-      looks.emplace_back(each, implementation(each), local);
+      auto* tensor = implementation(each);
+      if (!Look::plain(tensor)) Py_RETURN_NONE;
+      size_t k = looks.size();
+      while (k > 0 && !looks[k - 1].holds(each, local)) --k;
+      if (k == 0) {
+        looks.emplace_back(each, tensor, local);
+        k = looks.size();
+      }
+      placed.push_back({address_of(tensor), k - 1});
     }
-    auto* kept = new Looks{Py_NewRef(tensors), std::move(looks)};
+    auto* kept = new Looks{Py_NewRef(tensors), std::move(looks), std::move(placed)};
     PyObject* capsule = PyCapsule_New(kept, LOOKS, forget_looks);
     if (capsule == nullptr) {
       Py_DECREF(kept->tensors);
       delete kept;
     }
-    return capsule;
+    return checking(capsule, looks_hold);
   });
 }
 
 // same(looks): whether all of them look so and lie there now.
 PyObject* same(PyObject*, PyObject* capsule) {
-  return guarded([&]() -> PyObject* {
-    const auto* kept = static_cast<Looks*>(PyCapsule_GetPointer(capsule, LOOKS));
-    if (kept == nullptr) return nullptr;
-    const auto local = c10::impl::tls_local_dispatch_key_set();
-    auto nth = [&](Py_ssize_t n) { return PyTuple_GET_ITEM(kept->tensors, n); };
-    return PyBool_FromLong(all_of<STORAGE | AUTOGRAD>(static_cast<Py_ssize_t>(kept->looks.size()), nth, [&](Py_ssize_t n) {
-      return kept->looks[n].holds(nth(n), local);
-    }));
-  });
+  return guarded([&]() -> PyObject* { return answer(looks_hold(capsule)); });
 }
 
 // addresses(inputs, mask): of a list of tensors, and of numbers that are addresses themselves; None where any has bits
@@ -360,7 +374,9 @@ PyMethodDef functions[] = {
     {"contents", contents, METH_O, nullptr},
     {"holds", holds, METH_O, nullptr},
     {"unwritten", unwritten, METH_O, nullptr},
-    {"kinds_are", reinterpret_cast<PyCFunction>(kinds_are), METH_FASTCALL, nullptr},
+    {"kinds", reinterpret_cast<PyCFunction>(kinds), METH_FASTCALL, nullptr},
+    {"places", places, METH_O, nullptr},
+    {"unchanged", unchanged, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef definition = {PyModuleDef_HEAD_INIT, "paramgraph_kit_checks", nullptr, -1, functions};

@@ -26,6 +26,16 @@ inline bool counts_are(Py_ssize_t given, Py_ssize_t wanted) {
   return given == wanted;
 }
 
+// What a capsule of ours remembers may be asked whether it still holds: 1, 0, or -1 with an error set.
+using Check = int (*)(PyObject* capsule);
+
+inline PyObject* checking(PyObject* capsule, Check check) {
+  if (capsule != nullptr) PyCapsule_SetContext(capsule, reinterpret_cast<void*>(check));
+  return capsule;
+}
+
+inline PyObject* answer(int holds) { return holds < 0 ? nullptr : PyBool_FromLong(holds); }
+
 bool begin_watching();  // of dictionaries; once, before anything else of these
 
 PyObject* profile(PyObject*, PyObject* const* args, Py_ssize_t count);
@@ -33,4 +43,6 @@ PyObject* watch(PyObject*, PyObject* dicts);
 PyObject* unwritten(PyObject*, PyObject* capsule);
 PyObject* contents(PyObject*, PyObject* dicts);
 PyObject* holds(PyObject*, PyObject* capsule);
-PyObject* kinds_are(PyObject*, PyObject* const* args, Py_ssize_t count);
+PyObject* kinds(PyObject*, PyObject* const* args, Py_ssize_t count);
+PyObject* places(PyObject*, PyObject* rows);
+PyObject* unchanged(PyObject*, PyObject* checks);

@@ -140,6 +140,11 @@ void drop(Dicts* kept) {
   delete kept;
 }
 
+int unwritten_hold(PyObject* capsule) {
+  const auto* kept = static_cast<Dicts*>(PyCapsule_GetPointer(capsule, DICTS));
+  return kept == nullptr ? -1 : untouched(*kept);
+}
+
 void forget_dicts(PyObject* capsule) { drop(static_cast<Dicts*>(PyCapsule_GetPointer(capsule, DICTS))); }
 
 }  // namespace
@@ -165,20 +170,12 @@ PyObject* watch(PyObject*, PyObject* dicts) {
     }
     PyObject* capsule = PyCapsule_New(kept, DICTS, forget_dicts);
     if (capsule == nullptr) drop(kept);
-    return capsule;
+    return checking(capsule, unwritten_hold);
   });
 }
 
-namespace {
-
-}  // namespace
-
 // unwritten(watch): whether none of them was written since.
-PyObject* unwritten(PyObject*, PyObject* capsule) {
-  const auto* kept = static_cast<Dicts*>(PyCapsule_GetPointer(capsule, DICTS));
-  if (kept == nullptr) return nullptr;
-  return PyBool_FromLong(untouched(*kept));
-}
+PyObject* unwritten(PyObject*, PyObject* capsule) { return answer(unwritten_hold(capsule)); }
 
 namespace {
 
@@ -196,6 +193,20 @@ void forget_contents(PyObject* capsule) {
   auto* kept = static_cast<Contents*>(PyCapsule_GetPointer(capsule, CONTENTS));
   Py_DECREF(kept->dicts);
   delete kept;
+}
+
+int contents_hold(PyObject* capsule) {
+  const auto* kept = static_cast<Contents*>(PyCapsule_GetPointer(capsule, CONTENTS));
+  if (kept == nullptr) return -1;
+  size_t next = 0;
+  for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(kept->dicts); ++n) {
+    PyObject *each = PyTuple_GET_ITEM(kept->dicts, n), *key, *value;
+    if (PyDict_Size(each) != kept->sizes[n]) return 0;
+    for (Py_ssize_t at = 0; PyDict_Next(each, &at, &key, &value); ++next) {
+      if (next == kept->entries.size() || kept->entries[next] != std::make_pair(key, value)) return 0;
+    }
+  }
+  return next == kept->entries.size();
 }
 
 }  // namespace
@@ -220,52 +231,75 @@ PyObject* contents(PyObject*, PyObject* dicts) {
       Py_DECREF(kept->dicts);
       delete kept;
     }
-    return capsule;
+    return checking(capsule, contents_hold);
   });
 }
 
+// holds(contents): whether each dictionary holds the same under the same keys, in the same order.
+PyObject* holds(PyObject*, PyObject* capsule) { return answer(contents_hold(capsule)); }
+
 namespace {
+
+// Classes and dictionaries of objects, none of which is held here.
+struct Kinds {
+  struct Row {
+    PyObject *object, *type, *dict;  // no dictionary: it has none
+  };
+  std::vector<Row> rows;
+};
+
+constexpr const char* KINDS = "paramgraph_kit.kinds";
+
+void forget_kinds(PyObject* capsule) { delete static_cast<Kinds*>(PyCapsule_GetPointer(capsule, KINDS)); }
+
+int kinds_hold(PyObject* capsule) {
+  const auto* kept = static_cast<Kinds*>(PyCapsule_GetPointer(capsule, KINDS));
+  if (kept == nullptr) return -1;
+  const auto& rows = kept->rows;
+  for (size_t n = 0; n < rows.size(); ++n) {
+#if defined(__GNUC__) || defined(__clang__)
+    if (n + 8 < rows.size()) {  // what names its dictionary stands before an object
+      __builtin_prefetch(reinterpret_cast<char*>(rows[n + 8].object) - 4 * sizeof(void*));
+      __builtin_prefetch(rows[n + 8].object);
+    }
+#endif
+    const auto& [object, type, dict] = rows[n];
+    if (reinterpret_cast<PyObject*>(Py_TYPE(object)) != type) return 0;
+    if (dict == nullptr) continue;
+    PyObject* found = PyObject_GenericGetDict(object, nullptr);
+    if (found == nullptr) {
+      PyErr_Clear();
+      return 0;
+    }
+    Py_DECREF(found);  // the object holds it
+    if (found != dict) return 0;
+  }
+  return 1;
+}
 
 }  // namespace
 
-// holds(contents): whether each dictionary holds the same under the same keys, in the same order.
-PyObject* holds(PyObject*, PyObject* capsule) {
-  const auto* kept = static_cast<Contents*>(PyCapsule_GetPointer(capsule, CONTENTS));
-  if (kept == nullptr) return nullptr;
-  size_t next = 0;
-  for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(kept->dicts); ++n) {
-    PyObject *each = PyTuple_GET_ITEM(kept->dicts, n), *key, *value;
-    if (PyDict_Size(each) != kept->sizes[n]) Py_RETURN_FALSE;
-    for (Py_ssize_t at = 0; PyDict_Next(each, &at, &key, &value); ++next) {
-      if (next == kept->entries.size() || kept->entries[next] != std::make_pair(key, value)) Py_RETURN_FALSE;
-    }
-  }
-  return PyBool_FromLong(next == kept->entries.size());
-}
-
-// kinds_are(objects, classes, dicts): whether objects of a list are of these classes and keep their attributes in these
-// dictionaries; None where they have none.
-PyObject* kinds_are(PyObject*, PyObject* const* args, Py_ssize_t count) {
+// kinds(objects, classes, dicts): for unchanged(), whether the objects of a list are of these classes and keep their
+// attributes in these dictionaries, None where they have none. Whoever asks holds them all.
+PyObject* kinds(PyObject*, PyObject* const* args, Py_ssize_t count) {
   if (!counts_are(count, 3)) return nullptr;
-  for (Py_ssize_t n = 0; n < 3; ++n) {
-    if (!PyList_CheckExact(args[n]) || PyList_GET_SIZE(args[n]) != PyList_GET_SIZE(args[0])) {
-      PyErr_SetString(PyExc_TypeError, "takes lists of one length");
-      return nullptr;
+  return guarded([&]() -> PyObject* {
+    std::vector<Kinds::Row> rows;
+    for (Py_ssize_t n = 0; n < 3; ++n) {
+      if (!PyList_CheckExact(args[n]) || PyList_GET_SIZE(args[n]) != PyList_GET_SIZE(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "takes lists of one length");
+        return nullptr;
+      }
     }
-  }
-  for (Py_ssize_t n = 0; n < PyList_GET_SIZE(args[0]); ++n) {
-    PyObject *each = PyList_GET_ITEM(args[0], n), *known = PyList_GET_ITEM(args[2], n);
-    if (reinterpret_cast<PyObject*>(Py_TYPE(each)) != PyList_GET_ITEM(args[1], n)) Py_RETURN_FALSE;
-    if (known == Py_None) continue;
-    PyObject* found = PyObject_GenericGetDict(each, nullptr);
-    if (found == nullptr) {
-      PyErr_Clear();
-      Py_RETURN_FALSE;
+    for (Py_ssize_t n = 0; n < PyList_GET_SIZE(args[0]); ++n) {
+      PyObject* dict = PyList_GET_ITEM(args[2], n);
+      rows.push_back({PyList_GET_ITEM(args[0], n), PyList_GET_ITEM(args[1], n), dict == Py_None ? nullptr : dict});
     }
-    Py_DECREF(found);  // the object holds it
-    if (found != known) Py_RETURN_FALSE;
-  }
-  Py_RETURN_TRUE;
+    auto* kept = new Kinds{std::move(rows)};
+    PyObject* capsule = PyCapsule_New(kept, KINDS, forget_kinds);
+    if (capsule == nullptr) delete kept;
+    return checking(capsule, kinds_hold);
+  });
 }
 
 bool begin_watching() { return begin(); }

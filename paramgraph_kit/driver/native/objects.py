@@ -44,12 +44,20 @@ class Kinds:
         self._dicts = list(map(dictionary_of, self._objects))
         with_one = [(o, d) for o, d in zip(self._objects, self._dicts, strict=True) if d is not None]
         self._owners, self._owned = [o for o, _ in with_one], [d for _, d in with_one]
+        self._check: Any = None
+
+    @property
+    def check(self) -> Any:
+        """For ``unchanged`` of the module in C++; None until that is built. Whoever has it holds this, too."""
+        if self._check is None and (native := checks()) is not None:
+            self._check = native.kinds(self._objects, self._types, self._dicts)
+        return self._check
 
     def same(self) -> bool:
         """Whether all of them are what they were."""
         native = checks()
         if native is not None:
-            return bool(native.kinds_are(self._objects, self._types, self._dicts))
+            return bool(native.unchanged((self.check,)))
         return all(map(is_, map(type, self._objects), self._types)) and all(
             map(is_, map(dictionary_of, self._owners), self._owned)
         )

@@ -40,6 +40,11 @@ class Looks:
         self._look: Any = None
         self._asked = False  # whether C++ was asked for a look: of tensors of other kinds it has none
 
+    @property
+    def check(self) -> Any:
+        """For ``unchanged`` of the module in C++, once ``same`` has made it; None where C++ has no such look."""
+        return self._look
+
     def same(self) -> bool:
         """Whether address, type, kind, layout, and whether they need gradients, are as they were."""
         native = checks()
