@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd import forward_ad
+from torch.utils._device import DeviceContext
 
 from paramgraph_kit.backend.plain import PLAIN, plain_key
 from paramgraph_kit.driver.select import driver
@@ -107,6 +109,23 @@ def _readers() -> tuple[Callable[..., Any], ...]:
         cuda.cudnn_sdp_enabled,
         driver().library_state,
     )
+
+
+def is_heard() -> bool:
+    """Whether somebody hears or transforms each operation of a call, where a launch is none: it runs as it is then.
+
+    Modes of torch's (but for a default device, which is one), a gradient or a map that is taken of the call, tangents.
+    """
+    operations, transforms, modes = _listeners()
+    if operations() or transforms() or forward_ad._current_level >= 0:
+        return True
+    return bool(modes()) and not all(isinstance(each, DeviceContext) for each in torch_name("function_modes")())
+
+
+@cache
+def _listeners() -> tuple[Callable[[], Any], ...]:
+    names = ("_len_torch_dispatch_stack", "_are_functorch_transforms_active", "_len_torch_function_stack")
+    return tuple(map(torch_name, names))
 
 
 def global_state_guard() -> Callable[[], bool]:

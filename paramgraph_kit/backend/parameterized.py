@@ -104,7 +104,7 @@ class Parameterized:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call it, from graphs where there are any."""
-        if getattr(_tracing, "now", False):  # in another trace, which it is a part of
+        if getattr(_tracing, "now", False) or call_state.is_heard():  # in another trace it is a part of that
             return self._fn(*args, **kwargs)
         for alike in self._alike:
             result = alike.call(args, kwargs)

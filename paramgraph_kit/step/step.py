@@ -19,11 +19,11 @@ from typing import Any
 import torch
 
 from paramgraph_kit.backend import new_number
+from paramgraph_kit.backend.call_state import is_heard
 from paramgraph_kit.backend.registry import CompiledGraph, compiled_graphs
 from paramgraph_kit.capture.pair import is_anchored
 from paramgraph_kit.driver.native.build import prepare
 from paramgraph_kit.driver.select import driver
-from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.launch.launcher import MAX_SCALARS, Launcher, Options, capturing, no_collection, observers, pausing
 from paramgraph_kit.step.arguments import Arguments
@@ -45,7 +45,6 @@ from paramgraph_kit.step.release import LEGACY, release, released, told
 from paramgraph_kit.trace.errors import ParamgraphError, RefusedError, UnsupportedError
 from paramgraph_kit.trace.model import Reason
 
-_modes = torch_name("_len_torch_dispatch_stack")  # they have to see every operation
 MAX_GRAPHS = 64  # of one step: batches come in so many shapes
 MAX_FUTILE = 8  # captures in a row without a launch: no more until there is one
 # What counts from where a storage begins, or copies all of it.
@@ -92,7 +91,7 @@ class Step:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """One step, from a graph where there is one."""
-        if is_busy() or self._driver.is_capturing() or self._options.select == "never" or _modes():
+        if is_busy() or self._driver.is_capturing() or self._options.select == "never" or is_heard():
             return self._fn(*args, **kwargs)
         try:
             key, tensors = self._arguments.of(args, kwargs)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from paramgraph_kit.backend.call_state import is_heard
 from paramgraph_kit.backend.direct import calls as direct
 from paramgraph_kit.backend.direct.calls import DirectCall
 from paramgraph_kit.backend.direct.located import MISSED
@@ -136,6 +137,7 @@ class FrozenCalls:
     def _tests(self, frame: Frame, given: Mapping[str, Any], local: str, scope: dict[str, Any]) -> list[str] | None:
         """Expressions over the arguments' names that must hold."""
         tests = []
+        scope["is_heard"] = is_heard
         if frame.module is not None:
             scope["without_hooks"] = without_hooks(frame.module)
             tests.append("without_hooks()")
@@ -146,7 +148,7 @@ class FrozenCalls:
         tests.append("f.__code__ is code")
         full = [*tests, f"check({local})", "unmoved()"]
         if self.mode == "dynamo":
-            return full
+            return ["not is_heard()", *full]
         if (found := Inputs(given).test()) is None:
             return None
         inputs, more = found
@@ -165,7 +167,7 @@ class FrozenCalls:
             return True
 
         scope["promised"] = promised
-        return [inputs, f"promised({names})"]
+        return ["not is_heard()", inputs, f"promised({names})"]
 
 
 def _modules(frame: Frame) -> list[nn.Module]:
