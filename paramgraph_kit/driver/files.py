@@ -15,11 +15,11 @@ from typing import Any
 REWRITTEN = " (rewritten)"  # behind the name of a file whose lines are tried otherwise
 OURS = str(Path(__file__).resolve().parents[1])
 _PACKAGES = ("site-packages", "dist-packages")
-# Without a file. Made by programs: dataclasses, namedtuple and many libraries have "<string>"; torch.fx the last one.
+# Without a file. Made by programs: dataclasses, namedtuple and libraries have "<string>"; the last two torch.fx and we.
 # All else was typed by somebody: "<stdin>", "<python-input-3>", "<doctest page[0]>", a name of one's own for exec.
 _MADE = re.compile(r"<(frozen |string>|attrs generated|decorator-gen|__array_function__|unknown|template>|lambdify|"
-                   r"torch\._dynamo|eval_with_key)")  # fmt: skip
-_OF_MODULE = re.compile(r"<(frozen |eval_with_key)")  # whatever their global names
+                   r"torch\._dynamo|eval_with_key|paramgraph )")  # fmt: skip
+_OF_MODULE = re.compile(r"<(frozen |eval_with_key|paramgraph )")  # whatever their global names
 _CELL = re.compile(r"<ipython-input-(\d+)-|[/\\]ipykernel_\d+[/\\]\d+\.py$")
 _GENERATED = re.compile(r"[/\\]([a-z2-7]{2})[/\\]c\1[a-z2-7]{40,}\.py$")  # what Inductor has written
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -80,9 +79,10 @@ class Guard:
             and t.layout == torch.strided
             and t.device.type != "cpu"
         ]
-        # Some die and leave their ids to others: gradients, that every step makes anew.
-        ids = call.near & seen.reach.own_tensors
-        self._own = {key: weakref.ref(t) for key, (_, t) in seen.reach.tensors.items() if key in ids}
+        # Gradients die at every step and leave their ids to others; a weak reference to one would forbid swap_tensors.
+        graded = {h.place(""): h.target for h in seen.reach.holders if h.kind == "gradient"}
+        named = {key: name for key, (name, _) in seen.reach.tensors.items() if key in call.near & seen.reach.own_tensors}
+        self._own = {key: graded.get(name) for key, name in named.items()}
         self._beside_alike = tensor_guard(self._beside)
         self.tensors = list(used)
         self._looks = Looks(self.tensors)  # holds them, so that no address is anybody else's
@@ -123,8 +123,14 @@ class Guard:
         """Which of some tensors the step may know by other names, 0 for each that it does not."""
         if self._own.keys().isdisjoint(map(id, tensors)):
             return ()
-        known = [(ref := self._own.get(id(x))) is not None and ref() is x for x in tensors]
-        return tuple([id(x) if yes else 0 for x, yes in zip(tensors, known, strict=True)]) if any(known) else ()
+        known = [id(x) if self._is_own(x) else 0 for x in tensors]
+        return tuple(known) if any(known) else ()
+
+    def _is_own(self, tensor: torch.Tensor) -> bool:
+        if id(tensor) not in self._own:
+            return False
+        parameter = self._own[id(tensor)]
+        return parameter is None or parameter.grad is tensor
 
     def difference(self) -> tuple[str, bool] | None:
         """The first place that holds something else, and whether both are numbers."""

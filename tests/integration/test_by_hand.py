@@ -176,14 +176,14 @@ def test_what_only_the_capture_shows_is_left_to_the_user(fix: Fix) -> None:
     found = fix(
         "class Tables:\n"
         "    def __init__(self):\n        self.rates = torch.as_tensor(np.linspace(0, 1, 10))\n"
-        "    def at(self, t):\n        return self.rates[t.reshape(1)][0]\n"
+        "    def at(self, t):\n        return self.rates.to(t.device)[t]\n"
         "tables = Tables()\n"
         "args = (torch.randn(4, device=device), torch.tensor(5, device=device))\n"
         "def f(x, t):\n    print(x.sum().item())\n    return x * tables.at(t)\n"
     )
     # THEN the table is found, and where it is made
     assert not found.complete
-    assert [failure.code for failure in found.left] == ["cpu-index"]
+    assert [failure.code for failure in found.left] == ["copy-to-gpu"]
     assert "`self.rates = torch.as_tensor(np.linspace(0, 1, 10)).to(device)`" in found.instead[0]
 
 
