@@ -241,10 +241,12 @@ class Launcher:
             return self._ungraphed(inputs)
         _capturer.append(threading.get_ident())
         try:
-            return self._first_call(inputs, key)
+            if key not in self.variants:
+                return self._first_call(inputs, key)
         finally:
             _capturer.clear()
             capturing.release()
+        return self._select(inputs)  # another thread has captured it meanwhile
 
     def _key(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         if self._usual is not None:  # a partition may take hundreds of tensors, and be asked at each call

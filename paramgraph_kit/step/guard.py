@@ -81,8 +81,8 @@ class Guard:
         ]
         # Gradients die at every step and leave their ids to others; a weak reference to one would forbid swap_tensors.
         graded = {h.place(""): h.target for h in seen.reach.holders if h.kind == "gradient"}
-        named = {key: name for key, (name, _) in seen.reach.tensors.items() if key in call.near & seen.reach.own_tensors}
-        self._own = {key: graded.get(name) for key, name in named.items()}
+        ids = call.near & seen.reach.own_tensors
+        self._own = {key: graded.get(name) for key, (name, _) in seen.reach.tensors.items() if key in ids}
         self._beside_alike = tensor_guard(self._beside)
         self.tensors = list(used)
         self._looks = Looks(self.tensors)  # holds them, so that no address is anybody else's

@@ -91,7 +91,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
     session.good("%load_ext paramgraph_kit")
     session.good(SETUP)
     yield session
-    session.run("pgk.cuda.set_stream(pgk.cuda.default_stream())")
+    session.run("pgk.cuda.set_stream(pgk.cuda.default_stream())\npgk.diagnose.repair()")
     InteractiveShell.clear_instance()
     sys.modules.pop("magic_session", None)
     for name in ("last_type", "last_value", "last_traceback", "last_exc"):
