@@ -7,6 +7,8 @@ answers such a question all the same, with what is true of the stand-in, and doe
 
 from __future__ import annotations
 
+import concurrent.futures
+import queue
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +36,15 @@ _CALLED = (
 )
 # What fails of a stand-in, and not of a real tensor: the traced code may catch that and go on.
 _FAILS = ("numpy", "tolist", "data_ptr", "__array__", "__dlpack__", "__reduce_ex__", "__deepcopy__")
+_SHOWN = ("__repr__", "__format__")  # a text of its values, which str() and print ask for as well
 _ONCE = "a graph would not do that again"
+# What other threads wait for or take is not undone: refused before it is done.
+_SIGNALS = (
+    *((threading.Event, name) for name in ("set", "clear")),
+    *((queue.Queue, name) for name in ("put", "get")),
+    *((concurrent.futures.Future, name) for name in ("set_result", "cancel")),
+    *((threading.Thread, "start"), (threading.Barrier, "wait"), (concurrent.futures.ThreadPoolExecutor, "submit")),
+)
 _KINDS = {"_is_param": torch.nn.Parameter, "_is_buffer": torch.nn.Buffer}  # how isinstance knows them
 
 
@@ -64,6 +74,10 @@ class Questions:
                 for name in _FAILS:
                     failing = self._failing(name, getattr(kind, name))
                     stack.enter_context(mock.patch.object(kind, name, failing, create=True))
+                for name in _SHOWN:
+                    stack.enter_context(mock.patch.object(kind, name, self._showing(getattr(kind, name)), create=True))
+            for kind, name in _SIGNALS:
+                stack.enter_context(mock.patch.object(kind, name, self._signalling(kind, name)))
             stack.enter_context(mock.patch.object(torch_name("decompositions"), "_rnn_helper", self._recurrent()))
             yield
         if self._refused is not None:  # the block caught what was raised in it
@@ -120,6 +134,26 @@ class Questions:
                 raise self._refuse(f"calls .{name}() of a tensor", "a trace has no values") from error
 
         return call
+
+    def _showing(self, plain: Callable[..., str]) -> Callable[..., str]:
+        def show(x: Tensor, *args: Any, **named: Any) -> str:
+            if self._mine() and not is_foreign(sys._getframe(1).f_code.co_filename):
+                raise self._refuse("makes a text of a tensor", "a trace has no values")
+            return plain(x, *args, **named)
+
+        return show
+
+    def _signalling(self, kind: type, name: str) -> Callable[..., Any]:
+        plain = getattr(kind, name)
+
+        def signal(thing: Any, *args: Any, **named: Any) -> Any:
+            if self._mine() and not is_foreign(sys._getframe(1).f_code.co_filename):
+                text = f"the call uses {kind.__name__}.{name}, which a graph would not do again"
+                self._refused = self._refused or RefusedError(Reason("side-effect", text))
+                raise self._refused
+            return plain(thing, *args, **named)
+
+        return signal
 
     def _requiring(self) -> Callable[..., Any]:
         def requires_grad_(x: Tensor, requires_grad: bool = True) -> Tensor:

@@ -18,6 +18,7 @@ import io
 import operator
 import os
 import pathlib
+import queue
 import re
 import sys
 import threading
@@ -74,6 +75,7 @@ _PARTS = ("__code__", "__defaults__", "__kwdefaults__")  # of a function
 _PLUMBING = ("__class__", "__init__", "__new__", "__repr__", "__str__", "__reduce__", "__reduce_ex__")
 _GLOBAL_HOOKS = ("_global_forward_pre_hooks", "_global_forward_hooks", "_global_backward_pre_hooks",
                  "_global_backward_hooks")  # fmt: skip
+_TAKEN = ("put", "get", "put_nowait", "get_nowait")
 _OURS = "paramgraph_kit."
 MOST = 20_000  # values: more than these would take longer to look at in each call than a graph saves
 _CALLED = (types.FunctionType, types.BuiltinFunctionType)
@@ -348,6 +350,9 @@ class Walk:
             self._refuse(path, "is an array of many bytes, too many to compare in each call")
         elif is_of_host(value):
             self.generators.append((path, value))
+        elif isinstance(value, queue.SimpleQueue) and not self.names.isdisjoint(_TAKEN):
+            text = f"{path} is a {kind.__name__}, which tracing would fill or empty: give what it holds as an argument"
+            raise RefusedError(Reason("unknown-state", text))
         elif self._questions(value, path):
             self._attributes(value, path)
         elif isinstance(value, functools._lru_cache_wrapper):

@@ -10,6 +10,7 @@ import contextlib
 import copy
 import io
 import queue
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -80,6 +81,54 @@ def takes_from_a_queue() -> Any:
         return x + kept.get()
 
     return call, kept.qsize
+
+
+def puts_into_a_queue() -> Any:
+    kept: queue.Queue[int] = queue.Queue()
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        kept.put(1)
+        return x + kept.qsize()
+
+    return call, kept.qsize
+
+
+def puts_into_a_simple_queue() -> Any:
+    kept: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        kept.put(1)
+        return x + kept.qsize()
+
+    return call, kept.qsize
+
+
+def sets_an_event() -> Any:
+    kept = threading.Event()
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        if kept.is_set():
+            return x * 2
+        kept.set()
+        return x * 3
+
+    return call, kept.is_set
+
+
+def starts_a_thread() -> Any:
+    kept: list[int] = []
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        thread = threading.Thread(target=kept.append, args=(1,))
+        thread.start()
+        thread.join()
+        return x + len(kept)
+
+    return call, lambda: kept
+
+
+def makes_a_text_of_a_tensor() -> Any:
+    return lambda x: x * len(f"{x + 1}") + len(str(x)), nothing
 
 
 def writes_and_reads_a_text() -> Any:
@@ -214,7 +263,8 @@ def catches_a_copy() -> Any:
 PROGRAMS: list[Program] = [
     *(adds_to_a_tensor_of_its_own, adds_to_a_number_of_the_host, counts_in_an_array, counts_in_bytes),
     *(takes_from_a_queue, writes_and_reads_a_text, reads_a_text_on, counts_in_its_backward),
-    *(appends_to_a_list, takes_an_item, sorts_a_list),
+    *(appends_to_a_list, takes_an_item, sorts_a_list, makes_a_text_of_a_tensor),
+    *(puts_into_a_queue, puts_into_a_simple_queue, sets_an_event, starts_a_thread),
     *(catches_item, suppresses_any, catches_numpy, catches_a_mask, catches_a_tensor_of_its_own),
     *(catches_an_address, catches_a_copy),
 ]
