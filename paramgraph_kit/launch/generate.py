@@ -7,7 +7,7 @@ Everything that is known at capture (sizes, strides, slots) is written into the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
@@ -22,6 +22,7 @@ from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.launch.plan import Block, Fresh, Input, Plan, Shelf, Slot, Stage
 
 Table = tuple[int, ...]
+FEW = 8  # results that are nothing, one by one
 
 
 class State:
@@ -59,6 +60,7 @@ class Form:
     located: frozenset[int] = frozenset()  # outputs that are returned as None: they are on the shelf, returned last
     # Outputs that are wanted as another look at their memory: its size, its strides, and its first element in theirs.
     seen: Mapping[int, tuple[tuple[int, ...], tuple[int, ...], int]] = field(default_factory=dict)
+    switched: bool = False  # libraries' switches are those of the capture: whoever calls makes sure of them
     capturing: Callable[[], bool] | None = None  # when to call ``ungraphed``, where not only in a capture
     before: Callable[[], None] | None = None  # called once it is sure that this call is a launch
 
@@ -158,7 +160,18 @@ def _source(captured: Captured, plan: Plan, scope: dict[str, Any], partition: Pa
     else:
         lines += body
     opening, closing = ("(", ")") if captured.returns_tuple else ("[", "]")
-    return [*lines, *shelved, f" return {opening}{''.join(f'{v}, ' for v in values)}{closing}"]
+    return [*lines, *shelved, f" return {opening}{''.join(f'{v}, ' for v in _runs(values, scope))}{closing}"]
+
+
+def _runs(values: Sequence[str], scope: dict[str, Any]) -> Iterator[str]:
+    """The same, where many that are nothing come in one piece."""
+    for value, row in groupby(values):
+        each = list(row)
+        if value == "None" and len(each) >= FEW:
+            scope[f"none{len(each)}"] = (None,) * len(each)
+            yield f"*none{len(each)}"
+        else:
+            yield from each
 
 
 def _names(captured: Captured, form: Form) -> tuple[dict[int, str], list[int]]:
@@ -277,7 +290,7 @@ def _guard(
     # What made these may have run ungraphed this time: then they are on the host.
     tests += [f"{names[k]}.is_cpu" for k in partition.host_seeds if k in names and k not in form.static]
     # Triton's kernels and our own are what they are; a library chose its kernels by these.
-    if any(not node.name.startswith(("triton_", "pgk_")) for node in captured.recording.nodes):
+    if not form.switched and any(not n.name.startswith(("triton_", "pgk_")) for n in captured.recording.nodes):
         tests.append("libraries() != libraries_then")
     rest = iter(captured.scalars)
     for k, spec in enumerate(captured.specs):

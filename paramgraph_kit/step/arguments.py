@@ -20,6 +20,7 @@ from paramgraph_kit.backend.call_state import (
 from paramgraph_kit.backend.plain import PLAIN, flatten, is_bare, plain_key
 from paramgraph_kit.capture.pair import alignment_of
 from paramgraph_kit.driver.api import Driver
+from paramgraph_kit.driver.native.build import checks
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
@@ -40,18 +41,30 @@ class _Look:
         self._cache = torch.is_autocast_cache_enabled()
         self._tensors = tensor_guard(tensors)
         self._alignments = [alignment_of(driver.address_of(x)) for x in tensors]
+        self._given: Any = None  # the same in C++, made of tensors that are alike; False where it has none
 
     def fits(self, args: tuple[Any, ...]) -> bool:
         """Whether the key of these is the same."""
         return (
-            len(args) == len(self._alignments)
-            and self._tensors(*args)
+            self._alike(args)
             and self._global()
             and unguarded_switches() == self._more
             and torch.is_autocast_cache_enabled() is self._cache
+        )
+
+    def _alike(self, args: tuple[Any, ...]) -> bool:
+        native = checks()
+        if native is not None and self._given:
+            return bool(native.alike(self._given, args))
+        alike = (
+            len(args) == len(self._alignments)
+            and self._tensors(*args)
             and [alignment_of(self._address(x)) for x in args] == self._alignments
             and not any(map(vars, args))  # each with attributes of its own has a key
         )
+        if alike and native is not None and self._given is None:
+            self._given = native.given(args) or False
+        return alike
 
 
 class Arguments:

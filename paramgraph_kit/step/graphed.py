@@ -64,6 +64,7 @@ class Graphed:
         misfit = lambda _: MISFIT  # noqa: E731
         form = Form(
             together=kept_at,
+            switched=True,  # by the key of the call, and no watched call that changes them is captured
             before=self._schedule_first if recorded.first else None,
         )
         launch = launch_function(driver, captured, plan, executables, state, misfit, misfit, code, form)
@@ -131,7 +132,10 @@ class Graphed:
         for n in recorded.spent:
             tensors[n] = spent(tensors[n])
         self._write(tensors)
-        written([*self._written, *(arguments[n] for n in self._written_arguments), *self._kept.tensors])
+        written(self._written)
+        written(self._kept.tensors)
+        if self._written_arguments:
+            written([arguments[n] for n in self._written_arguments])
         _schedule(recorded.last)
         order = recorded.order
         leaves = [p if n is None else tensors[n] for n, p in zip(order.results, order.plain, strict=True)]

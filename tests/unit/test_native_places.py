@@ -15,6 +15,8 @@ import paramgraph_kit as pgk
 from paramgraph_kit.driver.native import build
 from paramgraph_kit.driver.native.objects import Kinds
 from paramgraph_kit.driver.native.places import ABSENT, Place, Places
+from paramgraph_kit.driver.select import driver
+from paramgraph_kit.step.arguments import _Look
 
 MANY = 1500  # changes
 
@@ -155,6 +157,58 @@ def test_fuzz_places_agree(native: Any, in_python: Any) -> None:
         found = places.same()
         assert found == in_python(places.same), change
         seen[found] += 1
+    assert min(seen.values()) > MANY // 10
+
+
+def _noted(x: Any) -> Any:
+    x.note = 1
+    return x
+
+
+ARGUMENTS: list[Callable[[], Any]] = [
+    lambda: torch.zeros(2, 3),
+    lambda: torch.zeros(2, 3),
+    lambda: torch.zeros(2, 3, dtype=torch.float64),
+    lambda: torch.zeros(3, 2).t(),
+    lambda: torch.zeros(1000)[4:10].view(2, 3),
+    lambda: torch.zeros(1000)[64:70].view(2, 3),
+    lambda: torch.zeros(2, 3).requires_grad_(),
+    lambda: torch.nn.Parameter(torch.zeros(2, 3)),
+    lambda: torch.nn.Parameter(torch.zeros(2, 3), requires_grad=False),
+    lambda: torch.zeros(2, 3, dtype=torch.complex64).conj(),
+    lambda: torch.zeros(0, 3),
+    lambda: torch.zeros(2, 3).to_sparse(),
+    lambda: _noted(torch.zeros(2, 3)),
+    lambda: torch.zeros(2, 3).as_subclass(type("Sub", (torch.Tensor,), {})),
+]
+
+
+def _made(which: int, inference: bool) -> Any:
+    with torch.inference_mode(inference):
+        return ARGUMENTS[which]()
+
+
+def test_fuzz_arguments_that_look_alike(native: Any, in_python: Any) -> None:
+    # GIVEN a look at the arguments of one call
+    r = random.Random(1)
+    plain = [k for k in range(len(ARGUMENTS)) if k not in (11, 12, 13)]
+    seen = {True: 0, False: 0}
+    for _ in range(MANY // 5):
+        kinds = [(r.choice(plain), r.random() < 0.1) for _ in range(r.choice([0, 1, 2, 3]))]
+        first = [_made(*kind) for kind in kinds]
+        look = _Look(driver(), ((), ()), first)
+        assert look.fits(tuple(first)), kinds  # from here on C++ has one
+        for _ in range(5):
+            # WHEN others come, one of another kind, twice, or one too many
+            given = [_made(*kind) for kind in kinds]
+            if given and r.random() < 0.5:
+                given[r.randrange(len(given))] = r.choice([_made(r.randrange(len(ARGUMENTS)), False), given[0]])
+            elif r.random() < 0.2:
+                given.append(torch.zeros(2, 3))
+            # THEN both ways say the same
+            found = look.fits(tuple(given))
+            assert found == in_python(lambda g=given, one=look: one.fits(tuple(g))), kinds
+            seen[found] += 1
     assert min(seen.values()) > MANY // 10
 
 

@@ -206,6 +206,76 @@ PyObject* same(PyObject*, PyObject* capsule) {
   return guarded([&]() -> PyObject* { return answer(looks_hold(capsule)); });
 }
 
+// How the tensors of a call look, wherever they lie, and how their addresses are aligned: 256 stands for more, too.
+struct Given {
+  std::vector<Look> looks;
+  std::vector<uintptr_t> alignments;
+};
+
+constexpr const char* GIVEN = "paramgraph_kit.given";
+constexpr uintptr_t ALIGNED = 256;  // capture/pair.py's ALIGNMENT
+constexpr Py_ssize_t FEW = 32;  // whether they are all different ones is asked of each two
+
+uintptr_t alignment_of(uintptr_t address) {
+  const uintptr_t all = address & (~address + 1);
+  return all == 0 || all > ALIGNED ? ALIGNED : all;
+}
+
+void forget_given(PyObject* capsule) { delete static_cast<Given*>(PyCapsule_GetPointer(capsule, GIVEN)); }
+
+// given(tensors): how each of a tuple looks, for alike(); None where one is of another kind, or there are many.
+PyObject* given(PyObject*, PyObject* tensors) {
+  return guarded([&]() -> PyObject* {
+    if (!PyTuple_CheckExact(tensors)) {
+      PyErr_SetString(PyExc_TypeError, "takes a tuple of tensors");
+      return nullptr;
+    }
+    const auto local = c10::impl::tls_local_dispatch_key_set();
+    Given found;
+    if (PyTuple_GET_SIZE(tensors) > FEW) Py_RETURN_NONE;
+    for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(tensors); ++n) {
+      PyObject* each = PyTuple_GET_ITEM(tensors, n);
+      if (!PyObject_TypeCheck(each, tensor_type) || !Look::plain(implementation(each))) Py_RETURN_NONE;
+      found.looks.emplace_back(each, implementation(each), local);
+      found.alignments.push_back(alignment_of(address_of(implementation(each))));
+    }
+    auto* kept = new Given(std::move(found));
+    PyObject* capsule = PyCapsule_New(kept, GIVEN, forget_given);
+    if (capsule == nullptr) delete kept;
+    return capsule;
+  });
+}
+
+// alike(given, tensors): whether those of a tuple look so and are aligned so, all different ones without attributes.
+PyObject* alike(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  if (!counts_are(count, 2)) return nullptr;
+  return guarded([&]() -> PyObject* {
+    const auto* kept = static_cast<Given*>(PyCapsule_GetPointer(args[0], GIVEN));
+    if (kept == nullptr) return nullptr;
+    if (!PyTuple_CheckExact(args[1])) {
+      PyErr_SetString(PyExc_TypeError, "takes a tuple of tensors");
+      return nullptr;
+    }
+    const auto local = c10::impl::tls_local_dispatch_key_set();
+    const Py_ssize_t many = PyTuple_GET_SIZE(args[1]);
+    if (many != static_cast<Py_ssize_t>(kept->looks.size())) Py_RETURN_FALSE;
+    for (Py_ssize_t n = 0; n < many; ++n) {
+      PyObject* each = PyTuple_GET_ITEM(args[1], n);
+      if (!kept->looks[n].holds(each, local)) Py_RETURN_FALSE;
+      if (alignment_of(address_of(implementation(each))) != kept->alignments[n]) Py_RETURN_FALSE;
+      for (Py_ssize_t k = 0; k < n; ++k) {
+        if (PyTuple_GET_ITEM(args[1], k) == each) Py_RETURN_FALSE;
+      }
+      PyObject* own = PyObject_GenericGetDict(each, nullptr);
+      if (own == nullptr) return nullptr;
+      const bool has = PyDict_Size(own) != 0;
+      Py_DECREF(own);
+      if (has) Py_RETURN_FALSE;
+    }
+    Py_RETURN_TRUE;
+  });
+}
+
 // addresses(inputs, mask): of a list of tensors, and of numbers that are addresses themselves; None where any has bits
 // of the mask, which are those that aligned memory has not.
 PyObject* addresses(PyObject*, PyObject* const* args, Py_ssize_t count) {
@@ -362,6 +432,8 @@ PyMethodDef functions[] = {
     {"learn", reinterpret_cast<PyCFunction>(learn), METH_FASTCALL, nullptr},
     {"look", look, METH_O, nullptr},
     {"same", same, METH_O, nullptr},
+    {"given", given, METH_O, nullptr},
+    {"alike", reinterpret_cast<PyCFunction>(alike), METH_FASTCALL, nullptr},
     {"addresses", reinterpret_cast<PyCFunction>(addresses), METH_FASTCALL, nullptr},
     {"shifted", reinterpret_cast<PyCFunction>(shifted), METH_FASTCALL, nullptr},
     {"versions", versions, METH_O, nullptr},
