@@ -33,7 +33,10 @@ def tensor_key(x: torch.Tensor) -> Any:
     """What tells an input's kind; raises RefusedError for one that is not traced."""
     if type(x) not in _KINDS or x.layout != torch.strided:
         what = type(x).__name__ if x.layout == torch.strided else f"tensor of layout {x.layout}"
-        raise RefusedError(Reason("unknown-argument", f"an argument or member is a {what}: only plain ones are traced"))
+        text = f"an argument or member is a {what}: only plain ones are traced"
+        if hasattr(type(x), "__tensor_flatten__"):
+            text = f"{text}. As a member, parameterize(fn, state=model) and torch.compile take it"
+        raise RefusedError(Reason("unknown-argument", text))
     return type(x), x.shape, x.stride(), x.dtype, x.device, x.requires_grad, x.is_conj(), x.is_neg(), x.is_inference()
 
 

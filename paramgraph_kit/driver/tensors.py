@@ -64,6 +64,30 @@ def not_carried(tensor: torch.Tensor) -> str | None:
     return f"a tensor with the dispatch key {names}"
 
 
+def parts_of(tensor: torch.Tensor) -> list[torch.Tensor] | None:
+    """The tensors inside a subclass that computes with them and has no memory of its own, as torchao's and DTensor.
+
+    None for any other tensor; also where the subclass does not tell, by ``__tensor_flatten__``, what it has inside.
+    """
+    flatten = getattr(tensor, "__tensor_flatten__", None)
+    return None if flatten is None else [getattr(tensor, name) for name in flatten()[0]]
+
+
+def has_memory(tensor: torch.Tensor) -> bool:
+    """Whether there is memory behind a tensor: subclasses may be wrappers of others.
+
+    >>> has_memory(torch.ones(2)), has_memory(torch.ones(2).to_sparse())
+    (True, False)
+    """
+    if type(tensor) in (torch.Tensor, torch.nn.Parameter):
+        return tensor.layout == torch.strided
+    try:
+        tensor.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):
+        return False
+    return True
+
+
 @cache
 def _ordinary_keys(device: torch.device) -> Any:
     keys, kinds = torch_name("_dispatch_keys"), torch_name("DispatchKey")

@@ -29,7 +29,7 @@ from paramgraph_kit.capture.pair import (
     describe,
 )
 from paramgraph_kit.driver.api import Driver
-from paramgraph_kit.driver.tensors import PLAIN, bits_of
+from paramgraph_kit.driver.tensors import PLAIN, bits_of, has_memory, parts_of
 from paramgraph_kit.launch.plan import GRAIN
 from paramgraph_kit.step.cells import TENSOR, Cell, cells_of, layout
 from paramgraph_kit.step.holders import EMPTY
@@ -286,11 +286,27 @@ def _state(driver: Driver, seen: Observation) -> State:
     constants = {key: ("a constant of compiled code", t) for key, t in seen.names.constants.items()}
     tensors = {**constants, **seen.after.reach.tensors, **seen.before.reach.tensors}
     moved = {id(change.holder.target) for change in seen.changes if change.holder.kind == "data"}
-    return {
-        key: (name, t)
-        for key, (name, t) in tensors.items()
-        if t.device == driver.device and t.layout == torch.strided and key not in moved
-    }
+    there = {key: (name, t) for key, (name, t) in tensors.items() if t.device == driver.device}
+    for name, t in there.values():
+        if t.layout == torch.strided and not has_memory(t):
+            _check_wrapper(name, t)
+    return {key: each for key, each in there.items() if has_memory(each[1]) and key not in moved}
+
+
+def _check_wrapper(name: str, tensor: torch.Tensor) -> None:
+    """Of a subclass without memory of its own, the tensors inside are the state: if it tells them, and is all here.
+
+    Raises:
+        RefusedError: it does not tell, or its parts are on several devices.
+    """
+    kind = type(tensor).__name__
+    if parts_of(tensor) is None:
+        text = f"{name} is a {kind}, which does not tell what tensors it has inside: give the class __tensor_flatten__"
+        raise RefusedError(Reason("hidden-tensor", f"{text}, or keep plain tensors"))
+    mesh = getattr(tensor, "device_mesh", None)
+    if mesh is not None and mesh.size() > 1:
+        text = f"{name} is a {kind} on {mesh.size()} devices, and collectives work on streams of their own: compile the"
+        raise RefusedError(Reason("user-stream", f"{text} model's blocks with torch.compile instead"))
 
 
 def _arrange(captured: Captured, arguments: int, keep: Sequence[int]) -> Captured:

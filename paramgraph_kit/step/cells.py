@@ -15,6 +15,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from paramgraph_kit.backend.plain import PLAIN, flatten, same
+from paramgraph_kit.driver.tensors import has_memory
 from paramgraph_kit.step.holders import EMPTY, Holder
 from paramgraph_kit.step.observe import Change
 from paramgraph_kit.step.spent import is_spent
@@ -100,13 +101,17 @@ def cells_of(changes: Iterable[Change], lazily: bool) -> list[tuple[Change, list
         if (
             change.after is EMPTY
             or grown
-            or change.holder.kind == "cached"
+            or change.holder.kind in ("cached", "asked")
             or (lazily and made and change.holder.kind != "gradient")
         ):
             raise RefusedError(side_effect(change))
         leaves, spec = flatten(change.after)
         entry = pytree.tree_leaves(change.before)
         tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
+        wrappers = [x for x in (*tensors, *entry) if isinstance(x, torch.Tensor) and not has_memory(x)]
+        if wrappers:
+            text = f"{change.place} holds a {type(wrappers[0]).__name__}, which no launch can put together"
+            raise RefusedError(Reason("unknown-output", f"{text}: keep plain tensors there, or nothing after the step"))
         plain = [x for x in leaves if not isinstance(x, torch.Tensor)]
         clears = not tensors and all(x is None for x in plain) and any(isinstance(x, torch.Tensor) for x in entry)
         then = [x for x in entry if not isinstance(x, torch.Tensor)]
@@ -124,6 +129,9 @@ def side_effect(change: Change) -> Reason:
     """The refusal of a change that no launch would make."""
     was = "not there" if change.before is EMPTY else shown(change.before)
     text = f"{change.place} was {was} and is {'gone' if change.after is EMPTY else shown(change.after)} after the call"
+    if change.holder.kind == "asked" and isinstance(change.holder.target, torch.Tensor):
+        text = f"{change.holder.name} is a {type(change.holder.target).__name__} with other tensors inside"
+        return Reason("side-effect", f"{text} after the call, which a launch would not put there: write into them")
     if change.before is EMPTY and change.holder.kind == "sequence":
         text = f"{change.holder.name} is longer after the call"
     if change.holder.kind == "cached":

@@ -17,6 +17,7 @@ from paramgraph_kit.driver.native.build import checks
 from paramgraph_kit.driver.native.objects import Kinds
 from paramgraph_kit.driver.native.places import ABSENT, Place, Places
 from paramgraph_kit.driver.native.tensors import Gradients, Looks
+from paramgraph_kit.driver.tensors import has_memory
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.step.holders import EMPTY, Holder
 from paramgraph_kit.step.observe import Observation, Snapshot, value_of
@@ -76,7 +77,7 @@ class Guard:
             for key, (_, t) in seen.reach.tensors.items()
             if key in call.near & seen.reach.own_tensors
             and key not in addressed
-            and t.layout == torch.strided
+            and has_memory(t)
             and t.device.type != "cpu"
         ]
         # Gradients die at every step and leave their ids to others; a weak reference to one would forbid swap_tensors.

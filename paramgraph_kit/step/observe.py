@@ -21,6 +21,7 @@ from paramgraph_kit.driver.files import is_library_code
 from paramgraph_kit.driver.host_random import state_of
 from paramgraph_kit.driver.native.objects import Kinds
 from paramgraph_kit.driver.profiling import collector, set_profile
+from paramgraph_kit.driver.tensors import has_memory
 from paramgraph_kit.step.entry import let_go, take_up
 from paramgraph_kit.step.holders import EMPTY, Holder
 from paramgraph_kit.step.moves import lying, moves
@@ -113,7 +114,7 @@ def snapshot(roots: Sequence[tuple[str, Any]], given: Sequence[tuple[str, Any]],
     """Look at everything that the roots and the arguments lead to."""
     reach = Reach(roots, given, names)
     tensors = [tensor for _, tensor in reach.tensors.values()]
-    strided = [t for t in tensors if t.layout == torch.strided]
+    strided = [t for t in tensors if t.layout == torch.strided and has_memory(t)]
     host: dict[int, Any] = {id(t): value_of(t) for t in strided if t.device.type == "cpu"}
     host |= {id(array): value_of(array) for _, array in reach.arrays}
     return Snapshot(

@@ -27,10 +27,11 @@ import torch
 
 from paramgraph_kit.backend.asked import ANSWERS, LARGE, decimals, nbytes, questions, registered
 from paramgraph_kit.backend.code_names import ENVIRONMENT, all_names, names_of
-from paramgraph_kit.backend.plain import PLAIN, is_bare
+from paramgraph_kit.backend.plain import PLAIN, is_bare, same
 from paramgraph_kit.driver.files import is_generated, is_library, is_library_code
 from paramgraph_kit.driver.host_random import is_of_host
 from paramgraph_kit.driver.native.objects import dictionary_of
+from paramgraph_kit.driver.tensors import parts_of
 from paramgraph_kit.step.holders import EMPTY, Holder, of_library, slots_of
 from paramgraph_kit.step.raw import items_of
 
@@ -115,6 +116,12 @@ class Names:
         if holder.kind == "class" and key.startswith("__"):  # operators and torch call it
             return True
         return key in self.known or (self.compiled and isinstance(holder.target, dict) and "_modules" in holder.target)
+
+
+def _look_inside(tensor: torch.Tensor) -> Any:
+    """The tensors inside a subclass, and what else there is to it."""
+    names, rest = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
+    return [*(getattr(tensor, name) for name in names), rest, tensor.requires_grad, tensor.shape]
 
 
 _DYNAMIC = {
@@ -358,8 +365,12 @@ class Reach:
             if hooks:
                 self._visit(hooks, f"{name}'s hooks")
         attributes = getattr(tensor, "__dict__", None)
+        inside = parts_of(tensor)
+        if inside is not None:
+            look = functools.partial(_look_inside, tensor)
+            self._asked(tensor, name, look if same(look(), look()) else functools.partial(parts_of, tensor))
         if attributes or (attributes is not None and not self._named.isdisjoint(_TRIED)):
-            self.holders.append(Holder("attributes", name, attributes))
+            self.holders.append(Holder("attributes", name, attributes, whole=inside is not None))
             for key, part in list(attributes.items()):
                 self._visit(part, f"{name}.{key}")
 

@@ -12,6 +12,7 @@ from paramgraph_kit.backend.plain import PLAIN, flatten
 from paramgraph_kit.doctor import explain
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.lines import line_behind
+from paramgraph_kit.driver.tensors import has_memory
 from paramgraph_kit.launch.launcher import MAX_SCALARS
 from paramgraph_kit.step.observe import Observation
 from paramgraph_kit.step.spent import is_spent
@@ -78,6 +79,11 @@ def check_observation(seen: Observation) -> None:
             if leaf.requires_grad and not is_spent(leaf):
                 text = "a result needs gradients, and no backward can go through a launch: return loss.detach()"
                 raise RefusedError(Reason("requires-grad", text))
+            if leaf.layout == torch.strided and not has_memory(leaf):
+                text = f"the step returns a {type(leaf).__name__}, and a graph returns plain tensors"
+                raise RefusedError(
+                    Reason("unknown-output", f"{text}: return what is inside (to_local(), dequantize())")
+                )
             if leaf.device.type == "cpu":
                 raise RefusedError(Reason("host-output", "a result is on the CPU: its value would be frozen"))
         elif not isinstance(leaf, PLAIN):
