@@ -153,6 +153,7 @@ def trace_flat(
     metadata = context.fw_metadata
     if metadata is None:
         return run, True
+    _refuse_reshaped_views(metadata)
     if overlapping:
         _refuse_misplaced_views(metadata, apart, overlapping)
     metadata.bw_donated_idxs = []  # "none" for the check at each backward, where None is "not known"
@@ -226,6 +227,17 @@ def _overlapping(tensors: Sequence[torch.Tensor]) -> set[int]:
         if where != storage or end > reached:
             storage, reached, furthest = where, end, n
     return found
+
+
+def _refuse_reshaped_views(metadata: Any) -> None:
+    """Raise RefusedError where a result is a view of an input that gets another shape.
+
+    AOTAutograd makes such a view by sizes and strides, which leaves out that it may be of another type.
+    """
+    reshapes = any(info.mutates_metadata for info in metadata.input_info)
+    if reshapes and any(info.output_type.name == "alias_of_input" for info in metadata.output_info):
+        text = "it changes the shape or strides of an input, and returns a view of one: return a copy"
+        raise RefusedError(Reason("unknown-output", text))
 
 
 def _refuse_misplaced_views(metadata: Any, tensors: Sequence[torch.Tensor], overlapping: set[int]) -> None:

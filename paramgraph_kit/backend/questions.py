@@ -48,6 +48,12 @@ _SIGNALS = (
 _KINDS = {"_is_param": torch.nn.Parameter, "_is_buffer": torch.nn.Buffer}  # how isinstance knows them
 
 
+def _is_resized(x: Any) -> bool:
+    """Whether an operation has given a stand-in another shape, of which Python and views of it do not learn."""
+    inner = getattr(x, "elem", None)
+    return isinstance(x, Tensor) and isinstance(inner, Tensor) and inner.shape != x.shape
+
+
 class Questions:
     """The inputs of one trace beside their stand-ins, and the first question that had no answer."""
 
@@ -76,6 +82,8 @@ class Questions:
                     stack.enter_context(mock.patch.object(kind, name, failing, create=True))
                 for name in _SHOWN:
                     stack.enter_context(mock.patch.object(kind, name, self._showing(getattr(kind, name)), create=True))
+            modes = torch_name("FunctionalTensorMode")
+            stack.enter_context(mock.patch.object(modes, "__torch_dispatch__", self._resizing(modes)))
             for kind, name in _SIGNALS:
                 stack.enter_context(mock.patch.object(kind, name, self._signalling(kind, name)))
             stack.enter_context(mock.patch.object(torch_name("decompositions"), "_rnn_helper", self._recurrent()))
@@ -154,6 +162,18 @@ class Questions:
             return plain(thing, *args, **named)
 
         return signal
+
+    def _resizing(self, modes: type) -> Callable[..., Any]:
+        plain: Callable[..., Any] = modes.__torch_dispatch__  # type: ignore[attr-defined]  # torch's
+
+        def dispatch(mode: Any, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = plain(mode, function, types, args, kwargs)
+            named = (kwargs or {}).values() if function._schema.is_mutable and self._mine() else ()
+            if any(_is_resized(x) for x in named):
+                raise self._refuse("gives out= a tensor of another shape", "a trace goes on with the old one")
+            return result
+
+        return dispatch
 
     def _requiring(self) -> Callable[..., Any]:
         def requires_grad_(x: Tensor, requires_grad: bool = True) -> Tensor:

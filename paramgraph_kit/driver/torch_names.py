@@ -156,6 +156,7 @@ NAMES: dict[str, TorchName] = {
         TorchName("torch:_nested_tensor_from_mask_left_aligned", BOTH, "what an encoder asks of its padding mask"),
         TorchName("torch.nn.modules.activation:_is_make_fx_tracing", BOTH, "attention asks whether it is traced"),
         TorchName("torch._subclasses.fake_tensor:unset_fake_temporarily", ("2.11", "2.13"), "real work while tracing"),
+        TorchName("torch._subclasses.functional_tensor:FunctionalTensorMode", BOTH, "which outputs a call is given"),
         TorchName("torch._inductor.compile_fx:fake_tensor_prop", BOTH, "how Inductor traces: a test asks it"),
         TorchName("torch._guards:detect_fake_mode", BOTH, "tracing a graph with constants of ours"),
         TorchName("torch._guards:TracingContext", ("2.11", "2.13"), "which inputs of a compiled graph are parameters"),

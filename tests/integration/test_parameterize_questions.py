@@ -14,7 +14,10 @@ from torch import Tensor, nn
 import paramgraph_kit as pgk
 from tests.sweep.samples import difference
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated"),
+    pytest.mark.filterwarnings("ignore:An output with one or more elements was resized"),
+]
 
 Wrap = Callable[[Any], Any]
 Program = Callable[[Wrap], Iterator[Any]]
@@ -33,6 +36,13 @@ def linear() -> Any:
 def program(run: Program) -> Program:
     PROGRAMS[run.__name__] = run
     return run
+
+
+def _into_another(x: Tensor) -> Tensor:
+    made = x.detach() * 2
+    seen = made.view(-1)
+    torch.sum(x.detach() + 1, 0, out=made)
+    return torch.cat([seen, made.view(-1), x * (1 if made.dim() else 3)])
 
 
 def on_input(name: str, fn: Callable[[Tensor], Any], **kinds: Any) -> None:
@@ -83,6 +93,8 @@ on_input("isinstance", _twice_or_thrice(lambda x: isinstance(x, nn.Parameter)))
 on_input("type is", _twice_or_thrice(lambda x: type(x) is Tensor))
 on_input("class is", _twice_or_thrice(lambda x: x.__class__ in (Tensor, nn.Parameter)))
 on_input("is_inference", _twice_or_thrice(lambda x: x.is_inference()))
+on_input("out= of another shape", _into_another)
+on_input("a view of an input in another shape", lambda x: (x.unsqueeze_(0), x.view(torch.uint8))[1])
 on_input("seeds", lambda x: torch.manual_seed(4) is not None and x + torch.rand(3, device=x.device))
 
 
