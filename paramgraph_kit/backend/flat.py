@@ -50,6 +50,7 @@ class Flat(nn.Module):
         first: dict[int, int] = {}
         self._same = [first.setdefault(id(x), k) for k, x in enumerate(inputs)]
         self._template: list[Any] = []
+        self.types: list[torch.dtype] = []  # of the results
         self.absent: set[str] = set()  # attributes that were looked for in inputs
         self._out_spec: pytree.TreeSpec | None = None
 
@@ -72,7 +73,9 @@ class Flat(nn.Module):
         if strange is not None:
             text = f"it returns a {type(strange).__name__}, and a graph returns tensors and plain values only"
             raise RefusedError(Reason("unknown-output", text))
-        return tuple(x for x in flat if isinstance(x, torch.Tensor))
+        tensors = tuple(x for x in flat if isinstance(x, torch.Tensor))
+        self.types = [x.dtype for x in tensors]
+        return tensors
 
     def forget(self) -> None:
         """Let go of what only tracing needs: the function must not live as long as its graphs."""
@@ -153,7 +156,7 @@ def trace_flat(
     metadata = context.fw_metadata
     if metadata is None:
         return run, True
-    _refuse_reshaped_views(metadata)
+    _refuse_views_of_other_types(metadata, apart, root.types, replayed=not overlapping)
     if overlapping:
         _refuse_misplaced_views(metadata, apart, overlapping)
     metadata.bw_donated_idxs = []  # "none" for the check at each backward, where None is "not known"
@@ -229,15 +232,19 @@ def _overlapping(tensors: Sequence[torch.Tensor]) -> set[int]:
     return found
 
 
-def _refuse_reshaped_views(metadata: Any) -> None:
-    """Raise RefusedError where a result is a view of an input that gets another shape.
+def _refuse_views_of_other_types(
+    metadata: Any, tensors: Sequence[torch.Tensor], types: Sequence[torch.dtype], *, replayed: bool
+) -> None:
+    """Raise RefusedError where a result is a view of an input, of another type or of one that gets another shape.
 
-    AOTAutograd makes such a view by sizes and strides, which leaves out that it may be of another type.
+    Where AOTAutograd does not replay views it makes them by sizes and strides, in elements of the input.
     """
-    reshapes = any(info.mutates_metadata for info in metadata.input_info)
-    if reshapes and any(info.output_type.name == "alias_of_input" for info in metadata.output_info):
-        text = "it changes the shape or strides of an input, and returns a view of one: return a copy"
-        raise RefusedError(Reason("unknown-output", text))
+    if replayed and not any(info.mutates_metadata for info in metadata.input_info):
+        return
+    for info, dtype in zip(metadata.output_info, types, strict=False):
+        if info.output_type.name == "alias_of_input" and any(x.itemsize != dtype.itemsize for x in tensors):
+            text = "it returns a view of another type, of an input that shares memory or changes its shape: copy it"
+            raise RefusedError(Reason("unknown-output", text))
 
 
 def _refuse_misplaced_views(metadata: Any, tensors: Sequence[torch.Tensor], overlapping: set[int]) -> None:

@@ -45,6 +45,11 @@ def _into_another(x: Tensor) -> Tensor:
     return torch.cat([seen, made.view(-1), x * (1 if made.dim() else 3)])
 
 
+def _in_bytes(x: Tensor) -> Any:
+    call = pgk.parameterize(lambda a, b: (a + 1, b.view(torch.uint8)))
+    return torch.cat([part.float().cpu() for part in call(x[:2], x[1:])]).to(x.device)
+
+
 def on_input(name: str, fn: Callable[[Tensor], Any], **kinds: Any) -> None:
     """A program that calls ``fn`` with fresh inputs and looks at these afterwards."""
 
@@ -95,6 +100,7 @@ on_input("class is", _twice_or_thrice(lambda x: x.__class__ in (Tensor, nn.Param
 on_input("is_inference", _twice_or_thrice(lambda x: x.is_inference()))
 on_input("out= of another shape", _into_another)
 on_input("a view of an input in another shape", lambda x: (x.unsqueeze_(0), x.view(torch.uint8))[1])
+on_input("views of two types that share memory", _in_bytes)
 on_input("seeds", lambda x: torch.manual_seed(4) is not None and x + torch.rand(3, device=x.device))
 
 
