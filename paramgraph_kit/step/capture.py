@@ -38,6 +38,8 @@ from paramgraph_kit.step.refusals import failed
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason, Word, WordKind
 
+PADDED = 16  # of a gradient's bytes, one part in so many may follow it
+
 
 @dataclass(slots=True)
 class Recorded:
@@ -139,8 +141,9 @@ def _needed(captured: Captured) -> set[int]:
 def _keepable(
     captured: Captured, cells: Sequence[Cell], results: Sequence[int | None], device: torch.device
 ) -> list[int]:
-    """Gradients, by number, that are like those at entry, on whole allocations of their own, and nowhere else a result.
+    """Gradients, by number, that are like those at entry, on allocations of their own, and nowhere else a result.
 
+    Of such an allocation a gradient is all, but for a little at its end: Inductor pads the last of a model's weights.
     Where there were none at entry, somebody gives them back between steps: those are made anew.
     """
     outputs = captured.outputs
@@ -157,8 +160,13 @@ def _keepable(
         and taken[outputs[n].source] == 1
         and outputs[n].offset == 0
         and outputs[n].bits == PLAIN
-        and 0 < captured.allocations[outputs[n].source].size <= -(-_nbytes(outputs[n]) // GRAIN) * GRAIN
+        and 0 < captured.allocations[outputs[n].source].size <= _most(_nbytes(outputs[n]))
     ]
+
+
+def _most(nbytes: int) -> int:
+    """The largest allocation that a gradient of so many bytes may have for itself."""
+    return max(-(-nbytes // GRAIN) * GRAIN, nbytes + nbytes // PADDED)
 
 
 class _Taker:
@@ -321,7 +329,7 @@ def _arrange(captured: Captured, arguments: int, keep: Sequence[int]) -> Capture
     outputs = [replace(o, source=place[o.source]) if o.source >= 0 else o for o in captured.outputs]
     for n, number in enumerate(keep):
         outputs[number] = Output(Kind.ARGUMENT, len(inputs) + n)
-    specs = [captured.specs[k] for k in inputs] + [_spec(captured.outputs[number]) for number in keep]
+    specs = [captured.specs[k] for k in inputs] + [_spec(captured, number) for number in keep]
     words = [tuple(w if w.allocation is None else replace(w, allocation=place[w.allocation]) for w in node)
              for node in captured.words]  # fmt: skip
     return replace(
@@ -334,9 +342,13 @@ def _arrange(captured: Captured, arguments: int, keep: Sequence[int]) -> Capture
     )
 
 
-def _spec(output: Output) -> InputSpec:
+def _spec(captured: Captured, number: int) -> InputSpec:
+    """Of a gradient with all that a launch may write of its allocation."""
+    output = captured.outputs[number]
     assert output.dtype is not None
-    return InputSpec(output.size, output.stride, output.dtype, ALIGNMENT, _nbytes(output))
+    own, whole = _nbytes(output), captured.allocations[output.source].size
+    nbytes = whole if whole > -(-own // GRAIN) * GRAIN else own  # the allocator rounds up by itself
+    return InputSpec(output.size, output.stride, output.dtype, ALIGNMENT, nbytes)
 
 
 def _nbytes(output: Output) -> int:

@@ -75,7 +75,12 @@ class Kept:
         self._handles[number : number + 1] = [storage._cdata]
 
     def _make(self, spec: InputSpec) -> torch.Tensor:
-        return self._driver.empty_strided(spec.size, spec.stride, spec.dtype)
+        """A gradient, and behind it what else a launch writes of its allocation."""
+        own = 1 + sum((n - 1) * s for n, s in zip(spec.size, spec.stride, strict=True))
+        if (whole := -(-spec.nbytes // spec.dtype.itemsize)) <= own:
+            return self._driver.empty_strided(spec.size, spec.stride, spec.dtype)
+        flat = self._driver.empty_strided((whole,), (1,), spec.dtype)
+        return self._driver.reinterpret(flat, spec.size, spec.stride, 0)
 
 
 @contextmanager

@@ -218,3 +218,64 @@ def test_what_counts_from_where_a_storage_begins(function: Any) -> None:
 
 def launches_of(step: Any) -> int:
     return sum(row.launches for row in pgk.report(step).rows)
+
+
+class _Padded(torch.autograd.Function):
+    """Multiplication by a weight whose gradient is made in a larger matrix, as Inductor makes those of odd sizes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x, weight)
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        x, weight = ctx.saved_tensors
+        rows, width = weight.shape
+        whole = torch.empty(rows + rows // 32, width, device=x.device)
+        whole.fill_(7.0)  # behind the gradient, too
+        torch.mm(gradient.t(), x, out=whole[:rows])
+        return gradient @ weight, whole[:rows]
+
+
+@pytest.mark.parametrize("verify", ["off", "first"])
+def test_a_gradient_at_the_beginning_of_its_allocation_is_written_over_by_each_launch(verify: str) -> None:
+    # GIVEN a step with such a gradient, its twin, and tensors that lie around it
+    def made() -> tuple[Any, Any, Any]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 501, bias=False)).to(pgk.device())
+        optimizer = torch.optim.AdamW(model.parameters(), lr=torch.tensor(0.1, device=pgk.device()), capturable=True)
+
+        def step(x: torch.Tensor) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = _Padded.apply(model[0](x), model[1].weight).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        return model, optimizer, step
+
+    model, optimizer, plain = made()
+    twin, _, expected = made()
+    step = pgk.parameterize(plain, state=(model, optimizer), verify=verify)
+    around: list[torch.Tensor] = []
+    for n in range(12):
+        x = torch.randn(8, 64, device=pgk.device())
+        if n == 6:  # somebody holds it: the next launch makes another
+            held = model[1].weight.grad
+            bits = held.clone()
+        if n in (4, 7):  # others lie around them, all of which stay as they are
+            around += [torch.full((501 * 64,), 3.0, device=pgk.device()) for _ in range(4)]
+        # WHEN stepped THEN all is as without graphs
+        assert torch.equal(step(x), expected(x))
+        for mine, other in zip(model.parameters(), twin.parameters(), strict=True):
+            assert torch.equal(mine, other)
+            assert torch.equal(mine.grad, other.grad)
+        assert all(bool((each == 3).all()) for each in around)
+    assert torch.equal(held, bits)
+    assert held.untyped_storage().nbytes() >= (501 + 15) * 64 * 4
+    # AND the gradient is kept from launch to launch
+    (graphed,) = (each for graphs in step._graphs.values() for each in graphs)
+    assert len(graphed._again) == 3
+    assert not graphed._others
+    assert pgk.report(step).rows[0].launches >= 8
