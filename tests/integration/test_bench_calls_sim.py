@@ -70,7 +70,7 @@ def test_whole_steps_are_launched_and_measured() -> None:
     assert set(ways) == {NO_GRAPHS, WHOLE, FROZEN}
     rows = {way: _measured(Compared("a step", ways, warm_up=3), way) for way in ways}
     assert rows[WHOLE]["note"] == ""
-    assert rows[WHOLE]["cpu_us"] < rows[NO_GRAPHS]["cpu_us"]
+    assert all(row["total_us"] >= row["cpu_us"] > 0 for row in rows.values())
 
 
 def test_a_reason_is_told_where_a_way_runs_ungraphed() -> None:

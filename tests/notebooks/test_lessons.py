@@ -136,7 +136,7 @@ CASES = [
     Case(YOURS, '"parameterized": "llama-paramgraph"', '"parameterized": "llama-graph-trees"', 5, "yours: trees"),
     Case(TRAINING, '"frozen": frozen_blocks}', '"frozen": by_block}', 7, "training: nothing is frozen"),
     Case(WHOLE, 'verify="always")\nwith', 'select="never")\nwith', 3, "whole step: nothing is launched"),
-    Case(WHOLE, '"frozen": frozen}', '"frozen": made}', 5, "whole step: nothing is frozen"),
+    Case(WHOLE, '"frozen": frozen}', '"frozen": made}', 6, "whole step: nothing is frozen"),
     # nothing else in a copy fails: the failures above are of the claims, not of the copying
     Case(FIRST, "broken_graph = cuda.CUDAGraph()", "broken_graph = cuda.CUDAGraph()  # same", None, "first: a comment"),
 ]
