@@ -18,6 +18,8 @@ from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
 
 FEW = 1024  # values on the host, that are compared in each call
+_operations, _transforms = torch_name("_len_torch_dispatch_stack"), torch_name("_are_functorch_transforms_active")
+_modes = torch_name("_len_torch_function_stack")
 _KINDS = (torch.Tensor, nn.Parameter, nn.Buffer)
 
 
@@ -119,16 +121,9 @@ def is_heard() -> bool:
 
     Modes of torch's (but for a default device, which is one), a gradient or a map that is taken of the call, tangents.
     """
-    operations, transforms, modes = _listeners()
-    if operations() or transforms() or forward_ad._current_level >= 0:
+    if _operations() or _transforms() or forward_ad._current_level >= 0:
         return True
-    return bool(modes()) and not all(isinstance(each, DeviceContext) for each in torch_name("function_modes")())
-
-
-@cache
-def _listeners() -> tuple[Callable[[], Any], ...]:
-    names = ("_len_torch_dispatch_stack", "_are_functorch_transforms_active", "_len_torch_function_stack")
-    return tuple(map(torch_name, names))
+    return bool(_modes()) and not all(isinstance(each, DeviceContext) for each in torch_name("function_modes")())
 
 
 def global_state_guard() -> Callable[[], bool]:
