@@ -65,7 +65,7 @@ class Guard:
         self._registered = RemovableHandle.next_id
         self._hooked = [(h.target, _hooks_of(h.target)) for h in seen.reach.holders if h.kind == "gradient"]
         self._unhooked = seen.reach.unhooked
-        self._host = [(what, seen.host[id(what)]) for what in _host_of(seen) if id(what) in call.near]
+        self._host = [(what, seen.host[id(what)], name) for name, what in _host_of(seen) if id(what) in call.near]
         near = [x for x in seen.reach.objects[: seen.reach.own_objects] if id(x) in call.near]
         self._kinds = Kinds(near)
         addressed = {
@@ -110,7 +110,7 @@ class Guard:
             and not (self._volatile and not all(self._is(holder, expected) for holder, expected in self._volatile))
             and not (self._beside and not self._beside_alike(*self._beside))
             and self._hooks()
-            and not (self._host and not all(value_of(what) == then for what, then in self._host))
+            and not (self._host and not all(value_of(what) == then for what, then, _ in self._host))
         )
 
     def _answers(self) -> bool:
@@ -141,7 +141,9 @@ class Guard:
                 found = now.get(key, _GONE)
                 if not same(found, value):
                     return holder.place(key), isinstance(value, (int, float)) and isinstance(found, (int, float))
-        return None
+        return next(
+            ((f"{name}, on the CPU,", False) for what, then, name in self._host if value_of(what) != then), None
+        )
 
     def _hooks(self) -> bool:
         if RemovableHandle.next_id != self._registered:
@@ -165,7 +167,7 @@ class Guard:
             return False
         if not self._kinds.same() or not self._beside_alike(*self._beside):
             return False
-        return self._hooks() and all(value_of(what) == then for what, then in self._host)
+        return self._hooks() and all(value_of(what) == then for what, then, _ in self._host)
 
     def _is(self, holder: Holder, expected: dict[Any, Any]) -> bool:
         now = holder.read()
@@ -232,6 +234,5 @@ def _hooks_of(tensor: torch.Tensor) -> tuple[Any, Any]:
 _GONE = object()
 
 
-def _host_of(seen: Snapshot) -> list[Any]:
-    tensors = [t for _, t in seen.reach.tensors.values()]
-    return [what for what in (*tensors, *(array for _, array in seen.reach.arrays)) if id(what) in seen.host]
+def _host_of(seen: Snapshot) -> list[tuple[str, Any]]:
+    return [each for each in (*seen.reach.tensors.values(), *seen.reach.arrays) if id(each[1]) in seen.host]

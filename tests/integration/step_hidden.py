@@ -361,6 +361,8 @@ for _how, _compiled in (("eager", EAGER), ("aot", AOT), ("ours", OURS)):
     for _f in (constant, constant_vector, weighted_loss):
         HIDDEN[f"{_f.__name__} {_how}"] = functools.partial(_f, _compiled)
 REFUSED["constant_vector eager"] = (HIDDEN.pop("constant_vector eager"), *REFUSED["literal_weights"][1:])
+if torch.__version__ < "2.12":  # it copies such a constant to the device at each call
+    REFUSED["constant_vector aot"] = (HIDDEN.pop("constant_vector aot"), "cpu-operand", "mixes CPU and GPU tensors")
 
 
 def new_each_time() -> Program:

@@ -102,8 +102,13 @@ def function_of(line: str, file: Path) -> Any:
     return names["f"]
 
 
+# What torch 2.15 does on the device alone: a number is filled in, and a mask whose size is known is no question.
+FILLED = {"x[0, 0] = 1.0", "w[...] = 2.0", "x[i] = 1.0", "torch.combinations(v)"} if torch.__version__ >= "2.15" else ()
+
+
 @pytest.mark.parametrize(
-    ("line", "is_refused"), [(e, True) for e in REFUSED.splitlines()] + [(e, False) for e in TAKEN.splitlines()]
+    ("line", "is_refused"),
+    [(e, e not in FILLED) for e in REFUSED.splitlines()] + [(e, False) for e in TAKEN.splitlines()],
 )
 def test_a_line_is_told_where_a_capture_refuses_it_and_nowhere_else(
     line: str, is_refused: bool, tmp_path: Path

@@ -125,7 +125,20 @@ def renamed(program: steps.Program) -> None:
     program.model[1] = nn.Tanh()
 
 
-@pytest.mark.parametrize(("change", "where"), [(halved, "its state lies elsewhere"), (renamed, "holds something else")])
+def counted(program: steps.Program) -> None:
+    if not hasattr(program.model, "seen"):  # as AveragedModel counts
+        program.model.register_buffer("seen", torch.zeros(()))
+    program.model.seen.add_(1)
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        (halved, "its state lies elsewhere"),
+        (renamed, "holds something else"),
+        (counted, "seen, on the CPU, holds something else"),
+    ],
+)
 def test_what_never_fits_is_not_captured_for_ever(change: Any, where: str) -> None:
     # GIVEN a loop that moves or exchanges something before every call
     ours, theirs = (steps.simple(steps.OPTIMIZERS["sgd momentum"]) for _ in range(2))
