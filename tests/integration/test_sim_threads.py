@@ -1,4 +1,4 @@
-"""Captures on autograd's thread of the simulator leave that thread as it was."""
+"""The simulated device used from several threads: autograd's own among them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
+from paramgraph_kit.driver.sim.machine import machine
 
 DEVICE = pgk.device()
 
@@ -30,3 +31,21 @@ def test_a_backward_is_captured_after_a_compiled_one() -> None:
     # THEN autograd's thread followed the capture, as CUDA's engine does
     assert x.grad is not None
     assert x.grad.tolist() == [3.0] * 4
+
+
+def test_a_storage_may_be_resized_while_another_thread_makes_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a tensor that another thread makes just while the simulated device looks for the one that is resized
+    x = torch.ones(2, device=DEVICE)
+    owned, made = machine()._owned, list[torch.Tensor]()
+
+    class Looked:
+        def __call__(self) -> None:
+            if not made:
+                made.append(torch.ones(3, device=DEVICE))
+
+    monkeypatch.setitem(owned, -1, Looked())
+    # WHEN resized THEN both are right
+    x.resize_(4096)
+    x.fill_(2)
+    assert made[0].tolist() == [1.0] * 3
+    assert x.sum().item() == 2 * 4096

@@ -97,7 +97,7 @@ class Machine:
 
     def move(self, storage: torch.UntypedStorage, fresh: torch.UntypedStorage) -> None:
         """Let a storage have the memory of another one, under every tensor over it; its own is freed."""
-        refs = {id(found): ref for ref in self._owned.values() if (found := ref()) is storage or found is fresh}
+        refs = {id(found): ref for ref in list(self._owned.values()) if (found := ref()) is storage or found is fresh}
         swap: Any = getattr(storage, SWAP, None)
         if swap is None:
             raise NotImplementedError(f"the simulated device resizes storages with torch 2.13, not {torch.__version__}")
