@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from paramgraph_kit.backend.allocations import allocations_of, module_by_parameters
+from paramgraph_kit.backend.allocations import allocations_of, module_by_parameters, told
 from paramgraph_kit.backend.generated_code import of_nodes
 from paramgraph_kit.backend.lanes import lanes_of
 from paramgraph_kit.backend.registry import CompiledGraph, Piece
@@ -112,6 +112,7 @@ def capture_of(launcher: Launcher, variant: Variant, number: int, partition: int
             frames[index], modules[index] = place.frame, place.module
     lanes = lanes_of([node.deps for node in nodes])
     allocations = tuple(allocations_of(launcher.code, variant, places, frames))
+    words_of = [told(complete(*each), variant.called) for each in zip(nodes, variant.captured.words, strict=True)]
     return Capture(
         number,
         partition,
@@ -131,7 +132,7 @@ def capture_of(launcher: Launcher, variant: Variant, number: int, partition: int
                 modules[index] or module_by_parameters(words, allocations),
                 place.source if (place := places[index]) is not None else sources.get(raw.name, "")[:MOST_SOURCE],
             )
-            for index, (raw, words) in enumerate(zip(nodes, map(complete, nodes, variant.captured.words), strict=True))
+            for index, (raw, words) in enumerate(zip(nodes, words_of, strict=True))
         ),
         tuple((before, index) for index, raw in enumerate(nodes) for before in raw.deps),
         allocations,

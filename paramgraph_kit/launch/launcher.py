@@ -46,6 +46,15 @@ _PLAINLY = (ALIGNMENT, *PLAIN)  # the part of a key that stands for a tensor wit
 UNDER_WAY = "capture-under-way"  # the reason of a driver that cannot record now but may later
 
 
+@dataclass(frozen=True, slots=True)
+class Called:
+    """What the user calls the memory of one executable, where its code does not tell it; "" where nobody knows."""
+
+    inputs: tuple[str, ...]
+    results: tuple[str, ...]
+    held: tuple[tuple[int, int, str], ...]  # what it addresses where it lies: first byte, size, and whose it is
+
+
 @dataclass(slots=True, weakref_slot=True)
 class Variant:
     """What one set of scalars and alignments is launched with."""
@@ -57,6 +66,7 @@ class Variant:
     launch: Callable[[list[Any]], Any]
     probation: Probation  # what it has to show first, and has shown
     prepared_s: float  # seconds to find and plan its words and to instantiate its graphs; capturing is not in it
+    called: Called | None = None
 
     @property
     def patching(self) -> str:

@@ -30,7 +30,9 @@ from paramgraph_kit.capture.pair import (
 )
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.tensors import PLAIN, bits_of, has_memory, parts_of
+from paramgraph_kit.launch.launcher import Called
 from paramgraph_kit.launch.plan import GRAIN
+from paramgraph_kit.step.called import called_in
 from paramgraph_kit.step.cells import TENSOR, Cell, cells_of, layout
 from paramgraph_kit.step.holders import EMPTY
 from paramgraph_kit.step.observe import Change, Deferred, Observation, busy, deferring, here
@@ -56,6 +58,7 @@ class Recorded:
     first: Deferred  # what is called on the host before the launch and after it
     last: Deferred
     anchored: bool  # each argument is all of its storage: something counts from where that begins
+    called: Called
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +132,8 @@ def record_step(
     arranged = _arrange(captured, len(arguments), keep)
     used = _used(arranged.words, driver, state)
     bases = [state[o.value.base][1] for o in captured.outputs if isinstance(o.value, Alias)]
-    return Recorded(arranged, len(arguments), keep, cells, order, used, bases, spent, first, last, anchored)
+    called = called_in(driver, arguments, seen, cells, keep, len(captured.outputs), used, state)
+    return Recorded(arranged, len(arguments), keep, cells, order, used, bases, spent, first, last, anchored, called)
 
 
 def _needed(captured: Captured) -> set[int]:

@@ -71,7 +71,7 @@ class Graphed:
         self.checked = Checked()
         probation: Any = self.checked
         self.variant = Variant(
-            captured, plan, tuple(executables), state, launch, probation, time.perf_counter() - started
+            captured, plan, tuple(executables), state, launch, probation, time.perf_counter() - started, recorded.called
         )
         self._launch = launch
         self._kept = kept

@@ -92,6 +92,34 @@ def test_tensors_are_called_as_the_user_calls_them(how: str) -> None:
         assert {n.module for n in mine} == {path}
 
 
+def test_a_whole_step_has_names_for_what_it_is_given_and_for_its_state() -> None:
+    # GIVEN a training step, with an average that it makes anew
+    device = pgk.device()
+    net = nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 8)).to(device)
+    opt = torch.optim.Adam(net.parameters(), capturable=True)
+    ema = {"w": torch.zeros(4, 8).to(device)}
+
+    def step(tokens: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        loss = nn.functional.mse_loss(net(tokens), batch["y"])
+        opt.zero_grad()
+        torch.autograd.backward(loss)
+        opt.step()
+        ema["w"] = ema["w"] * 0.9 + net.get_parameter("0.weight").detach() * 0.1
+        return loss.detach()
+
+    # WHEN its launches are watched
+    (capture,) = watched(pgk.parameterize(step, state=(net, opt)), x(), {"y": x()}, calls=4).captures
+    # THEN arguments, gradients and what it keeps have their names, shapes and types
+    gradients = {f"net.{n}.grad": (tuple(p.shape), "f32") for n, p in net.named_parameters()}
+    given = {"tokens": ((4, 8), "f32"), "batch['y']": ((4, 8), "f32"), "ema['w']": ((4, 8), "f32")}
+    assert called(capture, Role.INPUT) == given | gradients
+    # AND words that have an address of the state say whose it is
+    told = {w.evidence.partition(": ")[2] for n in capture.nodes for w in n.words if "stays where it is" in w.evidence}
+    for name in ("net.0.weight [4x8] f32", "exp_avg of net.2.bias [8] f32", "step of net.0.bias [] f32"):
+        assert f"{name}, which stays where it is" in told
+    assert capture.nodes[0].module == "net.0"
+
+
 def test_what_operations_make_is_called_by_their_modules() -> None:
     # GIVEN a compiled model WHEN its launches are watched
     model = Model().to(pgk.device())
