@@ -53,6 +53,7 @@ def register() -> torch.device:
     from .libraries import install_recurrent
     from .pinned import is_pinned, pin
     from .recurrent import recurrent_kernels
+    from .refused import refusing
     from .special import special_kernels
     from .stream import follow_this_thread, note_made_in_backward
 
@@ -65,7 +66,8 @@ def register() -> torch.device:
     for name, kernel in kernels.items():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns where a composite operation gets a kernel of its own
-            library.impl(name, kernel if isinstance(kernel, types.FunctionType) else kernel.__call__, "PrivateUse1")
+            run = kernel if isinstance(kernel, types.FunctionType) else kernel.__call__
+            library.impl(name, refusing(name, run), "PrivateUse1")
     library.impl("_pin_memory", pin, "CPU")
     library.impl("is_pinned", is_pinned, "CPU")
     _library = (library, install_autocast(library))

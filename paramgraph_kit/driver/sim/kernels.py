@@ -375,16 +375,22 @@ class Kernel:
         """The results' sizes, strides and types, without running anything on data."""
         flat = [META if isinstance(v, torch.device) else v for v in meta_flat]
         args, kwargs = unflatten(flat, spec)
-        # Meta kernels lose the order of strides here and there.
+        # Meta kernels lose the order of strides here and there, and what they refuse, they refuse in words of their own.
         if self.op._opname not in UNLIKE_META and all(meta_flat[i].is_contiguous() for i in slots):
             try:
                 return leaves(self._run(args, kwargs))
-            except NotImplementedError:
-                return self._infer_on_cpu(meta_flat, spec, slots)
+            except (NotImplementedError, RuntimeError, ValueError):
+                pass
+            return self._infer_on_cpu(meta_flat, spec, slots)
         try:
             return self._infer_on_cpu(meta_flat, spec, slots)
-        except RuntimeError:  # it looks at values
+        except RuntimeError as error:  # it looks at values
+            looked = error
+        try:
             return leaves(self._run(args, kwargs))
+        except (RuntimeError, ValueError):
+            pass
+        raise looked
 
     def _infer_on_cpu(self, meta_flat: list[Any], spec: Spec, slots: list[int]) -> list[Any]:
         """The same by the CPU's kernel on stand-ins, which no reader ever sees."""

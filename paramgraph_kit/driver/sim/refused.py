@@ -1,0 +1,120 @@
+"""What the CPU computes and CUDA's kernels refuse: types, solvers, and algorithms that are not deterministic."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+_TYPES = {
+    torch.float16: "Half",
+    torch.bfloat16: "BFloat16",
+    torch.bool: "Bool",
+    torch.uint8: "Byte",
+    torch.int8: "Char",
+    torch.int16: "Short",
+    torch.int32: "Int",
+    torch.int64: "Long",
+}
+_HALVES = (torch.float16, torch.bfloat16)
+
+# Products are of floating-point and complex numbers, and these are their kernels' names.
+PRODUCTS = {
+    **dict.fromkeys(("mm", "addmm", "addmm_", "addbmm", "addbmm_"), "addmm_cuda"),
+    **dict.fromkeys(("bmm", "baddbmm", "baddbmm_"), "baddbmm_cuda"),
+    **dict.fromkeys(("addmv", "addmv_"), "addmv_impl_cuda"),
+    **dict.fromkeys(("dot", "vdot"), "dot"),
+}
+# Kernels of cuSOLVER's whose halves no check of torch's own refuses first.
+SOLVERS = {"linalg_cholesky_ex": "cholesky_cusolver", "cholesky": "cholesky_cusolver"}
+SOLVERS["_linalg_svd"] = "svd_cuda_gesvdjBatched"
+
+NOT_DETERMINISTIC = (
+    "{what} does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True)'. You "
+    "can turn off determinism just for this operation, or you can use the 'warn_only=True' option, if that's "
+    "acceptable for your application. You can also file an issue at https://github.com/pytorch/pytorch/issues to help "
+    "us prioritize adding deterministic support for this operation."
+)
+# Those that are not, and as what torch names them.
+UNORDERED = {
+    "median.dim": "median CUDA with indices output",
+    "nanmedian.dim": "median CUDA with indices output",
+    "_ctc_loss_backward": "ctc_loss_backward_gpu",
+    "_ctc_loss_backward.Tensor": "ctc_loss_backward_gpu",
+    "nll_loss2d_backward": "nll_loss2d_backward_out_cuda_template",
+    "_adaptive_avg_pool2d_backward": "adaptive_avg_pool2d_backward_cuda",
+    "_adaptive_avg_pool3d_backward": "adaptive_avg_pool3d_backward_cuda",
+    "adaptive_max_pool2d_backward": "adaptive_max_pool2d_backward_cuda",
+    "adaptive_max_pool3d_backward": "adaptive_max_pool3d_backward_cuda",
+    "avg_pool3d_backward": "avg_pool3d_backward_cuda",
+    "fractional_max_pool2d_backward": "fractional_max_pool2d_backward_cuda",
+    "fractional_max_pool3d_backward": "fractional_max_pool3d_backward_cuda",
+    "max_pool3d_with_indices_backward": "max_pool3d_with_indices_backward_cuda",
+    "grid_sampler_2d_backward": "grid_sampler_2d_backward_cuda",
+    "grid_sampler_3d_backward": "grid_sampler_3d_backward_cuda",
+    "upsample_linear1d_backward": "upsample_linear1d_backward_out_cuda",
+    "upsample_bicubic2d_backward": "upsample_bicubic2d_backward_out_cuda",
+    "upsample_trilinear3d_backward": "upsample_trilinear3d_backward_out_cuda",
+}
+# Or with some of their operands only.
+_REDUCTION = 3  # its place among those of nll_loss2d_forward
+UNORDERED_IF: dict[str, tuple[str, Callable[..., bool]]] = {
+    "histc": ("_histc_cuda with floating point input", lambda tensor, *_, **__: bool(tensor.is_floating_point())),
+    "bincount": ("_bincount_cuda", lambda _, weights=None, *__: weights is not None),
+    "nll_loss2d_forward": ("nll_loss2d_forward_out_cuda_template", lambda *given: bool(given[_REDUCTION])),
+}
+
+
+def check_product(name: str, operands: Sequence[Any]) -> None:
+    """Raise NotImplementedError for a product of integers."""
+    matrix = next((each for each in operands[:2] if isinstance(each, torch.Tensor)), None)
+    if matrix is None or matrix.is_floating_point() or matrix.is_complex():
+        return
+    raise NotImplementedError(f"\"{PRODUCTS[name]}\" not implemented for '{_TYPES[matrix.dtype]}'")
+
+
+def check_solver(name: str, operands: Sequence[Any]) -> None:
+    """Raise NotImplementedError for a matrix in half precision."""
+    if operands[0].dtype in _HALVES:
+        raise NotImplementedError(f"\"{SOLVERS[name]}\" not implemented for '{_TYPES[operands[0].dtype]}'")
+
+
+def check_least_squares(driver: str | None) -> None:
+    """Raise RuntimeError for a driver that CUDA has not."""
+    if driver not in (None, "gels"):
+        raise RuntimeError("torch.linalg.lstsq: `driver` other than `gels` is not supported on CUDA")
+
+
+def check_order(what: str) -> None:
+    """Raise RuntimeError, or warn, where ``torch.use_deterministic_algorithms`` asks for it."""
+    if not torch.are_deterministic_algorithms_enabled():
+        return
+    text = NOT_DETERMINISTIC.format(what=what)
+    if not torch.is_deterministic_algorithms_warn_only_enabled():
+        raise RuntimeError(text)
+    warnings.warn(text, UserWarning, stacklevel=3)
+
+
+def refusing(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
+    """A kernel that refuses first what CUDA's does."""
+    if name in PRODUCTS:
+        checks: Callable[..., None] = lambda *args, **_: check_product(name, args)  # noqa: E731
+    elif name in SOLVERS:
+        checks = lambda *args, **_: check_solver(name, args)  # noqa: E731
+    elif name == "linalg_lstsq":
+        checks = lambda *args, driver=None, **_: check_least_squares(driver)  # noqa: E731
+    elif name in UNORDERED:
+        checks = lambda *_, **__: check_order(UNORDERED[name])  # noqa: E731
+    elif name in UNORDERED_IF:
+        what, asks = UNORDERED_IF[name]
+        checks = lambda *args, **kwargs: check_order(what) if asks(*args, **kwargs) else None  # noqa: E731
+    else:
+        return run
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        checks(*args, **kwargs)
+        return run(*args, **kwargs)
+
+    return call
