@@ -79,6 +79,11 @@ def note_made_in_backward(results: Iterable[Any], roots: Iterable[Any], stream: 
         node.metadata.setdefault(_TAG, stream)
 
 
+def root_stream_of(roots: Iterable[Any], log: Log[S]) -> S | None:
+    """The stream on which the first of ``roots`` was made that has a node, or None for the default stream."""
+    return next((made_on(node, log) for node in _nodes(roots)), None)
+
+
 def _nodes(roots: Iterable[Any]) -> list[Any]:
     found = [getattr(root, "grad_fn", None) or getattr(root, "node", None) for root in roots]  # tensors and edges
     return [node for node in found if node is not None]

@@ -37,6 +37,11 @@ REPLAY_IN_CAPTURE = (
     "Cannot prepare for replay during capturing stage. during CUDA graph capture. If you need this call to be "
     "captured, please file an issue. Current cudaStreamCaptureStatus: cudaStreamCaptureStatusActive"
 )
+WRONG_POOL = (
+    "capture_begin(): incompatible function arguments. The following argument types are supported:\n    1. "
+    "(self: torch._C._CUDAGraph, pool: object | None = None, capture_error_mode: str = 'global') -> None\n\nInvoked "
+    "with: {pool!r}"
+)
 DEFAULT_STREAM = (
     "CUDA graphs must be captured on a non-default stream. (However, after capture, it's ok to replay them on the "
     "default stream.)"
@@ -72,6 +77,8 @@ def begin(mode: str, pool: PoolId) -> Capture:
     machine().allocator.retain(pool)
     capture = Capture(mode, stream, pool)
     capture.offsets[machine().generator] = 0
+    for other in open_captures():
+        other.left.discard(machine().generator)
     stream.capture, stream.tail = capture, ()
     open_captures().append(capture)
     machine().allocator.captures_underway += 1
@@ -90,6 +97,8 @@ def end(capture: Capture) -> None:
         raise cuda_error(code)
     for generator in capture.offsets:
         generator.left_in_capture = False
+        for other in open_captures():
+            other.left.add(generator)  # it is told that captures are over, however many are under way
     machine().allocator.captures_underway -= 1
 
 
@@ -143,6 +152,8 @@ class CUDAGraph:
             raise missing("CUDAGraph", "check_input_liveness")
         if self._ready:
             raise RuntimeError(OWNS_GRAPH)
+        if not (pool is None or (isinstance(pool, tuple) and [type(part) for part in pool] == [int, int])):
+            raise TypeError(WRONG_POOL.format(pool=pool))
         allocator = machine().allocator
         pool_id = pool if pool is not None else allocator.new_pool_id()
         self._capture = begin(capture_error_mode, pool_id)
@@ -253,6 +264,9 @@ class CUDAGraph:
     def __del__(self) -> None:
         if "_registered" in vars(self):  # made to the end
             self._drop()
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        raise TypeError("cannot pickle 'CUDAGraph' object")
 
     def __repr__(self) -> str:
         return f"CUDAGraph(simulated, {len(self.nodes())} nodes)"

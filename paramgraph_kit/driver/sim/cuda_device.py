@@ -28,10 +28,11 @@ def get_device_capability(device: Any = None) -> tuple[int, int]:
 
 
 def get_device_properties(device: Any = None) -> Any:
-    """Name, memory and capability; it has no others, since nothing here has clocks or multiprocessors."""
+    """Name, memory, capability and sizes; it has no others, since nothing here has clocks."""
     major, minor = CAPABILITY
+    sizes = {"multi_processor_count": 132, "warp_size": 32}
     return types.SimpleNamespace(
-        name=get_device_name(), total_memory=machine().arena.capacity, major=major, minor=minor
+        name=get_device_name(), total_memory=machine().arena.capacity, major=major, minor=minor, **sizes
     )
 
 

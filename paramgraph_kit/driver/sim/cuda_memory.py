@@ -226,16 +226,18 @@ def memory_snapshot(mempool_id: PoolId | None = None, include_traces: bool = Tru
         if mempool_id is not None and pool.id != mempool_id:
             continue
         for segment in pool.segments.values():
-            blocks = [
+            blocks: list[dict[str, Any]] = [
                 {
                     "address": block.address,
                     "size": block.size,
                     "requested_size": block.requested if block.live else 0,
+                    "frames": [],
                     "state": "active_allocated" if block.live else "inactive",
                 }
                 for block in segment.blocks()
             ]
             live = sum(b.size for b in segment.blocks() if b.live)
+            requested = sum(b.requested for b in segment.blocks() if b.live)
             found.append(
                 {
                     "device": 0,
@@ -243,6 +245,9 @@ def memory_snapshot(mempool_id: PoolId | None = None, include_traces: bool = Tru
                     "total_size": segment.size,
                     "allocated_size": live,
                     "active_size": live,
+                    "requested_size": requested,
+                    "is_expandable": False,
+                    "frames": [],
                     "stream": segment.stream,
                     "segment_type": "small" if segment.small else "large",
                     "segment_pool_id": (0, 0) if pool.id == DEFAULT_POOL else pool.id,

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.trace.model import NodeKind
+
 from .capture import CUDAGraph, recover
 from .capturing import StreamContext, empty_cache, graph, graph_pool_handle, stream, synchronize
 from .cuda_device import (
@@ -68,7 +70,9 @@ from .cuda_random import (
     set_rng_state,
     set_rng_state_all,
 )
+from .graph import pack_scalar
 from .graphed import make_graphed_callables
+from .kernels import record
 from .stream import Event, Stream, current_stream, default_stream, set_current, stream_of
 from .under_way import get_sync_debug_mode, set_sync_debug_mode
 
@@ -166,6 +170,14 @@ def ExternalStream(stream_ptr: int, device: Any = None, **kwargs: Any) -> Stream
 
 
 get_stream_from_external = ExternalStream
+
+
+def _sleep(cycles: int) -> None:
+    """A kernel that waits for ``cycles`` on a GPU, and for nothing here."""
+    stream = current_stream()
+    if stream.capture is not None:
+        stream.capture.check()
+        record(stream.capture, stream, NodeKind.KERNEL, "spin_kernel", [], pack_scalar(cycles), lambda *_: None)
 
 
 def _is_in_bad_fork() -> bool:

@@ -54,7 +54,7 @@ def _keep() -> None:
             ctypes.memset(ctypes.byref(reference), 0, ctypes.sizeof(reference))
 
 
-def install(begin: Callable[[], None], done: Callable[[Iterable[Any], Iterable[Any]], None]) -> None:
+def install(begin: Callable[[Iterable[Any]], None], done: Callable[[Iterable[Any], Iterable[Any]], None]) -> None:
     """Let ``backward()`` raise what was taken aside; ``done`` gets gradients with a graph, and what they are of."""
     name = "_engine_run_backward"
     run = torch_name(name)
@@ -62,7 +62,7 @@ def install(begin: Callable[[], None], done: Callable[[Iterable[Any], Iterable[A
     @functools.wraps(run)
     def run_backward(*args: Any, **kwargs: Any) -> Any:
         _taken.clear()
-        begin()
+        begin(args[0])
         try:
             results = run(*args, **kwargs)
         except SystemError:

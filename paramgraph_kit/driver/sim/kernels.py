@@ -375,7 +375,7 @@ class Kernel:
         """The results' sizes, strides and types, without running anything on data."""
         flat = [META if isinstance(v, torch.device) else v for v in meta_flat]
         args, kwargs = unflatten(flat, spec)
-        # Meta kernels lose the order of strides here and there, and what they refuse, they refuse in words of their own.
+        # Meta kernels lose the order of strides here and there, and refuse in words of their own.
         if self.op._opname not in UNLIKE_META and all(meta_flat[i].is_contiguous() for i in slots):
             try:
                 return leaves(self._run(args, kwargs))

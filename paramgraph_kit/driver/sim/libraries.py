@@ -15,7 +15,9 @@ from typing import Any
 import torch
 
 from .kernels import Kernel, pageable_copy_forbidden
+from .machine import machine
 from .pinned import forget as forget_blocks
+from .refused import check_types
 from .stream import current_stream
 from .under_way import forbid_in_capture, forbidding
 
@@ -56,6 +58,12 @@ UNSOLVED = {
     "_linalg_svd": "cusolverDn{x}gesvd( handle, jobu, jobvt, m, n, A, lda, S, U, ldu, VT, ldvt, work, lwork, rwork, "
     "info)",
 }
+
+UNCONVERGED = (
+    "linalg.eigh: The algorithm failed to converge because the input matrix is ill-conditioned or has too many "
+    "repeated eigenvalues (error code: 1)."
+)
+UNLIKE_TYPES = "expected m1 and m2 to have"  # of two matrices, as the CPU has it
 
 _free: Counter[str] = Counter()
 
@@ -119,7 +127,13 @@ def library_kernel(op: Any, library: str) -> Callable[..., Any]:
         first = args[0]
         if first.numel():
             use("cuBLAS" if batched and first.dim() > 2 else library)
-        return run(*args, **kwargs)
+        try:
+            return run(*args, **kwargs)
+        except RuntimeError as error:
+            if not str(error).startswith(UNLIKE_TYPES):
+                raise
+            words = str(error).replace(UNLIKE_TYPES, "expected mat1 and mat2 to have")
+        raise RuntimeError(words)
 
     return call
 
@@ -129,6 +143,8 @@ def convolution_kernel(op: Any) -> Callable[..., Any]:
     run = Kernel(op)
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        if op._opname == "convolution":
+            check_types(*args[:3])
         if args[0].numel():
             use("cuDNN" if torch.backends.cudnn.enabled else "cuBLAS")
         return run(*args, **kwargs)
@@ -161,6 +177,8 @@ def unsolved_kernel(op: Any) -> Callable[..., Any]:
             capture.check()
             capture.fail(900)
             raise RuntimeError(CUSOLVER.format(call=_of_type(UNSOLVED[op._opname], matrix.dtype)))
+        if op._opname == "_linalg_eigh" and not machine().twin(matrix).isfinite().all():
+            raise torch.linalg.LinAlgError(UNCONVERGED)  # type: ignore[attr-defined]  # torch leaves it out
         return run(matrix, *args, **kwargs)
 
     return call
@@ -233,10 +251,29 @@ def svd(
         return _svd_unsolved(matrix, full_matrices, compute_uv)
     use("cuSOLVER")
     pageable_copy_forbidden(current_stream())
-    return _svd(matrix, full_matrices, compute_uv)
+    if machine().twin(matrix).isfinite().all():
+        return _svd(matrix, full_matrices, compute_uv)
+    found = _svd(torch.zeros_like(matrix), full_matrices, compute_uv)
+    return tuple(each.fill_(torch.nan) for each in found)
 
 
 _svd, _svd_unsolved = Kernel(torch.ops.aten._linalg_svd.default), unsolved_kernel(torch.ops.aten._linalg_svd.default)
+
+
+def unique_dim(*args: Any, **kwargs: Any) -> Any:
+    """``aten::unique_dim``: Thrust sorts, and waits."""
+    if (capture := current_stream().capture) is not None:
+        capture.check()
+        capture.fail(900)
+        raise RuntimeError(
+            "merge_sort: failed to synchronize: cudaErrorStreamCaptureUnsupported: operation not permitted when stream "
+            "is capturing"
+        )
+    forbid_in_capture(current_stream())
+    return _unique_dim(*args, **kwargs)
+
+
+_unique_dim = Kernel(torch.ops.aten.unique_dim.default)
 
 
 def library_kernels() -> dict[str, Any]:
@@ -250,7 +287,7 @@ def library_kernels() -> dict[str, Any]:
                     found[each] = library_kernel(getattr(aten, each).default, library)
     for name in ("_linalg_eigh", "_linalg_eigvals", "linalg_ldl_factor_ex"):
         found[name] = unsolved_kernel(getattr(aten, name).default)
-    found["_linalg_svd"] = svd
+    found["_linalg_svd"], found["unique_dim"] = svd, unique_dim
     for name, waits in WAITS.items():
         if not hasattr(aten, name):  # torch 2.15 has no cholesky of its own any more
             continue

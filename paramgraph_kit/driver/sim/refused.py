@@ -39,8 +39,8 @@ NOT_DETERMINISTIC = (
 )
 # Those that are not, and as what torch names them.
 UNORDERED = {
-    "median.dim": "median CUDA with indices output",
-    "nanmedian.dim": "median CUDA with indices output",
+    "median.dim_values": "median CUDA with indices output",
+    "nanmedian.dim_values": "median CUDA with indices output",
     "_ctc_loss_backward": "ctc_loss_backward_gpu",
     "_ctc_loss_backward.Tensor": "ctc_loss_backward_gpu",
     "nll_loss2d_backward": "nll_loss2d_backward_out_cuda_template",
@@ -85,6 +85,14 @@ def check_least_squares(driver: str | None) -> None:
     """Raise RuntimeError for a driver that CUDA has not."""
     if driver not in (None, "gels"):
         raise RuntimeError("torch.linalg.lstsq: `driver` other than `gels` is not supported on CUDA")
+
+
+def check_types(tensor: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+    """Raise RuntimeError for a convolution of tensors that are not all of one type and on one device."""
+    for name, other in (("weight", weight), ("bias", bias)):
+        if other is not None and (tensor.dtype, tensor.device) != (other.dtype, other.device):
+            one, two = (each.type().replace("torch.sim.", "torch.cuda.") for each in (tensor, other))
+            raise RuntimeError(f"Input type ({one}) and {name} type ({two}) should be the same")
 
 
 def check_order(what: str) -> None:

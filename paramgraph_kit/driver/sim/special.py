@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.driver.tensors import bits_of
+from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import NodeKind
 from paramgraph_kit.trace.wording import bytes_text
 
@@ -20,6 +21,7 @@ from .stream import current_stream, note_leaf
 from .under_way import Capture, forbid_in_capture, note_wait
 
 aten = torch.ops.aten
+_fills: Any = torch.utils.deterministic  # a module that is its settings
 
 # CPU's kernels for these touch metadata only and keep the tensor's device, so they serve any device.
 VIEWS = (
@@ -46,7 +48,6 @@ WAITING = (
     "masked_select.out",
     "_unique",
     "_unique2",
-    "unique_dim",
     "unique_consecutive",
     "unique_dim_consecutive",
     "_to_sparse",
@@ -148,7 +149,12 @@ def empty_strided(
     """``aten::empty_strided``."""
     if layout not in (None, torch.strided):
         raise NotImplementedError(f"the simulated device has dense tensors only, not {layout}")
-    return machine().empty_strided(size, stride, dtype or torch.get_default_dtype())
+    found = machine().empty_strided(size, stride, dtype or torch.get_default_dtype())
+    if torch.are_deterministic_algorithms_enabled() and _fills.fill_uninitialized_memory:
+        kind = found.dtype
+        unknown = torch.nan if kind.is_floating_point or kind.is_complex else True
+        return _fill(found, unknown if unknown is not True or kind is torch.bool else torch.iinfo(kind).max)
+    return found
 
 
 def resize_(
@@ -482,13 +488,9 @@ def special_kernels() -> dict[str, Any]:
     found.update(library_kernels())
     for name, position in VALUED.items():
         found[name] = valued_kernel(_overload(name), position)
-    for name in dir(aten):
-        if name.startswith("_foreach_"):
-            packet = getattr(aten, name)
-            for overload in packet.overloads():
-                if not overload.endswith("out"):
-                    op = getattr(packet, overload)
-                    found[name if overload == "default" else f"{name}.{overload}"] = Kernel(op)
+    for full in torch_name("_dispatch_get_all_op_names")():  # dir(aten) has only what somebody has asked for
+        if full.startswith("aten::_foreach_") and not full.endswith("out"):
+            found[full[6:]] = Kernel(_overload(full[6:]))
     return found
 
 

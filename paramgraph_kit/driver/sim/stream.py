@@ -123,7 +123,7 @@ class Stream(torch.Stream):
         return hash(("sim stream", self.cuda_stream))
 
     def __repr__(self) -> str:
-        return f"<Stream device=sim:0 stream={self.cuda_stream}>"
+        return f"<torch.cuda.Stream device=sim:0 cuda_stream={self.cuda_stream:#x}>"
 
     def __enter__(self) -> Stream:
         _table.stack().append(entered(self))
@@ -136,8 +136,11 @@ class Stream(torch.Stream):
 class Event(torch.Event):
     """The twin of ``torch.cuda.Event``; one of torch's events for the same reason."""
 
-    def __new__(cls, *_: Any, **__: Any) -> Event:
+    def __new__(cls, *_: Any, **given: Any) -> Event:
         """An event of torch's that is never recorded."""
+        for name in given:
+            if name not in ("enable_timing", "blocking", "interprocess", "external"):
+                raise TypeError(f"Event.__new__() got an unexpected keyword argument {name!r}")
         return super().__new__(cls, device="cpu")
 
     def __init__(
@@ -201,7 +204,7 @@ class Event(torch.Event):
         raise missing("Event", name)
 
     def __repr__(self) -> str:
-        return f"<Event {'recorded' if self.created else 'uninitialized'}>"
+        return f"<torch.cuda.Event {f'{id(self):#x}' if self.created else 'uninitialized'}>"
 
 
 class _Table:
@@ -300,13 +303,24 @@ def note_leaf(tensor: torch.Tensor) -> None:
         autograd.note_leaf(tensor, current_stream())
 
 
-def follow_this_thread() -> None:
-    """A backward pass begins on this thread: its nodes were made on the streams that this thread had chosen.
+def follow_this_thread(roots: Iterable[Any]) -> None:
+    """A backward pass from ``roots`` begins on this thread: its nodes were made on the streams that this had chosen.
 
     They count for themselves on each thread; one that has made none goes through what another one has made.
+
+    Raises:
+        torch.AcceleratorError: code 905, the first gradient is of a stream that is not in the capture of its root.
     """
-    if autograd.task_id() == -1 and autograd.sequence_number():
+    if autograd.task_id() != -1:
+        return
+    if autograd.sequence_number():
         _table.engine_log = _table.log()
+        return
+    made_on = autograd.root_stream_of(roots, _table.engine_log)
+    capture = made_on.capture if made_on is not None else None
+    if capture is not None and (_table.current() or _default).capture is not capture:
+        capture.check()
+        raise capture.fail(905)
 
 
 def note_made_in_backward(results: Iterable[Any], roots: Iterable[Any]) -> None:

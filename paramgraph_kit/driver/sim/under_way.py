@@ -38,6 +38,7 @@ class Capture:
         self.invalid = False
         self.ended = False
         self.offsets: dict[DeviceGenerator, int] = {}  # of its generators: how far each has moved inside
+        self.left: set[DeviceGenerator] = set()  # of these: those that the end of another capture has taken out of it
         self.phantom: Any = None  # serves the allocations of SimDriver.record
         self.recorded: dict[int, tuple[weakref.ref[Event], Stream]] = {}  # events, by id, and where last
         self.scalar_fill: tuple[int, Any] | None = None  # (address, value) if the last node filled a 0-d tensor
@@ -49,7 +50,7 @@ class Capture:
 
     def advance(self, generator: DeviceGenerator) -> int:
         """How far a generator has moved, for an operation that moves it on."""
-        if generator not in self.offsets:
+        if generator not in self.offsets or generator in self.left:
             raise RuntimeError("Attempt to increase offset for a CUDA generator not in capture mode.")
         offset = self.offsets[generator]
         self.offsets[generator] += STEP
@@ -141,7 +142,7 @@ def forbidding() -> Capture | None:
 
 def forbid_drawing(generator: DeviceGenerator) -> None:
     """Raise RuntimeError where a capture under way has a generator that an operation outside of it moves on."""
-    if any(generator in capture.offsets for capture in _open):
+    if any(generator in capture.offsets and generator not in capture.left for capture in _open):
         raise RuntimeError(OUTSIDE)
 
 
