@@ -213,15 +213,14 @@ know them; all others are run on it, the failing program and the working one.
 All of these are mended after they were recorded. On first sight, of programs of that kind that it had not seen, the
 simulator did the same as the H200, first lines of errors included, in 570 of 626, then in 151 of 219 that were written
 to find what differs, and then in 899 of 1015 more (26 say that they are not simulated). Of those 1015 these still
-differ, beside names of the device, wordings, and sizes of the context's own memory:
+differ, beside names of the device and wordings:
 
-- runs here and fails on a GPU: products of integers, `scaled_dot_product_attention` of a kernel that cannot take it, a
-  backward pass on the default stream in another thread of what a capture has made, random numbers in two captures at
-  once, operations that `use_deterministic_algorithms` refuses on CUDA, half precision in `torch.linalg`, a driver of
-  `lstsq` other than `gels`, validated samples of `Categorical`;
+- runs here and fails on a GPU: `scaled_dot_product_attention` of a kernel that cannot take it, a generator of the
+  device's that is given to an operation of the CPU;
 - fails here and runs on a GPU: transforms in half precision;
-- fails with another library's words: attention in half precision as the first call of cuDNN, `unique` along a
-  dimension.
+- fails with another library's words: attention in half precision as the first call of cuDNN;
+- counts otherwise: how far `randperm` moves a generator, and memory: where a capture is the first one of a process, or
+  every other graph is gone, CUDA's generator takes 1,024 bytes more, and with them 2 MiB of a segment.
 
 The simulator is only as new or old as the torch that it runs on: what torch does in Python is done as that version does
 it. Fused Adagrad (2.11 has none for CUDA) and `nn.init.trunc_normal_` (2.13 waits for the device in it, 2.11 does not)
