@@ -139,6 +139,8 @@ def written(node: ast.stmt) -> Iterator[str]:
     """Every ``a.b`` that a statement assigns, or that it calls a method of which may change it."""
     for part in within(node):
         targets: list[ast.expr] = []
+        if isinstance(part, ast.For) and _fills(part):
+            yield from paths(part.iter)
         if isinstance(part, ast.Assign):
             targets = part.targets
         elif isinstance(part, (ast.AugAssign, ast.AnnAssign, ast.For)):
@@ -150,6 +152,14 @@ def written(node: ast.stmt) -> Iterator[str]:
             path = path_of(part.func.value)
             if path and path.split(".")[0] not in _MODULES:
                 yield path
+
+
+def _fills(loop: ast.For) -> bool:
+    """Whether a loop writes into what it goes through: ``for group in opt.param_groups: group["lr"] = rate``."""
+    names = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+    every = (part for node in loop.body for part in within(node))
+    stores = (n for n in every if isinstance(n, (ast.Subscript, ast.Attribute)) and isinstance(n.ctx, ast.Store))
+    return any(path_of(n).partition(".")[0] in names for n in stores)
 
 
 def paths(node: ast.AST) -> set[str]:
@@ -175,11 +185,13 @@ def move(
     first: Iterable[str] = (),
     gone: Sequence[ast.stmt] = (),
     tail: Tail | None = None,
+    more: Callable[[ast.stmt], Iterable[Edit]] = lambda _: (),
 ) -> Moved | None:
     """Move statements of a function into another one after it, or None where what they need cannot be handed over.
 
     ``graded``: the local names that hold a tensor with gradients when the function returns; ``first``: lines before;
-    ``gone``: statements that go before the launch, with what they assign; ``tail``: all from there on is moved.
+    ``gone``: statements that go before the launch, with what they assign; ``tail``: all from there on is moved;
+    ``more``: other edits of a statement that moves.
     """
     local, arguments = locals_of(function), arguments_of(function)
     out = [*moved, *gone]
@@ -214,7 +226,8 @@ def move(
     for node in (*again, *moved):
         depth = len(source.indent(node))
         # Gradients keep their memory, which is the graph's; what is kept must not, for it is overwritten.
-        text = source.apply(cloned(source, node, results))[first_line(node) - 1 : node.end_lineno or node.lineno]
+        edited = source.apply([*cloned(source, node, results), *more(node)])
+        text = edited[first_line(node) - 1 : node.end_lineno or node.lineno]
         text = [re.sub(r"zero_grad\((set_to_none=True)?\)", "zero_grad(set_to_none=False)", each) for each in text]
         lines += [f"{deep}{each[depth:].rstrip()}" for each in text]
     edits.append(source.after(function, lines))

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.restore.host_state import HostState
-from paramgraph_kit.rewrite.edits import Edit, Source, heads, path_of
+from paramgraph_kit.rewrite.edits import Edit, Source, heads, path_of, within
 from paramgraph_kit.rewrite.place import called
 
 _OPTIONS = ("capturable", "fused", "foreach", "lr")
@@ -23,6 +23,16 @@ def stepped(statement: ast.stmt) -> str:
         if isinstance(node, ast.Call) and called(node) == "step" and isinstance(node.func, ast.Attribute):
             return path_of(node.func.value)
     return ""
+
+
+def rated(statements: Iterable[ast.stmt]) -> list[str]:
+    """``opt`` for statements that give ``opt.param_groups`` another rate."""
+    every = [part for node in statements for part in within(node)]
+    stores = (n for n in every if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store))
+    if not any(isinstance(n.slice, ast.Constant) and n.slice.value == "lr" for n in stores):
+        return []
+    groups = (n for n in every if isinstance(n, ast.Attribute) and n.attr == "param_groups")
+    return list(dict.fromkeys(path_of(n.value) for n in groups))
 
 
 def constructor(sources: Iterable[Source], name: str) -> tuple[Source, ast.Call] | None:

@@ -40,6 +40,7 @@ class Place:
     space: dict[str, Any] = field(default_factory=dict)  # global names of the function
     tensors: Mapping[str, Form] = field(default_factory=dict)  # of local names that held one as it returned
     numbers: frozenset[str] = frozenset()  # attributes that hold numbers
+    attributes: Mapping[str, Any] = field(default_factory=dict)  # what attributes of the user's objects hold
     hoisted: list[str] = field(default_factory=list)  # lines for before the function
     others: Sequence[str] = ()  # those of other statements
     brought: list[str] = field(default_factory=list)  # attributes that are on the device from now on

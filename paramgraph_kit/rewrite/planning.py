@@ -20,7 +20,7 @@ from paramgraph_kit.rewrite.edits import Edit, Function, Source, locals_of, name
 from paramgraph_kit.rewrite.lending import Lending, Plan
 from paramgraph_kit.rewrite.place import Place, called
 from paramgraph_kit.rewrite.proof import Prover
-from paramgraph_kit.rewrite.reach import names_of, numbers_of, owner_of
+from paramgraph_kit.rewrite.reach import attributes_of, names_of, numbers_of, owner_of
 from paramgraph_kit.rewrite.rules import edits_for
 from paramgraph_kit.trace.model import Failure
 
@@ -67,6 +67,7 @@ class Attempt(Lending):
         """How each failure is rewritten, where it can be."""
         left = [f for f in failures if id(f) not in self.unsafe or id(f) in self.elsewhere]
         self.rate, self.fed, self.watch = self.kept is not None and self.kept.rates, None, None
+        self.rated: list[str] = []  # optimizers of which something that is moved writes the rate
         counted = [Plan(self.kept.source, self.kept.edits, self.kept.failures)] if self.kept is not None else []
         left = [f for f in left if not any(f is each for plan in counted for each in plan.failures)]
         moved = self._moved(left) if self.moves else None
@@ -172,9 +173,8 @@ class Attempt(Lending):
     def _place_of(self, source: Source, statement: ast.stmt, failure: Failure) -> Place:
         cuda = "cuda" if "cuda" in names_in(source.tree) else "torch.cuda"
         trains = any(tensor.requires_grad for tensor in self.prover.state.tensors)
-        return Place(
-            source, statement, failure, self.device, cuda, self.space, self.tensors, self.numbers, trains=trains
-        )
+        known = (self.space, self.tensors, self.numbers, attributes_of(self.prover.state))
+        return Place(source, statement, failure, self.device, cuda, *known, trains=trains)
 
     def _optimizers(self, failures: Sequence[Failure]) -> list[Plan]:
         found = []
@@ -183,6 +183,8 @@ class Attempt(Lending):
         for failure in failures:
             if failure.code in ("optimizer-not-capturable", "learning-rate-frozen") and (at := self.place(failure)):
                 seen.setdefault(optimizers.stepped(at[1]), []).append(failure)
+        for name in self.rated:
+            seen.setdefault(name, [])
         for name, known in seen.items():
             made = optimizers.constructor(self.sources.values(), name) if name else None
             if made is None:
@@ -223,16 +225,22 @@ class Attempt(Lending):
             hoisted.append(f"{name} = []")
         first = [f"for work in {name}:", "    work()"] if blocks else []
         gone = self.watch.starts if self.watch is not None else []
-        self.moved = moving.move(source, function, chosen, self.graded, first, gone, tail)
+        self.moved = moving.move(source, function, chosen, self.graded, first, gone, tail, self._filled(source))
         if self.moved is None:
             self.watch = None
             return None
         self.rate |= bool(schedules) and set(schedules) <= set(chosen)
+        self.rated = optimizers.rated(chosen)
+        self.rate |= bool(self.rated)
         self.moved.edits = edits + self.moved.edits
         handled = [f for node in (*chosen, *gone) for f in wanted.get(node, [])]
         handled += [f for f in failures if tail is not None and self._index(source, function, f) >= self.cut]
         handled += [f for f in failures if self.watch is not None and self._is_timing(source, f, [*gone, *timed])]
         return Plan(source, self.moved.edits, handled + [f for f in deferred if f not in handled], hoisted)
+
+    @staticmethod
+    def _filled(source: Source) -> Callable[[ast.stmt], list[Edit]]:
+        return lambda node: advance.rates(source, [node])
 
     def split(self, left: Sequence[Failure]) -> Attempt | None:
         """The same with all from the first place on that is left behind the launch; None where nothing is before it."""

@@ -60,3 +60,17 @@ def numbers_of(state: HostState) -> frozenset[str]:
     """Names of attributes that hold a number."""
     values = (holder.read() for holder in state.holders if holder.kind == "attributes")
     return frozenset(str(name) for each in values for name, value in each.items() if isinstance(value, NUMBER))
+
+
+def attributes_of(state: HostState) -> dict[str, Any]:
+    """What attributes hold, and buffers, by their names; those that several objects have are left out."""
+    found: dict[str, Any] = {}
+    twice = set[str]()
+    for holder in state.holders:
+        if holder.kind != "attributes" or holder.of_torch:
+            continue
+        held = dict(holder.read())
+        for name, value in (held | dict(held.get("_buffers") or {})).items():
+            twice |= {name} & found.keys()
+            found[name] = value
+    return {name: value for name, value in found.items() if name not in twice}

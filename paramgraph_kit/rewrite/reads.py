@@ -12,19 +12,65 @@ _CHANGES = frozenset(
 )
 
 
-def frozen(lines: list[str], moved: Collection[str], ran: Collection[str], containers: Collection[str]) -> str:
+def frozen(
+    lines: list[str],
+    moved: Collection[str],
+    ran: Collection[str],
+    containers: Collection[str],
+    *,
+    rates: bool = False,
+) -> str:
     """The name of something that functions ``moved`` rebind, and functions that a graph has ``ran`` read, or "".
 
     ``containers`` are the names of lists, sets and dictionaries. Steps that are tried may not show it: a number may
-    have come to its end before the capture.
+    have come to its end before the capture. ``rates``: learning rates are tensors, which can be written in place.
     """
     tree = ast.parse("".join(lines))
     functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
+    if any(_groups(each, rates) for each in _reached(functions, moved)):
+        return ".param_groups"  # an optimizer's step reads them, wherever that is written
     bound = {name for each in functions if each.name in moved for name in _bound(each, containers)}
     for function in functions:
         if function.name in ran and function.name not in moved and (read := bound & set(_read(function))):
             return min(read)
     return ""
+
+
+def _reached(functions: list[Function], names: Collection[str]) -> list[Function]:
+    """The functions with these names, and those of the file that they call."""
+    found: list[Function] = []
+    wanted = set(names)
+    while more := [each for each in functions if each.name in wanted and each not in found]:
+        found += more
+        calls = (node.func for each in more for node in ast.walk(each) if isinstance(node, ast.Call))
+        wanted |= {func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "") for func in calls}
+    return found
+
+
+def _groups(function: Function, rates: bool) -> bool:
+    """Whether a function gives another number to a group of an optimizer's parameters."""
+    every = [part for top in function.body for part in within(top)]
+    names = set[str]()
+    for node in every:
+        given = node.iter if isinstance(node, ast.For) else node.value if isinstance(node, ast.Assign) else None
+        if given is not None and has_groups(given):
+            targets = [node.target] if isinstance(node, ast.For) else getattr(node, "targets", [])
+            names |= {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+    for node in every:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        targets = [node.target] if isinstance(node, ast.AugAssign) else targets
+        for target in targets:
+            if not isinstance(target, ast.Subscript) or not (has_groups(target) or path_of(target) in names):
+                continue
+            rate = isinstance(target.slice, ast.Constant) and target.slice.value == "lr"
+            if not (rates and rate and isinstance(node, ast.AugAssign)):
+                return True
+    return False
+
+
+def has_groups(node: ast.expr) -> bool:
+    """Whether an expression has the groups of an optimizer's parameters in it."""
+    return any(isinstance(n, ast.Attribute) and n.attr == "param_groups" for n in ast.walk(node))
 
 
 def _bound(function: Function, containers: Collection[str]) -> Iterator[str]:

@@ -134,7 +134,8 @@ def _stale(rounds: Rounds) -> str:
     moved = {each.name for each, used in around if each is not None and used is not None}
     ran = {code.co_name for code in first.ran}
     containers = {holder.name for holder in first.prover.state.holders if holder.kind == "container"}
-    return frozen(rounds.texts.get(first.file, []), moved, ran, containers).lstrip(".") if moved else ""
+    lines, rates = rounds.texts.get(first.file, []), first.rate and first.steps
+    return frozen(lines, moved, ran, containers, rates=rates).lstrip(".") if moved else ""
 
 
 def _is_worth_it(prover: Prover, found: Rewriting) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from paramgraph_kit.rewrite import branches, calls, early, masks, shapes, tables, values
+from paramgraph_kit.rewrite import branches, calls, carried, early, masks, shapes, tables, values
 from paramgraph_kit.rewrite.edits import Edit
 from paramgraph_kit.rewrite.place import Place
 
@@ -57,7 +57,8 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     "work-elsewhere": (calls.fork,),
     "isolation": (calls.fork,),
     "not-forked": (calls.fork,),
-    "stale-input": (calls.write_in_place,),
+    "stale-input": (carried.hand_on, calls.write_in_place, carried.fill_the_entry),
+    "parameter-rebound": (carried.fill_the_data,),
 }
 
 

@@ -1,0 +1,123 @@
+"""State that each step hands on to the next: it stays in its memory, which the end of the step writes.
+
+``out, hidden = rnn(x, hidden.detach())`` with a ``hidden`` around the function becomes a local ``hidden_now`` that
+begins as ``hidden`` and is copied into it before the function returns; ``p.data = v`` becomes ``p.data.copy_(v)``.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import torch
+
+from paramgraph_kit.rewrite.edits import Edit, Function, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.moving import fewer_globals
+from paramgraph_kit.rewrite.place import Place, fresh
+
+_MAKERS = frozenset(("__init__", "reset", "reset_state", "init_hidden"))  # what they do is done outside the step
+
+
+def hand_on(place: Place) -> list[Edit]:
+    """Variables that a function exchanges are local to it until its end."""
+    source, function = place.source, place.source.function_of(place.statement)
+    if function is None or isinstance(function, ast.AsyncFunctionDef):
+        return []
+    every = [node for part in function.body for node in within(part)]
+    last = function.body[-1]
+    while isinstance(last, ast.With):
+        last = last.body[-1]
+    returns = [n for n in every if isinstance(n, ast.Return)]
+    nested = any(isinstance(n, (Function, ast.Lambda, ast.ClassDef)) for part in function.body for n in ast.walk(part))
+    if nested or any(n is not last for n in returns) or any(isinstance(n, (ast.Yield, ast.Try)) for n in every):
+        return []
+    names = [n for n in every if isinstance(n, (ast.Name, ast.Attribute))]
+    taken = names_in(source.tree) | locals_of(function)
+    begin, end, edits, gone = list[str](), list[str](), list[Edit](), set[ast.AST]()
+    for path in dict.fromkeys(ast.unparse(n) for n in names if isinstance(n.ctx, ast.Store)):
+        at = [n for n in names if _is(n, path)]
+        if not _is_carried(place, function, path, at):
+            continue
+        now = fresh(f"{path.rpartition('.')[2]}_now", taken)
+        taken.add(now)
+        begin.append(f"{now} = {path}")
+        if isinstance(_held(place, path), torch.Tensor):
+            end.append(f"{path}.copy_({now}.detach())")
+        else:
+            end += [f"for held, new in zip({path}, {now}):", "    held.copy_(new.detach())"]
+        edits += [source.replace(n, now) for n in at]
+        gone |= set(at)
+    if not edits:
+        return []
+    start = function.body[0]
+    if isinstance(start, ast.Expr) and isinstance(start.value, ast.Constant) and len(function.body) > 1:
+        start = function.body[1]  # behind the docstring
+    edits.append(source.before(start, begin, rank=-3))
+    edits.append(source.before(last, end, rank=3) if returns else source.after(last, end))
+    return edits + fewer_globals(source, [n for n in every if n not in gone])
+
+
+def _is_carried(place: Place, function: Function, path: str, at: list[ast.Name | ast.Attribute]) -> bool:
+    """Whether a path is a tensor, or a tuple of them, from around the function that it reads and gives another."""
+    first, parents = path.partition(".")[0], place.source.parents
+    if path.count(".") > 1 or (first in locals_of(function) and (first != "self" or path == "self")):
+        return False
+    value = _held(place, path)
+    parts = [value] if isinstance(value, torch.Tensor) else list(value) if type(value) is tuple else []
+    if not parts or not all(isinstance(part, torch.Tensor) and not part.requires_grad for part in parts):
+        return False
+    stores = [n for n in at if isinstance(n.ctx, ast.Store)]
+    if len(stores) == len(at) or any(isinstance(parents.get(n), (ast.AugAssign, ast.For)) for n in stores):
+        return False
+    alone = len(stores) == 1 and parents.get(stores[0]) is place.statement
+    if alone and any(_is(n, path) and isinstance(n.ctx, ast.Load) for n in ast.walk(place.statement) if _named(n)):
+        return False  # it is written in place where it stands
+    last = path.rpartition(".")[2]
+    called = {n.attr if isinstance(n, ast.Attribute) else n.id for n in _calls(function)}
+    for other in ast.walk(place.source.tree):
+        if isinstance(other, Function) and other is not function and other.name in called - _MAKERS:
+            if any(_named(n) and path_of(n).rpartition(".")[2] == last for n in ast.walk(other)):
+                return False  # what it calls reads it as well
+    return True
+
+
+def _named(node: ast.AST) -> bool:
+    return isinstance(node, (ast.Name, ast.Attribute))
+
+
+def _is(node: ast.AST, path: str) -> bool:
+    """Whether an expression is this path, with nothing picked of it."""
+    return _named(node) and ast.unparse(node) == path
+
+
+def _calls(function: Function) -> list[ast.Name | ast.Attribute]:
+    calls = (n.func for part in function.body for n in ast.walk(part) if isinstance(n, ast.Call))
+    return [func for func in calls if isinstance(func, (ast.Name, ast.Attribute))]
+
+
+def _held(place: Place, path: str) -> Any:
+    first, _, name = path.partition(".")
+    if first == "self":
+        return place.attributes.get(name)
+    return getattr(place.space.get(first), name, None) if name else place.space.get(first)
+
+
+def fill_the_data(place: Place) -> list[Edit]:
+    """``p.data = v`` becomes ``p.data.copy_(v)``, which leaves the parameter where a graph reads it."""
+    node = place.statement
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    if not isinstance(node, ast.Assign) or not isinstance(target, ast.Attribute) or target.attr != "data":
+        return []
+    return [place.source.replace(node, f"{place.text(target)}.copy_({place.text(node.value)})")]
+
+
+def fill_the_entry(place: Place) -> list[Edit]:
+    """``states[i] = f(states[i])`` becomes ``states[i].copy_(f(states[i]))``."""
+    node = place.statement
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    if not isinstance(node, ast.Assign) or not isinstance(target, ast.Subscript):
+        return []
+    text = place.text(target)
+    if not any(isinstance(n, ast.Subscript) and place.text(n) == text for n in ast.walk(node.value)):
+        return []
+    return [place.source.replace(node, f"{text}.copy_({place.text(node.value)})")]
