@@ -68,7 +68,9 @@ def borrowed(
             function.__code__ = code
         for space, name, before in names:
             if before is names:
-                space.pop(name, None)
+                made = space.pop(name, None)
+                if isinstance(made, list):
+                    made.clear()  # what was put off holds tensors of the step, and with them its graph
             else:
                 space[name] = before
 

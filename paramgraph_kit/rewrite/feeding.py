@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 from paramgraph_kit.rewrite import moving
-from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in, path_of
+from paramgraph_kit.rewrite.advance import rates
+from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.place import NUMBER, Form, called, fresh
 
 FED = frozenset(
@@ -205,12 +206,15 @@ def feed(
     inside = {n for _, node, _ in fed for n in ast.walk(node)} | {n for each in moved for n in ast.walk(each)}
     written = {path for each in moved for path in moving.written(each)} | moving.stored(moved)
     local, arguments = locals_of(function), moving.arguments_of(function)
+    # What such a statement itself gives a name to is that from there on: ``x = torch.from_numpy(x).to(device)``.
+    anew = {name: statement.end_lineno or 0 for statement, _, _ in fed for name in _given(statement)}
     for other in ast.walk(function):
         if other in inside or not isinstance(other, (ast.Name, ast.Attribute)):
             continue
-        if isinstance(other.ctx, ast.Load) and path_of(other) in written:
+        path, later = path_of(other), other.lineno > anew.get(path_of(other), other.lineno)
+        if isinstance(other.ctx, ast.Load) and path in written and not later:
             return None
-    if any(not _of_host(each, is_host, set(arguments)) for each in moved):
+    if any(not is_of_host(each, is_host, set(arguments)) for each in moved):
         return None
     first = min((order.index(statement) for statement, _, _ in fed), default=0)
     changed = {path for each in order[:first] if each not in moved for path in moving.written(each)}
@@ -251,21 +255,33 @@ def feed(
     name = f"before_{function.name.strip('_')}"
     blank = not source.lines[first_line(function) - 2].strip()
     top = [*[""] * (not blank), f"def {name}({', '.join(parameters)}):  # before each launch"]
-    if shared := sorted(moving.stored(head)):
+    others_read = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and not _below(n, head)}
+    if shared := sorted(moving.stored(head) & local & others_read):
         top.append(f"    global {', '.join(shared)}")
     for word, kind in (("global", ast.Global), ("nonlocal", ast.Nonlocal)):
         outer = {n for node in ast.walk(function) if isinstance(node, kind) for n in node.names}
-        if here := sorted(outer & written):
+        if here := sorted(outer & (written | {path for each in head for path in moving.written(each)})):
             top.append(f"    {word} {', '.join(here)}")
     for each in (*head, *moved):
         depth = len(source.indent(each))
-        text_lines = source.lines[first_line(each) - 1 : each.end_lineno or each.lineno]
+        lines_of = source.apply(rates(source, [each])) if each in head else source.lines
+        text_lines = lines_of[first_line(each) - 1 : each.end_lineno or each.lineno]
         top += [f"    {line[depth:].rstrip()}" for line in text_lines]
     edits += [source.without(each) for each in head]
     edits.append(source.before(function, [*top, *(f"    {line}" for line in lines), ""], rank=1))
     stay = [n for part in function.body for n in ast.walk(part) if n not in inside]
     edits += moving.fewer_globals(source, stay)
     return Feed(source, edits, name, parameters, hoisted, moved)
+
+
+def _below(node: ast.AST, tops: Sequence[ast.stmt]) -> bool:
+    return any(node is each for top in tops for each in ast.walk(top))
+
+
+def _given(statement: ast.stmt) -> list[str]:
+    """The names that a statement gives a value to."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
 def _hint(statement: ast.stmt, node: ast.expr) -> str:
@@ -275,7 +291,7 @@ def _hint(statement: ast.stmt, node: ast.expr) -> str:
     return f"{target.id}_in" if isinstance(target, ast.Name) else "given_in"
 
 
-def _of_host(statement: ast.stmt, is_host: Callable[[ast.expr], bool], arguments: set[str]) -> bool:
+def is_of_host(statement: ast.stmt, is_host: Callable[[ast.expr], bool], arguments: set[str]) -> bool:
     """Whether a statement reads nothing of the device but the function's arguments."""
     return all(
         is_host(node) or node.id in arguments
@@ -285,20 +301,32 @@ def _of_host(statement: ast.stmt, is_host: Callable[[ast.expr], bool], arguments
 
 
 def host_test(
-    device: str, local: set[str], forms: Mapping[str, Form], space: Mapping[str, Any], value_of: Callable[[str], Any]
+    device: str, function: Function, forms: Mapping[str, Form], space: Mapping[str, Any], value_of: Callable[[str], Any]
 ) -> Callable[[ast.expr], bool]:
     """Whether an expression is one of the host's alone, as far as its names tell."""
+    local = locals_of(function)
 
-    def of_path(path: str) -> bool:
+    def of_path(path: str, node: ast.expr) -> bool:
         first = path.partition(".")[0]
         if first in local:
-            return first != "self" and (first not in forms or forms[first].device != device)
+            known = first not in forms or forms[first].device != device or _was_of_host(first, node)
+            return first != "self" and known
         if first not in space:
             return hasattr(builtins, first)
         value = value_of(path)
         if isinstance(value, torch.Tensor):
             return value.device.type != device
         return not isinstance(value, torch.nn.Module) or isinstance(value, ModuleType)
+
+    def _was_of_host(name: str, node: ast.expr) -> bool:
+        """Whether a name that is a tensor of the device in the end was something of the host's at a place."""
+        every = [n for part in function.body for n in within(part)]
+        loops = [n for n in every if isinstance(n, (ast.For, ast.While)) and node in set(ast.walk(n))]
+        if any(name in moving.stored([loop]) for loop in loops):
+            return False
+        before = [n for n in every if isinstance(n, ast.stmt) and (n.end_lineno or n.lineno) < node.lineno]
+        giving = [n for n in before if isinstance(n, (ast.Assign, ast.AugAssign)) and name in moving.stored([n])]
+        return bool(giving) and all(is_host(n.value) for n in giving)
 
     def is_host(node: ast.expr) -> bool:
         if isinstance(node, ast.Attribute) and node.attr in _METADATA:
@@ -311,7 +339,7 @@ def host_test(
                 if isinstance(value, torch.Tensor):
                     return value.device.type != device
                 return isinstance(value, NUMBER) or hasattr(value, "__array__")
-            return of_path(path)
+            return of_path(path, node)
         parts: list[ast.expr] = []
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.comprehension):

@@ -35,6 +35,18 @@ def rated(statements: Iterable[ast.stmt]) -> list[str]:
     return list(dict.fromkeys(path_of(n.value) for n in groups))
 
 
+def given_rates(statement: ast.stmt) -> list[ast.expr]:
+    """What a statement computes rates of, and what decides whether it does."""
+    found: list[ast.expr] = []
+    for node in within(statement):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if isinstance(node, (ast.Assign, ast.AugAssign)) and any(isinstance(each, ast.Subscript) for each in targets):
+            found.append(node.value)
+        elif isinstance(node, (ast.If, ast.While)):
+            found.append(node.test)
+    return found
+
+
 def constructor(sources: Iterable[Source], name: str) -> tuple[Source, ast.Call] | None:
     """Where an optimizer is made that is called so in the end, if there is one such place."""
     last, found = name.rpartition(".")[2], []

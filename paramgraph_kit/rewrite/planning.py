@@ -46,6 +46,7 @@ class Attempt(Lending):
         self.feeds = True  # work may be moved before the launch
         self.defers = True  # and, from wherever it is done, behind it
         self.watch: clocks.Stopwatch | None = None
+        self.leads = False  # rates of optimizers are written before the launch
         self.cut = -1  # the first statement of the function's body that runs behind the launch
 
     def _device_text(self) -> str:
@@ -68,6 +69,8 @@ class Attempt(Lending):
         left = [f for f in failures if id(f) not in self.unsafe or id(f) in self.elsewhere]
         self.rate, self.fed, self.watch = self.kept is not None and self.kept.rates, None, None
         self.rated: list[str] = []  # optimizers of which something that is moved writes the rate
+        self.ahead = self._rates_ahead(left) if self.leads and self.moves and self.feeds else []
+        self.rate |= bool(self.ahead)
         counted = [Plan(self.kept.source, self.kept.edits, self.kept.failures)] if self.kept is not None else []
         left = [f for f in left if not any(f is each for plan in counted for each in plan.failures)]
         moved = self._moved(left) if self.moves else None
@@ -102,11 +105,46 @@ class Attempt(Lending):
         other.kept = advance.keep(self.prover, source, places, later.ran_in(source, self.ran), self.device)
         return other if other.kept is not None else None
 
+    def leading(self, failures: Sequence[Failure]) -> Attempt | None:
+        """The same with the rates that the host gives to optimizers written before the launch; None without any."""
+        other = Attempt(self.function, self.args, self.kwargs, self.prover)
+        other.moves, other.ran, other.tensors, other.graded = True, self.ran, self.tensors, self.graded
+        other.leads = True
+        return other if other._rates_ahead(failures) else None
+
+    def _rates_ahead(self, failures: Sequence[Failure]) -> list[ast.stmt]:
+        """Statements by which the host gives an optimizer its rate, with what they need, for before the launch."""
+        at = self._definition()
+        if at is None or not any(failure.code == "learning-rate-frozen" for failure in failures):
+            return []
+        source, function = at
+        found: list[ast.stmt] = []
+        for node in moving.body_of(function):
+            if not optimizers.rated([node]) or not moving.is_closed(node):
+                continue
+            for value in optimizers.given_rates(node):
+                kept = feeding.slice_before(source, function, node, value)
+                if kept is None:
+                    return []
+                found += [each for each in kept if each not in found]
+            found.append(node)
+        test = self._host_test(function)
+        if any(not feeding.is_of_host(node, test, set(moving.arguments_of(function))) for node in found):
+            return []
+        return [node for node in moving.body_of(function) if node in found]
+
+    def _keeps_ahead(self, function: Function, chosen: Sequence[ast.stmt]) -> bool:
+        """Whether nothing that stays reads what would be assigned before the launch."""
+        made = moving.stored(self.ahead) & locals_of(function)
+        stay = [node for node in moving.body_of(function) if node not in self.ahead and node not in chosen]
+        behind = {name for node in chosen for name in names_in(node)} & made
+        return not any(names_in(node) & made - moving.stored([node]) for node in stay) and not behind & set(self.space)
+
     def _fed(self, failures: Sequence[Failure], others: Sequence[str]) -> Plan | None:
         """Host work that the function needs first, moved before the launch."""
         at = self._definition()
         wanted = {place[1]: f for f in failures if f.code in feeding.FED and (place := self.place(f)) is not None}
-        if at is None or not (wanted or self.watch is not None):
+        if at is None or not (wanted or self.watch is not None or self.ahead):
             return None
         source, function = at
         kind = device().type
@@ -124,22 +162,22 @@ class Attempt(Lending):
                 refused=wanted[statement].code == "cpu-scalar-frozen",
             )
         ]
-        if not fed and self.watch is None:
+        if not fed and self.watch is None and not self.ahead:
             return None
 
         def choose(statement: ast.stmt, condition: str) -> list[Edit]:
             return choose_by_where(self._place_of(source, statement, wanted[statement]), condition)
 
-        head = self.watch.starts if self.watch is not None else []
+        head = [*(self.watch.starts if self.watch is not None else []), *self.ahead]
         self.fed = feeding.feed(source, function, fed, self.device, host, choose, others, head)
         if self.fed is None:
             return None
-        inside = {id(n) for top in (*self.fed.moved, *(s for s, _, _ in fed)) for n in ast.walk(top)}
+        inside = {id(n) for top in (*head, *self.fed.moved, *(s for s, _, _ in fed)) for n in ast.walk(top)}
         handled = [f for f in failures if (place := self.place(f)) is not None and id(place[1]) in inside]
         return Plan(source, self.fed.edits, handled, self.fed.hoisted)
 
     def _host_test(self, function: Function) -> Callable[[ast.expr], bool]:
-        return feeding.host_test(device().type, locals_of(function), self.tensors, self.space, self._value)
+        return feeding.host_test(device().type, function, self.tensors, self.space, self._value)
 
     def _watched_values(self, source: Source, nodes: Sequence[ast.expr]) -> list[feeding.Values]:
         """What expressions have in a few steps; nothing where that cannot be seen."""
@@ -208,12 +246,15 @@ class Attempt(Lending):
         schedules = [node for node in moving.body_of(function) if self._is_schedule(node)] if wanted or failures else []
         for node in schedules:  # it moves a rate that a graph would freeze, if not in the calls that were watched
             wanted.setdefault(node, [])
-        chosen = moving.choose(function, wanted, set(self.tensors), self._host_test(function))
+        at_hand = set(self.tensors) | moving.stored(self.ahead)
+        chosen = moving.choose(function, wanted, at_hand, self._host_test(function))
         self.watch = clocks.stopwatch(source, function) if wanted and self.feeds else None
         timed = self.watch.stops if self.watch is not None else []
         tail = self._tail(source, function, failures)
         ends = tail.statements if tail is not None else []
         chosen = [node for node in moving.body_of(function) if node in chosen or node in timed or node in ends]
+        chosen = [node for node in chosen if node not in self.ahead]
+        self.ahead = self.ahead if self._keeps_ahead(function, chosen) else []
         blocks, deferred = self._deferred(source, failures, chosen)
         if not chosen and not blocks:
             return None
@@ -224,7 +265,7 @@ class Attempt(Lending):
             edits, name = later.defer(source, blocks, start, names_in(source.tree))
             hoisted.append(f"{name} = []")
         first = [f"for work in {name}:", "    work()"] if blocks else []
-        gone = self.watch.starts if self.watch is not None else []
+        gone = [*(self.watch.starts if self.watch is not None else []), *self.ahead]
         self.moved = moving.move(source, function, chosen, self.graded, first, gone, tail, self._filled(source))
         if self.moved is None:
             self.watch = None

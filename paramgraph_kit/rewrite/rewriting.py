@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -88,6 +89,10 @@ def rewrite(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failur
         second = _rewritten(other, failures, truth, Rewriting(found.function))
         if second.complete:
             return second
+    if (other := attempt.leading(failures)) is not None:
+        ahead = _rewritten(other, failures, truth, Rewriting(found.function))
+        if ahead.complete:
+            return ahead
     if (other := attempt.split(first.left) or attempt.split(failures)) is not None:
         third = _rewritten(other, failures, truth, Rewriting(found.function))
         if third.complete and _is_worth_it(other.prover, third):
@@ -97,6 +102,7 @@ def rewrite(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failur
 
 def _rewritten(attempt: Attempt, failures: Sequence[Failure], truth: Truth, found: Rewriting) -> Rewriting:
     """One way of rewriting it."""
+    gc.collect()  # what a way before has left in circles: a loss of its own would keep the backward on its stream
     rounds = Rounds()
     plans = _safe(attempt, None, failures, truth)
     if plans:
