@@ -12,24 +12,17 @@ from paramgraph_kit.rewrite.pure import is_guarded, is_pure, kept_finite
 def choose_by_where(place: Place, condition: str = "") -> list[Edit]:
     """``if c: x = a`` becomes ``x = torch.where(c, a, x)``, and two returns become one."""
     node = place.statement
-    if not isinstance(node, ast.If) or len(node.orelse) > 1:
+    if not isinstance(node, ast.If):
         return []
     host = bool(condition)  # the host has decided, and both ways were seen
     condition = condition or condition_of(place, node.test).replace(".item()", "")
-    if not node.orelse and not isinstance(node.body[0], ast.Return):
-        return _choose_each(place, node, condition)
-    if len(node.body) != 1:
+    if not isinstance(node.body[0], ast.Return):
+        one = len(node.body) == len(node.orelse) == 1
+        together = _choose_one_name(place, node, condition) if one else []
+        return together or _choose_each(place, node, condition)
+    if len(node.body) != 1 or len(node.orelse) > 1:
         return []
     yes, no = node.body[0], node.orelse[0] if node.orelse else None
-    if isinstance(yes, ast.Assign) and len(yes.targets) == 1 and isinstance(yes.targets[0], ast.Name):
-        name = yes.targets[0].id
-        if not isinstance(no, ast.Assign) or place.text(no.targets[0]) != name:
-            return []
-        if not may_run(place, yes.value, node) or not may_run(place, no.value, node):
-            return []
-        one = kept_finite(place, yes.value, node.test, condition, taken=True)
-        other = kept_finite(place, no.value, node.test, condition, taken=False)
-        return [place.source.replace(node, f"{name} = torch.where({condition}, {one}, {other})")]
     if isinstance(yes, ast.Return) and yes.value is not None:
         block = getattr(place.source.parents[node], "body", [])
         following = block[block.index(node) + 1 :] if node in block else []
@@ -54,6 +47,21 @@ def choose_by_where(place: Place, condition: str = "") -> list[Edit]:
         text = f"return torch.where({condition}, {one}, {other})"
         edits = [place.source.replace(node, text)]
         return edits if no is not None else [*edits, place.source.without(last)]
+    return []
+
+
+def _choose_one_name(place: Place, node: ast.If, condition: str) -> list[Edit]:
+    """``if c: x = a`` with ``else: x = b`` becomes ``x = torch.where(c, a, b)``."""
+    yes, no = node.body[0], node.orelse[0]
+    if isinstance(yes, ast.Assign) and len(yes.targets) == 1 and isinstance(yes.targets[0], ast.Name):
+        name = yes.targets[0].id
+        if not isinstance(no, ast.Assign) or place.text(no.targets[0]) != name:
+            return []
+        if not may_run(place, yes.value, node) or not may_run(place, no.value, node):
+            return []
+        one = kept_finite(place, yes.value, node.test, condition, taken=True)
+        other = kept_finite(place, no.value, node.test, condition, taken=False)
+        return [place.source.replace(node, f"{name} = torch.where({condition}, {one}, {other})")]
     return []
 
 
@@ -92,18 +100,35 @@ def _choose_each(place: Place, node: ast.If, condition: str) -> list[Edit]:
     """``if c: x = a; y[i] += b`` as assignments that always run, each of what was there where ``c`` is false."""
     lines, test = [], condition
     function = place.source.function_of(node)
-    if len(node.body) > 1:  # what it asks may be changed by its body
+    if len(node.body) + len(node.orelse) > 1:  # what it asks may be changed by its body
         test = fresh("chosen", names_in(place.source.tree) | (locals_of(function) if function else set()))
         lines.append(f"{test} = {condition}")
     local = locals_of(function) if function is not None else set()
     inside = set(ast.walk(node))
     outside = {n.id for n in ast.walk(function or node) if isinstance(n, ast.Name) and n not in inside}
-    for part in node.body:
-        made = _where(place, part, node, test, local, outside)
+    ways = [(part, test) for part in node.body] + [(part, f"torch.logical_not({test})") for part in node.orelse]
+    twice = _given(node.body) & _given(node.orelse) & local - _known_before(function, node)
+    for part, way in ways:
+        made = _where(place, part, node, way, local, outside)
+        if part in node.body and _given([part]) & twice and isinstance(part, ast.Assign) and made:
+            made = [f"{place.text(part.targets[0])} = {place.text(part.value)}"]  # the other way has its own
         if not made:
             return []
         lines += made
     return [place.source.replace(node, f"\n{place.source.indent(node)}".join(lines))]
+
+
+def _given(statements: list[ast.stmt]) -> set[str]:
+    """Names that plain assignments give a value to."""
+    single = (part.targets[0] for part in statements if isinstance(part, ast.Assign) and len(part.targets) == 1)
+    return {target.id for target in single if isinstance(target, ast.Name)}
+
+
+def _known_before(function: ast.AST | None, node: ast.stmt) -> set[str]:
+    """Names that may have a value before a statement."""
+    every = list(ast.walk(function)) if function is not None else []
+    found = {n.id for n in every if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.lineno < node.lineno}
+    return found | {n.arg for n in every if isinstance(n, ast.arg)}
 
 
 def _where(place: Place, part: ast.stmt, node: ast.If, test: str, local: set[str], outside: set[str]) -> list[str]:

@@ -1,14 +1,14 @@
-"""Loops that end early become loops that go on and change nothing more: a rule for ``if c: break``."""
+"""Loops that end early become loops that go on and change nothing more: rules for ``break`` and ``continue``."""
 
 from __future__ import annotations
 
 import ast
 
-from paramgraph_kit.rewrite.branches import condition_of, is_given
+from paramgraph_kit.rewrite.branches import condition_of, is_given, may_run
 from paramgraph_kit.rewrite.edits import SIMPLE, Edit, Function, locals_of, names_in
 from paramgraph_kit.rewrite.moving import arguments_of, stored
 from paramgraph_kit.rewrite.place import Place, fresh
-from paramgraph_kit.rewrite.pure import is_pure
+from paramgraph_kit.rewrite.pure import is_pure, kept_finite
 
 _SIGNS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 
@@ -54,6 +54,46 @@ def go_on(place: Place) -> list[Edit]:
     test = condition_of(place, node.test).replace(".item()", "")
     test = test if isinstance(node.test, SIMPLE) else f"({test})"
     return [*edits, place.source.replace(node, f"{done} = {done} | {test}")]
+
+
+def leave_round_out(place: Place) -> list[Edit]:
+    """In a ``for`` loop, ``if c: continue`` becomes ``skipped = c``; what follows changes nothing where that holds."""
+    node, source = place.statement, place.source
+    loop, function = source.parents.get(node), source.function_of(node)
+    if not isinstance(node, ast.If) or node.orelse or [type(part) for part in node.body] != [ast.Continue]:
+        return []
+    if not isinstance(loop, ast.For) or loop.orelse or node not in loop.body or function is None:
+        return []
+    steps = loop.body[loop.body.index(node) + 1 :]
+    if not steps or not all(isinstance(part, (ast.Assign, ast.AugAssign)) and _name(part) for part in steps):
+        return []
+    inside = set(ast.walk(loop))
+    outside = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and n not in inside}
+    known = _before(function, loop)
+    names = {name for part in steps if (name := _name(part))}
+    if names & outside - known or names - locals_of(function) or names & stored([ast.Expr(loop.target)]):
+        return []
+    head = loop.body[: loop.body.index(node)]
+    if any(isinstance(n, ast.Name) and n.id in names - known for part in head for n in ast.walk(part)):
+        return []  # a round reads what the round before it has made
+    skipped = fresh("skipped", names_in(source.tree) | locals_of(function))
+    edits = [source.replace(node, f"{skipped} = {condition_of(place, node.test).replace('.item()', '')}")]
+    for part in steps:
+        assert isinstance(part, (ast.Assign, ast.AugAssign))
+        name = _name(part)
+        if not may_run(place, part.value, node):
+            return []
+        value = kept_finite(place, part.value, node.test, skipped, taken=False)
+        if isinstance(part, ast.AugAssign):
+            if type(part.op) not in _SIGNS:
+                return []
+            value = value if isinstance(part.value, SIMPLE) else f"({value})"
+            value = f"{name} {_SIGNS[type(part.op)]} {value}"
+        if name in known:
+            edits.append(source.replace(part, f"{name} = torch.where({skipped}, {name}, {value})"))
+        elif value != place.text(part.value):
+            edits.append(source.replace(part, f"{name} = {value}"))
+    return edits
 
 
 def count_up(place: Place) -> list[Edit]:

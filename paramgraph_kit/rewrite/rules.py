@@ -14,6 +14,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         branches.scaled,
         values.keep_on_device,
         early.go_on,
+        early.leave_round_out,
         early.count_up,
         branches.choose_by_where,
         branches.larger_on_device,
@@ -24,6 +25,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     ),
     "data-dependent-branch": (
         early.go_on,
+        early.leave_round_out,
         early.count_up,
         branches.choose_by_where,
         branches.choose_one,
