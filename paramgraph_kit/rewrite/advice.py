@@ -9,6 +9,7 @@ import torch
 
 from paramgraph_kit.rewrite.edits import heads, path_of, within
 from paramgraph_kit.rewrite.from_host import READS, assignments, behind, cycled, decided
+from paramgraph_kit.rewrite.needs import NEEDS
 from paramgraph_kit.rewrite.place import Place, called
 from paramgraph_kit.rewrite.shapes import LOSSES, PER_ROW
 from paramgraph_kit.rewrite.values import DRAWN, FACTORIES, is_size, made_there
@@ -228,6 +229,7 @@ def _indexed(place: Place) -> list[ast.Subscript]:
 
 
 _ADVICE: tuple[Advice, ...] = (
+    *NEEDS,
     _a_size,
     _drawn_on_cpu,
     _kept_on_cpu,

@@ -17,8 +17,8 @@ def choose_by_where(place: Place, condition: str = "") -> list[Edit]:
     host = bool(condition)  # the host has decided, and both ways were seen
     condition = condition or condition_of(place, node.test).replace(".item()", "")
     if not isinstance(node.body[0], ast.Return):
-        one = len(node.body) == len(node.orelse) == 1
-        together = _choose_one_name(place, node, condition) if one else []
+        single = len(node.body) == len(node.orelse) == 1
+        together = _choose_one_name(place, node, condition) if single else []
         return together or _choose_each(place, node, condition)
     if len(node.body) != 1 or len(node.orelse) > 1:
         return []

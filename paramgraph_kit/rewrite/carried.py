@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.rewrite.edits import Edit, Function, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.edits import Edit, Function, locals_of, names_in, within
 from paramgraph_kit.rewrite.moving import fewer_globals
 from paramgraph_kit.rewrite.place import Place, fresh
 
@@ -70,14 +70,14 @@ def _is_carried(place: Place, function: Function, path: str, at: list[ast.Name |
     if len(stores) == len(at) or any(isinstance(parents.get(n), (ast.AugAssign, ast.For)) for n in stores):
         return False
     alone = len(stores) == 1 and parents.get(stores[0]) is place.statement
-    if alone and any(_is(n, path) and isinstance(n.ctx, ast.Load) for n in ast.walk(place.statement) if _named(n)):
+    if alone and any(n in at and n not in stores for n in ast.walk(place.statement)):
         return False  # it is written in place where it stands
     last = path.rpartition(".")[2]
     called = {n.attr if isinstance(n, ast.Attribute) else n.id for n in _calls(function)}
     for other in ast.walk(place.source.tree):
-        if isinstance(other, Function) and other is not function and other.name in called - _MAKERS:
-            if any(_named(n) and path_of(n).rpartition(".")[2] == last for n in ast.walk(other)):
-                return False  # what it calls reads it as well
+        runs = isinstance(other, Function) and other is not function and other.name in called - _MAKERS
+        if runs and any(getattr(n, "attr", getattr(n, "id", "")) == last for n in ast.walk(other)):
+            return False  # what it calls reads it as well
     return True
 
 

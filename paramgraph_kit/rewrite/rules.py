@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from paramgraph_kit.rewrite import branches, calls, carried, early, masks, shapes, tables, values
+from paramgraph_kit.rewrite import branches, calls, carried, early, masks, picked, shapes, tables, values
 from paramgraph_kit.rewrite.edits import Edit
 from paramgraph_kit.rewrite.place import Place
 
@@ -43,13 +43,21 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         values.make_it_before,
         tables.make_it_on_device,
         values.made_of_it,
+        values.made_in_a_helper,
     ),
     "tensor-literal": (values.number_in_full, values.make_it_before, values.stack_the_list),
     "cpu-index": (values.fill_by_index, values.index_on_device, tables.make_it_on_device),
     "cpu-scalar-frozen": (tables.make_it_on_device,),
     "scalar-assignment": (values.fill_by_index,),
-    "dynamic-shape": (shapes.reduce_the_whole, shapes.weigh_the_whole, shapes.assign_by_where, masks.leave_out),
-    "tensor-bound": (shapes.put_by_index, shapes.cut_by_index, shapes.pick_by_index),
+    "dynamic-shape": (
+        shapes.reduce_the_whole,
+        shapes.weigh_the_whole,
+        shapes.assign_by_where,
+        masks.leave_out,
+        picked.beside_the_diagonal,
+        picked.keep_the_mask,
+    ),
+    "tensor-bound": (picked.reduce_the_part, shapes.put_by_index, shapes.cut_by_index, shapes.pick_by_index),
     "mask-assignment": (shapes.assign_by_where, shapes.put_by_index),
     "hidden-size": (shapes.count_by_scatter,),
     "synchronize": (calls.do_not_wait,),

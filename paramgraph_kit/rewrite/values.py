@@ -11,7 +11,8 @@ from dataclasses import replace
 import torch
 
 from paramgraph_kit.rewrite.branches import assert_on_device, choose_by_where
-from paramgraph_kit.rewrite.edits import Edit, heads, names_in, path_of
+from paramgraph_kit.rewrite.edits import Edit, Function, heads, names_in, path_of
+from paramgraph_kit.rewrite.picked import sliced
 from paramgraph_kit.rewrite.place import NUMBER, Place, called, integer, is_number
 
 COPIES = ("to", "cuda", "tensor", "as_tensor", "view", "reshape", "float", "long", "tolist")
@@ -44,13 +45,29 @@ def keep_on_device(place: Place) -> list[Edit]:
             return []
         if value is not None:
             text = place.source.bracketed(value)
-            found.append(place.source.replace(node, text if text.endswith(".detach()") else f"{text}.detach()"))
+            text = text if text.endswith(".detach()") else f"{text}.detach()"
+            if called(node) == "int" and _ends_a_part(place):
+                text += ".long()"
+            found.append(place.source.replace(node, text))
+            found += _zero_point(place, node)
     for branch in branches_on(place) if found else ():  # what the host decided by the number, the device decides
         chosen = choose_by_where(replace(place, statement=branch)) or assert_on_device(replace(place, statement=branch))
         if not chosen:
             return []
         found += chosen
     return found
+
+
+def _zero_point(place: Place, scale: ast.Call) -> list[Edit]:
+    """``fake_quantize_per_tensor_affine(x, scale, 0, a, b)`` with a tensor as scale wants one as zero point."""
+    above = place.source.parents.get(scale)
+    if not isinstance(above, ast.Call) or called(above) != "fake_quantize_per_tensor_affine" or len(above.args) < 3:
+        return []
+    zero = above.args[2]
+    if above.args[1] is not scale or integer(zero) is None:
+        return []
+    text = f"torch.full((), {place.text(zero)}, dtype=torch.int32, device={place.device})"
+    return [place.source.replace(zero, text)]
 
 
 def _adds_up(place: Place) -> bool:
@@ -100,9 +117,28 @@ def is_size(place: Place) -> bool:
     function = place.source.function_of(place.statement)
     for node in ast.walk(function) if function is not None else ():
         sized = isinstance(node, ast.Slice) or (isinstance(node, ast.Call) and called(node) in (*FACTORIES, "range"))
-        if sized and names & names_in(node):
+        if sized and names & names_in(node) and not _is_summed(place, node):
             return True
     return False
+
+
+def _is_summed(place: Place, node: ast.AST) -> bool:
+    """Whether a slice is that of ``x[:n].sum()``."""
+    above = node
+    for _ in range(3):
+        above = place.source.parents.get(above, above)
+    if not isinstance(above, ast.Call) or called(above) not in ("sum", "mean"):
+        return False
+    part = sliced(above)
+    return part is not None and part.slice is node
+
+
+def _ends_a_part(place: Place) -> bool:
+    """Whether what a statement assigns is where a part of a tensor ends."""
+    names = {n.id for n in ast.walk(place.statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    function = place.source.function_of(place.statement)
+    every = ast.walk(function) if function is not None else ()
+    return any(isinstance(node, ast.Slice) and names & names_in(node) for node in every)
 
 
 def return_the_tensor(place: Place) -> list[Edit]:
@@ -174,6 +210,25 @@ def made_of_it(place: Place) -> list[Edit]:
         for call in (n for n in ast.walk(made[0].value) if isinstance(n, ast.Call) and called(n) in FACTORIES):
             if names_in(call.func) == {"torch"} and not any(option.arg == "device" for option in call.keywords):
                 found.append(place.source.replace(call, f"{place.text(call)[:-1]}, device={place.device})"))
+    return found
+
+
+def made_in_a_helper(place: Place) -> list[Edit]:
+    """``mask_of(n).to(d)`` copies nothing where ``mask_of``, a function of the file, makes its tensors there."""
+    found: list[Edit] = []
+    for call in place.calls("to", "cuda"):
+        made = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if not isinstance(made, ast.Call):
+            continue
+        every = list(ast.walk(place.source.tree))
+        helpers = [n for n in every if isinstance(n, Function) and n.name == called(made)]
+        calls = [n for n in every if isinstance(n, ast.Call) and called(n) == called(made)]
+        if len(helpers) != 1 or len(calls) != 1:
+            continue
+        for factory in (n for n in ast.walk(helpers[0]) if isinstance(n, ast.Call) and called(n) in FACTORIES):
+            given = any(option.arg == "device" for option in factory.keywords)
+            if names_in(factory.func) == {"torch"} and not given:
+                found.append(place.source.replace(factory, f"{place.text(factory)[:-1]}, device={place.device})"))
     return found
 
 

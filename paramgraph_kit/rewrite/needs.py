@@ -1,0 +1,200 @@
+"""Advice for values of the device that something else of the step needs on the host: a size, a branch, a loop's end."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from paramgraph_kit.rewrite.edits import heads, names_in, path_of, within
+from paramgraph_kit.rewrite.moving import stored
+from paramgraph_kit.rewrite.place import Place, called
+
+READS = ("sync-item", "copy-to-cpu")
+ASKS = ("data-dependent-branch", *READS)
+_SIZED = frozenset(("split", "split_with_sizes", "repeat_interleave", "topk", "kthvalue", "interpolate", "chunk"))
+_NUMBERS = frozenset(("max", "min", "sum", "amax", "amin"))
+_ENDS = (ast.Break, ast.Return, ast.Continue)
+EACH = "of which each has a graph"
+
+
+def packed(place: Place) -> str:
+    """``pack_padded_sequence``, which wants lengths of the CPU."""
+    for call in place.calls("pack_padded_sequence"):
+        given = [place.text(each) for each in call.args[:2]]
+        if len(given) == 2:
+            x, lengths = given[0], given[1].removesuffix(".cpu()").removesuffix(".to('cpu')")
+            return (
+                f"lengths decide sizes: give the network all of `{x}`, padded as it is, and take what is the last of "
+                f"each row with `out[torch.arange(len({x}), device={place.device}), {lengths} - 1]`; or give "
+                f"`{lengths}` as a list among the arguments, {EACH}"
+            )
+    return ""
+
+
+def sized(place: Place) -> str:
+    """A value that is read as a size of something."""
+    node = place.statement
+    if place.failure.code in READS:
+        for call in (n for n in heads(node) if isinstance(n, ast.Call)):
+            if called(call) not in _SIZED:
+                continue
+            reads = [n for n in ast.walk(call) if isinstance(n, ast.Call) and called(n) in ("tolist", "item", "cpu")]
+            if reads and isinstance(reads[0].func, ast.Attribute):
+                text = place.text(reads[0].func.value)
+                return f"`{text}` decides sizes: give it as numbers of the host among the arguments, {EACH}"
+    if place.failure.code == "tensor-bound":
+        for call in place.calls("arange", "zeros", "ones", "full", "empty", "range"):
+            for each in call.args[:3]:
+                if isinstance(each, ast.Call) and called(each) in _NUMBERS:
+                    text = place.text(each)
+                    way = f"take it from a shape, or give it as a number among the arguments, {EACH}"
+                    return f"`{text}` decides a size: {way}"
+    if place.failure.code in ("host-random", "scalar-frozen", "size-frozen"):
+        for call in place.calls("interpolate", "resize"):
+            for name in sorted(
+                {n for each in [*call.args[1:], *(o.value for o in call.keywords)] for n in place.local(each)}
+            ):
+                return f"`{name}` decides a size: find it before the call, and give it as an argument, {EACH}"
+    return ""
+
+
+def decides(place: Place) -> str:
+    """A value by which the host ends a loop, or leaves out what trains."""
+    if place.failure.code not in ASKS:
+        return ""
+    node = place.statement
+    asking = [node] if isinstance(node, (ast.If, ast.While)) else list(_asked(place, node))
+    for each in asking:
+        if isinstance(each, ast.If):
+            inside = [part for block in (each.body, each.orelse) for one in block for part in within(one)]
+            loop = _loop_around(place, each)
+            trains = any(_trains(part) for part in inside)
+            if trains:
+                first, last = each.body[0].lineno, each.body[-1].end_lineno
+                lines = f"line {first}" if first == last else f"lines {first} to {last}"
+                return (
+                    f"a launch cannot leave out {lines}: make a function of them, with a graph of its own, and call it "
+                    f"or not behind this launch, by what is asked (`{place.text(each.test)}`)"
+                )
+            ended = any(isinstance(part, _ENDS) for part in inside)
+            if ended and loop is not None and any(_trains(part) for one in loop.body for part in within(one)):
+                return (
+                    f"a launch cannot end early: make one round of the loop at line {loop.lineno} the function that is "
+                    f"captured, launch it in that loop, and ask `{place.text(each.test)}` behind each launch"
+                )
+    return ""
+
+
+def left_in_a_loop(place: Place) -> str:
+    """``while len(order): order = order[1:][keep]``."""
+    node, loop = place.statement, _loop_around(place, place.statement)
+    if place.failure.code != "dynamic-shape" or not isinstance(loop, ast.While) or not isinstance(node, ast.Assign):
+        return ""
+    names = sorted(stored([node]) & names_in(loop.test))
+    if not names:
+        return ""
+    return (
+        f"each round has fewer of `{names[0]}`: keep all of it beside a mask of those that are left, one round of a "
+        f"`for` loop for each of them, and `mask = mask & ...` in place of this line"
+    )
+
+
+def chosen_rows(place: Place) -> str:
+    """``rows, cols = torch.where(chosen == i)``."""
+    node = place.statement
+    if place.failure.code != "dynamic-shape" or not isinstance(node, ast.Assign):
+        return ""
+    for call in place.calls("where", "nonzero"):
+        given = call.args[0] if call.args else getattr(call.func, "value", None)
+        if isinstance(given, ast.expr) and len(call.args) <= 1 and isinstance(node.targets[0], ast.Tuple):
+            mask = place.text(given)
+            return (
+                f"compute for all, and weigh with the mask in place of picking: `({mask})` is 0 where a row has no "
+                "part (of experts, `(weights * mask).sum(-1, keepdim=True) * expert(x)` for all rows)"
+            )
+        if isinstance(given, ast.expr) and len(call.args) <= 1:
+            mask, names = place.text(given), sorted(stored([node]))
+            return f"keep the mask, `{names[0]} = {mask}`, and sum with it in place of picking by `{names[0]}`"
+    return ""
+
+
+def moving_slice(place: Place) -> str:
+    """``self.k[:, :, self.pos : self.pos + t] = k`` with a position that an object counts."""
+    if place.failure.code not in ("size-frozen", "scalar-frozen", "host-counter"):
+        return ""
+    if isinstance(place.statement, ast.AugAssign) and (text := _counts(place, place.statement.target)):
+        return text
+    for node in heads(place.statement):
+        if not isinstance(node, ast.Subscript):
+            continue
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        for dim, part in enumerate(parts):
+            ends = (
+                [each for each in (part.lower, part.upper) if each is not None] if isinstance(part, ast.Slice) else []
+            )
+            at = [path_of(n) for each in ends for n in ast.walk(each) if isinstance(n, ast.Attribute)]
+            if not at:
+                continue
+            x, where = place.text(node.value), at[0]
+            keep = f"keep `{where}` as a tensor, `torch.zeros((), dtype=torch.long, device={place.device})`"
+            if isinstance(node.ctx, ast.Store) and isinstance(place.statement, ast.Assign):
+                value = place.text(place.statement.value)
+                index = f"{where} + torch.arange({value}.shape[{dim}], device={place.device})"
+                return f"{keep}; here `{x}.index_copy_({dim}, {index}, {value})`"
+            return (
+                f"{keep}; read all of `{x}` and mask what has not been written: "
+                f"`torch.arange({x}.shape[{dim}], device={place.device}) < {where}`"
+            )
+    return ""
+
+
+def _counts(place: Place, target: ast.expr) -> str:
+    """``self.pos += t`` in a function that has ``self.pos`` as the end of a part."""
+    function, path = place.source.function_of(place.statement), path_of(target)
+    slices = (n for n in ast.walk(function) if isinstance(n, ast.Slice)) if function is not None else ()
+    ends = {path_of(n) for each in slices for n in ast.walk(each) if isinstance(n, ast.Attribute)}
+    return f"stays as it is once `{path}` is a tensor, to which it adds in place" if path in ends else ""
+
+
+def table_of_the_cpu(place: Place) -> str:
+    """``table.gather(-1, t.cpu())``."""
+    if place.failure.code != "copy-to-cpu":
+        return ""
+    for call in place.calls("gather", "index_select", "take", "embedding"):
+        for each in call.args:
+            if isinstance(each, ast.Call) and called(each) == "cpu" and isinstance(call.func, ast.Attribute):
+                table, index = place.text(call.func.value), place.text(each).removesuffix(".cpu()")
+                return (
+                    f"have `{table}` on the device, where it is made (`.to({place.device})`), and look up with "
+                    f"`{index}` itself"
+                )
+    return ""
+
+
+def in_a_hook(place: Place) -> str:
+    """A copy to the CPU in a lambda that torch calls."""
+    if place.failure.code == "copy-to-cpu" and any(isinstance(n, ast.Lambda) for n in ast.walk(place.statement)):
+        return "keep the tensor of the device here, which each launch writes, and copy it to the CPU behind the launch"
+    return ""
+
+
+def _asked(place: Place, node: ast.stmt) -> Iterator[ast.If]:
+    """Branches behind a statement that ask for what it assigns."""
+    function, names = place.source.function_of(node), stored([node])
+    for each in ast.walk(function) if function is not None else ():
+        if isinstance(each, ast.If) and each.lineno > node.lineno and names & names_in(each.test):
+            yield each
+
+
+def _trains(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and called(node) in ("backward", "step")
+
+
+def _loop_around(place: Place, node: ast.AST) -> ast.For | ast.While | None:
+    above = place.source.parents.get(node)
+    while above is not None and not isinstance(above, (ast.For, ast.While, ast.FunctionDef)):
+        above = place.source.parents.get(above)
+    return above if isinstance(above, (ast.For, ast.While)) else None
+
+
+NEEDS = (packed, sized, decides, left_in_a_loop, chosen_rows, moving_slice, table_of_the_cpu, in_a_hook)

@@ -1,0 +1,127 @@
+"""Parts of tensors whose ends, or whose rows, the device decides: rules that keep all of them.
+
+``x[s:e].mean(0)`` is a sum of the rows from ``s`` to ``e`` alone, ``keep = torch.where(c)[0]`` becomes the mask ``c``,
+and ``x[~eye]`` is what lies beside a diagonal.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from paramgraph_kit.rewrite.edits import Edit, Function, heads, within
+from paramgraph_kit.rewrite.place import Place, binds_tighter, called, integer
+
+_FLAT = frozenset(("flatten", "squeeze", "view", "reshape"))
+
+
+def reduce_the_part(place: Place) -> list[Edit]:
+    """``x[s:e].sum(0)`` becomes a sum over all rows, with zeros outside of ``s`` and ``e``."""
+    found = []
+    for call in place.calls("sum", "mean"):
+        part = sliced(call)
+        if part is None:
+            continue
+        assert isinstance(part.slice, ast.Slice)
+        x = place.source.bracketed(part.value)
+        ends = ((">=", part.slice.lower), ("<", part.slice.upper))
+        at = f"torch.arange({x}.shape[0], device={x}.device)"
+        tests = [f"({at} {sign} {place.source.bracketed(end)})" for sign, end in ends if end is not None]
+        test = " & ".join(tests)
+        whole = not call.args and not call.keywords
+        text = f"torch.where({test}, {x}.movedim(0, -1), 0)" + (".sum()" if whole else ".sum(-1)")
+        if called(call) == "mean":
+            count = f"({test}).sum()" if len(tests) > 1 else f"{test}.sum()"
+            text += f" / ({x}[0].numel() * {count})" if whole else f" / {count}"
+            text = f"({text})" if binds_tighter(place.source, call) else text
+        found.append(place.source.replace(call, text))
+    return found
+
+
+def sliced(call: ast.Call) -> ast.Subscript | None:
+    """``x[s:e]`` of ``x[s:e].sum()`` and ``x[s:e].mean(0)``."""
+    given = [*call.args, *(option.value for option in call.keywords if option.arg == "dim")]
+    if len(given) > 1 or len(given) != len(call.args) + len(call.keywords) or not isinstance(call.func, ast.Attribute):
+        return None
+    part = call.func.value
+    if any(integer(each) != 0 for each in given) or not isinstance(part, ast.Subscript):
+        return None
+    if not isinstance(part.slice, ast.Slice) or part.slice.step is not None:
+        return None
+    ends = [end for end in (part.slice.lower, part.slice.upper) if end is not None]
+    if any(isinstance(n, (ast.Sub, ast.USub)) for end in ends for n in ast.walk(end)):
+        return None  # below zero it would count from the end
+    return None if all(integer(end) is not None for end in ends) else part
+
+
+def keep_the_mask(place: Place) -> list[Edit]:
+    """``keep = torch.where(c)[0]`` that is an index alone becomes ``keep = c``."""
+    node, function = place.statement, place.source.function_of(place.statement)
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    if not isinstance(node, ast.Assign) or not isinstance(target, ast.Name) or function is None:
+        return []
+    condition = _found_by(node.value)
+    reads = [n for part in function.body for n in within(part) if isinstance(n, ast.Name) and n.id == target.id]
+    reads = [n for n in reads if isinstance(n.ctx, ast.Load)]
+    above = [place.source.parents.get(n) for n in reads]
+    if condition is None or not reads:
+        return []
+    if not all(isinstance(a, ast.Subscript) and a.slice is n for a, n in zip(above, reads, strict=True)):
+        return []
+    return [place.source.replace(node.value, place.text(condition))]
+
+
+def _found_by(value: ast.expr) -> ast.expr | None:
+    """``c`` of ``torch.where(c)[0]``, of ``c.nonzero().squeeze(1)`` and of what else lists where it holds."""
+    if isinstance(value, ast.Subscript):
+        first = value.slice.elts[-1] if isinstance(value.slice, ast.Tuple) else value.slice
+        if integer(first) != 0:
+            return None
+        inner, listed = value.value, not isinstance(value.slice, ast.Tuple)
+    elif isinstance(value, ast.Call) and called(value) in _FLAT and isinstance(value.func, ast.Attribute):
+        inner, listed = value.func.value, False
+    else:
+        return None
+    if not isinstance(inner, ast.Call):
+        return None
+    options = {option.arg for option in inner.keywords}
+    as_tuple = called(inner) == "where" or "as_tuple" in options
+    if called(inner) not in ("where", "nonzero", "argwhere") or options - {"as_tuple"} or as_tuple != listed:
+        return None
+    if isinstance(inner.func, ast.Attribute) and not inner.args and called(inner) == "nonzero":
+        return inner.func.value
+    return inner.args[0] if len(inner.args) == 1 else None
+
+
+def beside_the_diagonal(place: Place) -> list[Edit]:
+    """``x[~torch.eye(n).bool()]`` is all but a diagonal: views of what is there."""
+    function = place.source.function_of(place.statement)
+    found = []
+    for node in heads(place.statement):
+        if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Load):
+            continue
+        mask, beside = node.slice, False
+        if isinstance(mask, ast.UnaryOp) and isinstance(mask.op, ast.Invert):
+            mask, beside = mask.operand, True
+        if not _is_eye(function, mask):
+            continue
+        x = place.source.bracketed(node.value)
+        text = f"{x}.diagonal()"
+        if beside:
+            text = f"{x}.flatten()[:-1].view(len({x}) - 1, len({x}) + 1)[:, 1:].flatten()"
+        found.append(place.source.replace(node, text))
+    return found
+
+
+def _is_eye(function: Function | None, node: ast.expr) -> bool:
+    """Whether an expression is an identity matrix, as far as its names tell."""
+    if isinstance(node, ast.Name) and function is not None:
+        every = [n for part in function.body for n in within(part) if isinstance(n, ast.Assign)]
+        made = [n for n in every if any(isinstance(t, ast.Name) and t.id == node.id for t in n.targets)]
+        stores = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == node.id]
+        once = len(made) == 1 and sum(isinstance(n.ctx, ast.Store) for n in stores) == 1
+        return once and isinstance(made[0].value, ast.Call) and _is_eye(None, made[0].value)
+    while (
+        isinstance(node, ast.Call) and called(node) in ("bool", "to", "cuda") and isinstance(node.func, ast.Attribute)
+    ):
+        node = node.func.value
+    return isinstance(node, ast.Call) and called(node) == "eye" and len(node.args) == 1
