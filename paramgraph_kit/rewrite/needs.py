@@ -58,6 +58,27 @@ def sized(place: Place) -> str:
     return ""
 
 
+def multiplied(place: Place) -> str:
+    """``torch.cumprod`` and ``prod``, whose backward passes look for zeros."""
+    if "asks whether a factor is 0" not in place.failure.message:
+        return ""
+    for call in place.calls("cumprod", "prod"):
+        given = [*call.args, *(option.value for option in call.keywords if option.arg == "dim")]
+        own = isinstance(call.func, ast.Attribute) and place.text(call.func.value) != "torch"
+        x = call.func.value if isinstance(call.func, ast.Attribute) and own else given.pop(0) if given else None
+        if x is None:
+            continue
+        dim = place.text(given[0]) if given else "0"
+        each = f"{place.source.bracketed(x)}{'' if given else '.flatten()'}.unbind({dim})"
+        if called(call) == "cumprod":
+            return (
+                f"`torch.stack(list(itertools.accumulate({each}, torch.mul)), {dim})` gives the same, and its backward "
+                "pass asks nothing"
+            )
+        return f"`functools.reduce(torch.mul, {each})` gives the same, and its backward pass asks nothing"
+    return ""
+
+
 def decides(place: Place) -> str:
     """A value by which the host ends a loop, or leaves out what trains."""
     if place.failure.code not in ASKS:
@@ -197,4 +218,4 @@ def _loop_around(place: Place, node: ast.AST) -> ast.For | ast.While | None:
     return above if isinstance(above, (ast.For, ast.While)) else None
 
 
-NEEDS = (packed, sized, decides, left_in_a_loop, chosen_rows, moving_slice, table_of_the_cpu, in_a_hook)
+NEEDS = (multiplied, packed, sized, decides, left_in_a_loop, chosen_rows, moving_slice, table_of_the_cpu, in_a_hook)

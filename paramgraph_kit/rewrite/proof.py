@@ -59,7 +59,10 @@ NOTHING = Around()
 
 
 def moved(value: Any, i: int) -> Any:
-    """Tensors at other addresses with other values: drawn from their own, so that they stay in their range."""
+    """Tensors at other addresses with other values: drawn from their own, so that they stay in their range.
+
+    Every other step has larger ones, where some lie beyond 1 and so are no probabilities: what a maximum keeps moves.
+    """
     generator = torch.Generator().manual_seed(i)
 
     def one(tensor: Any) -> Any:
@@ -70,7 +73,8 @@ def moved(value: Any, i: int) -> Any:
         if not flat.numel():
             return tensor
         if plain.is_floating_point():
-            drawn = flat[torch.randint(len(flat), (len(flat),), generator=generator)] * (1 - i / 32)
+            grows = i % 2 and bool((flat.abs() > 1).any())
+            drawn = flat[torch.randint(len(flat), (len(flat),), generator=generator)] * (1 + (i if grows else -i) / 32)
         else:  # the largest of them, and how many there are of each, may be a size
             drawn = flat[torch.randperm(len(flat), generator=generator)]
         drawn = drawn.reshape(plain.shape)

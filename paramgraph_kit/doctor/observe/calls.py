@@ -6,9 +6,12 @@ import builtins
 import logging
 import os
 import signal
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -18,6 +21,7 @@ from torch.utils._python_dispatch import _disable_current_modes as no_modes
 
 from paramgraph_kit.doctor.observe.observer import Observer
 from paramgraph_kit.doctor.observe.refusals import UNCAPTURED
+from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.driver.replaced import replaced
 from paramgraph_kit.driver.select import twin
 from paramgraph_kit.driver.torch_names import torch_name
@@ -28,6 +32,20 @@ CAPTURED_EVENT = "CUDA error: operation not permitted on an event last recorded 
 
 class WantsToExit(BaseException):
     """The user's function called something that ends the process."""
+
+
+def _imported(functions: Container[int]) -> list[tuple[Any, str, Any]]:
+    """Where modules of the user's have some functions, told by their ids, under names of their own."""
+    modules = [(name, m) for name, m in list(sys.modules.items()) if isinstance(m, ModuleType)]
+    own = [m for name, m in modules if _is_own(name, vars(m).get("__file__") or "")]
+    return [(m, name, value) for m in own for name, value in list(vars(m).items()) if id(value) in functions]
+
+
+@cache
+def _is_own(name: str, file: str) -> bool:
+    """Whether a module is the user's: a file, or what has none, as a session."""
+    library = name in sys.builtin_module_names or name.partition(".")[0] in ("torch", "cuda") or is_library(file)
+    return not library
 
 
 @contextmanager
@@ -140,6 +158,8 @@ def watched(observer: Observer) -> Iterator[None]:
     ]
     table += [(os, "kill", kills), (signal, "raise_signal", ends)]
     table += [(os, name, exits) for name in ("_exit", "abort", "execv", "execve") if hasattr(os, name)]
+    ending = {id(getattr(owner, name)): tell for owner, name, tell in table if owner in (os, signal)}
+    table += [(module, name, ending[id(value)]) for module, name, value in _imported(ending)]
     if hasattr(torch, "accelerator"):
         table.append((torch.accelerator, "synchronize", waits("synchronize")))
     table += [

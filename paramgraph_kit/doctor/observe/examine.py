@@ -156,6 +156,8 @@ class _Examiner(Caller):
             found.problems.append(BY_ID["empty-graph"].failure(text, None))
         found.problems.sort(key=lambda f: (f.code in ("raises", "exits", "time-limit"), *_position(f.frame)))
         found.notes += notes_of(found.result, found.operations, calls[-1].steps, self.state.functions)
+        for name in calls[-1].counting:
+            found.notes.append(f"{name} counts its steps on the CPU, and no replay does: the count in its state stays")
         if any(call.threads for call in calls):
             found.notes.append("it starts threads, and only what they do on the device was looked at")
         if self.state.lazy:

@@ -25,6 +25,7 @@ from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import Failure
 
 Value = int | float | bool | complex
+_ASKING = {"CumprodBackward": "cumprod", "ProdBackward": "prod"}
 _sequence_number, _current_node = torch_name("_get_sequence_nr"), torch_name("_current_autograd_node")
 
 
@@ -66,6 +67,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.threads = 0  # started meanwhile
         self.given_work: dict[int, Place] = {}  # by thread: where it was given what it does
         self.steps_taken = 0  # of optimizers, with gradients
+        self.counting = set[str]()  # optimizers whose count of steps is on the CPU, and which torch lets be captured
         self.optimizers: list[tuple[torch.optim.Optimizer, Place]] = []  # that took a step, and where
         self.scheduled: list[tuple[Any, Place]] = []  # schedulers that took a step, and where
         self.zeroed = False  # gradients were set to None, or to zero, by zero_grad()
@@ -117,7 +119,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         """The place of an operation; of one of a backward pass, that of the operation in the forward pass."""
         if not place.in_backward:
             if any(t.requires_grad for t in tensors) and torch.is_grad_enabled():
-                self._forward[_sequence_number() - 1] = (op.name.replace("_", ""), place)
+                # The first that sees a number has made its node: detach and comparisons make none.
+                self._forward.setdefault(_sequence_number() - 1, (op.name.replace("_", ""), place))
             return place
         if torch.is_grad_enabled():
             self._made_in_backward.add(_sequence_number() - 1)
@@ -180,6 +183,10 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             shapes = ", ".join(f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in tensors[:2])
             what = f"{op.name} of {shapes}"
             self.refused(refused.message, refused.code, refused.operation, place, what, sure=refused.sure)
+        node = _current_node() if place.in_backward and on_device and tensors[0].numel() > 1 else None
+        if node is not None and (name := _ASKING.get(node.name().rstrip("0123456789"))) is not None:
+            said = f"the backward pass of {name} asks whether a factor is 0"  # only where no mode is on
+            self._add(BY_ID["sync-item"].failure(said, place.frame(), (name,)))
         sizes = tuple(tensor.shape for tensor in tensors)
         self.steps.append(Step(op.name, place, tuple(values), tuple(from_cpu), tuple(outside), sizes))
 
@@ -351,9 +358,14 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             text = f"Attempting CUDA graph capture of step() for {name} but param_groups' capturable is False."
             self.refused(text, None, "step", place)
         if any(group.get("lr_decay") and "capturable" not in group for group in optimizer.param_groups):
-            text = f"{type(optimizer).__name__} divides its rate by a number of steps that it counts on the CPU"
-            self.silent("learning-rate-frozen", text, place)
+            name = type(optimizer).__name__
+            text = f"{name} divides its rate by a number of steps that it counts on the CPU"
+            self._add(BY_ID["learning-rate-frozen"].failure(text, place.frame(), (name,)))
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        if any("capturable" not in group for group in optimizer.param_groups):
+            counts = (optimizer.state.get(p, {}).get("step") for p in parameters if p.device.type == self._device)
+            if any(isinstance(count, torch.Tensor) and count.device.type == "cpu" for count in counts):
+                self.counting.add(type(optimizer).__name__)
         outside: list[torch.Tensor] = []
         for parameter in parameters:
             gradient = parameter.grad

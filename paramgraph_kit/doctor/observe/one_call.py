@@ -50,6 +50,7 @@ class Call:
     rebound: list[Change] = field(default_factory=list)  # buffers of modules
     before: list[Any] = field(default_factory=list)  # what Python held before it
     moved: dict[int, str] = field(default_factory=dict)  # memory that tensors had before it and no more; their names
+    counting: list[str] = field(default_factory=list)  # optimizers whose count of steps no replay moves
 
 
 def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -170,6 +171,7 @@ class Caller:
             rebound,
             before,
             self.state.moved(memory),
+            sorted(observer.counting),
         )
 
     def note_rates(self, observer: Observer) -> None:
