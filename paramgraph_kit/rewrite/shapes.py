@@ -29,6 +29,9 @@ def reduce_the_whole(place: Place) -> list[Edit]:
             continue
         if not is_rowwise(place, inner, picked.__contains__):
             continue
+        one, all_of = _form(place, picked[0].slice), _form(place, picked[0].value)
+        if one is not None and all_of is not None and len(one.shape) != len(all_of.shape):
+            continue  # of rows
         mask = place.source.bracketed(picked[0].slice)
         text = f"torch.where({place.text(picked[0].slice)}, {_whole(place, inner, picked)}, 0).sum()"
         if called(call) == "mean":

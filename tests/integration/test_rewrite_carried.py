@@ -1,0 +1,271 @@
+"""Fixes that keep what a step hands on in its memory, write rates before the launch, and sum parts of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.programs.reading import PRELUDE
+from tests.programs.running import captured, differences, eager, load
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+Fixed = Callable[[str], Any]
+
+
+@pytest.fixture
+def fixed(tmp_path: Path) -> Iterator[Fixed]:
+    """Has a program rewritten; what is said to be whole is captured and compared over ten other steps too."""
+
+    def made(text: str) -> Any:
+        file = tmp_path / "program.py"
+        truth = eager(load(PRELUDE + text, file), "f")
+        names = load(PRELUDE + text, file)
+        found: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+        if found.complete and found.diff:
+            with found.applied():
+                seen = captured(names, "f", found.around)
+            assert not differences(truth, seen, {"timings", "ms"}), found
+        return found
+
+    yield made
+    pgk.diagnose.repair()
+
+
+def lines_of(fix: Any) -> list[str]:
+    """What a diff adds."""
+    return [line[1:].strip() for line in fix.diff.splitlines() if line.startswith("+") and line[1:2] not in ("+", "")]
+
+
+WHOLE = {
+    "hidden states of several networks, exchanged together": (
+        """
+cell = nn.LSTM(4, 3).to(device)
+h, c = torch.zeros(1, 2, 3, device=device), torch.zeros(1, 2, 3, device=device)
+args = (torch.randn(2, 2, 4, device=device),)
+@torch.no_grad()
+def f(x):
+    global h, c
+    out, (h, c) = cell(x, (h, c))
+    return out
+""",
+        ["h_now = h", "out, (h_now, c_now) = cell(x, (h_now, c_now))", "c.copy_(c_now.detach())"],
+    ),
+    "a tuple of states that is detached first": (
+        """
+state = (torch.zeros(2, 3, device=device), torch.ones(2, 3, device=device))
+args = (torch.randn(2, 3, device=device),)
+def f(x):
+    global state
+    state = tuple(s.detach() for s in state)
+    state = (state[0] + x, state[1] * 0.5)
+    return state[0] - state[1]
+""",
+        ["for held, new in zip(state, state_now):", "held.copy_(new.detach())"],
+    ),
+    "entries of a list, and weights by their data": (
+        """
+lin = nn.Linear(3, 2).to(device)
+velocity = [torch.zeros_like(p) for p in lin.parameters()]
+args = (torch.randn(4, 3, device=device),)
+def f(x):
+    grads = torch.autograd.grad(lin(x).square().mean(), list(lin.parameters()))
+    with torch.no_grad():
+        for i, (p, g) in enumerate(zip(lin.parameters(), grads)):
+            velocity[i] = 0.9 * velocity[i] + g
+            p.data = p.data - 0.1 * velocity[i]
+    return grads[0]
+""",
+        ["velocity[i].copy_(0.9 * velocity[i] + g)", "p.data.copy_(p.data - 0.1 * velocity[i])"],
+    ),
+    "a rate of many branches, which the host writes first and a log reads": (
+        """
+lin, it, log = nn.Linear(3, 1).to(device), 0, []
+opt = torch.optim.SGD(lin.parameters(), lr=0.1)
+args = (torch.randn(4, 3, device=device),)
+def rate_of(n):
+    if n < 3:
+        return 0.1 * (n + 1)
+    ratio = (n - 3) / 20
+    return 0.4 * math.cos(ratio)
+def f(x):
+    global it
+    it += 1
+    rate = rate_of(it)
+    for group in opt.param_groups:
+        group["lr"] = rate
+    loss = lin(x).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    log.append((rate, loss.item()))
+    return loss.detach()
+""",
+        ["def before_f():  # before each launch", 'group["lr"].fill_(rate)', "def after_f(loss):  # after each launch"],
+    ),
+    "a name that begins on the host and becomes a tensor of the device": (
+        """
+args = (torch.rand(2, 6, 6, device=device),)
+def f(x, side=2):
+    mask = np.ones((6, 6), np.float32)
+    y = np.random.randint(6)
+    mask[max(y - side, 0):y + side] = 0.0
+    mask = torch.from_numpy(mask).to(device)
+    mask = mask * 2
+    return x * mask
+""",
+        ["mask_in = torch.zeros(6, 6, device=device)", "mask = mask_in"],
+    ),
+    "a round of a loop that is left out": (
+        """
+args = (torch.rand(6, 3, device=device), torch.randint(0, 3, (6,), device=device))
+def f(p, y):
+    total, n = 0.0, 0
+    for c in range(4):
+        rows = (y == c).float()
+        if rows.sum() == 0:
+            continue
+        total += (rows * p[:, min(c, 2)]).sum() / rows.sum()
+        n += 1
+    return total / max(n, 1)
+""",
+        ["skipped = rows.sum() == 0", "n = torch.where(skipped, n, n + 1)", "return total / n.clamp(min=1)"],
+    ),
+    "two ways that write": (
+        """
+low, hits = torch.full((), math.inf, device=device), torch.zeros((), device=device)
+args = (torch.randn(4, device=device),)
+def f(x):
+    if low == math.inf:
+        low.copy_(x.min())
+        y = x * 2
+    else:
+        low.add_(0.1 * (x.min() - low))
+        hits.add_(1)
+        y = x - 1
+    return y + low
+""",
+        [
+            "y = torch.where(torch.logical_not(chosen), x - 1, y)",
+            "hits.add_(torch.where(torch.logical_not(chosen), 1, 0))",
+        ],
+    ),
+    "parts whose ends lie on the device, rows by number, and what lies beside a diagonal": (
+        """
+args = (torch.rand(6, 6, device=device),)
+def f(x):
+    eye = torch.eye(6, dtype=torch.bool, device=device)
+    beside = x[~eye].view(6, 5)
+    keep = torch.where(x[0] > 0.5)[0]
+    k = int((x > 0.5).sum() / 9)
+    return beside.sum(0) + x.sort(0).values[:k].sum() + x[keep].sum()
+""",
+        ["keep = x[0] > 0.5", "k = ((x > 0.5).sum() / 9).detach().long()"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_what_a_step_hands_on_or_picks_stays_where_a_graph_reads_it(name: str, fixed: Fixed) -> None:
+    # GIVEN a step that exchanges its state, has its rate written, or picks what the device decides
+    text, expected = WHOLE[name]
+    # WHEN it is rewritten
+    found = fixed(text)
+    # THEN replays give eager's numbers and state, in the user's names
+    assert found.complete, found
+    for line in expected:
+        assert line in lines_of(found), found
+
+
+RATES = {
+    "in place": ('for g in opt.param_groups:\n            g["lr"] *= 0.5', 'g["lr"] *= 0.5'),
+    "as another number": ('opt.param_groups[0]["lr"] = 0.01', 'opt.param_groups[0]["lr"].fill_(0.01)'),
+}
+
+
+@pytest.mark.parametrize("name", RATES)
+def test_a_rate_that_the_moved_lines_write_one_day_is_a_tensor(name: str, fixed: Fixed) -> None:
+    # GIVEN a rate that falls once the losses rise, which the steps that are tried do not show
+    write, expected = RATES[name]
+    found = fixed(
+        "losses, lin = [], nn.Linear(3, 1).to(device)\n"
+        "opt = torch.optim.SGD(lin.parameters(), lr=0.1)\n"
+        "args = (torch.randn(4, 3, device=device),)\n"
+        "def f(x):\n    loss = lin(x).square().mean()\n    opt.zero_grad()\n    loss.backward()\n    opt.step()\n"
+        "    losses.append(loss.item())\n"
+        f"    if len(losses) > 7:\n        {write}\n"
+        "    return loss.detach()\n"
+    )
+    # WHEN it is rewritten THEN the graph reads the rate from a tensor, which ten steps show
+    assert found.complete, found
+    assert "lr=torch.tensor(0.1, device=device)" in found.diff
+    assert any(expected in line for line in found.diff.splitlines())
+
+
+def test_a_rate_that_a_helper_of_moved_lines_writes_is_told(fixed: Fixed) -> None:
+    # GIVEN the same in a function that the moved lines call, where no line of it moves
+    found = fixed(
+        "losses, lin = [], nn.Linear(3, 1).to(device)\n"
+        "opt = torch.optim.SGD(lin.parameters(), lr=0.1)\n"
+        "args = (torch.randn(4, 3, device=device),)\n"
+        "def lower():\n    if len(losses) > 7:\n        for g in opt.param_groups:\n            g['lr'] = 0.01\n"
+        "def f(x):\n    loss = lin(x).square().mean()\n    opt.zero_grad()\n    loss.backward()\n    opt.step()\n"
+        "    losses.append(loss.item())\n    lower()\n    return loss.detach()\n"
+    )
+    # THEN it is not said to be whole
+    assert not found.complete
+    assert any("gets another value outside the launch" in line for line in found.verified)
+
+
+ADVICE = {
+    "the end of a loop that trains": (
+        """
+lin = nn.Linear(3, 1).to(device)
+opt = torch.optim.SGD(lin.parameters(), lr=0.1)
+args = (torch.randn(4, 3, device=device),)
+def f(x):
+    for _ in range(3):
+        loss = lin(x).square().mean()
+        near = loss.item()
+        if near < 0.001:
+            break
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    return loss.detach()
+""",
+        "make one round of the loop at line 15 the function that is captured",
+    ),
+    "sizes of a split": (
+        """
+args = (torch.randn(6, 3, device=device), torch.tensor([2, 2, 2], device=device))
+def f(x, n):
+    return torch.stack([each.mean(0) for each in torch.split(x, n.tolist())])
+""",
+        "`n` decides sizes: give it as numbers of the host among the arguments",
+    ),
+    "a backward that looks for zeros": (
+        """
+w = torch.rand(4, device=device, requires_grad=True)
+args = (torch.rand(4, device=device),)
+def f(x):
+    t = torch.cumprod(w * x, dim=0)
+    (g,) = torch.autograd.grad(t.sum(), w)
+    return g
+""",
+        "`torch.stack(list(itertools.accumulate((w * x).unbind(0), torch.mul)), 0)` gives the same",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ADVICE)
+def test_what_a_value_decides_is_told_with_what_to_do_instead(name: str, fixed: Fixed) -> None:
+    # GIVEN a value that a size, the end of a loop, or a backward pass needs WHEN rewritten THEN it says what to do
+    text, wanted = ADVICE[name]
+    found = fixed(text)
+    assert not found.complete
+    assert any(wanted in line for line in found.instead), found
