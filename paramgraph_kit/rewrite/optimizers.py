@@ -93,6 +93,19 @@ def options(source: Source, call: ast.Call, device: str, *, rate: bool) -> list[
     return edits
 
 
+def apart(source: Source, call: ast.Call, device: str) -> list[Edit]:
+    """A tensor of its own for the rate of each group, once the optimizer is made."""
+    made: ast.AST | None = call
+    while made is not None and not isinstance(made, ast.Assign):
+        made = source.parents.get(made)
+    if made is None:
+        return []
+    pairs = zip(*((n.elts if isinstance(n, ast.Tuple) else [n]) for n in (made.targets[0], made.value)), strict=False)
+    target = next((source.text(one) for one, value in pairs if value is call), source.text(made.targets[0]))
+    lines = [f"for group in {target}.param_groups:"]
+    return [source.after(made, [*lines, f'    group["lr"] = torch.tensor(group["lr"], device={device})'])]
+
+
 def found_in(state: HostState) -> list[dict[str, Any]]:
     """The attributes of every optimizer that a function leads to."""
     targets = [holder.target for holder in state.holders if holder.kind == "attributes"]

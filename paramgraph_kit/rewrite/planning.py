@@ -229,7 +229,11 @@ class Attempt(Lending):
                 continue
             self.steps = True
             source, call = made
-            found.append(Plan(source, optimizers.options(source, call, self.device, rate=self.rate), known))
+            # Groups that have no rate of their own would share one tensor, and be written one after the other.
+            several = any(len(each["param_groups"]) > 1 for each in optimizers.found_in(self.prover.state))
+            edits = optimizers.options(source, call, self.device, rate=self.rate and not several)
+            edits += optimizers.apart(source, call, self.device) if self.rate and several else []
+            found.append(Plan(source, edits, known))
         return found
 
     def _moved(self, failures: Sequence[Failure]) -> Plan | None:

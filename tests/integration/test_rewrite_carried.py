@@ -206,6 +206,22 @@ def test_a_rate_that_the_moved_lines_write_one_day_is_a_tensor(name: str, fixed:
     assert any(expected in line for line in found.diff.splitlines())
 
 
+def test_each_group_of_parameters_has_a_rate_of_its_own(fixed: Fixed) -> None:
+    # GIVEN two groups, of which one has no rate of its own: torch would give both the one tensor of the constructor
+    found = fixed(
+        "losses, lin = [], nn.Linear(3, 1).to(device)\n"
+        "opt = torch.optim.SGD([{'params': [lin.weight]}, {'params': [lin.bias]}], lr=0.1)\n"
+        "args = (torch.randn(4, 3, device=device),)\n"
+        "def f(x):\n    loss = lin(x).square().mean()\n    opt.zero_grad()\n    loss.backward()\n    opt.step()\n"
+        "    losses.append(loss.item())\n"
+        "    for g in opt.param_groups:\n        g['lr'] *= 0.5 if len(losses) > 3 else 1.0\n"
+        "    return loss.detach()\n"
+    )
+    # THEN each is made a tensor for itself
+    assert 'group["lr"] = torch.tensor(group["lr"], device=device)' in lines_of(found), found
+    assert "lr=torch.tensor" not in found.diff
+
+
 def test_a_rate_that_a_helper_of_moved_lines_writes_is_told(fixed: Fixed) -> None:
     # GIVEN the same in a function that the moved lines call, where no line of it moves
     found = fixed(
