@@ -191,6 +191,10 @@ class Event(torch.Event):
             raise ValueError("Both events must be recorded before calculating elapsed time.")
         return (end.recorded_at - self.recorded_at) * 1e3
 
+    def ipc_handle(self) -> Any:
+        """Refused: there is no other process on this device."""
+        raise missing("Event", "ipc_handle")
+
     def _usable(self) -> None:
         if not self.created:  # CUDA is not asked
             return
