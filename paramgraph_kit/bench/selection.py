@@ -23,7 +23,7 @@ import paramgraph_kit as pgk
 from paramgraph_kit.backend.registry import CompiledGraph, compiled_graphs
 from paramgraph_kit.bench.measure import keep_to, quick_cores
 from paramgraph_kit.bench.side_by_side import environment
-from paramgraph_kit.bench.turns import LATE, Child
+from paramgraph_kit.bench.turns import LATE, Child, all_ready
 from paramgraph_kit.bench.workloads import Block
 from paramgraph_kit.driver.select import twin
 from paramgraph_kit.launch.launcher import Launcher
@@ -217,9 +217,7 @@ def _rows(names: Sequence[str], command: Sequence[str], deadline: float, jobs: i
         ready_in = max(1.0, min(PREPARE_S, 0.7 * left))
         batch, env = names[first : first + jobs], environment()
         children = [Child([*command, name], {"workload": name}, ready_in, env) for name in batch]
-        for child in children:
-            child.wait_until_ready()
-            child.live(max(1.0, deadline - time.monotonic()))
+        all_ready(children, deadline)
         cores = ",".join(map(str, quick_cores()))
         for n, child in enumerate(children, first):
             share = (deadline - time.monotonic()) / (len(names) - n)

@@ -17,7 +17,7 @@ from typing import Any
 from paramgraph_kit.bench.measure import quick_cores
 from paramgraph_kit.bench.plot import calls_svg
 from paramgraph_kit.bench.table import calls_markdown, worst
-from paramgraph_kit.bench.turns import LATE, Child
+from paramgraph_kit.bench.turns import LATE, Child, all_ready
 from paramgraph_kit.bench.ways import NO_GRAPHS, Compared
 
 ROUNDS = 5  # turns of each way
@@ -81,9 +81,7 @@ def measured(
         share = 0.75 if batch is batches[-1] else 0.6  # and the rest for being timed
         ready_in = min(PREPARE_S, left * share) if prepare is None else min(prepare, left)
         children = [[(way, start(w.name, way, ready_in)) for way in ways] for w, ways in batch]
-        for _, child in (pair for pairs in children for pair in pairs):
-            child.wait_until_ready()
-            child.live(max(1.0, deadline - time.monotonic()))
+        all_ready([child for pairs in children for _, child in pairs], deadline)
         cores = ",".join(map(str, quick_cores()))
         for n, ((workload, _), pairs) in enumerate(zip(batch, children, strict=True)):
             each = (deadline - time.monotonic()) / (len(batch) - n) / (len(batches) - number)

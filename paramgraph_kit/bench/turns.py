@@ -8,7 +8,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 READY = "ready to be timed"
@@ -75,6 +77,17 @@ class Child:
         except (json.JSONDecodeError, TypeError, ValueError):
             last = self.said.splitlines()[-1:] or [f"exit status {status} and no output"]
             return self.row | {"error": LATE if self._late else last[0]}
+
+
+def all_ready(children: Sequence[Child], deadline: float) -> None:
+    """Wait for all at once, and let each that is warm live until then: one that is late keeps no other waiting."""
+
+    def one(child: Child) -> None:
+        child.wait_until_ready()
+        child.live(max(1.0, deadline - time.monotonic()))
+
+    with ThreadPoolExecutor(max(1, len(children))) as pool:
+        list(pool.map(one, children))
 
 
 def turns(cores: set[int]) -> Iterator[int]:

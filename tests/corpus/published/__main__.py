@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,7 @@ from typing import Any
 
 from paramgraph_kit.bench.measure import quick_cores
 from paramgraph_kit.bench.side_by_side import environment
-from paramgraph_kit.bench.turns import LATE, Child, turns
+from paramgraph_kit.bench.turns import LATE, Child, all_ready, turns
 from tests.corpus.published import LISTED, Listed
 from tests.corpus.published.measure import OURS, TREES, measure
 from tests.corpus.published.table import markdown
@@ -100,10 +101,7 @@ def measured(listed: Sequence[Listed], command: Sequence[str], seconds: float, r
     for each in listed:
         both = [(way, [*command, each.short, way]) for way in (OURS, TREES)]
         pairs.append([Child(line, {"short": each.short, "way": way}, ready, env) for way, line in both])
-    for children in pairs:
-        for child in children:
-            child.wait_until_ready()
-            child.live(max(1.0, deadline - time.monotonic()))
+    all_ready([child for children in pairs for child in children], deadline)
     cores = ",".join(map(str, quick_cores()))
     for n, children in enumerate(pairs):
         share = (deadline - time.monotonic()) / (len(pairs) - n)
@@ -113,7 +111,11 @@ def measured(listed: Sequence[Listed], command: Sequence[str], seconds: float, r
                 child.take_a_turn(turn, cores)
         for child in children:
             found = child.result()
-            yield child.row | (found if "us" in found else {"error": found.get("error", LATE)})
+            said = [
+                line for line in child.said.splitlines() if re.match(r"[\w.]*(Error|Exception|Unsupported)\b", line)
+            ]
+            error = found.get("error", LATE)
+            yield child.row | (found if "us" in found else {"error": said[-1] if said and error != LATE else error})
 
 
 def _child(short: str, way: str, layers: int | None) -> int:

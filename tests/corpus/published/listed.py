@@ -156,7 +156,7 @@ def _mean_square(output: Any, _: Inputs) -> Tensor:
 
 MODELS = {"DistillGPT2": "GPT2LMHeadModel"}
 _HF, _TB, _TV = "huggingface", "torchbench", "torchvision"
-_XLNET = _transformers(512, ("n_layer",))
+_XLNET = _transformers(512, ("n_layer",), use_mems_eval=False, use_mems_train=False)
 _MT5 = _transformers(128, ("num_layers", "num_decoder_layers"), use_cache=False)
 _BART = _transformers(128, ("encoder_layers", "decoder_layers"), use_cache=False)
 _PLAIN = ("num_hidden_layers",)
