@@ -72,7 +72,7 @@ def begin(mode: str, pool: PoolId) -> Capture:
     if stream.cuda_stream == default_stream().cuda_stream:
         machine().generator.left_in_capture = True  # torch has told it by now
         raise RuntimeError(DEFAULT_STREAM)
-    if any(other.pool == pool for other in open_captures()):
+    if any(other.pool == pool for other in open_captures()) or pool in machine().user_pools:
         raise RuntimeError("beginAllocateToPool: already recording to mempool_id")
     machine().allocator.retain(pool)
     capture = Capture(mode, stream, pool)

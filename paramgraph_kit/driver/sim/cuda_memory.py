@@ -48,6 +48,8 @@ class MemPool:
 def use_mem_pool(pool: MemPool, device: Any = None) -> Iterator[None]:
     """Allocate from ``pool`` in the body of ``with``."""
     pools = machine().user_pools
+    if pool.id in pools:
+        raise RuntimeError("beginAllocateToPool: already recording to mempool_id")
     pools.append(pool.id)
     try:
         yield
