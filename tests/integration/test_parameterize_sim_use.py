@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import threading
+import time
 import weakref
 from collections.abc import Callable
 
@@ -174,11 +175,13 @@ def test_a_launch_waits_for_no_trace_but_one_of_its_own_modules() -> None:
         expected = model(x)
         for _ in range(2):
             other(randn(2)), other(randn(3)), own(x)
-    started, go = threading.Event(), threading.Event()
+    begun, go = [False], threading.Lock()  # an event that is set would make it run as it is
+    go.acquire()
 
     def slow(x: torch.Tensor) -> torch.Tensor:
-        started.set()
-        assert go.wait(30)
+        begun[0] = True
+        with go:
+            pass
         result: torch.Tensor = model(x) + 1
         return result
 
@@ -190,7 +193,8 @@ def test_a_launch_waits_for_no_trace_but_one_of_its_own_modules() -> None:
 
     tracing = threading.Thread(target=call, args=("traced", pgk.parameterize(slow)))
     tracing.start()
-    assert started.wait(30)
+    while not begun[0]:
+        time.sleep(0.01)
     # WHEN others are launched meanwhile THEN what has nothing to do with it does not wait
     with torch.no_grad():
         assert [other(torch.ones(n, device=DEVICE)).tolist() for n in (2, 3)] == [[2.0] * 2, [2.0] * 3]
@@ -199,7 +203,7 @@ def test_a_launch_waits_for_no_trace_but_one_of_its_own_modules() -> None:
     waiting.start()
     waiting.join(0.2)
     assert waiting.is_alive()
-    go.set()
+    go.release()
     for thread in (waiting, tracing):
         thread.join(60)
     assert torch.equal(results["own"].cpu(), expected.cpu())
