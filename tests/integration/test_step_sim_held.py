@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -62,6 +62,12 @@ def _attribute(model: _Model, optimizer: Any, run: Any) -> Step:
         return model.last
 
     return step
+
+
+@pytest.fixture(autouse=True)
+def _recovered() -> Iterator[None]:
+    yield
+    pgk.diagnose.repair()  # a generator stays in a failed capture, for the next file's tests, too
 
 
 def _made(make: Any, **how: Any) -> tuple[Any, Any, _Model, _Model]:
