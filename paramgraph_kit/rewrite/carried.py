@@ -52,6 +52,8 @@ def hand_on(place: Place) -> list[Edit]:
     start = function.body[0]
     if isinstance(start, ast.Expr) and isinstance(start.value, ast.Constant) and len(function.body) > 1:
         start = function.body[1]  # behind the docstring
+    while isinstance(start, (ast.Global, ast.Nonlocal)) and start is not function.body[-1]:
+        start = function.body[function.body.index(start) + 1]
     edits.append(source.before(start, begin, rank=-3))
     edits.append(source.before(last, end, rank=3) if returns else source.after(last, end))
     return edits + fewer_globals(source, [n for n in every if n not in gone])
@@ -69,8 +71,8 @@ def _is_carried(place: Place, function: Function, path: str, at: list[ast.Name |
     stores = [n for n in at if isinstance(n.ctx, ast.Store)]
     if len(stores) == len(at) or any(isinstance(parents.get(n), (ast.AugAssign, ast.For)) for n in stores):
         return False
-    alone = len(stores) == 1 and parents.get(stores[0]) is place.statement
-    if alone and any(n in at and n not in stores for n in ast.walk(place.statement)):
+    made = parents.get(stores[0])
+    if len(stores) == 1 and isinstance(made, ast.Assign) and any(n in at and n not in stores for n in ast.walk(made)):
         return False  # it is written in place where it stands
     last = path.rpartition(".")[2]
     called = {n.attr if isinstance(n, ast.Attribute) else n.id for n in _calls(function)}

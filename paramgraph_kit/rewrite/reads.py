@@ -27,13 +27,20 @@ def frozen(
     """
     tree = ast.parse("".join(lines))
     functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
-    if any(_groups(each, rates) for each in _reached(functions, moved)):
+    stay = [each for each in functions if each.name in ran and each.name not in moved]
+    if any(map(_steps, stay)) and any(_groups(each, rates) for each in _reached(functions, moved)):
         return ".param_groups"  # an optimizer's step reads them, wherever that is written
     bound = {name for each in functions if each.name in moved for name in _bound(each, containers)}
     for function in functions:
         if function.name in ran and function.name not in moved and (read := bound & set(_read(function))):
             return min(read)
     return ""
+
+
+def _steps(function: Function) -> bool:
+    """Whether a function takes a step of something, as an optimizer's is."""
+    calls = (node.func for node in ast.walk(function) if isinstance(node, ast.Call))
+    return any(isinstance(func, ast.Attribute) and func.attr == "step" for func in calls)
 
 
 def _reached(functions: list[Function], names: Collection[str]) -> list[Function]:
