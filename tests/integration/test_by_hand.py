@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import cast
 
 import pytest
 import torch
 
 import paramgraph_kit as pgk
-from paramgraph_kit.rewrite.rewriting import Rewriting
-from tests.programs.reading import PRELUDE
-from tests.programs.running import load
+from tests.integration.rewritten import Fixed, run
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
-Fix = Callable[[str], Rewriting]
 
 
-@pytest.fixture
-def fix(tmp_path: Path) -> Iterator[Fix]:
-    """What is made of a program's ``f``."""
-
-    def made(text: str) -> Rewriting:
-        names = load(PRELUDE + text, tmp_path / "program.py")
-        found = pgk.diagnose(names["f"], *names["args"], fix=True)
-        assert found.fix is not None
-        return cast("Rewriting", found.fix)
-
-    yield made
-    pgk.diagnose.repair()
-
-
-def test_what_the_rewritten_lines_bring_with_them_is_told_at_once(fix: Fix) -> None:
+def test_what_the_rewritten_lines_bring_with_them_is_told_at_once(fixed: Fixed) -> None:
     # GIVEN a number that is read back for a table and for a branch in another function
-    found = fix(
+    found = fixed(
         "table = torch.linspace(0, 1, 10, device=device)\n"
         "one = torch.ones((), device=device)\n"
         "def look(x, t):\n"
@@ -58,9 +39,9 @@ def test_what_the_rewritten_lines_bring_with_them_is_told_at_once(fix: Fix) -> N
     assert {failure.code for failure in found.left} <= {"tensor-bound", "data-dependent-branch", "sync-item"}
 
 
-def test_what_another_line_has_mended_is_not_left(fix: Fix) -> None:
+def test_what_another_line_has_mended_is_not_left(fixed: Fixed) -> None:
     # GIVEN a distribution that checks its arguments twice, told so where it is made; and a mask that stays
-    found = fix(
+    found = fixed(
         "args = (torch.randn(4, 3, device=device), torch.zeros(4, dtype=torch.long, device=device))\n"
         "def f(x, i):\n"
         "    dist = torch.distributions.Categorical(logits=x)\n"
@@ -107,21 +88,21 @@ def f(x):
 
 
 @pytest.mark.parametrize(("text", "wanted"), ADVICE.values(), ids=ADVICE)
-def test_what_to_write_fits_the_line(text: str, wanted: str, fix: Fix) -> None:
+def test_what_to_write_fits_the_line(text: str, wanted: str, fixed: Fixed) -> None:
     # GIVEN a line that cannot be rewritten safely WHEN left to the user THEN it says what to write there
-    assert any(wanted in line for line in fix(text).instead)
+    assert any(wanted in line for line in fixed(text).instead)
 
 
 def test_a_number_that_is_counted_on_the_host_is_no_random_one(tmp_path: Path) -> None:
     # GIVEN a weight that grows with a counter, beside random numbers of the CPU
-    names = load(
-        PRELUDE + "class Warm:\n"
+    names = run(
+        "class Warm:\n"
         "    now = 0\n"
         "    def weight(self):\n        self.now += 1\n        return min(1.0, self.now / 20)\n"
         "warm = Warm()\n"
         "args = (torch.ones(4, device=device),)\n"
         "def f(x):\n    noise = torch.randn(4).to(device)\n    return x + noise + warm.weight() * x.sum()\n",
-        tmp_path / "program.py",
+        tmp_path,
     )
     # THEN
     found = pgk.diagnose(names["f"], *names["args"])
@@ -129,16 +110,16 @@ def test_a_number_that_is_counted_on_the_host_is_no_random_one(tmp_path: Path) -
     assert "host-random" not in found.codes
 
 
-def test_a_loop_of_the_host_moves_behind_the_launch(fix: Fix) -> None:
+def test_a_loop_of_the_host_moves_behind_the_launch(fixed: Fixed) -> None:
     # GIVEN a step that fills a table on the CPU
-    found = fix(
+    found = fixed(
         "model = nn.Linear(4, 3).to(device)\n"
-        "seen = torch.zeros(3, 3)\n"
+        "table = torch.zeros(3, 3)\n"
         "args = (torch.randn(5, 4, device=device), torch.randint(0, 3, (5,), device=device))\n"
         "def f(x, y):\n"
         "    out = model(x)\n"
         "    for truth, guess in zip(y.cpu(), out.argmax(-1).cpu()):\n"
-        "        seen[truth, guess] += 1\n"
+        "        table[truth, guess] += 1\n"
         "    return out\n"
     )
     # THEN
@@ -150,8 +131,8 @@ def test_a_loop_of_the_host_moves_behind_the_launch(fix: Fix) -> None:
 @pytest.mark.parametrize("logged", [True, False], ids=["with host work", "as it is"])
 def test_a_training_step_returns_its_loss_without_gradients(logged: bool, tmp_path: Path) -> None:
     # GIVEN the plainest training step, which returns what has been differentiated
-    names = load(
-        PRELUDE + "model = nn.Linear(4, 1).to(device)\n"
+    names = run(
+        "model = nn.Linear(4, 1).to(device)\n"
         "opt = torch.optim.SGD(model.parameters(), lr=0.1)\n"
         "losses = []\n"
         "args = (torch.randn(8, 4, device=device),)\n"
@@ -160,7 +141,7 @@ def test_a_training_step_returns_its_loss_without_gradients(logged: bool, tmp_pa
         "    loss = model(x).square().mean()\n"
         "    loss.backward()\n"
         "    opt.step()\n" + "    losses.append(loss.item())\n" * logged + "    return loss\n",
-        tmp_path / "program.py",
+        tmp_path,
     )
     # WHEN told as a story THEN one diff brings it to its end: no backward goes through a launch
     with torch.enable_grad():
@@ -171,9 +152,9 @@ def test_a_training_step_returns_its_loss_without_gradients(logged: bool, tmp_pa
     assert "call story again" not in str(story)
 
 
-def test_what_only_the_capture_shows_is_left_to_the_user(fix: Fix) -> None:
+def test_what_only_the_capture_shows_is_left_to_the_user(fixed: Fixed) -> None:
     # GIVEN a table of the CPU that an object has, looked up with a number of the device
-    found = fix(
+    found = fixed(
         "class Tables:\n"
         "    def __init__(self):\n        self.rates = torch.as_tensor(np.linspace(0, 1, 10))\n"
         "    def at(self, t):\n        return self.rates.to(t.device)[t]\n"
@@ -187,9 +168,9 @@ def test_what_only_the_capture_shows_is_left_to_the_user(fix: Fix) -> None:
     assert "`self.rates = torch.as_tensor(np.linspace(0, 1, 10)).to(device)`" in found.instead[0]
 
 
-def test_what_moved_lines_call_is_not_put_off(fix: Fix) -> None:
+def test_what_moved_lines_call_is_not_put_off(fixed: Fixed) -> None:
     # GIVEN a logger that is called by what moves behind the launch alone
-    found = fix(
+    found = fixed(
         "class Log:\n"
         "    def __init__(self):\n        self.kept = {}\n"
         "    def add(self, tag, value, step):\n        self.kept.setdefault(tag, []).append((step, float(value)))\n"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import linecache
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,23 +12,10 @@ import torch
 import paramgraph_kit as pgk
 from paramgraph_kit.__main__ import main
 from paramgraph_kit.rewrite.proof import Prover, Truth
+from tests.integration.rewritten import Program, changed
 from tests.programs.reading import PRELUDE
-from tests.programs.running import load
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
-Program = Callable[[str], dict[str, Any]]
-
-
-@pytest.fixture
-def program(tmp_path: Path) -> Iterator[Program]:
-    """Runs a program from a file of its own; returns its names."""
-    yield lambda text: load(PRELUDE + text, tmp_path / "program.py")
-    pgk.diagnose.repair()
-
-
-def changed(diff: str) -> list[str]:
-    """The lines that a diff takes out and puts in."""
-    return [line for line in diff.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
 
 
 ONE_LINE = {

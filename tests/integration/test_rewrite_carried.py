@@ -2,43 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 
-import paramgraph_kit as pgk
-from tests.programs.reading import PRELUDE
-from tests.programs.running import captured, differences, eager, load
+from tests.integration.rewritten import Fixed, lines_of
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
-Fixed = Callable[[str], Any]
-
-
-@pytest.fixture
-def fixed(tmp_path: Path) -> Iterator[Fixed]:
-    """Has a program rewritten; what is said to be whole is captured and compared over ten other steps too."""
-
-    def made(text: str) -> Any:
-        file = tmp_path / "program.py"
-        truth = eager(load(PRELUDE + text, file), "f")
-        names = load(PRELUDE + text, file)
-        found: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
-        if found.complete and found.diff:
-            with found.applied():
-                seen = captured(names, "f", found.around)
-            assert not differences(truth, seen, {"timings", "ms"}), found
-        return found
-
-    yield made
-    pgk.diagnose.repair()
-
-
-def lines_of(fix: Any) -> list[str]:
-    """What a diff adds."""
-    return [line[1:].strip() for line in fix.diff.splitlines() if line.startswith("+") and line[1:2] not in ("+", "")]
 
 
 WHOLE = {

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 
 import paramgraph_kit as pgk
-from tests.integration.test_rewrite import changed
-from tests.programs.reading import PRELUDE
-from tests.programs.running import captured, differences, eager, load
+from tests.integration.rewritten import Program, changed
+from tests.programs.running import captured, differences, eager
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
-Program = Callable[[str], dict[str, Any]]
-
-
-@pytest.fixture
-def program(tmp_path: Path) -> Iterator[Program]:
-    """Runs a program from a file of its own; returns its names."""
-    yield lambda text: load(PRELUDE + text, tmp_path / "program.py")
-    pgk.diagnose.repair()
 
 
 # what is before the function, its lines, and what the diff takes out and puts in (lines that only move do neither)
