@@ -53,6 +53,8 @@ METADATA = {
 # Output types that need a running kernel, and are shown as an error without one.
 LIVE_MIMETYPES = ("application/vnd.jupyter.widget-view+json",)
 
+STORED = 'class="paramgraph-stored"'
+
 Json = dict[str, Any]
 
 
@@ -298,7 +300,7 @@ def _cell(index: int, cell: Json, count: int) -> Json:
     if cell["cell_type"] == "code":
         kept["execution_count"] = count
         kept["outputs"] = []
-        for output in (_output(one, count) for one in cell["outputs"]):
+        for output in (_output(one, count) for one in cell["outputs"] if not _stands_in(one)):
             last = kept["outputs"][-1] if kept["outputs"] else {}
             if output["output_type"] == "stream" and output["name"] == last.get("name"):
                 last["text"] += output["text"]  # where a kernel cuts what is printed depends on its speed
@@ -321,6 +323,11 @@ def _output(output: Json, count: int) -> Json:
     if kept["output_type"] == "execute_result":
         kept["execution_count"] = count
     return kept
+
+
+def _stands_in(output: Json) -> bool:
+    """Whether an output is the picture beside a live view, of which the view's own output has another."""
+    return STORED in "".join(output.get("data", {}).get("text/html", ""))
 
 
 def _lines(text: str | list[str]) -> list[str]:

@@ -12,9 +12,11 @@ from typing import Any
 
 import anywidget
 import traitlets
+from IPython.display import display
 
 from paramgraph_kit.explore.bundle import front_end
 from paramgraph_kit.explore.journal import Journal
+from paramgraph_kit.explore.stored import is_saved, picture
 from paramgraph_kit.explore.view import VIEWS
 from paramgraph_kit.trace import growing
 from paramgraph_kit.trace.model import Trace
@@ -113,3 +115,19 @@ def has_kernel() -> bool:
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return getattr(shell, "kernel", None) is not None
+
+
+class Shown:
+    """The outputs of a live view, which may be written again: its own, and the one that stands in for it."""
+
+    def __init__(self, bundle: dict[str, Any]) -> None:
+        self._handles = [display(each, raw=True, display_id=True) for each in _outputs(bundle)]
+
+    def update(self, bundle: dict[str, Any]) -> None:
+        """What a notebook keeps: of now."""
+        for handle, each in zip(self._handles, _outputs(bundle), strict=True):
+            handle.update(each, raw=True)
+
+
+def _outputs(bundle: dict[str, Any]) -> list[dict[str, Any]]:
+    return [bundle, picture(bundle)] if is_saved() else [bundle]

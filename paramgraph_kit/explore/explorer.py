@@ -16,6 +16,7 @@ from paramgraph_kit.explore.page import to_html
 from paramgraph_kit.explore.picture import Picture, draw
 from paramgraph_kit.explore.pools import pool_series
 from paramgraph_kit.explore.steps import comparison
+from paramgraph_kit.explore.stored import is_saved
 from paramgraph_kit.explore.view import VIEWS, View
 from paramgraph_kit.trace.errors import TraceError, UnsupportedError
 from paramgraph_kit.trace.model import Capture, Trace
@@ -173,6 +174,15 @@ class Explorer:
             except UnsupportedError as error:
                 bundle["text/plain"] += f"\n({error})"
         return {**bundle, **self._live()}
+
+    def _ipython_display_(self) -> None:
+        if not (self.is_live() and is_saved()):
+            raise NotImplementedError  # IPython then asks for the bundle
+        self._show()
+
+    def _show(self) -> Any:
+        """Display the live view; what this returns displays another bundle in its place."""
+        return import_module("paramgraph_kit.explore._widget").Shown(self._repr_mimebundle_())
 
     def is_live(self) -> bool:
         """Whether it displays as the live view: where a notebook's kernel runs and anywidget is installed."""

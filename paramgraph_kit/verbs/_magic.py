@@ -228,7 +228,7 @@ class ParamgraphMagics(Magics):  # type: ignore[misc]
                 self._bind(options, trace)
                 explorer = verbs.explore(trace)
                 if explorer.is_live():  # a notebook shows it above the cell's own output, and it follows
-                    live = display(explorer, display_id=True)
+                    live = explorer._show()
                 self._execute(code)
         except UsageError:
             raise
@@ -239,8 +239,9 @@ class ParamgraphMagics(Magics):  # type: ignore[misc]
                 print(error, file=sys.stderr)
             raise
         finally:
-            if live is not None:  # the picture and the text that a notebook keeps: of the end, not of the beginning
-                live.update(explorer)
+            if live is not None and explorer is not None:
+                # The picture and the text that a notebook keeps: of the end, not of the beginning.
+                live.update(explorer._repr_mimebundle_())
         if live is None:
             display(explorer)
         self._page(options, trace)

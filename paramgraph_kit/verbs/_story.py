@@ -58,6 +58,11 @@ class Story:
         end = "parameterized, equal to eager" if self.complete else f"stopped: {self.stopped}"
         return one_line(f"Story({self.function}: {', '.join(self.traces)}; {end})")
 
+    def _ipython_display_(self) -> None:
+        if not self.traces:
+            raise NotImplementedError  # IPython then asks for the bundle
+        self.explore()._ipython_display_()
+
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
         if not self.traces:
             return {"text/plain": repr(self)}

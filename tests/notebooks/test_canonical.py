@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from paramgraph_kit.explore.stored import picture
 from scripts import notebooks
 
 ALL = notebooks.notebooks()
@@ -127,3 +128,17 @@ def test_check_exits_with_an_error_and_names_the_file(tmp_path: Path, capsys: py
 
     assert notebooks.main(["check", str(path)]) == 1
     assert capsys.readouterr().out.startswith("lesson.ipynb: the first code cell")
+
+
+def test_what_stands_in_for_a_live_view_is_in_no_canonical_notebook() -> None:
+    # GIVEN a notebook as JupyterLab saves it: a live view's output, and what stands in for it
+    view = {"text/plain": "a & b", "image/png": "abc", "application/vnd.jupyter.widget-view+json": {"model_id": "1"}}
+    outputs: list[Any] = [
+        {"output_type": "display_data", "data": data, "metadata": {}} for data in (view, picture(view))
+    ]
+    cell = {"cell_type": "code", "metadata": {}, "source": "", "outputs": outputs, "execution_count": 1}
+    # THEN what stands in has the picture, with words for who does not see it
+    assert '<img src="data:image/png;base64,abc" alt="a &amp; b">' in outputs[1]["data"]["text/html"]
+    # AND where notebooks are committed, the picture is there once
+    (kept,) = notebooks.canonical({"cells": [cell]})["cells"][0]["outputs"]
+    assert kept["data"].keys() == {"text/plain", "image/png"}
