@@ -28,6 +28,7 @@ from tests.corpus.published.table import markdown
 
 ROUNDS = 3
 TURN_MS = 15, 100  # of one way in one turn
+SAID = 3000  # characters of what a process that failed has said last
 READY = 0.7  # of the time for getting ready, if it is not said otherwise
 COMMAND = (sys.executable, "-m", "tests.corpus.published")
 Row = dict[str, Any]
@@ -115,7 +116,8 @@ def measured(listed: Sequence[Listed], command: Sequence[str], seconds: float, r
                 line for line in child.said.splitlines() if re.match(r"[\w.]*(Error|Exception|Unsupported)\b", line)
             ]
             error = found.get("error", LATE)
-            yield child.row | (found if "us" in found else {"error": said[-1] if said and error != LATE else error})
+            failed: Row = {"error": said[-1] if said and error != LATE else error, "said": child.said[-SAID:]}
+            yield child.row | (found if "us" in found else failed)
 
 
 def _child(short: str, way: str, layers: int | None) -> int:

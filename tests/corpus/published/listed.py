@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.corpus.case import integers, joined, normal, tensors
-from tests.corpus.published.rewritten import DLRM, Autoencoder, discriminator
+from tests.corpus.published import suite
+from tests.corpus.published.rewritten import DLRM, Autoencoder, SpeechDecoder, discriminator
 
 Inputs = dict[str, Tensor] | tuple[Tensor, ...]
 
@@ -53,7 +54,7 @@ class Listed:
         'torchbench is not installed'
         """
         if self.build is None:
-            return f"{self.suite} is not installed"
+            return self.note or f"{self.suite} is not installed"
         module, _, name = self.needs.partition(":")
         if module and importlib.util.find_spec(module) is None:
             return f"{module} is not installed"
@@ -145,6 +146,39 @@ def _recommender(listed: Listed, device: torch.device, _: int | None) -> Built:
     return Built(model, inputs, rated)
 
 
+def _of_the_suite(make: Callable[..., Any], whole: int | None = None) -> Build:
+    """TorchBench's own code; ``whole``: how many layers there are to leave some out of."""
+
+    def build(listed: Listed, device: torch.device, layers: int | None) -> Built:
+        torch.manual_seed(0)
+        made = None if whole is None else (min(layers or whole, whole), whole)
+        with device:
+            model, inputs = make(listed.batch, *(made[:1] if made else ()))
+        return Built(model.to(device), lambda seed: tuple(x.to(device) for x in inputs(seed)), _summed, made)
+
+    return build
+
+
+def _summed(output: Any, _: Inputs) -> Tensor:
+    """The suite's loss of any output."""
+    parts = [x.float().sum() / x.numel() for x in tensors(output) if x.is_floating_point()]
+    return torch.stack(parts).sum() / len(parts)
+
+
+def _speech(listed: Listed, device: torch.device, layers: int | None) -> Built:
+    torch.manual_seed(0)
+    made = min(layers or 6, 6)
+    with device:
+        model = SpeechDecoder(made)
+    words = _given(integers(model.words, (listed.batch, 128), low=4), device)
+
+    def loss(output: Tensor, given: Inputs) -> Tensor:
+        assert isinstance(given, tuple)
+        return F.cross_entropy(output.flatten(0, 1), given[0].flatten())
+
+    return Built(model, words, loss, (made, 6))
+
+
 def _given(maker: Callable[[int, torch.device], list[Tensor]], device: torch.device) -> Callable[[int], Inputs]:
     return lambda seed: tuple(maker(seed, device))
 
@@ -156,6 +190,7 @@ def _mean_square(output: Any, _: Inputs) -> Tensor:
 
 MODELS = {"DistillGPT2": "GPT2LMHeadModel"}
 _HF, _TB, _TV = "huggingface", "torchbench", "torchvision"
+_BENCH = "torchbenchmark"  # the suite's sources
 _XLNET = _transformers(512, ("n_layer",), use_mems_eval=False, use_mems_train=False)
 _MT5 = _transformers(128, ("num_layers", "num_decoder_layers"), use_cache=False)
 _BART = _transformers(128, ("encoder_layers", "decoder_layers"), use_cache=False)
@@ -164,21 +199,29 @@ _AGAIN = "written again"  # from what the suite says of it
 
 LISTED = (
     Listed("XLNET-I", "XLNetLMHeadModel", _HF, False, 1, _XLNET, "transformers"),
-    Listed("MMC", "torch_multimodal_clip", _TB, False, 1),
-    Listed("ST", "speech_transformer", _TB, False, 1),
-    Listed("DALLE2", "DALLE2_pytorch", _TB, False, 1),
-    Listed("EOS", "pyhpc_equation_of_state", _TB, False, 1 << 20),
-    Listed("TKE", "pyhpc_turbulent_kinetic_energy", _TB, False, 1 << 20),
+    Listed("MMC", "torch_multimodal_clip", _TB, False, 1, _of_the_suite(suite.clip), "torchmultimodal"),
+    Listed("ST", "speech_transformer", _TB, False, 1, _of_the_suite(suite.speech_transformer, 6), _BENCH),
+    Listed("DALLE2", "DALLE2_pytorch", _TB, False, 1, note="fetches the weights of OpenAI's CLIP"),
+    Listed("EOS", "pyhpc_equation_of_state", _TB, False, 1 << 20, _of_the_suite(suite.equation_of_state), _BENCH),
+    Listed(
+        "TKE",
+        "pyhpc_turbulent_kinetic_energy",
+        _TB,
+        False,
+        1 << 20,
+        _of_the_suite(suite.turbulent_kinetic_energy),
+        _BENCH,
+    ),
     Listed("VM", "vision_maskrcnn", _TB, False, 1, _mask_rcnn, _TV, "slow"),
     Listed("DR-I", "nvidia_deeprecommender", _TB, False, 8192, _recommender, note=_AGAIN),
     Listed("XLNET-T", "XLNetLMHeadModel", _HF, True, 8, _XLNET, "transformers"),
     Listed("MTCG-T", "MT5ForConditionalGeneration", _HF, True, 16, _MT5, "transformers"),
     Listed("DLRM", "dlrm", _TB, False, 2048, _dlrm, note=_AGAIN),
     Listed("MBERT", "MobileBertForQuestionAnswering", _HF, False, 128, _transformers(128, _PLAIN), "transformers"),
-    Listed("TEFD", "timm_efficientdet", _TB, True, 1),
+    Listed("TEFD", "timm_efficientdet", _TB, True, 1, _of_the_suite(suite.efficientdet), "effdet"),
     Listed("ALNET", "alexnet", _TB, False, 2, _images("torchvision.models", "alexnet"), _TV),
     Listed("DCGAN", "dcgan", _TB, True, 32, _dcgan, note=_AGAIN),
-    Listed("BERT", "BERT_pytorch", _TB, True, 16),
+    Listed("BERT", "BERT_pytorch", _TB, True, 16, _of_the_suite(suite.bert, 12), _BENCH),
     Listed("LCNET", "lcnet_050", "timm", False, 256, _images("timm", "lcnet_050"), "timm"),
     Listed("DR-T", "nvidia_deeprecommender", _TB, True, 256, _recommender, note=_AGAIN),
     Listed("DNET", "densenet121", _TB, False, 64, _images("torchvision.models", "densenet121"), _TV),
@@ -186,14 +229,6 @@ LISTED = (
     Listed("DBV2", "DebertaV2ForQuestionAnswering", _HF, False, 1, _transformers(512, _PLAIN), "transformers"),
     Listed("BSCG", "BlenderbotSmallForConditionalGeneration", _HF, True, 64, _BART, "transformers"),
     Listed("DGPT2", "DistillGPT2", _HF, True, 16, _transformers(512, ("n_layer",), n_layer=6), "transformers"),
-    Listed(
-        "STCLM",
-        "Speech2Text2ForCausalLM",
-        _HF,
-        True,
-        256,
-        _transformers(128, ("decoder_layers",)),
-        "transformers:Speech2Text2ForCausalLM",
-    ),
+    Listed("STCLM", "Speech2Text2ForCausalLM", _HF, True, 256, _speech, note=_AGAIN),
     Listed("DMLM", "DebertaForMaskedLM", _HF, True, 8, _transformers(512, _PLAIN), "transformers"),
 )

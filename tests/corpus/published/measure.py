@@ -80,7 +80,8 @@ class Stepped:
 
 def _cast(given: Inputs, model: nn.Module, listed: Listed) -> Inputs:
     """Inference there is all in bfloat16, inputs as well; training has autocast."""
-    dtype = None if listed.training else next(model.parameters()).dtype
+    half = torch.bfloat16 if torch.cuda.is_available() else torch.float32  # where a model has no parameters
+    dtype = None if listed.training else next((p.dtype for p in model.parameters()), half)
 
     def cast(x: Tensor) -> Tensor:
         return x.to(dtype) if dtype is not None and x.is_floating_point() else x
@@ -103,6 +104,8 @@ def measure(
         run.step(seed)
     twin().synchronize()
     torch_name("shutdown_compile_workers")()
+    gc.collect()
+    twin().empty_cache()  # what compiling needed: others are on the same card
     row: Row = {"short": listed.short, "way": way, "layers": built.layers}
     row["prepared_s"] = round(time.perf_counter() - started, 1)
     return row | (_ours if way == OURS else _trees)(run, turns, cores)

@@ -1,7 +1,8 @@
-"""Models of TorchBench that are small enough to be written again, with the sizes that the suite gives them."""
+"""Models of the list that are small enough to be written again, with the sizes that their suites give them."""
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import torch
@@ -63,3 +64,48 @@ def discriminator(width: int = 64) -> nn.Module:
     for a, b in pairwise(sizes):
         layers += [nn.Conv2d(a, b, 4, 2, 1, bias=False), nn.BatchNorm2d(b), nn.LeakyReLU(0.2, inplace=True)]
     return nn.Sequential(*layers, nn.Conv2d(sizes[-1], 1, 4, 1, 0, bias=False))
+
+
+class _Attended(nn.Module):
+    """Causal attention and a layer of two products, each normalized behind the sum."""
+
+    def __init__(self, dim: int, heads: int, inner: int, drop: float) -> None:
+        super().__init__()
+        self.heads, self.scale = heads, (dim // heads) ** -0.5
+        self.q, self.k, self.v, self.out = (nn.Linear(dim, dim) for _ in range(4))
+        self.up, self.down = nn.Linear(dim, inner), nn.Linear(inner, dim)
+        self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(2))
+        self.drop = nn.Dropout(drop)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """``x``: (rows, words, dim)."""
+        q, k, v = (each(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in (self.q, self.k, self.v))
+        weights = ((q * self.scale) @ k.transpose(2, 3) + mask).softmax(-1)
+        x = self.norms[0](x + self.drop(self.out((weights @ v).transpose(1, 2).flatten(2))))
+        found: Tensor = self.norms[1](x + self.drop(self.down(F.relu(self.up(x)))))
+        return found
+
+
+class SpeechDecoder(nn.Module):
+    """Speech2Text2's decoder on its own, which has left transformers 5: d=256, 4 heads, tied words."""
+
+    def __init__(self, layers: int = 6, words: int = 10_000, dim: int = 256, longest: int = 1024) -> None:
+        super().__init__()
+        self.words, self.scale = words, math.sqrt(dim)
+        self.embedding = nn.Embedding(words, dim)
+        angles = torch.arange(longest)[:, None] * torch.exp(
+            torch.arange(dim // 2) * -(math.log(10_000) / (dim // 2 - 1))
+        )
+        self.register_buffer("places", torch.cat((angles.sin(), angles.cos()), 1))
+        self.layers = nn.ModuleList(_Attended(dim, 4, 2048, 0.1) for _ in range(layers))
+        self.drop = nn.Dropout(0.1)
+
+    def forward(self, words: Tensor) -> Tensor:
+        """``words``: (rows, words of a row)."""
+        assert isinstance(self.places, Tensor)
+        length = words.shape[1]
+        x = self.drop(self.embedding(words) * self.scale + self.places[:length])
+        mask = torch.full((length, length), -torch.inf, device=x.device).triu(1)
+        for layer in self.layers:
+            x = layer(x, mask)
+        return F.linear(x, self.embedding.weight)
