@@ -348,15 +348,12 @@ def pack(sizes: Sequence[int], conflict: Sequence[int], most: int = MOST_BLOCK) 
     ([0, 1536, 1024], 2560)
     """
     rounded = [_rounded(size) for size in sizes]
-    offsets, count = [0] * len(sizes), len(sizes)
+    offsets = [-1] * len(sizes)  # not yet placed
     total = 0
     placed: list[tuple[int, int, int]] = []  # (offset, end, buffer) in this order
-    for b in sorted(range(count), key=lambda b: (-rounded[b], b)):
-        meets = f"{conflict[b]:0{count}b}"[::-1]
+    for b in sorted(range(len(sizes)), key=lambda b: (-rounded[b], b)):
         best, best_gap, end, size = None, 0, 0, rounded[b]
-        for start, stop, other in placed:
-            if meets[other] == "0":
-                continue
+        for start, stop, _ in _among(placed, conflict[b], offsets, rounded):
             if start - end >= size:
                 at = _within_one(end, size, most)
                 gap = start - at
@@ -369,6 +366,21 @@ def pack(sizes: Sequence[int], conflict: Sequence[int], most: int = MOST_BLOCK) 
         insort(placed, (place, place + size, b))
         total = max(total, place + size)
     return offsets, total
+
+
+def _among(
+    placed: Sequence[tuple[int, int, int]], chosen: int, offsets: Sequence[int], sizes: Sequence[int]
+) -> list[tuple[int, int, int]]:
+    """Those of ``placed`` that are ``chosen``; of a long graph's buffers each meets few."""
+    text = f"{chosen:0{len(sizes)}b}"[::-1]
+    if chosen.bit_count() * 8 > len(placed):
+        return [row for row in placed if text[row[2]] == "1"]
+    found, place = [], text.find("1")
+    while place >= 0:
+        if offsets[place] >= 0:
+            found.append((offsets[place], offsets[place] + sizes[place], place))
+        place = text.find("1", place + 1)
+    return sorted(found)
 
 
 def spans(sizes: Sequence[int], offsets: Sequence[int], most: int = MOST_BLOCK) -> list[range]:

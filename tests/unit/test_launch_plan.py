@@ -141,6 +141,14 @@ def test_a_workspace_never_shares_bytes_between_buffers_in_conflict(seed: int, b
         assert total >= max(live)
 
 
+def test_a_long_graphs_workspace_is_what_lives_at_once() -> None:
+    # GIVEN 300 buffers of one size in a chain, each met by its two neighbours only
+    uses = [[n, n + 1] for n in range(300)]
+    # WHEN they are packed THEN two take turns in the room of two
+    offsets, total = pack([512] * 300, conflicts_of(chain(301), uses))
+    assert (total, offsets) == (1024, [0, 512] * 150)
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_a_workspace_comes_in_blocks_that_an_allocator_has(seed: int) -> None:
     # GIVEN random buffers, a few of them larger than a block may be
