@@ -51,7 +51,12 @@ def _compiled(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], settings:
 
     def new_graph(phase: str) -> CompiledGraph:
         return CompiledGraph(
-            f"{phase} {number}", site.callers, site.owner, strict=options.strict, compilation=site.compilation
+            f"{phase} {number}",
+            site.callers,
+            site.owner,
+            site.like,
+            strict=options.strict,
+            compilation=site.compilation,
         )
 
     if target.name == "cuda" and not (carries_streams() and on_lanes(gm)):

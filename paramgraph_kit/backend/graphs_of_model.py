@@ -32,7 +32,7 @@ class Model:
     """
 
     def __init__(self, model: Any) -> None:
-        self.modules: set[int] = set()
+        self.modules: dict[int, Any] = {}  # by id; also what parameterize returned
         self._kinds: set[type] = set()  # of these, the user's own
         self.codes: set[types.CodeType] = set()
         self.options: list[Options] = []  # that it was compiled with, where torch.compile's result tells
@@ -47,11 +47,11 @@ class Model:
 
     def _add(self, model: Any) -> None:
         if getattr(type(model), "_paramgraph_owner", False):  # what parameterize returned: its graphs name it
-            self.modules.add(id(model))
+            self.modules[id(model)] = model
             return
         if isinstance(model, torch.nn.Module):
             for module in model.modules():
-                self.modules.add(id(module))
+                self.modules[id(module)] = module
                 self._kinds |= {type(module)} if not _is_torch(type(module).forward.__code__) else set()
                 self._add_function(module.forward)
                 self._note_options(getattr(getattr(module, "dynamo_ctx", None), "callback", None))
@@ -70,7 +70,7 @@ class Model:
                 continue
             if isinstance(function, types.MethodType):
                 if isinstance(function.__self__, torch.nn.Module):
-                    self.modules.add(id(function.__self__))
+                    self.modules[id(function.__self__)] = function.__self__
                 function = function.__func__
             self._add_callback(function)
             code = getattr(function, "__code__", None)
@@ -107,7 +107,20 @@ class Model:
         owner = graph.owner() if graph.owner is not None else None
         if owner is not None and id(owner) in self.modules:
             return True
+        return graph.callers.any_of(self.codes) and self._may_use(graph, dead=owner is None)
+
+    def has_code(self, graph: CompiledGraph) -> bool:
+        """Whether a graph was compiled of this model's code, be it for another module of its class."""
         return graph.callers.any_of(self.codes)
+
+    def _may_use(self, graph: CompiledGraph, *, dead: bool) -> bool:
+        """Whether a graph that was compiled for another module may be launched for one of these."""
+        like = graph.like
+        if like is None:
+            return True
+        kind = like.kind()
+        alike: list[Any] = [module for module in self.modules.values() if type(module) is kind]
+        return not alike or any(like.fits(module, wholly=dead) for module in alike)
 
     def ran(self, stack: traceback.StackSummary | list[traceback.FrameSummary]) -> bool:
         """Whether a stack goes through this model's code."""

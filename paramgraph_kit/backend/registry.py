@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.backend.alike import Likeness, likeness
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.launcher import Launcher
 from paramgraph_kit.partition.fixed import Kept
@@ -83,6 +84,7 @@ class CompiledGraph:
     name: str  # "forward 0", "backward 0", "inference 1"
     callers: Codes = field(default_factory=Codes)  # the user's function that was compiled, and what was running then
     owner: weakref.ref[Any] | None = None  # ``self`` of that function, where it had one
+    like: Likeness | None = None  # what that was when it was compiled
     launchers: list[Launcher] = field(default_factory=list)
     operations: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by launcher name
     kernels: dict[str, int] = field(default_factory=dict)  # by launcher name, where known without a capture
@@ -125,6 +127,7 @@ class Site:
 
     callers: Codes = field(default_factory=Codes)
     owner: weakref.ref[Any] | None = None
+    like: Likeness | None = None
     compilation: Compilation | None = None
 
 
@@ -140,11 +143,9 @@ def site_being_compiled() -> Site:
             while frame is not None:
                 codes.append(original(frame.f_code))
                 frame = frame.f_back
-            return Site(
-                Codes(codes),
-                weakref.ref(owner) if isinstance(owner, torch.nn.Module) else None,
-                _compilation(code),
-            )
+            if not isinstance(owner, torch.nn.Module):
+                return Site(Codes(codes), compilation=_compilation(code))
+            return Site(Codes(codes), weakref.ref(owner), likeness(owner), _compilation(code))
         frame = frame.f_back
     return Site()
 

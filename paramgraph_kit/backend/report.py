@@ -111,11 +111,14 @@ class Report:
     def __str__(self) -> str:
         lines = ["paramgraph report", self.trace.source.label()]
         if not self.rows:
-            return "\n".join([*lines, NOTHING, *_reasons(self.reasons)])
+            return "\n".join([*lines, *self._nothing(), *_reasons(self.reasons)])
         lines += _aligned([HEADS, *(_cells(row) for row in self.rows)])
         width = max(len(name) for name, _ in self._totals())
         lines += [f"{name:<{width}}  {value}" for name, value in self._totals()]
         return "\n".join([*lines, *_reasons(self.reasons)])
+
+    def _nothing(self) -> list[str]:
+        return [] if any(reason.code == "recompile-limit" for reason in self.reasons) else [NOTHING]
 
     def __repr__(self) -> str:
         graphed = sum(row.graphed for row in self.rows)
@@ -181,7 +184,7 @@ class Report:
         why = "".join(f"<li>{html.escape(_reason(reason))}</li>" for reason in self.reasons)
         listed = f"<p>Not in graphs</p><ul>{why}</ul>" if why else ""
         if not self.rows:
-            return f"{top}<p>{html.escape(NOTHING)}</p>{listed}"
+            return top + "".join(f"<p>{html.escape(text)}</p>" for text in self._nothing()) + listed
         heads = "".join(f'<th title="{html.escape(says)}">{html.escape(head)}</th>' for head, says in LEGEND.items())
         body = "".join(
             "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in _cells(row)) + "</tr>" for row in self.rows
@@ -233,7 +236,8 @@ def make_report(model: Any = None) -> Report:
                 "; ".join(v.probation.measured.label for v in variants if v.probation.measured),
             )
         )
-    reasons.update(dict.fromkeys([*graph_breaks(mine), *given_up(graphs)]))
+    of_its_code = compiled_graphs() if mine is None else [graph for graph in compiled_graphs() if mine.has_code(graph)]
+    reasons.update(dict.fromkeys([*graph_breaks(mine), *given_up(of_its_code)]))
     kept = tuple(each for graph in graphs for each in graph.kept)
     return Report(tuple(rows), tuple(reasons), trace, mine is not None, tuple(recompiled(graphs)), kept)
 

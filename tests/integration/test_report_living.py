@@ -63,3 +63,55 @@ def test_one_graph_of_two_layers_is_in_both_reports() -> None:
     with torch.no_grad():
         other(torch.randn(4, 8, device=pgk.device()))
     assert [each.graph for each in pgk.report(other).rows] == [row.graph]
+
+
+SIZES = """
+class Net(torch.nn.Module):
+    def __init__(self, width, negative):
+        super().__init__()
+        self.up, self.down, self.negative = torch.nn.Linear(8, width), torch.nn.Linear(width, 4), negative
+
+    def forward(self, x):
+        y = self.down(torch.relu(self.up(x)))
+        return -y if self.negative else y
+
+def one(width, negative=False):
+    compiled = torch.compile(Net(width, negative).to(device), backend="paramgraph")
+    with torch.no_grad():
+        for _ in range(3):
+            compiled(torch.randn(4, 8, device=device))
+    return compiled
+"""
+
+
+def test_a_loop_over_sizes_reports_each_model_alone() -> None:
+    # GIVEN a loop that compiles one class in several sizes, as one does to compare them
+    names: dict[str, Any] = {"torch": torch, "device": pgk.device()}
+    exec(SIZES, names)
+    sizes = [(8, False), (16, False), (16, True), (32, False)]
+    # WHEN each is asked for its report THEN that is about itself, and not about those before it, which are dead
+    for width, negative in sizes:
+        model = names["one"](width, negative)
+        report = pgk.report(model)
+        assert len(report.rows) == 1, str(report)
+        assert report.rows[0].launches == 2
+        assert "compiled again" not in str(report)
+    # AND of two that live, each has its own
+    other = names["one"](64)
+    assert {row.graph for row in pgk.report(other).rows}.isdisjoint(row.graph for row in report.rows)
+    assert [row.graph for row in pgk.report(model).rows] == [row.graph for row in report.rows]
+
+
+def test_who_comes_after_the_limit_is_told_of_it() -> None:
+    # GIVEN more models of one class than torch.compile makes graphs for
+    names: dict[str, Any] = {"torch": torch, "device": pgk.device()}
+    exec(SIZES, names)
+    limit = torch._dynamo.config.recompile_limit
+    *_, last = (names["one"](8 * n) for n in range(1, limit + 2))
+    # WHEN the last one, which is eager, is asked for
+    report = pgk.report(last)
+    # THEN it has no graphs, and that is why
+    assert report.rows == ()
+    assert [reason.code for reason in report.reasons] == ["recompile-limit"]
+    assert "nothing is compiled yet" not in str(report)
+    assert "nothing is compiled yet" not in report._repr_html_()
