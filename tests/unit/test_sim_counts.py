@@ -71,6 +71,17 @@ def test_what_cuda_refuses_is_refused(sim: torch.device, cuda: Any) -> None:
         assert torch.dot(x.half(), x).dtype == torch.float32
 
 
+def test_a_product_of_int8_into_int32_is_one_kernel(sim: torch.device) -> None:
+    # GIVEN what torchao's dynamic quantization traces WHEN computed THEN it is, though products of integers are refused
+    from torch._higher_order_ops.out_dtype import out_dtype
+
+    x = torch.randint(-9, 9, (24, 16), dtype=torch.int8)
+    found = out_dtype(torch.ops.aten.mm.default, torch.int32, x.to(sim), x.T.to(sim))
+    assert torch.equal(found.cpu(), x.int() @ x.T.int())
+    with pytest.raises(NotImplementedError, match='"addmm_cuda" not implemented for'):
+        x.to(sim) @ x.T.to(sim)
+
+
 def test_a_pool_knows_who_holds_it(sim: torch.device, cuda: Any) -> None:
     # GIVEN a pool WHEN memory comes from it THEN it counts who holds it, and shows its segments
     pool = cuda.MemPool()

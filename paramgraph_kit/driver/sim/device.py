@@ -51,6 +51,7 @@ def register() -> torch.device:
     from .guard import DeviceGuard, install
     from .kernels import Kernel, for_every_cpu_operation
     from .libraries import install_recurrent
+    from .refused import install_int_mm
     from .pinned import is_pinned, pin
     from .recurrent import recurrent_kernels
     from .refused import refusing
@@ -79,6 +80,7 @@ def register() -> torch.device:
     _keep_parameters()
     _give_to_others()
     install_recurrent()
+    install_int_mm()
     if "torch._dynamo.utils" in sys.modules:  # otherwise the backend does it, once it is asked for
         from .tracing import teach_dynamo
 

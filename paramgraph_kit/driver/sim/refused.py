@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+
+from paramgraph_kit.driver.torch_names import torch_name
+
+from .machine import DEVICE_NAME
 
 _TYPES = {
     torch.float16: "Half",
@@ -73,6 +78,19 @@ def check_product(name: str, operands: Sequence[Any]) -> None:
     if matrix is None or matrix.is_floating_point() or matrix.is_complex():
         return
     raise NotImplementedError(f"\"{PRODUCTS[name]}\" not implemented for '{_TYPES[matrix.dtype]}'")
+
+
+def install_int_mm() -> None:
+    """A traced product of int8 into int32 (``out_dtype``) is ``_int_mm`` here, too: any other way of it is refused."""
+    known = torch_name("is_int_mm")
+
+    def is_int_mm(op: Any, output_dtype: torch.dtype, args: Sequence[Any]) -> bool:
+        if op is not torch.ops.aten.mm.default or output_dtype != torch.int32 or len(args) != 2:
+            return bool(known(op, output_dtype, args))
+        mine = all(each.dtype == torch.int8 and each.device.type == DEVICE_NAME for each in args)
+        return mine or bool(known(op, output_dtype, args))
+
+    importlib.import_module("torch._higher_order_ops.out_dtype").is_int_mm = is_int_mm
 
 
 def check_solver(name: str, operands: Sequence[Any]) -> None:
