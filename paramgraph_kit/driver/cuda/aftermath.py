@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from cuda.bindings import driver as cu
 
-from paramgraph_kit.driver.cuda.forks import pool_streams
+from paramgraph_kit.driver.cuda.forks import known_streams
 from paramgraph_kit.driver.cuda.recover import _end_failed_captures, _is_idle, _seen_idle
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.errors import UnsupportedError
@@ -85,7 +85,7 @@ def _capturing(device: int, suspects: Sequence[Any]) -> tuple[list[Any], list[An
     """Streams in an active capture, and streams in a spoiled one."""
     status = cu.CUstreamCaptureStatus
     streams = {s.cuda_stream: s for s in suspects}
-    for stream in pool_streams(device):
+    for stream in known_streams(device):
         streams.setdefault(stream.cuda_stream, stream)
     now = torch.cuda.current_stream(device)
     streams.setdefault(now.cuda_stream, now)

@@ -18,7 +18,7 @@ from paramgraph_kit.driver.cuda import aftermath, random
 from paramgraph_kit.driver.cuda.calls import call, is_device_address
 from paramgraph_kit.driver.cuda.describe import nodes_of
 from paramgraph_kit.driver.cuda.executable import CudaExecutable
-from paramgraph_kit.driver.cuda.forks import captures, pool_streams, stream_of
+from paramgraph_kit.driver.cuda.forks import capture_stream, captures, known_streams, stream_of
 from paramgraph_kit.driver.cuda.phantom import was_phantom
 from paramgraph_kit.driver.cuda.record import CudaPhantom, record
 from paramgraph_kit.driver.cuda.recover import settle
@@ -117,7 +117,7 @@ class CudaDriver:
 
     @cached_property
     def _stream(self) -> torch.cuda.Stream:
-        return torch.cuda.Stream(self.device)
+        return capture_stream(self._index)
 
     def record(self, run: Callable[[], Any], phantom: CudaPhantom, *, survey: bool, eager: bool = False) -> Recording:
         """Capture ``run`` on a side stream."""
@@ -184,7 +184,7 @@ class CudaDriver:
     def release_cached(self) -> None:
         """Give unused segments back, and cuBLAS's workspaces, tens of MiB for each thread that has multiplied."""
         with suppress(RuntimeError):  # somebody captures
-            if not any(captures(stream.cuda_stream) for stream in pool_streams(self._index)):
+            if not any(captures(stream.cuda_stream) for stream in known_streams(self._index)):
                 torch_name("_cuda_clearCublasWorkspaces")()
                 torch.cuda.empty_cache()
 

@@ -18,7 +18,7 @@ import torch
 from cuda.bindings import driver as cu
 
 from paramgraph_kit.driver.api import TIMED_EVENT
-from paramgraph_kit.driver.cuda.calls import library
+from paramgraph_kit.driver.cuda.calls import call, library
 from paramgraph_kit.trace.errors import RefusedError
 
 _POOL_STREAMS = 32  # torch hands out its streams in turn from so many of each priority
@@ -27,9 +27,19 @@ _ACTIVE = cu.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE
 
 
 @cache
-def pool_streams(device: int) -> tuple[torch.cuda.Stream, ...]:
-    """All streams that torch gives to whoever makes one; asked for once, before a capture."""
-    return tuple(torch.cuda.Stream(device, priority=p) for p in _PRIORITIES for _ in range(_POOL_STREAMS))
+def capture_stream(device: int) -> torch.cuda.Stream:
+    """Where captures of ours begin: none of torch's pool, where one may be the user's, whose branch would be none."""
+    with torch.cuda.device(device):
+        torch.cuda.mem_get_info(device)  # this thread has a context now
+        made = call(cu.cuStreamCreate, int(cu.CUstream_flags.CU_STREAM_NON_BLOCKING))
+    return torch.cuda.ExternalStream(int(made), device)
+
+
+@cache
+def known_streams(device: int) -> tuple[torch.cuda.Stream, ...]:
+    """All streams that torch gives to whoever makes one, and ours; asked for once, before a capture."""
+    pool = [torch.cuda.Stream(device, priority=p) for p in _PRIORITIES for _ in range(_POOL_STREAMS)]
+    return *pool, capture_stream(device)
 
 
 def captures(stream: int) -> bool:
@@ -51,7 +61,7 @@ class Forks:
         self.streams: tuple[int, ...] = ()
         self._stream = stream
         self._kept: list[tuple[Any, Any]] = []
-        self._candidates = dict.fromkeys(each.cuda_stream for each in pool_streams(device))
+        self._candidates = dict.fromkeys(each.cuda_stream for each in known_streams(device))
         # By id, with the stream of the last record. Held: torch 2.11 leaves weak references to dead events dangling.
         self._events: dict[int, tuple[Any, Any]] = {}
 

@@ -23,7 +23,7 @@ from paramgraph_kit.driver.api import RawAllocation, Recording
 from paramgraph_kit.driver.backward import at_each_node
 from paramgraph_kit.driver.cuda import nodes as graph_nodes
 from paramgraph_kit.driver.cuda.calls import Owned, call, library
-from paramgraph_kit.driver.cuda.forks import Forks, captures, pool_streams
+from paramgraph_kit.driver.cuda.forks import Forks, captures, known_streams
 from paramgraph_kit.driver.cuda.phantom import PhantomRange, phantom_range
 from paramgraph_kit.driver.profiling import set_profile
 from paramgraph_kit.driver.torch_names import torch_name
@@ -155,7 +155,7 @@ def _free_deferred(device: int) -> None:
     A block that several streams use (autograd says so of gradients that cross streams) is freed when an event on each
     has happened, and during a capture the allocator puts even the events off.
     """
-    if any(captures(stream.cuda_stream) for stream in pool_streams(device)):  # somebody else's goes on
+    if any(captures(stream.cuda_stream) for stream in known_streams(device)):  # somebody else's goes on
         return
     torch.empty(1, device=f"cuda:{device}")  # the next allocation records the events
     torch.cuda.synchronize(device)

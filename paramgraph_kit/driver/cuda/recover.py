@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from paramgraph_kit.driver.cuda.forks import captures, pool_streams
+from paramgraph_kit.driver.cuda.forks import captures, known_streams
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
@@ -49,7 +49,7 @@ def _is_idle(device: int) -> bool:
 
 
 def _any_stream_captures(device: int) -> bool:
-    return any(captures(stream.cuda_stream) for stream in pool_streams(device))
+    return any(captures(stream.cuda_stream) for stream in known_streams(device))
 
 
 def _end_failed_captures(device: int, stream: torch.cuda.Stream) -> int:

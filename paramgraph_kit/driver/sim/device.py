@@ -51,10 +51,9 @@ def register() -> torch.device:
     from .guard import DeviceGuard, install
     from .kernels import Kernel, for_every_cpu_operation
     from .libraries import install_recurrent
-    from .refused import install_int_mm
     from .pinned import is_pinned, pin
     from .recurrent import recurrent_kernels
-    from .refused import refusing
+    from .refused import install_int_mm, refusing
     from .special import special_kernels
     from .stream import follow_this_thread, note_made_in_backward
 

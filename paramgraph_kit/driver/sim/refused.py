@@ -90,7 +90,8 @@ def install_int_mm() -> None:
         mine = all(each.dtype == torch.int8 and each.device.type == DEVICE_NAME for each in args)
         return mine or bool(known(op, output_dtype, args))
 
-    importlib.import_module("torch._higher_order_ops.out_dtype").is_int_mm = is_int_mm
+    module: Any = importlib.import_module("torch._higher_order_ops.out_dtype")
+    module.is_int_mm = is_int_mm
 
 
 def check_solver(name: str, operands: Sequence[Any]) -> None:
