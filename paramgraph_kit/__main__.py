@@ -9,6 +9,8 @@ from pathlib import Path
 
 from paramgraph_kit._version import __version__
 from paramgraph_kit.trace import ParamgraphError
+from paramgraph_kit.trace.files import written
+from paramgraph_kit.trace.wording import kind_text
 from paramgraph_kit.verbs import explore, load
 
 
@@ -115,11 +117,7 @@ def _metrics(board: Path | None, *, cost: bool) -> None:
         width = max(len(metric.prometheus) for metric in METRICS)
         print("\n".join(f"{metric.prometheus:<{width}}  {metric.text}" for metric in METRICS))
         return
-    try:
-        board.write_text(dashboard(), encoding="utf-8")
-    except OSError as error:
-        raise ParamgraphError(f"cannot write the dashboard to {board}: {error.strerror}") from None
-    print(f"dashboard: {board}")
+    print(f"dashboard: {written(board, dashboard())}")
 
 
 def _diagnose(id: str | None, *, fix: bool = False) -> int:  # noqa: A002 - what the catalogue calls it
@@ -150,6 +148,9 @@ def _diagnose_file(file: Path, function: str, *, fix: bool) -> int:
     ours, sys.argv = sys.argv, [str(file)]  # its own arguments, which are none
     try:
         names = runpy.run_path(str(file), run_name="__paramgraph__" if function else "__main__")
+    except SyntaxError as error:
+        where = f"{error.filename or file}{f', line {error.lineno}' if error.lineno else ''}"
+        raise ParamgraphError(f"{where}: this is no program that Python can read: {error.msg}") from None
     except Exception as error:
         print(diagnose(error))
         return 1
@@ -159,7 +160,8 @@ def _diagnose_file(file: Path, function: str, *, fix: bool) -> int:
         print(f"{file} raised nothing")
         return 0
     if not callable(names.get(function)):
-        raise ParamgraphError(f"{file} has no function {function!r}: name one that is defined at its top level")
+        what = f"{function!r} is {kind_text(names[function])}" if function in names else f"there is no {function!r}"
+        raise ParamgraphError(f"{file}: {what}: name a function that is defined at its top level")
     found = diagnose(names[function], fix=fix)
     print(found)
     return int(bool(found))

@@ -19,6 +19,7 @@ from paramgraph_kit.launch.launcher import Options
 from paramgraph_kit.partition.frames import user_frame
 from paramgraph_kit.trace.errors import ParamgraphError
 from paramgraph_kit.trace.model import Reason
+from paramgraph_kit.trace.wording import kind_text
 
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+")
 _TORCH = str(Path(torch.__file__).parent)
@@ -39,7 +40,7 @@ class Model:
         self._add(model)
         if not self.codes and not self.modules:
             raise ParamgraphError(
-                f"report takes a compiled function or module, not a {type(model).__name__}: "
+                f"report takes a compiled function or module, not {kind_text(model)}: "
                 "pass what torch.compile returned, or nothing for everything that is compiled"
             )
         # Dynamo's functions that resume after a graph break have the file of the original and a name made of its.

@@ -368,8 +368,6 @@ def _functions_of(codes: Set[types.CodeType]) -> list[types.FunctionType]:
 
 def parameterize(fn: Any, examples: Sequence[Any], options: Options) -> Parameterized:
     """See ``paramgraph_kit.parameterize``."""
-    if not callable(fn):
-        raise UnsupportedError(f"parameterize takes a function or a module, not a {type(fn).__name__}")
     if isinstance(fn, Parameterized) or hasattr(fn, "_torchdynamo_orig_callable") or hasattr(fn, "_orig_mod"):
         name = "parameterize" if isinstance(fn, Parameterized) else "torch.compile"
         raise UnsupportedError(f"parameterize was given what {name} returned: pass the function or module itself")

@@ -15,6 +15,7 @@ from paramgraph_kit.driver.lines import frame_at
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.launch.launcher import Launcher, Variant
 from paramgraph_kit.partition.frames import place_behind
+from paramgraph_kit.trace.errors import UnsupportedError
 from paramgraph_kit.trace.model import Capture, Node, NodeKind, Partition, Reason, Trace
 
 NOT_CALLED = Reason("not-called", "not called yet: the first call captures it")
@@ -169,6 +170,8 @@ def trace_of_graph(graph: Any, title: str = "captured by hand") -> Trace:
     Raises:
         UnsupportedError: nothing was captured into it, or it was not kept.
     """
+    if not getattr(graph, "kept", True):  # a simulated one could be looked at all the same
+        raise UnsupportedError("this graph cannot be looked at: make it with CUDAGraph(keep_graph=True)")
     capture = captured_graph(graph, 0, 0)
     partition = Partition(0, title, True, (), sum(node.kind is NodeKind.KERNEL for node in capture.nodes))
     return Trace(driver().source(), title, [partition], [capture])

@@ -18,7 +18,8 @@ from paramgraph_kit.explore.pools import pool_series
 from paramgraph_kit.explore.steps import comparison, private_pools
 from paramgraph_kit.explore.style import style_sheet
 from paramgraph_kit.trace.cards import failure_card
-from paramgraph_kit.trace.errors import TraceError, UnsupportedError
+from paramgraph_kit.trace.errors import UnsupportedError
+from paramgraph_kit.trace.files import written
 from paramgraph_kit.trace.model import Capture, Failure, Frame, Launch, Node, Partition, Trace
 from paramgraph_kit.trace.wording import one_line
 
@@ -43,12 +44,7 @@ def to_html(traces: Trace | Mapping[str, Trace], path: str | os.PathLike[str], *
         >>> to_html(trace, "report.html")  # doctest: +SKIP
         PosixPath('report.html')
     """
-    target = Path(path)
-    try:
-        target.write_text(page(traces, title=title), encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise TraceError(f"{target}: cannot be written ({error.strerror}); choose a folder that exists") from None
-    return target
+    return written(path, page(traces, title=title))
 
 
 def page(traces: Trace | Mapping[str, Trace], *, title: str | None = None) -> str:

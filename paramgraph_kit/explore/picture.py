@@ -13,6 +13,7 @@ from typing import Any
 from paramgraph_kit.explore import text
 from paramgraph_kit.explore.names import bytes_text, family_of, plural, runs_of_nodes, short, tensor_text
 from paramgraph_kit.trace.errors import UnsupportedError
+from paramgraph_kit.trace.files import path_of, written
 from paramgraph_kit.trace.model import Capture, Node, Role, Source, WordKind
 from paramgraph_kit.trace.wording import one_line
 
@@ -50,17 +51,16 @@ class Picture:
 
         Raises:
             UnsupportedError: another ending, or graphviz is missing.
+            TraceError: the file cannot be written.
         """
-        target = Path(path)
+        target = path_of(path)
         if target.suffix == ".dot":
-            target.write_text(self.dot + "\n", encoding="utf-8")
-        elif target.suffix == ".txt":
-            target.write_text(self.text + "\n", encoding="utf-8")
-        elif target.suffix in (".svg", ".png"):
-            target.write_bytes(render(self.dot, target.suffix[1:]))
-        else:
-            raise UnsupportedError(f"{target}: unknown picture type; end the name in .svg, .png, .dot or .txt")
-        return target
+            return written(target, self.dot + "\n")
+        if target.suffix == ".txt":
+            return written(target, self.text + "\n")
+        if target.suffix in (".svg", ".png"):
+            return written(target, render(self.dot, target.suffix[1:]))
+        raise UnsupportedError(f"{target}: unknown picture type; end the name in .svg, .png, .dot or .txt")
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         try:

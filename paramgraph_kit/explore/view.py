@@ -9,6 +9,7 @@ from typing import Any
 
 from paramgraph_kit.explore.picture import render
 from paramgraph_kit.trace.errors import UnsupportedError
+from paramgraph_kit.trace.files import path_of, written
 
 MOST_LINES = 200  # of a picture
 # Words that a reader looks for first, by the lines that have them; the words are there without the colour, too.
@@ -49,18 +50,17 @@ class View:
 
         Raises:
             UnsupportedError: another ending, or graphviz is missing.
+            TraceError: the file cannot be written.
         """
-        target = Path(path)
+        target = path_of(path)
         if target.suffix == ".txt":
-            target.write_text(f"{self.text}\n", encoding="utf-8")
-        elif target.suffix == ".png":
-            target.write_bytes(self.png())
-        elif target.suffix == ".svg" and self.svg:
-            target.write_text(self.svg, encoding="utf-8")
-        else:
-            chart = ", .svg" if self.svg else ""
-            raise UnsupportedError(f"{target}: unknown type of this view; end the name in .txt, .png{chart}")
-        return target
+            return written(target, f"{self.text}\n")
+        if target.suffix == ".png":
+            return written(target, self.png())
+        if target.suffix == ".svg" and self.svg:
+            return written(target, self.svg)
+        chart = ", .svg" if self.svg else ""
+        raise UnsupportedError(f"{target}: unknown type of this view; end the name in .txt, .png{chart}")
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         rich = {"image/svg+xml": self.svg, "text/html": self.html}

@@ -14,7 +14,8 @@ from paramgraph_kit.explore.bundle import PAGE_PLACE, front_end, script_hash
 from paramgraph_kit.explore.journal import told_families
 from paramgraph_kit.explore.names import content
 from paramgraph_kit.explore.style import style_sheet
-from paramgraph_kit.trace import Trace, TraceError, loads
+from paramgraph_kit.trace import Trace, loads
+from paramgraph_kit.trace.files import written
 from paramgraph_kit.trace.wording import one_line
 
 _STYLE = """
@@ -51,13 +52,7 @@ def write_viewer(path: str | os.PathLike[str], recordings: Mapping[str, bytes]) 
         >>> write_viewer("viewer.html", recorded.packed())  # doctest: +SKIP
         PosixPath('viewer.html')
     """
-    target = Path(path)
-    text = viewer_page(recordings)
-    try:
-        target.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise TraceError(f"{target}: cannot be written ({error.strerror}); choose a folder that exists") from None
-    return target
+    return written(path, viewer_page(recordings))
 
 
 def viewer_page(recordings: Mapping[str, bytes]) -> str:

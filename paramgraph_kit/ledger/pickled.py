@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 from paramgraph_kit.ledger.snapshots import DEFAULT, LIVE, line_of
 from paramgraph_kit.trace.errors import TraceError
+from paramgraph_kit.trace.files import path_of, unreadable
 from paramgraph_kit.trace.model import Origin, PoolAction, PoolEvent, Source, Trace
 
 _ACTIONS = {
@@ -42,11 +42,12 @@ def read_snapshot(path: str | os.PathLike[str], *, device: int = 0) -> Trace:
     Examples:
         >>> pgk.explore(read_snapshot("snapshot.pickle"))  # doctest: +SKIP
     """
+    source_file = path_of(path)
     try:
-        with Path(path).open("rb") as file:
+        with source_file.open("rb") as file:
             snapshot = _Plain(file).load()
     except OSError as error:
-        raise TraceError(f"{path}: cannot be read ({error.strerror}); check the path") from None
+        raise unreadable(source_file, error) from None
     except Exception as error:  # a damaged pickle raises almost anything
         raise TraceError(
             f"{path}: no memory snapshot ({error}); dump one with torch.cuda.memory._dump_snapshot"
@@ -59,7 +60,7 @@ def read_snapshot(path: str | os.PathLike[str], *, device: int = 0) -> Trace:
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise TraceError(f"{path}: not the layout of a memory snapshot ({type(error).__name__}: {error})") from None
     source = Source(Origin.RECORDED, f"device {device} of a memory snapshot", "-", "unknown", "unknown", "date unknown")
-    return Trace(source, f"memory snapshot {Path(path).name}", pool_events=events)
+    return Trace(source, f"memory snapshot {source_file.name}", pool_events=events)
 
 
 def _history(history: Sequence[Mapping[str, Any]], segments: Sequence[Mapping[str, Any]]) -> list[PoolEvent]:

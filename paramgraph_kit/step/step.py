@@ -20,6 +20,7 @@ import torch
 
 from paramgraph_kit.backend import new_number
 from paramgraph_kit.backend.call_state import is_heard
+from paramgraph_kit.backend.plain import PLAIN
 from paramgraph_kit.backend.registry import CompiledGraph, compiled_graphs
 from paramgraph_kit.capture.pair import is_anchored
 from paramgraph_kit.driver.native.build import prepare
@@ -44,6 +45,7 @@ from paramgraph_kit.step.refusals import (
 from paramgraph_kit.step.release import LEGACY, release, released, told
 from paramgraph_kit.trace.errors import ParamgraphError, RefusedError, UnsupportedError
 from paramgraph_kit.trace.model import Reason
+from paramgraph_kit.trace.wording import kind_text
 
 MAX_GRAPHS = 64  # of one step: batches come in so many shapes
 MAX_FUTILE = 8  # captures in a row without a launch: no more until there is one
@@ -329,10 +331,10 @@ class Step:
 
 def make_step(fn: Any, examples: Sequence[Any], state: Any, options: Options) -> Step:
     """See ``paramgraph_kit.parameterize``."""
-    if not callable(fn):
-        raise ParamgraphError(f"parameterize takes a function or a module, not a {type(fn).__name__}")
     if isinstance(fn, Step):
         raise ParamgraphError("parameterize was given what parameterize returned: pass the step itself")
     if examples:  # a step is not traced: running it now would change its state
         raise ParamgraphError("parameterize(step, state=...) takes no example inputs: its first calls are real ones")
+    if isinstance(state, PLAIN):
+        raise ParamgraphError(f"state is what the step changes (the model, the optimizer), not {kind_text(state)}")
     return Step(fn, state if isinstance(state, (list, tuple)) else (state,), options)

@@ -37,6 +37,7 @@ from paramgraph_kit.trace.columns import (
     expect_list,
 )
 from paramgraph_kit.trace.errors import TraceError
+from paramgraph_kit.trace.files import path_of, unreadable, unwritable
 
 # Together they bound what a file may cost: 200 MB and two seconds. A capture of 2,000 nodes needs about one megabyte.
 MAX_BYTES = 24 * 1024 * 1024  # of JSON text
@@ -75,12 +76,12 @@ def save(trace: model.Trace, path: str | os.PathLike[str], *, strip_source: bool
         >>> save(trace, "llama.pgtrace", strip_source=True)  # doctest: +SKIP
         PosixPath('llama.pgtrace')
     """
-    target = Path(path)
+    target = path_of(path)
     data = dumps(trace, strip_source=strip_source)
     try:
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".part")
     except OSError as error:
-        raise TraceError(f"{target}: cannot be written ({error.strerror}); choose a folder that exists") from None
+        raise unwritable(target, error) from None
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -88,7 +89,7 @@ def save(trace: model.Trace, path: str | os.PathLike[str], *, strip_source: bool
         os.replace(temporary, target)
     except OSError as error:
         os.unlink(temporary)
-        raise TraceError(f"{target}: cannot be written ({error.strerror}); choose another place") from None
+        raise unwritable(target, error) from None
     return target
 
 
@@ -102,10 +103,11 @@ def load(path: str | os.PathLike[str]) -> model.Trace:
         >>> load("llama.pgtrace")  # doctest: +SKIP
         Trace('llama', recorded: 3 partitions, 2 captures, 40 launches, 0 failures, 812 pool events)
     """
+    source = path_of(path)
     try:
-        packed = Path(path).read_bytes()
+        packed = source.read_bytes()
     except OSError as error:
-        raise TraceError(f"{path}: cannot be read ({error.strerror}); check the path") from None
+        raise unreadable(source, error) from None
     return loads(packed, name=str(path))
 
 

@@ -30,6 +30,16 @@ def bytes_text(count: int) -> str:
     return f"{sign}{value:.1f} TiB"
 
 
+def kind_text(value: object) -> str:
+    """What somebody gave that is not taken, for an error.
+
+    >>> kind_text(3), kind_text("x"), kind_text(None)
+    ('an int', 'a str', 'None')
+    """
+    name = type(value).__name__
+    return "None" if value is None else f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
+
+
 def frame_text(frame: Frame | None) -> str:
     """``file:line  text``, or that there is no line of the user's."""
     return one_line(frame.label()) if frame else "no line of yours: it shows only when the capture ends"

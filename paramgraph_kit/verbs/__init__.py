@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paramgraph_kit.explore import Explorer
-from paramgraph_kit.trace import ParamgraphError, Trace, growing
+from paramgraph_kit.trace import ParamgraphError, Trace, UnsupportedError, growing
 from paramgraph_kit.trace import load as _load
 from paramgraph_kit.trace import save as _save
+from paramgraph_kit.trace.wording import kind_text
 
 # Eager, although the verbs are lazy: the first import of a subpackage sets the attribute of that name on its parent,
 # and must not do so after ``paramgraph_kit.explore`` has become the function below.
@@ -43,7 +44,8 @@ def compile(model: Any, *, guards: str = "full", **options: Any) -> Any:  # noqa
             docs/launcher.md.
 
     Raises:
-        UnsupportedError: an unknown option, or a value that it does not have; at a call, what this torch lacks.
+        UnsupportedError: ``model`` cannot be called, an unknown option, or a value that it does not have; at a call,
+            what this torch lacks.
         DeviceMismatchError: at a call, a model or input that was never moved to the device.
         RefusedError: at a call, with ``strict=True``, where something would run ungraphed; ``reason`` says why.
         PromiseError: at a call, with ``guards="inputs"``: the model has changed.
@@ -56,8 +58,8 @@ def compile(model: Any, *, guards: str = "full", **options: Any) -> Any:  # noqa
 
     from paramgraph_kit.backend import make_options, paramgraph
     from paramgraph_kit.backend.frozen.calls import MODES, freeze_calls
-    from paramgraph_kit.trace.errors import UnsupportedError
 
+    _check_callable("compile", model)
     make_options(options)
     if guards not in MODES:
         raise UnsupportedError(f"guards={guards!r}: choose one of {', '.join(map(repr, MODES))}")
@@ -91,6 +93,7 @@ def parameterize(fn: Any, *examples: Any, state: Any = None, **options: Any) -> 
 
     Raises:
         UnsupportedError: ``fn`` cannot be called or is compiled already, or an unknown option.
+        ParamgraphError: ``state`` is a text or a number, or a step was given with examples, or twice.
         DeviceMismatchError: a module that was never moved to the device.
         RefusedError: at a call, with ``strict=True``, where something would run ungraphed; ``reason`` says why.
 
@@ -118,6 +121,7 @@ def parameterize(fn: Any, *examples: Any, state: Any = None, **options: Any) -> 
     """
     from paramgraph_kit.backend import make_options
 
+    _check_callable("parameterize", fn)
     if state is not None:
         from paramgraph_kit.step.step import make_step
 
@@ -160,6 +164,9 @@ def watch(title: str = "watch") -> Iterator[Trace]:
     Args:
         title: what the trace is called.
 
+    Raises:
+        ParamgraphError: ``title`` is no text.
+
     Examples:
         >>> with watch("nothing") as trace:
         ...     pass
@@ -170,6 +177,10 @@ def watch(title: str = "watch") -> Iterator[Trace]:
     from paramgraph_kit.doctor import explain
     from paramgraph_kit.ledger.events import pool_events
 
+    if not isinstance(title, str):
+        raise ParamgraphError(
+            f"watch takes the trace's title, not {kind_text(title)}: call what you watch in the block"
+        )
     trace: Trace | None = None
     try:
         with watching(title, explain) as trace, pool_events(trace.pool_events):
@@ -216,7 +227,7 @@ def save(what: Any, path: str | os.PathLike[str], *, strip_source: bool = False)
 
     Raises:
         TraceError: the file cannot be written.
-        ParamgraphError: ``what`` is none of these.
+        ParamgraphError: ``what`` is none of these, or ``path`` is no path.
 
     Examples:
         >>> save(report(), "model.pgtrace")  # doctest: +SKIP
@@ -230,12 +241,18 @@ def load(path: str | os.PathLike[str]) -> Trace:
 
     Raises:
         TraceError: no such file, damaged, or no trace.
+        ParamgraphError: ``path`` is no path.
 
     Examples:
         >>> load("model.pgtrace")  # doctest: +SKIP
         Trace('model', recorded: 3 partitions, 2 captures, 40 launches, 0 failures, 812 pool events)
     """
     return _load(path)
+
+
+def _check_callable(verb: str, fn: Any) -> None:
+    if not callable(fn):
+        raise UnsupportedError(f"{verb} takes a function or a module, not {kind_text(fn)}")
 
 
 def _trace_of(verb: str, what: Any) -> Trace:
@@ -248,7 +265,8 @@ def _trace_of(verb: str, what: Any) -> Trace:
         from paramgraph_kit.backend.tracing import trace_of_graph
 
         return trace_of_graph(what)
-    if what is None or isinstance(what, (str, os.PathLike)):
-        hint = f"; {verb} a file with {verb}(load(path))" if what is not None else ""
-        raise ParamgraphError(f"{verb} takes a trace, a report or a compiled model, not {what!r}{hint}")
+    if what is None or not callable(what):
+        file = isinstance(what, (str, os.PathLike))
+        given = f"{what!r}; {verb} a file with {verb}(load(path))" if file else kind_text(what)
+        raise ParamgraphError(f"{verb} takes a trace, a report or a compiled model, not {given}")
     return report(what).trace

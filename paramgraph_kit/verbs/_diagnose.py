@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from paramgraph_kit.doctor.diagnosis import Diagnosis
 from paramgraph_kit.trace.errors import ParamgraphError
+from paramgraph_kit.trace.wording import kind_text
 
 if TYPE_CHECKING:
     from paramgraph_kit.doctor import FailureClass
@@ -84,7 +85,7 @@ class Diagnose:
             return _from_compiled(what, args, kwargs, limit_s)
         if not callable(what):
             raise ParamgraphError(
-                f"diagnose takes the exception that a failed capture raised, not a {type(what).__name__}: "
+                f"diagnose takes the exception that a failed capture raised, not {kind_text(what)}: "
                 "catch it with 'except Exception as error' and pass error; or pass a function and its arguments"
             )
         found = _from_function(what, args, kwargs, limit_s, confirm)
@@ -115,6 +116,7 @@ class Diagnose:
 
         Raises:
             CaptureError: the capture failed; its text names your line and the fix.
+            ParamgraphError: ``graph`` is none.
 
         Examples:
             >>> import torch
@@ -129,6 +131,8 @@ class Diagnose:
         from paramgraph_kit.doctor.restore.repair import capture
         from paramgraph_kit.verbs._device import device
 
+        if not hasattr(graph, "capture_begin"):
+            raise ParamgraphError(f"diagnose.capture takes a CUDAGraph, not {kind_text(graph)}")
         device()
         return _noted(capture(graph, lines=lines, **options))
 

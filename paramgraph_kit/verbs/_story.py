@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from paramgraph_kit.trace.errors import CaptureError, ParamgraphError
 from paramgraph_kit.trace.model import Failure, Proof, Trace
-from paramgraph_kit.trace.wording import frame_text, one_line
+from paramgraph_kit.trace.wording import frame_text, kind_text, one_line
 
 if TYPE_CHECKING:
     from paramgraph_kit.doctor.diagnosis import Diagnosis
@@ -426,7 +426,7 @@ def story(fn: Any, *args: Any, say: Say | None = print, **kwargs: Any) -> Story:
         say: gets each line as it happens; None says nothing, and ``str(story)`` has all lines.
 
     Raises:
-        ParamgraphError: ``fn`` cannot be called.
+        ParamgraphError: ``fn`` cannot be called, or a capture is under way.
 
     Examples:
         >>> import torch
@@ -436,9 +436,11 @@ def story(fn: Any, *args: Any, say: Say | None = print, **kwargs: Any) -> Story:
         >>> pgk.story(f, torch.ones(4, device=pgk.device()), say=None)
         Story(f: eager, captured as it is, captured, frozen, parameterized; parameterized, equal to eager)
     """
+    from paramgraph_kit.doctor.observe.one_call import check_free
     from paramgraph_kit.verbs._device import device
 
     if not callable(fn):
-        raise ParamgraphError(f"story takes a function and its arguments, not a {type(fn).__name__}")
+        raise ParamgraphError(f"story takes a function and its arguments, not {kind_text(fn)}")
     device()
+    check_free("story(fn)")
     return _Teller(fn, args, kwargs, say or (lambda text: None)).tell()

@@ -130,7 +130,7 @@ def test_the_terminal_runs_a_program_and_a_function(tmp_path: Path, capsys: pyte
     ("argument", "says"),
     [
         ("/no/such/file.py", "there is no file /no/such/file.py: give the path of a program"),
-        ("{file}:nothing", "has no function 'nothing': name one that is defined at its top level"),
+        ("{file}:nothing", "there is no 'nothing': name a function that is defined at its top level"),
     ],
 )
 def test_the_terminal_refuses_in_one_line(

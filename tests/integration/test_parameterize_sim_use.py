@@ -25,7 +25,7 @@ def test_mistakes_are_told_in_one_line() -> None:
     model = nn.Linear(3, 3)
     compiled = pgk.compile(lambda x: x)
     for wrong, text in [
-        (3, "parameterize takes a function or a module, not a int"),
+        (3, "parameterize takes a function or a module, not an int"),
         (compiled, "parameterize was given what torch.compile returned: pass the function or module itself"),
         (
             pgk.parameterize(model),

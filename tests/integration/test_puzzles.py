@@ -82,7 +82,7 @@ def test_the_notebooks_are_not_solved_and_tell_no_solution() -> None:
 def test_what_cannot_be_graded_is_an_error_of_its_own() -> None:
     with pytest.raises(pgk.ParamgraphError, match="there is no puzzle 11: choose one of 1 to 10"):
         grade(11, len)
-    with pytest.raises(pgk.ParamgraphError, match="grade takes a function as the answer, not a int"):
+    with pytest.raises(pgk.ParamgraphError, match="grade takes a function as the answer, not an int"):
         grade(1, 3)  # type: ignore[arg-type]
 
 

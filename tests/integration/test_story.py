@@ -124,5 +124,5 @@ def test_what_does_not_run_has_no_story(program: Program) -> None:
     story = pgk.story(names["f"], *names["args"], say=None)
     assert not story.complete
     assert story.stopped == ("it does not run eagerly: NameError: name 'missing' is not defined. Make it run first")
-    with pytest.raises(pgk.ParamgraphError, match="story takes a function and its arguments, not a int"):
+    with pytest.raises(pgk.ParamgraphError, match="story takes a function and its arguments, not an int"):
         pgk.story(3)

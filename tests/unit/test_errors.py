@@ -131,12 +131,15 @@ def _strict(x: Tensor) -> Any:
     return pgk.compile(lambda x: (x * 2).cpu().to(x.device), strict=True)(x)
 
 
+NO_TEXT: Any = 3
 RAISED: list[tuple[Any, Callable[[Path], Any]]] = [
     (pgk.compile, lambda _: pgk.compile(torch.sin, speed=3)),
+    (pgk.compile, lambda _: pgk.compile("model")),
     (pgk.compile, lambda _: _strict(torch.ones(2, device=pgk.device()))),
     (pgk.compile, lambda _: pgk.compile(nn.Linear(2, 2))(torch.ones(2))),
     (pgk.parameterize, lambda _: pgk.parameterize(torch.sin, stages=0)),
     (pgk.parameterize, lambda _: pgk.parameterize(3)),
+    (pgk.parameterize, lambda _: pgk.parameterize(torch.sin, state="model")),
     (pgk.parameterize, lambda _: pgk.parameterize(nn.Linear(2, 2), torch.ones(2))),
     (
         pgk.parameterize,
@@ -146,10 +149,18 @@ RAISED: list[tuple[Any, Callable[[Path], Any]]] = [
     (pgk.diagnose.__call__, lambda _: pgk.diagnose(3)),
     (pgk.diagnose.capture, lambda _: _read_back_in_a_capture()),
     (pgk.explore, lambda _: pgk.explore("model.pgtrace")),
+    (pgk.diagnose.capture, lambda _: pgk.diagnose.capture("graph")),
+    (pgk.story, lambda _: _in_a_capture(lambda: pgk.story(torch.sin, torch.ones(2, device=pgk.device()), say=None))),
+    (pgk.watch, lambda _: pgk.watch(NO_TEXT).__enter__()),
     (pgk.explore, lambda _: pgk.explore(pgk.cuda.CUDAGraph())),
+    (pgk.explore, lambda _: pgk.explore(_in_a_capture(lambda: torch.ones(2, device=pgk.device()) * 2))),
+    (pgk.explore, lambda _: pgk.explore([3])),
     (pgk.save, lambda folder: pgk.save(pgk.recorded["gpt2"], folder / "no" / "such" / "folder")),
+    (pgk.save, lambda folder: pgk.save(pgk.recorded["gpt2"], folder)),
     (pgk.save, lambda folder: pgk.save(None, folder / "none.pgtrace")),
+    (pgk.save, lambda _: pgk.save(pgk.recorded["gpt2"], NO_TEXT)),
     (pgk.load, lambda folder: pgk.load(folder / "nothing.pgtrace")),
+    (pgk.load, lambda _: pgk.load(NO_TEXT)),
     (type(pgk.recorded), lambda _: pgk.recorded["lama"]),
 ]
 
@@ -158,6 +169,14 @@ def _read_back_in_a_capture() -> None:
     x = torch.ones(2, device=pgk.device())
     with pgk.diagnose.capture(pgk.cuda.CUDAGraph()):
         x.sum().item()
+
+
+def _in_a_capture(call: Callable[[], Any]) -> Any:
+    graph = pgk.cuda.CUDAGraph()
+    with pgk.cuda.graph(graph):
+        torch.ones(2, device=pgk.device())
+        call()
+    return graph
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")

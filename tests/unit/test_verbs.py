@@ -149,13 +149,7 @@ TAKES = "explore takes a trace, a report or a compiled model, not "
     [
         (None, f"{TAKES}None"),
         ("a.pgtrace", f"{TAKES}'a.pgtrace'; explore a file with explore(load(path))"),
-        (
-            3,
-            (
-                "report takes a compiled function or module, not a int: "
-                "pass what torch.compile returned, or nothing for everything that is compiled"
-            ),
-        ),
+        (3, f"{TAKES}an int"),
     ],
 )
 def test_explore_says_what_it_takes(value: Any, text: str) -> None:

@@ -17,7 +17,7 @@ from paramgraph_kit.doctor.observe.gradients import around, note, sets_to_none
 from paramgraph_kit.doctor.observe.gradients import problems as problems_between
 from paramgraph_kit.doctor.observe.kept import kept
 from paramgraph_kit.doctor.observe.notes import has_tensor, notes_of
-from paramgraph_kit.doctor.observe.one_call import Call, Caller, is_capturing, synchronize
+from paramgraph_kit.doctor.observe.one_call import Call, Caller, check_free, synchronize
 from paramgraph_kit.doctor.observe.places import codes_in
 from paramgraph_kit.doctor.observe.source_lines import entered_after, frame_at, gives_memory, tests_of, written_at
 from paramgraph_kit.doctor.restore.host_state import Change, Holder
@@ -61,8 +61,7 @@ def examine(
     Raises:
         ParamgraphError: a capture is under way, or the device refuses every call.
     """
-    if is_capturing():
-        raise ParamgraphError("diagnose(fn) runs fn eagerly, and a capture is under way: end it first")
+    check_free("diagnose(fn)")
     if lost := synchronize(twin()):
         raise ParamgraphError(f"the device answers only '{lost.message}': restart the kernel, nothing else helps")
     examiner = _Examiner(function, args, kwargs, limit_s)

@@ -29,7 +29,7 @@ from paramgraph_kit.doctor.restore.keeper import Keeper, RandomState
 from paramgraph_kit.doctor.restore.surroundings import Surroundings
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.select import driver, twin
-from paramgraph_kit.trace.errors import UnsupportedError
+from paramgraph_kit.trace.errors import ParamgraphError, UnsupportedError
 from paramgraph_kit.trace.model import Failure, Frame
 
 
@@ -226,6 +226,12 @@ def is_capturing() -> bool:
         return driver().is_capturing()
     except RuntimeError:  # the device answers nothing any more, which is told next
         return False
+
+
+def check_free(verb: str) -> None:
+    """Raise ParamgraphError where a capture is under way, which would take in all that ``verb`` runs."""
+    if is_capturing():
+        raise ParamgraphError(f"{verb} runs fn eagerly, and a capture is under way: end it first")
 
 
 def synchronize(cuda: Any) -> Failure | None:

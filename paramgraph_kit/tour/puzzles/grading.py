@@ -19,7 +19,7 @@ from paramgraph_kit.tour.puzzles.verdict import Limit, Verdict
 from paramgraph_kit.trace import ParamgraphError, Trace
 from paramgraph_kit.trace.errors import CaptureError
 from paramgraph_kit.trace.model import Capture
-from paramgraph_kit.trace.wording import one_line
+from paramgraph_kit.trace.wording import kind_text, one_line
 
 WARM_UP = 2
 # What moves no data and computes nothing.
@@ -45,7 +45,7 @@ def grade(number: int, answer: Callable[..., Any]) -> Verdict:
     if puzzle is None:
         raise ParamgraphError(f"there is no puzzle {number!r}: choose one of {min(PUZZLES)} to {max(PUZZLES)}")
     if not callable(answer):
-        raise ParamgraphError(f"grade takes a function as the answer, not a {type(answer).__name__}")
+        raise ParamgraphError(f"grade takes a function as the answer, not {kind_text(answer)}")
     pgk.device()
     measure: Any = _steps if isinstance(puzzle, Steps) else _graph  # each takes its own kind
     try:
