@@ -347,11 +347,14 @@ def test_what_metrics_cost_is_measured_with_a_command(
     observers = list(launching.observers)
     # WHEN asked for THEN it says where, and what a call takes both ways
     assert main(["metrics", "--cost"]) == 0
-    where, call, scrape = capsys.readouterr().out.splitlines()
+    where, call, functions, scrape = capsys.readouterr().out.splitlines()
     assert where.startswith("simulated device, driver -, torch ")
     (without, exported) = (float(found) for found in re.findall(r"([\d.]+) us with", call))
     assert 0 < without < 3 * exported < 9 * without
     assert float(re.findall(r"(\d+) us", scrape)[0]) > 0
+    # AND a launch calls the same functions with and without, which no load of the machine changes
+    (off, on) = map(int, re.findall(r"(\d+) with", functions.replace("without metrics", "with")))
+    assert off == on > 0
     # AND no exporter is left
     assert launching.observers == observers
 
