@@ -113,8 +113,8 @@ def launch_function(
     }
     for n, executable in enumerate(executables):
         scope[f"patch{n}"], scope[f"replay{n}"] = executable.patch, executable.launch
-    for position, tensor in form.static.items():
-        scope |= {f"i{position}": tensor, f"a{position}": driver.address_of(tensor)}
+    scope |= {f"i{position}": tensor for position, tensor in form.static.items()}
+    scope["fixed"] = tuple(map(driver.address_of, form.static.values()))
     source = "\n".join(_source(captured, plan, scope, partition, form))
     code = compile(source, "<paramgraph launch>", "exec")
     exec(code, scope)  # generated from sizes and slots only, never from user text
@@ -149,6 +149,7 @@ def _source(captured: Captured, plan: Plan, scope: dict[str, Any], partition: Pa
     parts = {k: ("a", n) for n, k in enumerate(aligned)}
     parts |= {k: ("together", n) for n, k in enumerate(form.together)}
     parts |= {k: ("shelved", n) for n, k in enumerate(form.shelved)}
+    parts |= {k: ("fixed", n) for n, k in enumerate(form.static)}
     spent = {k: name for k, name in names.items() if k not in form.static}
     for n, stage in enumerate(plan.stages):
         body += _stage(n, stage, plan, makers, parts, spent, captured.recording.streams)

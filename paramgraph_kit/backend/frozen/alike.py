@@ -21,7 +21,7 @@ from paramgraph_kit.backend.frozen.guards import equal_tests
 from paramgraph_kit.backend.frozen.source import launch_lines, returned
 from paramgraph_kit.backend.plain import PLAIN, flatten
 from paramgraph_kit.backend.state import State
-from paramgraph_kit.driver.select import driver
+from paramgraph_kit.driver.native.tensors import Looks
 
 ATTEMPTS = 16  # calls after which a launch that has not settled is left to the ordinary way
 Call = Callable[[tuple[Any, ...], dict[str, Any]], Any]
@@ -47,7 +47,7 @@ class Alike:
         # Nothing but tensors, as they stand in the call: there is nothing to flatten.
         self._flat = spec == flatten((tuple(given), {}))[1]
         self._switches, self._more = call_state.global_state_guard(), call_state.unguarded_switches()
-        self._tensors = call_state.tensor_guard(tensors)
+        self._tensors, self._given = call_state.tensor_guard(tensors), call_state.tensor_guard(given)
         self._inference = [x.is_inference() for x in given]
         self._sharing = call_state.sharing(tensors)
         self._writes = writes
@@ -104,6 +104,8 @@ class Alike:
         if today is None or not all(map(is_, today, static)) or not self.stands:
             return  # the state has another one meanwhile
         inputs = [x for x in pytree.tree_leaves((args, dict(named))) if isinstance(x, torch.Tensor)]
+        if not self._tensors(*inputs, *static):
+            return
         scope: dict[str, Any] = {"map": map, "list": list, "id": id, "static": static, "MISSED": MISSED}
         names = [*(None for _ in static), *(given[id(x)] for x in inputs)]
         launch = launch_lines(run, [*static, *inputs], names, scope)
@@ -126,13 +128,14 @@ class Alike:
 
     def _tests(self, tensors: Sequence[str], values: Mapping[str, Any], scope: dict[str, Any]) -> list[str]:
         """Expressions that must hold, the quickest first to tell calls of other kinds."""
-        scope |= {"kinds": self._tensors, "switches": self._switches, "unwritten": self._unchanged}
+        scope |= {"given": self._given, "alike": Looks(scope["static"]).same, "own": set(map(id, scope["static"]))}
+        scope |= {"switches": self._switches, "unwritten": self._unchanged}
         scope |= {"more": call_state.unguarded_switches, "more_then": self._more}
-        scope |= {"address": driver().address_of}
-        scope["addresses"] = list(map(driver().address_of, scope["static"]))
         plain = {name: value for name, value in values.items() if not isinstance(value, torch.Tensor)}
         tests = equal_tests(plain, scope) or []
-        tests += [f"kinds({', '.join([*tensors, '*static'])})", "switches()", "unwritten()", "more() == more_then"]
+        tests += [f"given({', '.join(tensors)})", "switches()", "unwritten()", "more() == more_then"]
+        tests += [f"id({name}) not in own" for name in tensors]  # code can tell that they are one
+        tests += ["alike()"] * bool(scope["static"])
         if self._writes:  # what one input gets, another that shares its memory has
             scope["sharing"] = call_state.sharing
             tests.append(f"sharing([{', '.join([*tensors, '*static'])}]) == ()")
@@ -144,4 +147,4 @@ class Alike:
             scope["apart"] = self._state.hidden_ids.isdisjoint
             tests += ["hidden_same()", f"apart(map(id, [{', '.join(tensors)}]))"]
         tests += [f"{name}.is_inference() is {then}" for name, then in zip(tensors, self._inference, strict=True)]
-        return [*tests, "list(map(address, static)) == addresses"] if scope["static"] else tests
+        return tests

@@ -21,7 +21,6 @@ from paramgraph_kit.backend.frozen.frame import Frame, frame_of, obstacle_in
 from paramgraph_kit.backend.frozen.guards import Inputs, Member, children_of, members_of, unmoved, without_hooks
 from paramgraph_kit.backend.frozen.source import HEEDED, launch_lines, returned
 from paramgraph_kit.driver.native.build import prepare
-from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace.errors import PromiseError
 
 MODES = ("full", "dynamo", "inputs")
@@ -110,7 +109,7 @@ class FrozenCalls:
         if given_back is None:
             return "what the function returns is not what its graph returns"
         scope |= {"check": entry.guard_manager.root.check, "MISSED": MISSED}
-        scope["unmoved"] = unmoved(members, children_of(modules), driver().address_of)
+        scope["unmoved"] = unmoved(members, children_of(modules))
         tests = self._tests(frame, given, local, scope)
         if tests is None:
             return "an argument is of a kind that may change while it is the same object, such as a list"
@@ -146,7 +145,7 @@ class FrozenCalls:
                 tests.append("m.__class__ is kind and kind.forward is f and 'forward' not in own")
         scope["code"] = frame.function.__code__
         tests.append("f.__code__ is code")
-        full = [*tests, f"check({local})", "unmoved()"]
+        full = [*tests, "unmoved()", f"check({local})"]
         if self.mode == "dynamo":
             return ["not is_heard()", *full]
         if (found := Inputs(given).test()) is None:

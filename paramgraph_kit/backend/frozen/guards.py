@@ -15,6 +15,7 @@ from torch import nn
 
 from paramgraph_kit.backend.plain import PLAIN
 from paramgraph_kit.driver.dict_versions import Versions
+from paramgraph_kit.driver.native.tensors import aligned_addresses
 from paramgraph_kit.driver.torch_names import torch_name
 
 REWRITTEN = 8  # times that guards of dictionaries are made anew; what is written more often is looked at each time
@@ -54,17 +55,22 @@ def children_of(modules: Sequence[nn.Module]) -> list[Member]:
     return [Member(each._modules, key, True) for root in modules for each in root.modules() for key in each._modules]
 
 
-def unmoved(
-    members: Sequence[Member], children: Sequence[Member], address: Callable[[torch.Tensor], int]
-) -> Callable[[], bool]:
+def unmoved(members: Sequence[Member], children: Sequence[Member]) -> Callable[[], bool]:
     """Whether every member is the tensor that it is now, where it is now, on the same modules."""
     kept = [(each, each.owner[each.key]) for each in (*members, *children)]
     seldom = {id(each.owner): each.owner for each, _ in kept if each.seldom}
     unwritten = Unwritten(list(seldom.values()), _all_kept([pair for pair in kept if pair[0].seldom]))
     others = _all_kept([pair for pair in kept if not pair[0].seldom])
     tensors = [each.owner[each.key] for each in members]
-    addresses = list(map(address, tensors))
-    return lambda: unwritten() and others() and list(map(address, tensors)) == addresses
+    lie = lying(tensors)
+    return lambda: unwritten() and others() and lie()
+
+
+def lying(tensors: Sequence[torch.Tensor]) -> Callable[[], bool]:
+    """Whether tensors lie where they lie now. To be asked before what looks at them closer: it has them fetched."""
+    held = list(tensors)
+    addresses = aligned_addresses(held, 0)
+    return lambda: aligned_addresses(held, 0) == addresses
 
 
 def _all_kept(kept: Sequence[tuple[Member, Any]]) -> Callable[[], bool]:
