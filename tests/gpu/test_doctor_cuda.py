@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 import time
@@ -30,7 +29,8 @@ ROOT = Path(__file__).parents[2]
 Job = tuple[str, str]
 WORKERS = 4
 AT_ONCE = 14  # processes
-SILENCE_S = 60  # of a worker, after which its job counts as hanging
+SILENCE_S = 120  # of a worker, after which its job counts as hanging: other processes may have the machine too
+FILE_S = 300  # for a file of tests
 MOST_OVERHEAD = 20
 PROGRAMS = {f"{each.id} {p.name}".rstrip(): each.category for each in catalogue() for p in each.programs}
 
@@ -100,10 +100,10 @@ def run_file(name: str) -> list[Any]:
     command = [sys.executable, "-m", "pytest", f"tests/integration/{name}", *options]
     try:
         done = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=140, env=environment()
+            command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=FILE_S, env=environment()
         )
     except subprocess.TimeoutExpired as error:
-        return ["tests", name, False, f"more than 140 s: {str(error.stdout)[-400:]}"]
+        return ["tests", name, False, f"more than {FILE_S} s: {str(error.stdout)[-400:]}"]
     lines = done.stdout.splitlines()
     failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
     return ["tests", name, done.returncode == 0, "\n".join([*failed, *lines[-1:], done.stderr[-300:]])]
@@ -145,7 +145,7 @@ def test_our_own_programs_are_recorded(tmp_path: Path) -> None:
     # GIVEN the script of the repository WHEN it runs here THEN its file has each program with what this GPU did
     file = tmp_path / "own_cases.json"
     command = [sys.executable, "scripts/record_cases.py", str(file), "--jobs", "12"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=FILE_S)
     assert done.returncode == 0, done.stderr
     print(f"\n{file.name}\n{file.read_text()}")
     found = json.loads(file.read_text())["cases"]
@@ -155,8 +155,8 @@ def test_our_own_programs_are_recorded(tmp_path: Path) -> None:
     assert {name: outcome["outcome"] for name, outcome in outcomes.items()} == wanted
 
 
-def median_us(call: Callable[[], Any], times: int) -> float:
-    """The median of a call with the wait for the device, after one that warms up."""
+def best_us(call: Callable[[], Any], times: int) -> float:
+    """The fastest of some calls with the wait for the device, after one that warms up: others may use both."""
     call()
     taken = []
     for _ in range(times):
@@ -165,7 +165,7 @@ def median_us(call: Callable[[], Any], times: int) -> float:
         call()
         torch.cuda.synchronize()
         taken.append(time.perf_counter() - start)
-    return statistics.median(taken) * 1e6
+    return min(taken) * 1e6
 
 
 def gpt2() -> tuple[Any, torch.Tensor]:
@@ -200,8 +200,8 @@ def test_the_overhead_for_gpt2s_forward_is_small(capsys: pytest.CaptureFixture[s
     # GIVEN GPT-2 small's forward WHEN it is diagnosed THEN that takes less than 20 calls
     model, ids = gpt2()
     model.eval()
-    eager = median_us(lambda: model(ids), 10)
-    diagnosed = median_us(lambda: pgk.diagnose(model, ids), 5)
+    eager = best_us(lambda: model(ids), 10)
+    diagnosed = best_us(lambda: pgk.diagnose(model, ids), 5)
     with capsys.disabled():
         print(f"\ndiagnose(GPT-2 small, 2 x 128): {diagnosed:.0f} us, one eager call {eager:.0f} us, "
               f"{diagnosed / eager:.1f} times")  # fmt: skip
