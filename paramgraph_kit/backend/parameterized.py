@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import math
 import sys
 import threading
 import types
@@ -35,7 +34,7 @@ from paramgraph_kit.backend.state import State
 from paramgraph_kit.driver.host_random import put_back, state_of
 from paramgraph_kit.driver.native.build import prepare
 from paramgraph_kit.driver.select import driver
-from paramgraph_kit.driver.spread import beyond, distance
+from paramgraph_kit.driver.spread import BEYOND_NUMBERS, Apart, beyond, distance
 from paramgraph_kit.driver.tensors import same_bits
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.launcher import Options
@@ -145,7 +144,7 @@ class Parameterized:
         if not away:
             return found
 
-        def again() -> dict[int, float]:
+        def again() -> dict[int, Apart]:
             if target.random_position() != position:
                 target.set_random_state(state)
             return _apart(pytree.tree_leaves(self._fn(*args, **kwargs)), theirs)
@@ -340,10 +339,10 @@ class Parameterized:
             self._refused.append(CompiledGraph(name, owner=weakref.ref(self), reasons=[reason]))
 
 
-def _apart(ours: Sequence[Any], theirs: Sequence[Any]) -> dict[int, float]:
+def _apart(ours: Sequence[Any], theirs: Sequence[Any]) -> dict[int, Apart]:
     """Which of two functions' results differ in any bit, and how far."""
     if len(ours) != len(theirs):
-        return {-1: math.inf}
+        return {-1: BEYOND_NUMBERS}
     pairs = enumerate(zip(ours, theirs, strict=True))
     return {n: distance(a, b) for n, (a, b) in pairs if not same_bits(a, b)}
 

@@ -6,7 +6,6 @@ a graph may cost more than it saves is PyGraph's finding: 29 of 116 were slower 
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ import torch
 
 from paramgraph_kit.capture.pair import Captured, Kind, is_seed_on_host
 from paramgraph_kit.driver.api import Driver
-from paramgraph_kit.driver.spread import beyond, distance
+from paramgraph_kit.driver.spread import BEYOND_NUMBERS, Apart, beyond, distance
 from paramgraph_kit.driver.tensors import bits_of, lazily, same_bits, same_layout
 from paramgraph_kit.trace.model import Reason
 
@@ -107,7 +106,7 @@ class Probation:
             return found
         after = self._driver.random_state()
 
-        def again() -> dict[str, float]:
+        def again() -> dict[str, Apart]:
             given_again, expected_again = self._plainly(before, state)
             return _differing(expected_again, given_again, expected, plain)
 
@@ -176,12 +175,12 @@ def _span(x: torch.Tensor) -> int:
 
 def _differing(
     found: Sequence[Any], given: Sequence[Any], expected: Sequence[Any], plain: Sequence[Any]
-) -> dict[str, float]:
+) -> dict[str, Apart]:
     """What differs in any bit, and how far it is off."""
     pairs = {f"output {k}": pair for k, pair in enumerate(zip(found, expected, strict=True))}
     pairs |= {f"input {k}": pair for k, pair in enumerate(zip(given, plain, strict=True))}
     return {
-        name: distance(a, b) if same_layout(a, b) else math.inf
+        name: distance(a, b) if same_layout(a, b) else BEYOND_NUMBERS
         for name, (a, b) in pairs.items()
         if not same_bits(a, b, layout=True) and not is_seed_on_host(b)
     }

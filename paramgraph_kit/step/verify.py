@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from paramgraph_kit.driver.api import Driver
-from paramgraph_kit.driver.spread import beyond, distance
+from paramgraph_kit.driver.spread import Apart, beyond, distance
 from paramgraph_kit.driver.tensors import digests, same_bits
 from paramgraph_kit.step.cells import Cell
 from paramgraph_kit.trace.model import Reason
@@ -120,7 +120,7 @@ class Comparison:
         result = self._made(call)
         reference = self._left(result)
 
-        def again() -> dict[_Key, float]:
+        def again() -> dict[_Key, Apart]:
             nonlocal result
             del result
             self._put(before)
@@ -162,7 +162,7 @@ class Comparison:
         values = [(n, (x.shape, x.dtype, x.layout) if isinstance(x, torch.Tensor) else x) for n, x in named]
         return _Bits(digests([*self._memory.flat, *tensors]), values, self._driver.random_state())
 
-    def _distances(self, found: Left, expected: Left) -> dict[_Key, float]:
+    def _distances(self, found: Left, expected: Left) -> dict[_Key, Apart]:
         """How far apart is what differs in any bit."""
         pairs: dict[_Key, tuple[Any, Any]] = {
             (name, n): (a, b)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 import paramgraph_kit as pgk
 from paramgraph_kit.backend.registry import compiled_graphs
-from paramgraph_kit.driver.spread import beyond, distance
+from paramgraph_kit.driver.spread import BEYOND_NUMBERS, Apart, beyond, distance
 from tests.corpus.strangers.program import Program, Way
 from tests.sweep.checks import poison
 from tests.sweep.samples import difference
@@ -135,7 +134,7 @@ class Alone:
         """Whether a result is farther off than ungraphed runs are from one another."""
         runs = iter(self._again)  # those that another way has asked for, first
 
-        def again() -> dict[_Place, float]:
+        def again() -> dict[_Place, Apart]:
             if (run := next(runs, None)) is None:
                 self._again.append(run := outcome(self.program, self.how))
             return _apart(run, self.first)
@@ -146,14 +145,14 @@ class Alone:
 _Place = tuple[bool, int, int]  # whether as copied at the end, the value, its part
 
 
-def _apart(found: Outcome, expected: Outcome) -> dict[_Place, float]:
+def _apart(found: Outcome, expected: Outcome) -> dict[_Place, Apart]:
     """How far what differs in any bit is off."""
-    apart: dict[_Place, float] = {}
+    apart: dict[_Place, Apart] = {}
     for late, a, b in ((False, found.values, expected.values), (True, found.late, expected.late)):
         for step, (x, y) in enumerate(zip(a, b, strict=True)):
             ones, others = pytree.tree_leaves(x), pytree.tree_leaves(y)
             if len(ones) != len(others):
-                apart[late, step, -1] = math.inf
+                apart[late, step, -1] = BEYOND_NUMBERS
                 continue
             parts = enumerate(zip(ones, others, strict=True))
             apart |= {(late, step, n): distance(*pair) for n, pair in parts if difference(*pair)}
