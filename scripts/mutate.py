@@ -26,6 +26,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -96,6 +97,7 @@ ALWAYS = (
     "integration/test_launch_sim_failures.py",
     "integration/test_strict_sim.py",
 )
+FORKING = threading.Lock()  # filelock, which torch imports, refuses two forks at once
 NONE_LEFT = 5  # what pytest ends with where all tests of a file are left out
 LONGEST = 300  # seconds: a mutant that never ends has been noticed
 _COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -246,7 +248,8 @@ def outcome(name: str, checkout: Path, limit_s: float, without: Sequence[str] | 
     failed.write_text("")
     # A fork of a process that has imported torch: that is most of what a few quick tests take.
     child = multiprocessing.get_context("fork").Process(target=_tests, args=(checkout, name, without))
-    child.start()
+    with FORKING:
+        child.start()
     child.join(limit_s)
     ended = not child.is_alive()
     if not ended:
