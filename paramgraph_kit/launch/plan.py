@@ -240,7 +240,8 @@ def needs_of(captured: Captured) -> dict[int, Sequence[int]]:
 
     An address may be written to a table on the device, as for cuBLAS's and cuSOLVER's batched and for grouped kernels,
     and who reads the table shows the table's address only. What the captured code still held may be read so; what it
-    had freed may not. Inputs are held to the end by whoever captures: there a table's readers are looked for.
+    had freed may not. Inputs are held to the end by whoever captures: there those are looked for who read a table after
+    the address may have been written to it. (Who read that memory before, a forward pass its activations, does not.)
     """
     readers, nodes = uses_of(captured), captured.recording.nodes
     recorded = sorted((node.position, n) for n, node in enumerate(nodes))
@@ -258,21 +259,27 @@ def needs_of(captured: Captured) -> dict[int, Sequence[int]]:
     tables = _beside(captured, inputs)
     for i in range(inputs):
         if i in needs:
-            needs[i] = sorted({*needs[i], *(n for table in tables.get(i, ()) for n in readers[table])})
+            later = (n for table, first in tables.get(i, {}).items() for n in readers[table] if n > first)
+            needs[i] = sorted({*needs[i], *later})
     return needs
 
 
-def _beside(captured: Captured, inputs: int) -> dict[int, set[int]]:
-    """For each input, what the same kernels address and could write its address to."""
-    found: dict[int, set[int]] = {}
-    for node, words in zip(captured.recording.nodes, captured.words, strict=True):
+def _beside(captured: Captured, inputs: int) -> dict[int, dict[int, int]]:
+    """For each input, what the same kernels address and could write its address to, and the first such node.
+
+    Nodes come in an order of the graph: none that waits for it, to read what it wrote, has a lower number.
+    """
+    found: dict[int, dict[int, int]] = {}
+    for n, (node, words) in enumerate(zip(captured.recording.nodes, captured.words, strict=True)):
         if not node.writes_addresses:
             continue
         addressed = {word.allocation for word in words if word.kind is WordKind.POINTER}
         others = {i for i in addressed if i is not None and i >= inputs}
         for i in addressed:
             if i is not None and i < inputs:
-                found.setdefault(i, set()).update(others)
+                mine = found.setdefault(i, {})
+                for other in others:
+                    mine.setdefault(other, n)
     return found
 
 

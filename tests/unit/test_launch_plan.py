@@ -294,6 +294,15 @@ def test_an_input_whose_address_may_be_in_a_table_is_kept_for_the_tables_readers
     assert all(end > last for end in ends)
 
 
+def test_who_read_memory_before_an_address_may_be_written_there_reads_nothing_through_it() -> None:
+    # GIVEN memory (1) that nodes 0 and 1 read, that a library's kernel (2) is given with a gradient (0), and node
+    # 4 reads
+    made = captured(chain(5), [512, 512], [[2], [0, 1, 2, 4]], 1, [])
+    made.recording.nodes[2].writes_addresses = True
+    # WHEN asked when the gradient's memory is needed THEN from that kernel on, while a table may be read
+    assert list(needs_of(made)[0]) == [2, 4]
+
+
 def test_stages_give_memory_back_and_take_it_when_it_is_needed() -> None:
     # GIVEN two activations of 64 MiB that die one after the other, two outputs of that size, and a small buffer that
     # lives through all four nodes beside one that only the first two need
@@ -415,13 +424,16 @@ def test_inputs_that_are_written_first_lend_their_memory_until_then(seed: int, b
     assert all(i < kept or not isinstance(p.slot, Input) for i, p in enumerate(make_plan(made).placements))
 
 
-def test_activations_lie_where_gradients_are_made_later() -> None:
-    # GIVEN four activations of a forward pass, each read again when the gradient before it is made
+@pytest.mark.parametrize("library", [False, True])
+def test_activations_lie_where_gradients_are_made_later(library: bool) -> None:
+    # GIVEN four activations of a forward pass, each read again when the gradient before it is made, by a library or not
     deps = chain(8)
     activations = [[k, 7 - k] for k in range(4)]
     gradients = [[7 - k] for k in range(4)]
     made = captured(deps, [4 * LEAST] * 8, [*gradients, *activations], 4, [])
     made = replace(made, specs=[InputSpec((1,), (1,), torch.uint8, GRAIN, 4 * LEAST)] * 4)
+    for node in made.recording.nodes:
+        node.writes_addresses = library
     # WHEN planned THEN of four only the one is left that is read as the last gradient is made
     assert make_plan(made).workspace_bytes == 16 * LEAST
     assert make_plan(made, rewritten=range(4)).workspace_bytes == 4 * LEAST
