@@ -14,9 +14,10 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from paramgraph_kit.bench.measure import quick_cores
@@ -39,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.corpus.published", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder (default %(default)s)")
     parser.add_argument("--only", default="", help="short names, comma-separated (default: all but slow ones)")
+    parser.add_argument("--fewer", default="", metavar="NAME:N,...", help="other limits of layers for some")
     parser.add_argument("--share", default="0/1", metavar="K/N", help="every Nth of them, from the Kth on")
     parser.add_argument("--layers", type=int, help="at most so many of each stack of layers (default: as published)")
     parser.add_argument("--seconds", type=float, default=900.0, help="for all (default %(default)s)")
@@ -74,8 +76,9 @@ def _parent(options: argparse.Namespace) -> int:
     rows: list[Row] = [{"source": source}]
     _file(options.out).write_text(json.dumps(rows[0], default=str) + "\n")
     ready = options.seconds * READY if options.ready is None else options.ready
-    command = [*COMMAND, *(["--layers", str(options.layers)] if options.layers else []), "--child"]
-    for row in measured(chosen(options.only, options.share), command, options.seconds, ready):
+    command = [*COMMAND, *(["--layers", str(options.layers)] if options.layers else [])]
+    fewer = dict(part.split(":") for part in options.fewer.split(",") if part)
+    for row in measured(chosen(options.only, options.share), command, options.seconds, ready, fewer):
         rows.append(row)
         with _file(options.out).open("a") as journal:
             journal.write(json.dumps(row) + "\n")
@@ -95,13 +98,20 @@ def chosen(only: str, share: str) -> list[Listed]:
     return found[first::step]
 
 
-def measured(listed: Sequence[Listed], command: Sequence[str], seconds: float, ready: float) -> Iterator[Row]:
-    """Two rows of each, in order."""
+def measured(
+    listed: Sequence[Listed],
+    command: Sequence[str],
+    seconds: float,
+    ready: float,
+    fewer: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Row]:
+    """Two rows of each, in order; ``fewer``: layers of some."""
     deadline, env = time.monotonic() + seconds, environment()
     pairs = []
     for each in listed:
-        both = [(way, [*command, each.short, way]) for way in (OURS, TREES)]
-        pairs.append([Child(line, {"short": each.short, "way": way}, ready, env) for way, line in both])
+        line = [*command, *(["--layers", fewer[each.short]] if each.short in fewer else []), "--child", each.short]
+        both = [(way, [*line, way]) for way in (OURS, TREES)]
+        pairs.append([Child(started, {"short": each.short, "way": way}, ready, env) for way, started in both])
     all_ready([child for children in pairs for child in children], deadline)
     cores = ",".join(map(str, quick_cores()))
     for n, children in enumerate(pairs):

@@ -28,11 +28,11 @@ from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.launcher import Launcher, Variant
 from paramgraph_kit.launch.probation import MOST
 from tests.corpus.case import tensors
-from tests.corpus.published.listed import Built, Inputs, Listed
+from tests.corpus.published.listed import WHOLE, Built, Inputs, Listed
 
 OURS, TREES = "ours", "graph trees"  # the two processes of a workload
 PLAIN, ALL, CHOSEN = "no graphs", "paramgraph", "select=measure"  # what the first of them times
-FEW = 6  # partitions up to which each is timed without its graph, too
+FEW = 16  # partitions up to which each is timed without its graph, too
 Row = dict[str, Any]
 
 
@@ -64,7 +64,8 @@ class Stepped:
         if not self.listed.training:
             with torch.no_grad():
                 return tensors(self._call(given))
-        with torch.autocast("cuda", torch.bfloat16) if self.device.type == "cuda" else nullcontext():
+        half = self.device.type == "cuda" and self.listed.note != WHOLE
+        with torch.autocast("cuda", torch.bfloat16) if half else nullcontext():
             loss = self.built.loss(self._call(given), given)
         loss.backward()
         found = [loss.detach()] + [p.grad for p in self.parameters if p.grad is not None]
