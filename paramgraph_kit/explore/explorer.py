@@ -157,9 +157,9 @@ class Explorer:
 
     def _capture(self, position: int) -> Capture:
         captures = self.trace.captures
-        if not 0 <= position < len(captures):
+        if position not in range(len(captures)):
             hint = f"use 0 to {len(captures) - 1}" if captures else "this trace has no captures, see .partitions()"
-            raise TraceError(f"graph({position}): no such capture; {hint}")
+            raise TraceError(f"graph({position!r}): no such capture; {hint}")
         return captures[position]
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:

@@ -426,7 +426,7 @@ def story(fn: Any, *args: Any, say: Say | None = print, **kwargs: Any) -> Story:
         say: gets each line as it happens; None says nothing, and ``str(story)`` has all lines.
 
     Raises:
-        ParamgraphError: ``fn`` cannot be called, or a capture is under way.
+        ParamgraphError: ``fn`` or ``say`` cannot be called, or a capture is under way.
 
     Examples:
         >>> import torch
@@ -439,6 +439,8 @@ def story(fn: Any, *args: Any, say: Say | None = print, **kwargs: Any) -> Story:
     from paramgraph_kit.doctor.observe.one_call import check_free
     from paramgraph_kit.verbs._device import device
 
+    if not callable(say) and say is not None:
+        raise ParamgraphError(f"say= takes a function that gets each line, or None, not {kind_text(say)}")
     if not callable(fn):
         raise ParamgraphError(f"story takes a function and its arguments, not {kind_text(fn)}")
     device()

@@ -1,7 +1,8 @@
-"""Fixtures of the tests of the doctor's fixes, which leave the process as it was."""
+"""What several of these tests need: programs that are diagnosed and rewritten, and a device that is slow."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,3 +24,17 @@ def fixed(tmp_path: Path) -> Iterator[Fixed]:
     """Has a program rewritten; what is said to be whole is captured and compared over ten other steps too."""
     yield lambda text: rewritten(text, tmp_path)
     pgk.diagnose.repair()
+
+
+@pytest.fixture
+def slow_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each launch on the simulated device take ten milliseconds."""
+    from paramgraph_kit.driver.sim.driver import SimExecutable
+
+    launch = SimExecutable._launch
+
+    def slowly(executable: SimExecutable, stream: int) -> None:
+        time.sleep(0.01)
+        launch(executable, stream)
+
+    monkeypatch.setattr(SimExecutable, "_launch", slowly)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -47,17 +46,9 @@ def test_each_partition_is_timed_both_ways() -> None:
         assert row["verdict"]
 
 
-def test_a_slow_graph_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("slow_launches")
+def test_a_slow_graph_is_found_out() -> None:
     # GIVEN launches that take ten milliseconds
-    from paramgraph_kit.driver.sim.driver import SimExecutable
-
-    launch = SimExecutable._launch
-
-    def slowly(executable: SimExecutable, stream: int) -> None:
-        time.sleep(0.01)
-        launch(executable, stream)
-
-    monkeypatch.setattr(SimExecutable, "_launch", slowly)
     torch._dynamo.reset()
     # WHEN measured THEN the graph is dropped, and that is right
     (row,) = measure_selection("a sine", partial(_applied, lambda x: x.sin() * 2, 16), DEVICE.type, [1])

@@ -65,19 +65,9 @@ def test_a_row_has_all_ways_of_the_same_code(training: bool) -> None:
     assert row["kernels"][1]
 
 
-def test_what_measuring_drops_is_still_timed_from_its_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("slow_launches")
+def test_what_measuring_drops_is_still_timed_from_its_graph() -> None:
     # GIVEN a graph whose launches are slow
-    import time
-
-    from paramgraph_kit.driver.sim.driver import SimExecutable
-
-    launch = SimExecutable._launch
-
-    def slowly(executable: SimExecutable, stream: int) -> None:
-        time.sleep(0.01)
-        launch(executable, stream)
-
-    monkeypatch.setattr(SimExecutable, "_launch", slowly)
     torch._dynamo.reset()
     # WHEN measured THEN it is dropped, rightly, and its own time stands beside that of what was chosen
     row = measure(Listed("S", "small", "here", False, 3, _small), OURS, pgk.device(), None, [1, 1], set())

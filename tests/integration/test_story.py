@@ -126,3 +126,6 @@ def test_what_does_not_run_has_no_story(program: Program) -> None:
     assert story.stopped == ("it does not run eagerly: NameError: name 'missing' is not defined. Make it run first")
     with pytest.raises(pgk.ParamgraphError, match="story takes a function and its arguments, not an int"):
         pgk.story(3)
+    wrong: Any = "quietly"
+    with pytest.raises(pgk.ParamgraphError, match="say= takes a function that gets each line, or None, not a str"):
+        pgk.story(names["f"], *names["args"], say=wrong)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -64,6 +65,9 @@ def test_what_is_not_there_is_refused_in_one_line() -> None:
     # GIVEN a trace with one capture, and one with none WHEN others are asked for THEN the error says what there is
     with pytest.raises(TraceError, match=r"^graph\(3\): no such capture; use 0 to 0$"):
         explore(sample.trace()).graph(3)
+    wrong: Any = "forward"
+    with pytest.raises(TraceError, match=r"^graph\('forward'\): no such capture; use 0 to 0$"):
+        explore(sample.trace()).graph(wrong)
     with pytest.raises(TraceError, match=r"^words: capture 0 has no node 99; its nodes are 0 to 20$"):
         explore(sample.trace()).words(99)
     with pytest.raises(TraceError, match=r"no captures, see \.partitions\(\)"):
