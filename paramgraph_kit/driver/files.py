@@ -18,7 +18,7 @@ _PACKAGES = ("site-packages", "dist-packages")
 # Without a file. Made by programs: dataclasses, namedtuple and libraries have "<string>"; the last two torch.fx and we.
 # All else was typed by somebody: "<stdin>", "<python-input-3>", "<doctest page[0]>", a name of one's own for exec.
 _MADE = re.compile(r"<(frozen |string>|attrs generated|decorator-gen|__array_function__|unknown|template>|lambdify|"
-                   r"torch\._dynamo|eval_with_key|paramgraph )")  # fmt: skip
+                   r"torch\._dynamo|eval_with_key|paramgraph |timed (exec|eval)>|magic-timeit>)")  # fmt: skip
 _OF_MODULE = re.compile(r"<(frozen |eval_with_key|paramgraph )")  # whatever their global names
 _CELL = re.compile(r"<ipython-input-(\d+)-|[/\\]ipykernel_\d+[/\\]\d+\.py$")
 _GENERATED = re.compile(r"[/\\]([a-z2-7]{2})[/\\]c\1[a-z2-7]{40,}\.py$")  # what Inductor has written

@@ -16,6 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from paramgraph_kit.doctor.observe.refusals import operation
 from paramgraph_kit.doctor.restore.host_state import Holder, HostState
 from paramgraph_kit.doctor.restore.keeper import Keeper, RandomState
 from paramgraph_kit.doctor.restore.repair import capture
@@ -256,14 +257,13 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        self._operations[0] += func._schema.name.partition("::")[2] not in _FREE
+        op = operation(func)
+        self._operations[0] += op.name not in _FREE
         if (generator := kwargs.get("generator")) is not None and not self._is_capturing():
             self.keeper.note_generator(generator)
         if not self._is_capturing():
-            for number, argument in enumerate(func._schema.arguments):
-                if argument.alias_info is None or not argument.alias_info.is_write:
-                    continue
-                value = args[number] if number < len(args) else kwargs.get(argument.name)
+            for number, name in zip(op.written, op.written_names, strict=True):
+                value = args[number] if number < len(args) else kwargs.get(name)
                 for tensor in value if isinstance(value, (list, tuple)) else (value,):
                     if isinstance(tensor, torch.Tensor):
                         self.keeper.before_write(tensor)

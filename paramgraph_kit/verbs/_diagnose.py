@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from paramgraph_kit.doctor.diagnosis import Diagnosis
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 LIMIT_S = 30.0
 CHILD_S = 60.0  # a child process needs seconds for imports alone
+ENDS = ("raises", "exits", "time-limit")  # what ends a call, captured or not
 
 
 class Diagnose:
@@ -220,20 +223,15 @@ def _from_compiled(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], li
     from paramgraph_kit.doctor.explain.reasons import each_once, failures_of
     from paramgraph_kit.doctor.observe.trees import original_of
 
-    report, notes = make_report(model), []
+    report, notes, failed = make_report(model), [], None
     failures: list[Failure] = []
     if not report.rows and (args or kwargs):
-        try:
-            failures, copy = _of_copies(model, args, kwargs)
-        except (ParamgraphError, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            return _ended(model, error)
+        failures, copy, failed = _of_copies(model, args, kwargs)
         report = make_report(copy)
         notes = ["a copy was compiled with backend='paramgraph', whose partitions are those of Inductor"]
         if failures:
             notes.insert(0, "what keeps CUDAGraph Trees from graphs was seen in three calls of a copy")
-    if not report.rows and not report.reasons and not failures:
+    if not report.rows and not report.reasons and not failures and failed is None:
         raise ParamgraphError(
             "nothing of this model is compiled with backend='paramgraph' yet: call it once, or pass its arguments, "
             "diagnose(model, *args)"
@@ -241,6 +239,8 @@ def _from_compiled(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], li
     failures = each_once([*failures, *failures_of(report.reasons)])
     if (args or kwargs) and original_of(model) is not model:
         failures = _as_a_function(model, args, kwargs, limit_s, failures)
+    if failed is not None:
+        failures += _not_compiled(failed, failures)
     notes += [note] if (note := shared_with(model)) else []
     if (most := max((row.executables for row in report.rows), default=0)) > 1:
         notes.append(
@@ -271,27 +271,55 @@ def _as_a_function(
 
     device()
     found = examine(original_of(model), args, kwargs, limit_s=limit_s, caller=outside()).problems
-    refused = [f for f in found if not BY_ID[f.code].silent]
+    refused = [f for f in found if not BY_ID[f.code].silent or f.code in ENDS]
     lines = {(f.frame.file, f.frame.line) for f in refused if f.frame}
     return [*refused, *(f for f in failures if f.frame is None or (f.frame.file, f.frame.line) not in lines)]
 
 
-def _of_copies(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Failure], Any]:
-    """What goes wrong in a copy compiled alike, and one compiled with our backend; nothing of the caller's changes."""
+def _of_copies(
+    model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[list[Failure], Any, BaseException | None]:
+    """What goes wrong in a copy compiled alike, one compiled with our backend, and what its call raised.
+
+    Nothing of the caller's changes, also where a whole step was compiled, which has no copy: its call trains, and
+    Dynamo moves what its optimizer counts.
+    """
     import torch
 
     from paramgraph_kit.backend import paramgraph
-    from paramgraph_kit.doctor.observe.trees import copied, failures_of_trees, original_of, uses_trees
-    from paramgraph_kit.doctor.restore.keeper import RandomState
+    from paramgraph_kit.doctor.observe.trees import apart, copied, failures_of_trees, original_of, uses_trees
+    from paramgraph_kit.doctor.restore.surroundings import all_kept
+    from paramgraph_kit.verbs._device import device
 
-    random: RandomState = RandomState()
+    device()
+    original = original_of(model)
+    failures: list[Failure] = []
+    if uses_trees(model):
+        with all_kept(original, args, kwargs), redirect_stdout(io.StringIO()):
+            failures = failures_of_trees(model, args, kwargs)
+    compiled: Any = torch.compile(apart(original), backend=paramgraph)
     try:
-        failures = failures_of_trees(model, args, kwargs) if uses_trees(model) else []
-        compiled: Any = torch.compile(original_of(model), backend=paramgraph)
-        compiled(*copied(args), **copied(kwargs))
-    finally:
-        random.put_back()
-    return failures, compiled
+        with all_kept(original, args, kwargs), redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # where they are errors, Dynamo fails at its own
+            compiled(*copied(args), **copied(kwargs))
+    except (ParamgraphError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        return failures, compiled, error
+    return failures, compiled, None
+
+
+def _not_compiled(error: BaseException, told: list[Failure]) -> list[Failure]:
+    """What the call of a compiled copy raised, where nothing that is told says so already."""
+    from paramgraph_kit.doctor.explain.exception import explain
+    from paramgraph_kit.doctor.known.catalogue import BY_ID
+    from paramgraph_kit.doctor.known.evidence import first_line
+
+    found = explain(error)
+    if any(f.code in ENDS or (f.code == found.code and f.frame == found.frame) for f in told):
+        return []
+    text = f"{type(error).__name__}: {first_line(str(error))}"
+    return [found if found.code != "unknown" else BY_ID["not-traceable"].failure(text, found.frame)]
 
 
 def _from_function(

@@ -15,7 +15,7 @@ from torch._inductor import cudagraph_utils
 import paramgraph_kit as pgk
 from paramgraph_kit.doctor import explain, failure_text
 from paramgraph_kit.doctor.explain.reasons import ANY, NO_PROBLEM, each_once, failures_of
-from paramgraph_kit.doctor.observe.trees import copied, failures_said, listening, options_of, original_of, uses_trees
+from paramgraph_kit.doctor.observe.trees import apart, copied, failures_said, listening, options_of, original_of, uses_trees
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.trace.model import Frame, Reason
 
@@ -173,7 +173,8 @@ def test_a_copy_is_looked_at_and_not_the_callers_own() -> None:
     # GIVEN a compiled module and arguments WHEN copied THEN nothing is shared
     model = torch.nn.Linear(2, 2)
     compiled = torch.compile(model, mode="reduce-overhead")
-    assert original_of(compiled) is not model
+    assert original_of(compiled) is model
+    assert apart(model) is not model
     x = torch.ones(2, requires_grad=True)
     (y, n), table = copied((x, 3)), copied({"k": [x]})
     assert (y is not x, y.requires_grad, n, table["k"][0] is not x) == (True, True, 3, True)

@@ -23,26 +23,6 @@ from paramgraph_kit.trace.errors import UnsupportedError
 MANY = 1500  # changes of each kind
 
 
-@pytest.fixture(scope="module")
-def native() -> Any:
-    build.prepare(wait=True)
-    if build.checks() is None:
-        pytest.skip("no C++ compiler")
-    return build.checks()
-
-
-@pytest.fixture
-def in_python(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], Any]:
-    """Calls a function while nothing is built."""
-
-    def call(function: Callable[[], Any]) -> Any:
-        with monkeypatch.context() as context:
-            context.setattr(build, "_built", [])
-            return function()
-
-    return call
-
-
 class Sub(torch.Tensor):
     pass
 

@@ -21,26 +21,6 @@ from paramgraph_kit.step.arguments import _Look
 MANY = 1500  # changes
 
 
-@pytest.fixture(scope="module")
-def native() -> Any:
-    build.prepare(wait=True)
-    if build.checks() is None:
-        pytest.skip("no C++ compiler")
-    return build.checks()
-
-
-@pytest.fixture
-def in_python(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], Any]:
-    """Calls a function while nothing is built."""
-
-    def call(function: Callable[[], Any]) -> Any:
-        with monkeypatch.context() as context:
-            context.setattr(build, "_built", [])
-            return function()
-
-    return call
-
-
 class Rooted(list[Any]):
     """A list that says of itself what it likes."""
 

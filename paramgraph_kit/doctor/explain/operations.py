@@ -122,7 +122,7 @@ def _called(call: ast.Call, names: Names) -> str:
             return str(each.args[0].id)
     if name in ("to", "type_as") and any(_is_cpu(_value(each, names)) for each in arguments):
         return "cpu"
-    if name == "copy_" and _is_tensor(owner) and owner.device.type == "cpu":
+    if name == "copy_" and _is_pageable(owner):
         return "cpu"
     if isinstance(target, ast.Name) and name in _COMPARING:
         return "bool"
@@ -274,6 +274,16 @@ def _is_cpu(value: Any) -> bool:
     if _is_tensor(value):
         return bool(value.device.type == "cpu")
     return isinstance(value, str) and value == "cpu"
+
+
+def _is_pageable(value: Any) -> bool:
+    """Whether something is a tensor of the CPU whose memory no graph can hold."""
+    if not _is_tensor(value) or value.device.type != "cpu":
+        return False
+    try:
+        return not value.is_pinned()
+    except RuntimeError:  # the device answers nothing any more
+        return True
 
 
 def _of_torch(function: BuiltinFunctionType) -> bool:

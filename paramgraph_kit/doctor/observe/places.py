@@ -116,16 +116,21 @@ def _is_ours(file: str) -> bool:
     return file.startswith(__file__.replace("\\", "/").rpartition("/doctor/")[0] + "/")
 
 
-_BEGINNINGS: dict[tuple[int, int], tuple[CodeType, int]] = {}  # with the function, whose id stays its own so
+_SPOTS: dict[tuple[int, int], tuple[CodeType, tuple[int, int]]] = {}  # with the function, whose id stays its own so
+_CODES: dict[tuple[str, CodeType], CodeType] = {}  # the first of each: a text that is compiled at each call has many
 
 
-def _beginning(code: CodeType, at: int) -> int:
-    """The first instruction with the same expression: once a function is hot, Python stops at others of them."""
-    known = _BEGINNINGS.get((id(code), at))
+def _ids(code: CodeType, at: int) -> tuple[int, int]:
+    """Where an expression is: its function, and its first instruction.
+
+    Once a function is hot, Python stops at others of them.
+    """
+    known = _SPOTS.get((id(code), at))
     if known is None:
         positions = list(code.co_positions())
         own = positions[at // 2] if 0 <= at // 2 < len(positions) else (None,) * 4
-        known = _BEGINNINGS[id(code), at] = (code, at if own[2] is None else 2 * positions.index(own))
+        first = at if own[2] is None else 2 * positions.index(own)
+        known = _SPOTS[id(code), at] = (code, (id(_CODES.setdefault((code.co_filename, code), code)), first))
     return known[1]
 
 
@@ -173,7 +178,7 @@ class Places:
                     below.append((code, frame.f_lasti))
             else:
                 stack.append((code, frame.f_lasti))
-                ids += (id(code), _beginning(code, frame.f_lasti))
+                ids += _ids(code, frame.f_lasti)
                 own = own or kind == "own"
             frame = frame.f_back
         stack.reverse()

@@ -33,6 +33,7 @@ WAITING = {
     "_linalg_eigh": "eigh",
     "linalg_eig": "eig",
     "linalg_pinv": "pinv",
+    "_nested_tensor_from_mask_left_aligned": "_nested_tensor_from_mask_left_aligned",
 }
 # Those that copy numbers from or to the CPU.
 _COPYING = {"bincount": "bincount", "_ctc_loss": "ctc_loss", "_cudnn_ctc_loss": "ctc_loss"}
@@ -165,7 +166,7 @@ def _copy(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], device: str)
     if source.device.type == device and to == "cpu":
         if not pinned:
             return _pageable("cpu")
-        return _waits("cpu") if blocking else None
+        return _waits("copy_") if blocking else None
     if source.device.type == "cpu" and to == device:
         if not source.is_pinned():
             return _pageable("to")

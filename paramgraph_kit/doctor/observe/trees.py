@@ -6,7 +6,7 @@ import copy
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -48,10 +48,13 @@ def uses_trees(model: Any) -> bool:
 
 
 def failures_of_trees(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Failure]:
-    """Why graphs were left out or went wrong, from three calls of a copy that is compiled in the same way."""
+    """Why graphs were left out or went wrong, from three calls of a copy that is compiled in the same way.
+
+    A function is called itself: let it find everything as it is, and put that back.
+    """
     found: list[Failure] = []
     with listening() as said:
-        compiled: Any = torch.compile(original_of(model), options=options_of(model))
+        compiled: Any = torch.compile(apart(original_of(model)), options=options_of(model))
         try:
             for _ in range(CALLS):
                 compiled(*copied(args), **copied(kwargs))
@@ -67,9 +70,16 @@ def failures_said(messages: list[str]) -> list[Failure]:
 
 
 def original_of(model: Any) -> Any:
-    """What was compiled: a copy of a module, so that the caller's buffers stay."""
-    original = getattr(model, "_orig_mod", None) or getattr(model, "_torchdynamo_orig_callable", model)
-    return copy.deepcopy(original) if isinstance(original, torch.nn.Module) else original
+    """What was compiled."""
+    return getattr(model, "_orig_mod", None) or getattr(model, "_torchdynamo_orig_callable", model)
+
+
+def apart(original: Any) -> Any:
+    """A copy of a module, whose graphs go when it goes; anything else, and a module that has none, is itself."""
+    if isinstance(original, torch.nn.Module):
+        with suppress(Exception):  # it holds a lock, a file, or what an operation has made
+            return copy.deepcopy(original)
+    return original
 
 
 def copied(arguments: Any) -> Any:

@@ -24,6 +24,7 @@ from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library, is_library_code
 
 MOST = 20_000  # containers
+MOST_ENTRIES = 2000  # of one that is looked into
 MOST_BYTES = 1 << 26  # of an array that is copied
 DEEP = 6
 _TORCHS = ("torch.optim", "torch.amp", "torch.nn")
@@ -144,6 +145,7 @@ class HostState:
         self.functions: list[types.FunctionType] = []  # of the user's own
         self.tensors: list[torch.Tensor] = []
         self.names: list[str] = []  # of the tensors
+        self.generators: list[torch.Generator] = []  # of the device, whose states torch keeps
         self.lazy: list[object] = []  # modules whose parameters come with the first call, and stay
         self._seen: set[int] = set()
         self._visit(function, "", 0)
@@ -261,6 +263,8 @@ class HostState:
             self.holders.append(Holder("array", name, value))
         elif _is_generator(value):
             self.holders.append(Holder("generator", name, value))
+        elif isinstance(value, torch.Generator):
+            self.generators.append(value)
         elif isinstance(value, (tuple, frozenset)):
             for part in value:
                 self._visit(part, name, depth + 1)
@@ -301,7 +305,7 @@ class HostState:
 
     def _container(self, value: Container, name: str, depth: int, *, of_torch: bool) -> None:
         self.holders.append(Holder("container", name, value, of_torch))
-        if len(value) > 2000:
+        if len(value) > MOST_ENTRIES and not of_torch:  # a model may have more parameters than that
             return
         for key, part in list(value.items()) if isinstance(value, dict) else [(None, part) for part in value]:
             called = key if of_torch and isinstance(key, str) else name  # of an optimizer's state: "step", "exp_avg"

@@ -3,13 +3,45 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.restore.keeper import storage_key
+from paramgraph_kit.doctor.restore.host_state import HostState
+from paramgraph_kit.doctor.restore.keeper import Keeper, RandomState, storage_key
+from paramgraph_kit.driver.select import twin
 
 _AUTOCAST = ("cpu", "cuda")
+
+
+@contextmanager
+def all_kept(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
+    """Whatever the body of ``with`` does to what a function can reach is undone, also where no mode may watch it.
+
+    Everything is copied before, where a mode would have copied what is written: twice the memory, for a while.
+    """
+    state, random = HostState(function, args, kwargs), RandomState()
+    surroundings, keeper, current = Surroundings(state.tensors), Keeper(), twin().current_stream()
+    for tensor in state.tensors:
+        if tensor.is_leaf:
+            keeper.note_leaf(tensor)
+        for each in (tensor, tensor.grad if tensor.is_leaf else None):
+            if each is not None:
+                keeper.before_write(each)
+    for generator in state.generators:
+        keeper.note_generator(generator)
+    try:
+        yield
+    finally:
+        twin().set_stream(current)
+        twin().synchronize()
+        keeper.put_back()
+        state.put_back()
+        random.put_back()
+        surroundings.put_back()
+        twin().synchronize()
 
 
 class Surroundings:
