@@ -6,6 +6,8 @@ import ast
 import types
 from typing import Any
 
+import torch
+
 from paramgraph_kit.driver.files import is_library
 
 NAME = "cell"
@@ -50,6 +52,16 @@ def as_function(source: str, file: str, space: dict[str, Any]) -> types.Function
     code = compile(wrapped(ast.parse(source, file)), file, "exec", dont_inherit=True)
     made = next(each for each in code.co_consts if isinstance(each, types.CodeType) and each.co_name == NAME)
     return types.FunctionType(made, space, NAME)
+
+
+def spent(source: str, space: dict[str, Any]) -> list[str]:
+    """Tensors that a cell has assigned, and differentiated: all that their graphs can still do is be in the way."""
+    nodes = list(ast.walk(ast.parse(source)))
+    if "retain_graph" in source or not any(isinstance(n, ast.Attribute) and n.attr == "backward" for n in nodes):
+        return []
+    stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    tensors = {name: space[name] for name in sorted(stored) if isinstance(space.get(name), torch.Tensor)}
+    return [name for name, tensor in tensors.items() if tensor.grad_fn is not None and not tensor._is_view()]
 
 
 def call_in(source: str, space: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import argparse
 import ast
+import io
 import keyword
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from functools import partial
 from itertools import takewhile
 from types import CodeType
@@ -219,7 +220,7 @@ class ParamgraphMagics(Magics):  # type: ignore[misc]
 
     def _watch(self, options: argparse.Namespace, cell: str) -> None:
         __tracebackhide__ = True
-        code, explorer, live = self._compiled(*self._source(cell)), None, None
+        code, explorer, live = self._compiled(options, *self._source(cell)), None, None
         try:
             with ExitStack() as stack:
                 with _one_line("watch"):
@@ -251,7 +252,7 @@ class ParamgraphMagics(Magics):  # type: ignore[misc]
         if options.expression:
             self._wrong(options, "takes a cell or an expression, not both")
         source, name = self._source(cell)
-        code, found = self._compiled(source, name), None
+        code, found = self._compiled(options, source, name), None
         try:
             self._execute(code)
         except Exception as error:
@@ -275,8 +276,28 @@ class ParamgraphMagics(Magics):  # type: ignore[misc]
                 )
                 return
             with _one_line("diagnose"):
-                what, args, kwargs = self._function(options, source, name)
-                self._show(options, verbs.diagnose(what, *args, fix=options.fix, **kwargs))
+                self._show(options, self._diagnosed(options, source, name))
+
+    def _diagnosed(self, options: argparse.Namespace, source: str, name: str) -> Any:
+        """What is found in a cell that has run; what its own run has left is no problem of the cell's."""
+        from paramgraph_kit.doctor.cell import spent
+
+        def look() -> Any:
+            what, args, kwargs = self._function(options, source, name)
+            with redirect_stdout(io.StringIO()):  # it has printed when it ran
+                return verbs.diagnose(what, *args, fix=options.fix, **kwargs)
+
+        found = look()
+        names = spent(source, self.shell.user_ns) if "legacy-stream" in found.codes else []
+        if not names:
+            return found
+        for each in names:
+            self.shell.user_ns[each].detach_()  # in place: Out has it, too
+        found = look()
+        listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+        text = "detached: their graph would have drawn" if names[1:] else "detached: its graph would have drawn"
+        found.notes += (f"{listed} of this run {'are' if names[1:] else 'is'} {text} a capture to the default stream",)
+        return found
 
     def _story_cell(self, options: argparse.Namespace, cell: str) -> None:
         if options.expression:
@@ -403,13 +424,18 @@ class ParamgraphMagics(Magics):  # type: ignore[misc]
         source = "\n" * dropped + shell.transform_cell(cell)
         return source, shell.compile.cache(source, shell.displayhook.prompt_count, raw_code=cell)
 
-    def _compiled(self, source: str, name: str) -> list[CodeType]:
+    def _compiled(self, options: argparse.Namespace, source: str, name: str) -> list[CodeType]:
         """The cell's statements and, to be displayed, its last expression."""
         shell = self.shell
         body = shell.transform_ast(shell.compile.ast_parse(source, filename=name)).body
         last = [body.pop()] if body and isinstance(body[-1], ast.Expr) else []
-        codes = [shell.compile(ast.Module(body, []), name, "exec")]
-        return codes + [shell.compile(ast.Interactive([node]), name, "single") for node in last]
+        try:
+            codes = [shell.compile(ast.Module(body, []), name, "exec")]
+            return codes + [shell.compile(ast.Interactive([node]), name, "single") for node in last]
+        except SyntaxError as error:
+            if "outside async function" not in str(error) and "'await' outside function" not in str(error):
+                raise
+        self._wrong(options, "no cell magic can await: put it in an async function, and asyncio.run() that in a thread")
 
     def _execute(self, codes: list[CodeType]) -> None:
         __tracebackhide__ = "__ipython_bottom__"  # tracebacks begin below this frame, as in any other cell

@@ -1,0 +1,121 @@
+"""The doctor on programs that are no functions: notebook cells, captures by hand, and what was compiled."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+from traitlets.config import Config
+
+import paramgraph_kit as pgk
+from tests.doctor_programs import HEAD, marked, program
+from tests.doctor_programs.elsewhere import BY_HAND, CELLS, COMPILED
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="failed captures stay out of this process")
+MAGIC = "%%paramgraph diagnose -o found\n"
+
+
+@pytest.fixture(scope="module")
+def notebook() -> Iterator[Any]:
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.InteractiveShell.colors = "nocolor"
+    made = InteractiveShell.instance(config=config, user_module=ModuleType("elsewhere_session"))
+    made.run_cell("%load_ext paramgraph_kit")
+    yield made
+    InteractiveShell.clear_instance()
+
+
+@pytest.fixture
+def shell(notebook: Any) -> Iterator[Any]:
+    notebook.reset(new_session=False)
+    notebook.run_cell(HEAD).raise_error()
+    yield notebook
+    for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+        if hasattr(sys, name):
+            delattr(sys, name)
+    pgk.diagnose.repair()
+
+
+@pytest.fixture(autouse=True)
+def recovered() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    pgk.diagnose.repair()
+
+
+def expected(text: str) -> list[tuple[str, int]]:
+    """(code, line) of every planted problem of a text, its own first line being 1."""
+    first = HEAD.count("\n")
+    return sorted((code, line - first) for code, line in marked(text))
+
+
+@pytest.mark.parametrize("text", CELLS.values(), ids=CELLS)
+def test_a_cell(text: str, shell: Any) -> None:
+    # GIVEN a cell, and what was run before
+    setup, cell = re.split("# cell:\n", text)
+    shell.run_cell(setup).raise_error()
+    before = setup.count("\n")
+    for _ in range(2):
+        # WHEN it is diagnosed, and once more THEN each problem is told at its line, and nothing else
+        with capture_output() as said:
+            shell.run_cell(MAGIC + cell).raise_error()
+        told = [
+            (f.code, f.frame.line + (before if f.frame.text in cell else 0)) for f in shell.user_ns["found"] if f.frame
+        ]
+        assert sorted(told) == expected(setup + MAGIC + cell), said.stdout
+
+
+COLD = "cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `cusolverDnCreate(handle)`"
+
+
+@pytest.mark.parametrize(
+    ("line", "code"), [("torch.linalg.inv(x)", "cold-library"), ("torch.linalg.eigh(x)", "linalg-host")]
+)
+def test_a_solver_that_is_used_first_in_a_capture(line: str, code: str, tmp_path: Path) -> None:
+    # GIVEN what a GPU says of a solver's first call WHEN explained THEN a warm-up is the fix where that helps
+    names = program(
+        f"class torch:\n  class linalg:\n    def inv(x): raise RuntimeError({COLD!r})\n    eigh = inv\n"
+        f"def f(x):\n    {line}\n",
+        tmp_path / "program.py",
+    )
+    with pytest.raises(RuntimeError) as caught:
+        names["f"](None)
+    assert pgk.diagnose(caught.value).codes == (code,)
+
+
+def test_what_no_cell_magic_can_do_and_what_is_no_capture_s_fault_is_said_in_a_line(shell: Any) -> None:
+    # GIVEN a cell that awaits WHEN diagnosed THEN one line says why not
+    with capture_output() as said:
+        shell.run_cell(f"{MAGIC}import asyncio\nawait asyncio.sleep(0)")
+    assert "no cell magic can await" in said.stderr + said.stdout
+    # AND a name that is not there is told as in any other cell
+    with capture_output():
+        result = shell.run_cell(f"{MAGIC}y = x * undefined_name")
+    assert isinstance(result.error_in_exec, NameError)
+
+
+@pytest.mark.parametrize("text", BY_HAND.values(), ids=BY_HAND)
+def test_a_capture_by_hand(text: str, tmp_path: Path) -> None:
+    # GIVEN a program that captures WHEN it fails THEN cause and line are told
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - of every kind
+        program(text, tmp_path / "program.py")
+    found = pgk.diagnose(caught.value)
+    assert {(f.code, f.frame.line) for f in found if f.frame} == marked(text), str(found)
+
+
+@pytest.mark.parametrize(("name", "text"), [(n.partition(" -> ")[2], t) for n, t in COMPILED.items()], ids=COMPILED)
+def test_what_was_compiled(name: str, text: str, tmp_path: Path) -> None:
+    # GIVEN what was compiled, and never called WHEN diagnosed THEN what a capture would refuse is told at its line
+    names = program(text, tmp_path / "program.py")
+    found = pgk.diagnose(names[name], *names["args"])
+    told = {(f.code, f.frame.line if f.frame else 0) for f in found if f.code != "graph-break"}
+    assert told == marked(text), str(found)
