@@ -433,9 +433,9 @@ class ParamgraphMagics(Magics):  # type: ignore[misc]
             codes = [shell.compile(ast.Module(body, []), name, "exec")]
             return codes + [shell.compile(ast.Interactive([node]), name, "single") for node in last]
         except SyntaxError as error:
-            if "outside async function" not in str(error) and "'await' outside function" not in str(error):
-                raise
-        self._wrong(options, "no cell magic can await: put it in an async function, and asyncio.run() that in a thread")
+            if "outside async function" in str(error) or "'await' outside function" in str(error):
+                self._wrong(options, "no cell magic can await: put it in an async function, and run that in a thread")
+            raise
 
     def _execute(self, codes: list[CodeType]) -> None:
         __tracebackhide__ = "__ipython_bottom__"  # tracebacks begin below this frame, as in any other cell

@@ -1,5 +1,6 @@
 """What was compiled, and never called, is diagnosed like the function itself, and is as it was afterwards."""
 
+# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 import os
@@ -35,7 +36,11 @@ def of(*holders: Any) -> dict[str, Any]:
     for i, holder in enumerate(holders):
         if isinstance(holder, nn.Module):
             for name, tensor in [*holder.named_parameters(), *holder.named_buffers()]:
-                seen |= {f"{name}": tensor, f"{name}.grad": tensor.grad, f"{name}: which": (id(tensor), id(tensor.grad))}
+                seen |= {
+                    f"{name}": tensor,
+                    f"{name}.grad": tensor.grad,
+                    f"{name}: which": (id(tensor), id(tensor.grad)),
+                }
         elif isinstance(holder, torch.optim.Optimizer):
             for group in holder.param_groups:
                 seen |= {name: value for name, value in group.items() if name != "params"}
@@ -66,7 +71,7 @@ def closure(kind: type[torch.optim.Optimizer], warm: bool, **options: Any) -> Gi
 
     def step(x: torch.Tensor) -> torch.Tensor:
         optimizer.zero_grad()
-        loss = model(x).square().mean()
+        loss: torch.Tensor = model(x).square().mean()
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
@@ -84,7 +89,7 @@ def accumulating() -> Given:
     model(torch.ones(2, 4, device=DEVICE)).sum().backward()
 
     def step(x: torch.Tensor) -> torch.Tensor:
-        loss = model(x).square().mean()
+        loss: torch.Tensor = model(x).square().mean()
         loss.backward()
         kept.append(loss.detach())
         return loss.detach() * random.random()
@@ -106,7 +111,7 @@ class Trainer:
     def step(self, x: torch.Tensor) -> torch.Tensor:
         self.optimizer.zero_grad(set_to_none=False)
         out = self.model(x + torch.randn(x.shape, device=DEVICE, generator=self.noise))
-        loss = out.square().mean()
+        loss: torch.Tensor = out.square().mean()
         loss.backward()
         self.optimizer.step()
         self.scheduler.step()

@@ -15,7 +15,15 @@ from torch._inductor import cudagraph_utils
 import paramgraph_kit as pgk
 from paramgraph_kit.doctor import explain, failure_text
 from paramgraph_kit.doctor.explain.reasons import ANY, NO_PROBLEM, each_once, failures_of
-from paramgraph_kit.doctor.observe.trees import apart, copied, failures_said, listening, options_of, original_of, uses_trees
+from paramgraph_kit.doctor.observe.trees import (
+    apart,
+    copied,
+    failures_said,
+    listening,
+    options_of,
+    original_of,
+    uses_trees,
+)
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.trace.model import Frame, Reason
 
