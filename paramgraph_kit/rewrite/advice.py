@@ -17,6 +17,7 @@ from paramgraph_kit.rewrite.values import DRAWN, FACTORIES, is_size, made_there
 Advice = Callable[[Place], str]
 NUMBERED = (ast.Name, ast.Attribute, ast.BinOp)
 BROUGHT = ("copy-to-gpu", "tensor-literal", "cpu-index", "cpu-scalar-frozen")
+HELD = (*BROUGHT, "mixed-devices")
 SIZED = (*FACTORIES, *DRAWN, "range", "repeat", "expand", "one_hot")
 _MAKERS = "tensor as_tensor from_numpy load cumprod cumsum stack cat"
 _ON_CPU = (*FACTORIES, *DRAWN, *_MAKERS.split())
@@ -68,8 +69,26 @@ def _picked_by_number(place: Place) -> str:
             if isinstance(node.slice, NUMBERED):
                 table = place.text(node.value)
                 text = f"{table}[{place.source.bracketed(node.slice)}.reshape(1)][0]"
-                return f"pick with `{text}`, and have `{table}` on the device"
+                return f"pick with `{text}`, and have `{table}` on the device{_there(place, table)}"
     return ""
+
+
+def _there(place: Place, table: str) -> str:
+    """Where a table of the CPU is to be made on the device, if one line makes it."""
+    for path, made, module in tables(place):
+        if path == table:
+            return f": at line {made.lineno} {_made_there(place, path, made, module)}"
+    for name, made in assignments(place):
+        if name == table and _is_on_cpu(made.value):
+            return f": at line {made.lineno} {_made_there(place, name, made, False)}"
+    return ""
+
+
+def _made_there(place: Place, path: str, made: ast.Assign, module: bool) -> str:
+    text, name = place.text(made.value), path.rpartition(".")[2]
+    if module:
+        return f'`self.register_buffer("{name}", {text})`, which the model\'s `.to({place.device})` takes along'
+    return f"`{path} = {on_device(made.value, text, place.device)}`"
 
 
 def _drawn_on_cpu(place: Place) -> str:
@@ -89,18 +108,13 @@ def _drawn_on_cpu(place: Place) -> str:
 
 
 def _kept_on_cpu(place: Place) -> str:
-    """A table that an object or the file has, and that is copied again at each step."""
-    if place.failure.code not in BROUGHT:
+    """A table that an object or the file has, and that is copied again at each step, or refused."""
+    if place.failure.code not in HELD:
         return ""
     for path, made, module in tables(place):
-        text, name = place.text(made.value), path.rpartition(".")[2]
-        if module:
-            there = f'`self.register_buffer("{name}", {text})`, which the model\'s `.to({place.device})` takes along'
-        else:
-            there = f"`{path} = {on_device(made.value, text, place.device)}`"
-        return (
-            f"`{path}` is copied from the CPU at each step: make it on the device once, at line {made.lineno} {there}"
-        )
+        what = "is on the CPU" if place.failure.code == "mixed-devices" else "is copied from the CPU at each step"
+        there = _made_there(place, path, made, module)
+        return f"`{path}` {what}: make it on the device once, at line {made.lineno} {there}"
     return ""
 
 

@@ -25,7 +25,8 @@ def test_what_is_not_simulated_says_so(name: str, cuda: Any) -> None:
     # GIVEN a program that needs what the simulator has not WHEN it runs THEN it never passes for one that works
     seen, _ = seen_and_recorded(name, cuda)
     assert seen["outcome"] == "fails"
-    assert seen["chain"][-1][0] == "NotImplementedError"
+    kind, text = seen["chain"][-1]
+    assert kind == "NotImplementedError" or (kind == "AttributeError" and text.startswith("the simulated device"))
 
 
 def test_they_are_many() -> None:

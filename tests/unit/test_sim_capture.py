@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from paramgraph_kit.driver.sim.kernels import Kernel
+from paramgraph_kit.driver.sim.libraries import forget
 from paramgraph_kit.trace.model import NodeKind
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
@@ -145,9 +146,10 @@ def test_random_numbers_differ_per_replay_and_equal_eager_ones(sim: torch.device
 
 
 def test_a_graphs_pool_stays_reserved_as_long_as_the_graph(sim: torch.device, cuda: Any) -> None:
-    # GIVEN a graph with a temporary of 30 MiB
+    # GIVEN a graph with a temporary of 30 MiB, and an older one, so that the generator has memory for graphs
     gc.collect()
     cuda.empty_cache()
+    _older, _ = captured(cuda, lambda: torch.ones(2, device=sim))
     before = cuda.memory_reserved()
     x = [torch.ones(30 << 18, device=sim)]
     held = cuda.memory_reserved()
@@ -282,3 +284,33 @@ def test_memory_pools_of_the_user(sim: torch.device, cuda: Any) -> None:
     mine = [s for s in cuda.memory_snapshot() if s["segment_pool_id"] == pool.id]
     assert [s["address"] <= x.data_ptr() < s["address"] + s["total_size"] for s in mine] == [True]
     assert [s["address"] <= y.data_ptr() < s["address"] + s["total_size"] for s in mine] == [False]
+
+
+def test_a_generator_keeps_memory_for_graphs_as_long_as_there_are_any(sim: torch.device, cuda: Any) -> None:
+    # GIVEN no graphs
+    forget()
+    x = torch.zeros(2, device=sim)
+    before = cuda.memory_allocated()
+    # WHEN there are two, one after the other THEN the first brings a seed and an offset, of a block each
+    graphs = [cuda.CUDAGraph(), cuda.CUDAGraph()]
+    held = []
+    for graph in graphs:
+        with cuda.graph(graph):
+            x.add_(1)
+        held.append(cuda.memory_allocated() - before)
+    assert held == [1024, 1024]
+    # AND they go with the last
+    graphs.pop(0)
+    del graph
+    assert cuda.memory_allocated() - before == 1024
+    graphs.clear()
+    assert cuda.memory_allocated() == before
+
+
+@pytest.mark.parametrize(("n", "steps"), [(0, 0), (1, 8), (5, 12), (8, 12)])
+def test_randperm_moves_a_generator_by_what_it_permutes(n: int, steps: int, sim: torch.device, cuda: Any) -> None:
+    # GIVEN where the generator is WHEN so many are permuted THEN it has moved as on an H200
+    generator = cuda.default_generators[0]
+    before = generator.get_offset()
+    torch.randperm(n, device=sim)
+    assert generator.get_offset() - before == steps

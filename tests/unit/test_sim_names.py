@@ -20,7 +20,7 @@ REFUSED = {
       for what in ("Storage", "Tensor")),
     *("ComplexDoubleStorage", "ComplexFloatStorage", "ShortStorage", "ShortTensor"),
     *("CUDAPluggableAllocator", "change_current_allocator", "caching_allocator_enable", "caching_allocator_disabled"),
-    *("CudaError", "DeferredCudaCallError", "check_error", "cudaStatus", "cudart"),
+    *("DeferredCudaCallError", "cudaStatus"),
     *("current_blas_handle", "current_solver_handle", "GreenContext", "jiterator", "list_gpu_processes"),
     *("clock_rate", "memory_usage", "power_draw", "temperature", "utilization"),
     *("get_arch_list", "get_gencode_flags", "has_half", "has_magma", "is_tf32_supported"),

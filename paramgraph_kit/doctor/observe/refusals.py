@@ -116,9 +116,16 @@ def refusal(
     if name == "lift_fresh":  # torch.tensor(..., device=...) has copied already when it gets here
         return _pageable("tensor") if tensors[0].device.type == device and tensors[0].numel() else None
     generator = generator_of(kwargs.get("generator"))
-    if generator is not None and generator.device.type == device and not _is_default(generator):
+    there = any(tensor.device.type == device for tensor in tensors)
+    made_there = torch.device(kwargs.get("device") or "cpu").type == device
+    if (
+        generator is not None
+        and generator.device.type == device
+        and (there or made_there)
+        and not _is_default(generator)
+    ):
         return Refusal("Attempt to increase offset for a CUDA generator not in capture mode.", None, name)
-    if not any(tensor.device.type == device for tensor in tensors):
+    if not there:
         return None
     if name in WAITING:
         return _waits(WAITING[name])
@@ -178,7 +185,7 @@ def _index(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], device: str
     indices = [i for i in (args[1] if len(args) > 1 else kwargs.get("indices") or ()) if i is not None]
     masks = [i for i in indices if i.dtype in _MASK]
     if args[0].device.type == "cpu" and any(i.device.type == device for i in indices):
-        return _pageable("x[list]")  # a table of the CPU, to which the index is copied
+        return None  # a table of the CPU: torch itself says that its index has to be there
     if name in ("index", "_unsafe_index"):
         if masks:
             return _waits("x[mask]")

@@ -72,7 +72,7 @@ def begin(mode: str, pool: PoolId) -> Capture:
     if stream.cuda_stream == default_stream().cuda_stream:
         machine().generator.left_in_capture = True  # torch has told it by now
         raise RuntimeError(DEFAULT_STREAM)
-    if any(other.pool == pool for other in open_captures()) or pool in machine().user_pools:
+    if any(other.pool == pool for other in open_captures()) or any(pool == each for *_, each in machine().user_pools):
         raise RuntimeError("beginAllocateToPool: already recording to mempool_id")
     machine().allocator.retain(pool)
     capture = Capture(mode, stream, pool)
@@ -137,12 +137,22 @@ class CUDAGraph:
         self._pool: PoolId | None = None
         self._instantiated = False
         self._registered: list[DeviceGenerator] = []
+        self._counted: list[DeviceGenerator] = []  # those that count this graph among theirs
 
     def register_generator_state(self, generator: Generator) -> None:
         """Let the capture draw from a generator of the user's own."""
         if not isinstance(generator, Generator):
             raise RuntimeError(f"Expected a '{DEVICE_NAME}' device type for generator but found '{generator.device}'")
+        if current_stream().capture is not None:
+            raise RuntimeError(BEGIN_IN_CAPTURE)
         self._registered.append(generator.state)
+        self._count(generator.state)
+
+    def _count(self, generator: DeviceGenerator) -> None:
+        """Tell a generator of this graph: while it has any, it keeps a seed and an offset for them on the device."""
+        if generator not in self._counted:
+            self._counted.append(generator)
+            machine().lend_state(generator, id(self))
 
     def capture_begin(
         self, pool: PoolId | None = None, capture_error_mode: str = "global", check_input_liveness: bool = False
@@ -155,6 +165,8 @@ class CUDAGraph:
         if not (pool is None or (isinstance(pool, tuple) and [type(part) for part in pool] == [int, int])):
             raise TypeError(WRONG_POOL.format(pool=pool))
         allocator = machine().allocator
+        if current_stream().capture is None:
+            self._count(machine().generator)
         pool_id = pool if pool is not None else allocator.new_pool_id()
         self._capture = begin(capture_error_mode, pool_id)
         self._capture.offsets.update(dict.fromkeys(self._registered, 0))
@@ -262,8 +274,10 @@ class CUDAGraph:
         raise missing("CUDAGraph", name)
 
     def __del__(self) -> None:
-        if "_registered" in vars(self):  # made to the end
+        if "_counted" in vars(self):  # made to the end
             self._drop()
+            for generator in self._counted:
+                machine().take_state(generator, id(self))
 
     def __reduce_ex__(self, protocol: object) -> Any:
         raise TypeError("cannot pickle 'CUDAGraph' object")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +13,7 @@ from .allocator import DEFAULT_POOL, PoolId, Segment, Tally
 from .errors import missing
 from .machine import machine
 from .stream import Stream, current_stream
+from .under_way import moment
 
 
 class MemPool:
@@ -30,7 +32,8 @@ class MemPool:
 
     def use_count(self) -> int:
         """How many hold the pool: this object, and each region and graph that allocates from it."""
-        return machine().allocator.pools[self._id].users + machine().user_pools.count(self._id)
+        regions = sum(pool == self._id for *_, pool in machine().user_pools)
+        return machine().allocator.pools[self._id].users + regions
 
     def snapshot(self, include_traces: bool = True) -> list[dict[str, Any]]:
         """Its segments and their blocks."""
@@ -46,15 +49,16 @@ class MemPool:
 
 @contextmanager
 def use_mem_pool(pool: MemPool, device: Any = None) -> Iterator[None]:
-    """Allocate from ``pool`` in the body of ``with``."""
+    """Allocate from ``pool`` in the body of ``with``, on this thread."""
     pools = machine().user_pools
-    if pool.id in pools:
+    if any(pool.id == other for *_, other in pools):
         raise RuntimeError("beginAllocateToPool: already recording to mempool_id")
-    pools.append(pool.id)
+    entry = threading.get_ident(), moment(), pool.id
+    pools.append(entry)
     try:
         yield
     finally:
-        pools.pop()
+        pools.remove(entry)
 
 
 def memory_allocated(device: Any = None) -> int:

@@ -70,6 +70,7 @@ from .cuda_random import (
     set_rng_state,
     set_rng_state_all,
 )
+from .cuda_runtime import CudaError, check_error, cudart
 from .graph import pack_scalar
 from .graphed import make_graphed_callables
 from .kernels import record
@@ -79,6 +80,7 @@ from .under_way import get_sync_debug_mode, set_sync_debug_mode
 __all__ = [
     "AcceleratorError",
     "CUDAGraph",
+    "CudaError",
     "Event",
     "ExternalStream",
     "MemPool",
@@ -89,6 +91,8 @@ __all__ = [
     "caching_allocator_alloc",
     "caching_allocator_delete",
     "can_device_access_peer",
+    "check_error",
+    "cudart",
     "current_device",
     "current_stream",
     "default_stream",

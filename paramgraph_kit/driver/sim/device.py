@@ -47,7 +47,9 @@ def register() -> torch.device:
     for needed in SIMULATOR:
         torch_name(needed.key)
     from . import cuda_twin
+    from .attention import install_attention
     from .autocast import install_autocast
+    from .graphed import install_offloading
     from .guard import DeviceGuard, install
     from .kernels import Kernel, for_every_cpu_operation
     from .libraries import install_recurrent
@@ -56,6 +58,7 @@ def register() -> torch.device:
     from .refused import install_int_mm, refusing
     from .special import special_kernels
     from .stream import follow_this_thread, note_made_in_backward
+    from .transforms import install_transforms
 
     kernels = for_every_cpu_operation(Kernel)
     kernels.update(special_kernels() | recurrent_kernels())
@@ -68,18 +71,23 @@ def register() -> torch.device:
             warnings.simplefilter("ignore")  # torch warns where a composite operation gets a kernel of its own
             run = kernel if isinstance(kernel, types.FunctionType) else kernel.__call__
             library.impl(name, refusing(name, run), "PrivateUse1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        install_attention(library)
+        install_transforms(library)
     library.impl("_pin_memory", pin, "CPU")
     library.impl("is_pinned", is_pinned, "CPU")
     _library = (library, install_autocast(library))
     register_optimizer_step_pre_hook(refuse_uncapturable)
     _register_serialization()
     _accept_our_streams()
-    _make_our_generators()
+    _make_our_own()
     _be_the_accelerator()
     _keep_parameters()
     _give_to_others()
     install_recurrent()
     install_int_mm()
+    install_offloading()
     if "torch._dynamo.utils" in sys.modules:  # otherwise the backend does it, once it is asked for
         from .tracing import teach_dynamo
 
@@ -185,20 +193,39 @@ def _give_to_others() -> None:
     torch.Tensor.__dlpack_device__ = kind_and_number  # type: ignore[assignment]
 
 
-def _make_our_generators() -> None:
-    """``torch.Generator(device="sim")``: torch's own asks an allocator of generators in C++."""
+def _make_our_own() -> None:
+    """``torch.Generator(device="sim")`` and ``torch.Event("sim")``: torch's own ask a device in C++."""
     from .generators import Generator
+    from .stream import Event
 
-    plain = torch.Generator
+    def generator(plain: Any, device: Any = "cpu") -> Any:
+        return Generator() if torch.device(device).type == "sim" else plain(device)
+
+    def event(plain: Any, device: Any = None, **options: Any) -> Any:
+        if device is not None and torch.device(device).type != "sim":
+            return plain(device, **options)
+        made = Event(**options)
+        made.given = torch.device("sim" if device is None else device)
+        return made
+
+    for name, make in (("Generator", generator), ("Event", event)):
+        setattr(torch, name, _made_by(make, getattr(torch, name)))
+
+
+def _made_by(make: Any, plain: Any) -> Any:
+    """A class in place of torch's ``plain``, whose calls make instances of that, or of ours."""
 
     class Kind(type(plain)):  # type: ignore[misc]  # whatever kind of class torch's is
         def __instancecheck__(cls, found: object) -> bool:
             return isinstance(found, plain)
 
-        def __call__(cls, device: Any = "cpu") -> Any:
-            return Generator() if torch.device(device).type == "sim" else plain(device)
+        def __subclasscheck__(cls, found: type) -> bool:
+            return issubclass(found, plain)
 
-    torch.Generator = Kind("Generator", (plain,), {"__doc__": plain.__doc__, "__module__": "torch"})  # type: ignore[misc]
+        def __call__(cls, *args: Any, **options: Any) -> Any:
+            return make(plain, *args, **options)
+
+    return Kind(plain.__name__, (plain,), {"__doc__": plain.__doc__, "__module__": "torch"})
 
 
 # torch.accelerator's names, where the twin has another for the same.

@@ -1,16 +1,20 @@
 """Generators of the simulated device as torch's Python sees them.
 
-They are CPU generators to torch's C++, which hands them on to the kernels of the device; those read seed and offset
-here.
+They are CPU generators to torch's C++ but for the device that they name; it hands them on to the kernels of the device,
+which read seed and offset here.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 import weakref
 from typing import Any
 
 import torch
+
+from paramgraph_kit.driver.torch_names import torch_name
 
 from .machine import DEVICE_NAME
 from .rng import DeviceGenerator
@@ -32,6 +36,22 @@ def known(generator: torch.Generator) -> Generator | None:
     return _made.get(_number(generator))
 
 
+_PRIVATEUSE1, _CPU = 20, b"\x00\xff"  # a device as C++ has it: kind and index, a byte each
+_KEYS = torch_name("DispatchKeySet")(torch_name("DispatchKey").CPU).raw_repr().to_bytes(8, sys.byteorder)
+_LOOKED_AT = 128  # bytes of a generator in C++
+
+
+def _not_the_cpus(address: int) -> None:
+    """Let torch's C++ know that a generator is not the CPU's, so that operations of the CPU refuse it as CUDA's.
+
+    Its device stands before the set of its dispatch keys; where it does not, the generator stays as it is.
+    """
+    found = ctypes.string_at(address, _LOOKED_AT)
+    places = [i - 8 for i in range(8, _LOOKED_AT, 8) if found[i : i + 8] == _KEYS and found[i - 8 : i - 6] == _CPU]
+    if len(places) == 1:
+        ctypes.memmove(address + places[0], bytes((_PRIVATEUSE1, 0)), 2)
+
+
 def _number(generator: Any) -> int:
     number: int = generator._cdata  # its address in C++; torch's stubs leave it out
     return number
@@ -51,6 +71,7 @@ class Generator(torch.Generator):
     def _of(cls, state: DeviceGenerator) -> Generator:
         make: Any = super().__new__
         made: Generator = make(cls, "cpu")
+        _not_the_cpus(_number(made))
         made.state = state
         _made[_number(made)] = made
         return made

@@ -27,7 +27,7 @@ from .errors import PAGEABLE_COPY
 from .generators import known
 from .graph import Layout, SimNode, Work, pack_scalar
 from .machine import CPU_KEY, DEVICE_NAME, SET_STORAGE, SWAP, machine
-from .rng import DeviceGenerator, with_default_generator
+from .rng import STEP, DeviceGenerator, steps_of, with_default_generator
 from .stream import Stream, current_stream, note_leaf
 from .under_way import Capture, forbid_drawing
 
@@ -54,9 +54,10 @@ def record(
     scalars: bytes,
     work: Work,
     random: DeviceGenerator | None = None,
+    steps: int = STEP,
 ) -> None:
-    """Append a node to the capture, after the tail of its stream; ``random`` is the generator that it draws from."""
-    delta = None if random is None else capture.advance(random)
+    """Append a node to the capture, after the tail of its stream; it moves the generator ``random`` on by ``steps``."""
+    delta = None if random is None else capture.advance(random, steps)
     layouts: list[Layout] = [(tuple(t.shape), t.stride(), t.dtype, bits_of(t)) for t in operands]
     pointers = [t.data_ptr() for t in operands]
     node = SimNode(
@@ -283,7 +284,7 @@ class Kernel:
         state = None
         if random is not None:
             forbid_drawing(random)
-            state = random.seed, random.advance()
+            state = random.seed, random.advance(steps_of(self.name, flat[0]))
         twins: dict[int, torch.Tensor] = {}
         cpu_flat = list(flat)
         outs = self._positions(self.out_names, flat, spec)
@@ -368,7 +369,8 @@ class Kernel:
 
         flat_constants = [None if i in set(slots) else v for i, v in enumerate(flat)]
         scalars = b"".join(pack_scalar(v) for v in flat_constants)
-        record(capture, stream, NodeKind.KERNEL, self.name, [*operands, *fresh], scalars, work, random)
+        steps = steps_of(self.name, flat[0]) if random is not None else 0
+        record(capture, stream, NodeKind.KERNEL, self.name, [*operands, *fresh], scalars, work, random, steps)
         return self._returned(results)
 
     def _infer(self, meta_flat: list[Any], spec: Spec, slots: list[int]) -> list[Any]:

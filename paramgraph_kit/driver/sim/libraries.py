@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from .machine import machine
 from .pinned import forget as forget_blocks
 from .refused import check_types
 from .stream import current_stream
+from .transforms import forget_plans, transform_kernels
 from .under_way import forbid_in_capture, forbidding
 
 CUSOLVER = (
@@ -110,9 +112,12 @@ def use(library: str) -> None:
 
 
 def forget() -> None:
-    """Have no handles on any thread, no plans and no blocks of pinned memory, as in a fresh process."""
+    """Have no handles on any thread, no plans, no blocks of pinned memory and no graphs, as in a fresh process."""
+    for generator in list(machine().generators):
+        machine().take_state(generator)
     forget_blocks()
-    _plans.made.clear()
+    forget_plans()
+    _tried.clear()
     for handles in list(_everyone):
         handles.of.clear()
     _free.clear()
@@ -148,9 +153,30 @@ def convolution_kernel(op: Any) -> Callable[..., Any]:
             check_types(*args[:3])
         if args[0].numel():
             use("cuDNN" if torch.backends.cudnn.enabled else "cuBLAS")
+            if torch.backends.cudnn.enabled and torch.backends.cudnn.benchmark:
+                _try_kernels((op._opname, *map(_shape, args)))
         return run(*args, **kwargs)
 
     return call
+
+
+_tried: set[tuple[Any, ...]] = set()  # convolutions whose kernels cuDNN has timed in this process
+
+
+def _shape(value: Any) -> Any:
+    """What a plan of cuDNN's depends on, of an argument."""
+    if isinstance(value, torch.Tensor):
+        return tuple(value.shape), value.stride(), value.dtype
+    return tuple(value) if isinstance(value, (list, tuple)) else value
+
+
+def _try_kernels(what: tuple[Any, ...]) -> None:
+    """Time the kernels for a convolution that was not seen before, which no capture can."""
+    if what not in _tried and (capture := current_stream().capture) is not None:
+        capture.check()
+        capture.fail(900)
+        raise RuntimeError("FIND was unable to find an engine to execute this computation")
+    _tried.add(what)
 
 
 def norm_kernel(op: Any) -> Callable[..., Any]:
@@ -217,33 +243,6 @@ WAITS: dict[str, Callable[..., bool]] = {
 }
 
 
-class _Plans:
-    """The precisions that cuFFT has transformed in this process: other layouts of the same run in captures [H200]."""
-
-    def __init__(self) -> None:
-        self.made: set[torch.dtype] = set()
-
-
-_plans = _Plans()
-
-
-def transform_kernel(op: Any) -> Callable[..., Any]:
-    """A Fourier transform: the first one of a precision loads what it needs, which a capture may forbid."""
-    run = Kernel(op)
-
-    def call(tensor: torch.Tensor, dim: Sequence[int], *args: Any, **kwargs: Any) -> Any:
-        plan = tensor.dtype.to_real()
-        if tensor.numel() and plan not in _plans.made:
-            if (capture := forbidding()) is not None:
-                capture.check()
-                capture.fail(900)
-                raise RuntimeError("cuFFT error: CUFFT_INTERNAL_ERROR")
-            _plans.made.add(plan)
-        return run(tensor, dim, *args, **kwargs)
-
-    return call
-
-
 def svd(
     matrix: torch.Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
 ) -> Any:
@@ -295,8 +294,7 @@ def library_kernels() -> dict[str, Any]:
         found[name] = waiting_kernel(getattr(aten, name).default, "cuSOLVER", waits)
     for name in ("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"):
         found[name] = norm_kernel(getattr(aten, name).default)
-    for name in ("_fft_c2c", "_fft_r2c", "_fft_c2r"):
-        found[name] = transform_kernel(getattr(aten, name).default)
+    found.update(transform_kernels())
     for name in ("convolution", "convolution_backward"):
         found[name] = convolution_kernel(getattr(aten, name).default)
     return found
@@ -310,11 +308,18 @@ def install_recurrent() -> None:
 
 def _as_one(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
-        mine = _mine()
-        mine.recurrent, before = True, mine.recurrent
-        try:
+        with as_one():
             return function(*args, **kwargs)
-        finally:
-            mine.recurrent = before
 
     return call
+
+
+@contextmanager
+def as_one() -> Iterator[None]:
+    """Products in the body of ``with`` are parts of another library's kernel, and take no handle on this thread."""
+    mine = _mine()
+    mine.recurrent, before = True, mine.recurrent
+    try:
+        yield
+    finally:
+        mine.recurrent = before

@@ -9,6 +9,7 @@ object, which torch keeps alive as long as the C++ storage, returns the block th
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -49,7 +50,7 @@ class Machine:
         self.arena = Arena(capacity)
         self.allocator = CachingAllocator(self.arena)
         self.generator = DeviceGenerator()
-        self.user_pools: list[PoolId] = []  # entered by use_mem_pool, innermost last
+        self.user_pools: list[tuple[int, int, PoolId]] = []  # (thread, moment, pool) of use_mem_pool, innermost last
         self._owned: dict[int, _StorageRef] = {}  # keeps the weak references alive
         context = self.arena.map(GRANULE)  # what a device holds beside the allocator
         assert context is not None
@@ -66,21 +67,47 @@ class Machine:
             self.generators.add(generator)
         return self._random_states + STATE_BYTES * generator.place
 
+    def lend_state(self, generator: DeviceGenerator, graph: int) -> None:
+        """A generator has one graph more: with the first come a seed and an offset on the device, for graphs alone."""
+        if not generator.graphs:
+            generator.lent = [self.allocate(8, current_stream()) for _ in range(2)]
+        generator.graphs.add(graph)
+
+    def take_state(self, generator: DeviceGenerator, graph: int | None = None) -> None:
+        """A generator has one graph less, or none any more: with the last one that memory goes."""
+        if graph is None:
+            generator.graphs.clear()
+        generator.graphs.discard(graph or 0)
+        if not generator.graphs:
+            for address, free in generator.lent:
+                free(address)
+            generator.lent = []
+
     def allocate(self, nbytes: int, stream: Stream) -> tuple[int, Callable[[int], None]]:
         """(address, how to free it) for a request of this stream, from the pool that it must come from."""
         capture = stream.capture
+        began, pool = self._chosen()
         if capture is not None and not capture.ended:
             if capture.phantom is not None:
                 return capture.phantom.allocate(nbytes), capture.phantom.free
-            address = self.allocator.alloc(nbytes, stream.cuda_stream, capture.pool)
+            if capture.began > began:
+                pool = capture.pool
+            address = self.allocator.alloc(nbytes, stream.cuda_stream, pool)
         else:
             # A capturing stream may ask the device for memory, any other one only where no capture forbids it.
-            pool = self.user_pools[-1] if self.user_pools else DEFAULT_POOL
             address = self.allocator.alloc(nbytes, stream.cuda_stream, pool, forbid_unsafe_call)
         if address is None:
             stats = self.allocator.stats
             raise out_of_memory(nbytes, self.arena.capacity, stats.reserved, stats.allocated)
         return address, self.allocator.free
+
+    def _chosen(self) -> tuple[int, PoolId]:
+        """When this thread has chosen a pool with ``use_mem_pool``, and which."""
+        mine = threading.get_ident()
+        for thread, began, pool in reversed(self.user_pools):
+            if thread == mine:
+                return began, pool
+        return -1, DEFAULT_POOL
 
     def storage(self, nbytes: int) -> torch.UntypedStorage:
         """A storage of fresh device memory, freed with its last tensor."""

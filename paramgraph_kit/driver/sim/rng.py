@@ -1,9 +1,9 @@
 """The device's random numbers: a seed and an offset, as CUDA's Philox generator has.
 
-Every random operation draws from the CPU kernel's generator, seeded from (seed, offset), and moves the offset on by 4.
-So a graph's node needs only its distance from the offset at launch, eager and replayed runs draw the same numbers, and
-``get_rng_state`` is 16 bytes, like CUDA's. In graphs the kernels read seed and offset from device memory, through
-pointers in their parameters, as CUDA's do.
+Every random operation draws from the CPU kernel's generator, seeded from (seed, offset), and moves the offset on as far
+as CUDA's kernel would: by 4 for up to a million numbers. So a graph's node needs only its distance from the offset at
+launch, eager and replayed runs draw the same numbers, and ``get_rng_state`` is 16 bytes, like CUDA's. In graphs the
+kernels read seed and offset from device memory, through pointers in their parameters, as CUDA's do.
 """
 
 from __future__ import annotations
@@ -16,10 +16,35 @@ import torch
 
 STEP = 4
 STATE_BYTES = 16
+# A distribution's kernel runs in at most 8 blocks of 256 threads on each of the H200's 132 multiprocessors; a thread
+# draws 4 numbers at a time, of 64 bits 2.
+_THREADS = 132 * 8 * 256
+_WIDE = (torch.float64, torch.complex128)
+# Those whose kernels take the same for whatever they draw.
+_FIXED = {
+    "bernoulli": 12,
+    "bernoulli_.Tensor": 12,
+    "poisson": 20,
+    "binomial": 44,
+    "_standard_gamma": 12,
+    "_sample_dirichlet": 12,
+}
 OUTSIDE = "Offset increment outside graph capture encountered unexpectedly."
 _MASK = (1 << 64) - 1
 
 R = TypeVar("R")
+
+
+def steps_of(operation: str, first: Any) -> int:
+    """How far an operation moves a generator; ``first`` is its first operand, a tensor or a number."""
+    if operation.startswith("randperm"):  # keys to sort by, and new ones where two are the same
+        return STEP + -(-int(first) // STEP) * STEP if first else 0
+    if operation in _FIXED:
+        return _FIXED[operation]
+    if not isinstance(first, torch.Tensor):
+        return STEP
+    at_once = _THREADS * (2 if first.dtype in _WIDE else 4)
+    return STEP * max(1, -(-first.numel() // at_once))
 
 
 def mix(seed: int, offset: int) -> int:
@@ -36,6 +61,8 @@ class DeviceGenerator:
     def __init__(self) -> None:
         self.place: int | None = None  # of its seed and offset in device memory
         self.seen: Any = None  # as torch's Python has it
+        self.graphs: set[int] = set()  # that may draw from it, by id
+        self.lent: list[tuple[int, Callable[[int], None]]] = []  # its memory for them, and how to free it
         self.seed = 67280421310721  # torch's default
         self.offset = 0
         self.left_in_capture = False  # a failed capture that drew numbers leaves torch's generator like this

@@ -13,12 +13,13 @@ from paramgraph_kit.trace.model import NodeKind
 from paramgraph_kit.trace.wording import bytes_text
 
 from .graph import HOST_COPIES, pack_scalar
+from .indexed import index_kernel, index_put_impl_
 from .kernels import Kernel, pageable_copy_forbidden, record, resize
 from .libraries import library_kernels
 from .machine import CPU_KEY, DEVICE_NAME, machine
-from .pinned import is_pinned, pin, places
+from .pinned import is_pinned, lasting, pin
 from .stream import current_stream, note_leaf
-from .under_way import Capture, forbid_in_capture, note_wait
+from .under_way import forbid_in_capture, note_wait
 
 aten = torch.ops.aten
 _fills: Any = torch.utils.deterministic  # a module that is its settings
@@ -203,11 +204,12 @@ def _host_copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -
     if not non_blocking:
         forbid_in_capture(stream)
     to_device = device is target
+    there = lasting(host)
 
     def work(views: Sequence[torch.Tensor], state: tuple[int, int] | None) -> None:
-        _copy_work((views[0], host) if to_device else (host, views[0]), state)
+        _copy_work((views[0], there) if to_device else (there, views[0]), state)
 
-    # The host address is baked; torch's host allocator never reuses a block that a capture has seen, so neither do we.
+    # The host address is baked.
     name = f"{HOST_COPIES[0 if to_device else 1]}, {bytes_text(device.nbytes)}"
     record(stream.capture, stream, NodeKind.MEMCPY, name, [device], pack_scalar(host.data_ptr()), work)
 
@@ -307,73 +309,6 @@ def record_stream(tensor: torch.Tensor, stream: Any) -> None:
     """``aten::record_stream``: nothing to wait for, since work here is never outstanding."""
 
 
-def _is_mask(index: torch.Tensor | None) -> bool:
-    return index is not None and index.dtype in (torch.bool, torch.uint8)
-
-
-def index_kernel(op: Any) -> Callable[..., Any]:
-    """``aten::index``: a mask makes the host wait for its count."""
-    run = Kernel(op)
-
-    def call(tensor: torch.Tensor, indices: Sequence[torch.Tensor | None], *rest: Any, **kwargs: Any) -> Any:
-        if tensor.device.type == "cpu":
-            raise RuntimeError(
-                f"indices should be either on cpu or on the same device as the indexed tensor ({tensor.device})"
-            )
-        if any(_is_mask(i) and i.device.type == DEVICE_NAME for i in indices if i is not None):
-            forbid_in_capture(current_stream())
-        elif current_stream().capture is not None:
-            indices = [place for i in indices for place in (places(i) if _is_mask(i) else [i])]
-        return run(tensor, indices, *rest, **kwargs)
-
-    return call
-
-
-def index_put_impl_(
-    tensor: torch.Tensor,
-    indices: Sequence[torch.Tensor | None],
-    values: torch.Tensor,
-    accumulate: bool = False,
-    unsafe: bool = False,
-) -> torch.Tensor:
-    """``aten::_index_put_impl_``: with a mask, only a number known to the host needs no wait (a masked fill)."""
-    capture = current_stream().capture
-    if values.device.type == "cpu" and values.dim():
-        raise RuntimeError(
-            f"Expected all tensors to be on the same device, but found at least two devices, {DEVICE_NAME}:0 and cpu!"
-        )
-    if capture is not None and any(_is_mask(i) and i.device.type == "cpu" for i in indices if i is not None):
-        pageable_copy_forbidden(current_stream())  # its places are found by the host, and copied
-    elif capture is not None and any(_is_mask(i) for i in indices):
-        masks = [i for i in indices if i is not None]
-        if len(masks) == 1 and values.numel() == 1 and not accumulate:
-            value = _host_number(capture, values)
-            if value is not None:
-                mask = masks[0]
-                lead = next(i for i, index in enumerate(indices) if index is not None)
-                mask = mask.reshape((1,) * lead + tuple(mask.shape) + (1,) * (tensor.dim() - lead - mask.dim()))
-                tensor.masked_fill_(mask.expand(tensor.shape), value)
-                return tensor
-        forbid_in_capture(current_stream())
-    elif values.device.type == "cpu" or (capture is not None and _host_number(capture, values) is not None):
-        pageable_copy_forbidden(current_stream())  # x[index] = 1.0: on CUDA the number is a tensor of the host
-    elif values.numel() > 1 and any(_is_mask(i) for i in indices):
-        note_wait()
-    _index_put(tensor, indices, values, accumulate, unsafe)
-    return tensor
-
-
-def _host_number(capture: Capture, values: torch.Tensor) -> Any:
-    if values.device.type == "cpu":
-        return values.item()
-    if capture.scalar_fill is not None and capture.scalar_fill[0] == values.data_ptr():
-        return capture.scalar_fill[1]  # x[mask] = 1.0: torch made a device tensor of the number just now
-    return None
-
-
-_index_put = Kernel(aten._index_put_impl_.default)
-
-
 def host_copy_kernel(op: Any, harmless: Callable[..., bool]) -> Callable[..., Any]:
     """An operation that copies a number to pageable host memory unless ``harmless(*args, **kwargs)``."""
     run = Kernel(op)
@@ -398,6 +333,17 @@ def repeat_interleave(repeats: torch.Tensor, *, output_size: int | None = None) 
 
 
 _repeat_interleave = Kernel(aten.repeat_interleave.Tensor)
+
+
+def segment_reduce(data: torch.Tensor, reduce: str, **options: Any) -> torch.Tensor:
+    """``aten::segment_reduce``: the host looks at the lengths, unless ``unsafe`` spares it."""
+    if options.get("lengths") is not None and not options.get("unsafe"):
+        forbid_in_capture(current_stream())
+    found: torch.Tensor = _segment_reduce(data, reduce, **options)
+    return found
+
+
+_segment_reduce = Kernel(aten.segment_reduce.default)
 
 
 def _never(*args: Any, **kwargs: Any) -> bool:
@@ -474,6 +420,7 @@ def special_kernels() -> dict[str, Any]:
         "index.Tensor": index_kernel(aten.index.Tensor),
         "scalar_tensor": scalar_tensor,
         "equal": equal,
+        "segment_reduce": segment_reduce,
         "_nested_tensor_from_mask_left_aligned": left_aligned,
         "masked_fill.Scalar": masked_fill_kernel(aten.masked_fill.Scalar),
         "masked_fill_.Scalar": masked_fill_kernel(aten.masked_fill_.Scalar),

@@ -152,6 +152,17 @@ class Event(torch.Event):
         self.tail: tuple[int, ...] = ()
         self.recorded_at: float | None = None
         self.created = False  # torch makes CUDA's event at the first record
+        self.given: torch.device | None = None  # the device that the user has named
+
+    @property
+    def device(self) -> torch.device | None:  # type: ignore[override]
+        """The simulated device, once it is recorded there."""
+        return torch.device("sim", 0) if self.created else self.given
+
+    @property
+    def cuda_event(self) -> int:
+        """Its raw number, 0 before the first record."""
+        return id(self) if self.created else 0
 
     def record(self, stream: Stream | None = None) -> None:  # type: ignore[override]
         """Mark this point of a stream, the current one by default."""

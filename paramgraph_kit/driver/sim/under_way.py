@@ -6,6 +6,7 @@ touch no stream of it are forbidden all the same, and on which threads.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 import warnings
@@ -33,6 +34,7 @@ class Capture:
         self.origin = origin
         self.pool = pool
         self.thread = threading.get_ident()
+        self.began = moment()
         self.nodes: list[SimNode] = []
         self.streams: list[Stream] = [origin]
         self.invalid = False
@@ -48,12 +50,12 @@ class Capture:
         """Whether anything in it draws random numbers."""
         return any(self.offsets.values())
 
-    def advance(self, generator: DeviceGenerator) -> int:
-        """How far a generator has moved, for an operation that moves it on."""
+    def advance(self, generator: DeviceGenerator, steps: int = STEP) -> int:
+        """How far a generator has moved, for an operation that moves it on by ``steps``."""
         if generator not in self.offsets or generator in self.left:
             raise RuntimeError("Attempt to increase offset for a CUDA generator not in capture mode.")
         offset = self.offsets[generator]
-        self.offsets[generator] += STEP
+        self.offsets[generator] += steps
         return offset
 
     def fail(self, code: int) -> RuntimeError:
@@ -110,6 +112,7 @@ class _Debug:
 
 
 _debug = _Debug()
+moment = itertools.count().__next__  # orders the begins of captures and of regions that choose a pool
 _open: list[Capture] = []
 
 

@@ -1,0 +1,83 @@
+"""Indexing: what makes the host wait for a mask's count, and what it copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from .kernels import Kernel, pageable_copy_forbidden
+from .machine import DEVICE_NAME
+from .pinned import places
+from .stream import current_stream
+from .under_way import Capture, forbid_in_capture, note_wait
+
+aten = torch.ops.aten
+
+
+def _is_mask(index: torch.Tensor | None) -> bool:
+    return index is not None and index.dtype in (torch.bool, torch.uint8)
+
+
+def index_kernel(op: Any) -> Callable[..., Any]:
+    """``aten::index``: a mask makes the host wait for its count."""
+    run = Kernel(op)
+
+    def call(tensor: torch.Tensor, indices: Sequence[torch.Tensor | None], *rest: Any, **kwargs: Any) -> Any:
+        if tensor.device.type == "cpu":
+            raise RuntimeError(
+                f"indices should be either on cpu or on the same device as the indexed tensor ({tensor.device})"
+            )
+        if any(_is_mask(i) and i.device.type == DEVICE_NAME for i in indices if i is not None):
+            forbid_in_capture(current_stream())
+        elif current_stream().capture is not None:
+            indices = [place for i in indices for place in (places(i) if _is_mask(i) else [i])]
+        return run(tensor, indices, *rest, **kwargs)
+
+    return call
+
+
+def index_put_impl_(
+    tensor: torch.Tensor,
+    indices: Sequence[torch.Tensor | None],
+    values: torch.Tensor,
+    accumulate: bool = False,
+    unsafe: bool = False,
+) -> torch.Tensor:
+    """``aten::_index_put_impl_``: with a mask, only a number known to the host needs no wait (a masked fill)."""
+    capture = current_stream().capture
+    if values.device.type == "cpu" and values.dim():
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but found at least two devices, {DEVICE_NAME}:0 and cpu!"
+        )
+    if capture is not None and any(_is_mask(i) and i.device.type == "cpu" for i in indices if i is not None):
+        pageable_copy_forbidden(current_stream())  # its places are found by the host, and copied
+    elif capture is not None and any(_is_mask(i) for i in indices):
+        masks = [i for i in indices if i is not None]
+        if len(masks) == 1 and values.numel() == 1 and not accumulate:
+            value = _host_number(capture, values)
+            if value is not None:
+                mask = masks[0]
+                lead = next(i for i, index in enumerate(indices) if index is not None)
+                mask = mask.reshape((1,) * lead + tuple(mask.shape) + (1,) * (tensor.dim() - lead - mask.dim()))
+                tensor.masked_fill_(mask.expand(tensor.shape), value)
+                return tensor
+        forbid_in_capture(current_stream())
+    elif values.device.type == "cpu" or (capture is not None and _host_number(capture, values) is not None):
+        pageable_copy_forbidden(current_stream())  # x[index] = 1.0: on CUDA the number is a tensor of the host
+    elif values.numel() > 1 and any(_is_mask(i) for i in indices):
+        note_wait()
+    _index_put(tensor, indices, values, accumulate, unsafe)
+    return tensor
+
+
+def _host_number(capture: Capture, values: torch.Tensor) -> Any:
+    if values.device.type == "cpu":
+        return values.item()
+    if capture.scalar_fill is not None and capture.scalar_fill[0] == values.data_ptr():
+        return capture.scalar_fill[1]  # x[mask] = 1.0: torch made a device tensor of the number just now
+    return None
+
+
+_index_put = Kernel(aten._index_put_impl_.default)
