@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.hooks import RemovableHandle
 
 from paramgraph_kit.backend.call_state import tensor_guard
-from paramgraph_kit.backend.plain import same
+from paramgraph_kit.backend.plain import is_bare, same
 from paramgraph_kit.driver.dict_versions import Versions
 from paramgraph_kit.driver.native.build import checks
 from paramgraph_kit.driver.native.objects import Kinds
@@ -192,18 +192,27 @@ class Guard:
         return {id(holder.target): version(holder.target) for holder, _ in self._dicts}
 
     def _reread(self) -> bool:
-        """Some dict was written: does it hold the same? What is written before every call is read from now on."""
+        """Some dict was written: does it hold the same? What is written before every call is read from now on.
+
+        So is what holds an equal container in the place of one that is known: nobody else looks into it.
+        """
         if not all(self._is(holder, expected) for holder, expected in self._dicts):
             return False
         numbers = self._count()
         rewritten = {key for key, number in numbers.items() if number != self._numbers[key]}
         call, before = self._rewritten
         always = rewritten & before if call == self._calls - 1 else set[int]()
+        always |= {id(holder.target) for holder, expected in self._dicts if _holds_others(holder, expected)}
         self._volatile += [row for row in self._dicts if id(row[0].target) in always]
         self._dicts = [row for row in self._dicts if id(row[0].target) not in always]
         self._numbers, self._rewritten = numbers, (self._calls, rewritten)
         self._versions = Versions([holder.target for holder, _ in self._dicts])
         return True
+
+
+def _holds_others(holder: Holder, expected: dict[Any, Any]) -> bool:
+    now = holder.read()
+    return any(now.get(key, value) is not value and not is_bare(value) for key, value in expected.items())
 
 
 def _places_of(holder: Holder, expected: dict[Any, Any]) -> Iterator[Place]:

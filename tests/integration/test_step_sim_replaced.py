@@ -1,0 +1,92 @@
+"""Containers that are replaced by equal ones between steps, and written later: what they hold then counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import paramgraph_kit as pgk
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
+
+
+class Settings:
+    """Of which each is read in every step."""
+
+    def __init__(self) -> None:
+        self.scale, self.inside, self.nested = {"by": 1.0}, ([2.0],), [[3.0]]
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings, self.shifts, self.table, self.chosen = Settings(), [1.0], {"more": [1.0]}, {4.0}
+
+    def forward(self, x: Tensor) -> Tensor:
+        by = self.settings.scale["by"] + self.settings.inside[0][0] + self.settings.nested[0][0]
+        return x * by + sum(self.shifts) + sum(self.table["more"]) + sum(self.chosen)
+
+
+def shifts(net: Net) -> None:
+    net.shifts = list(net.shifts)
+
+
+def scale(net: Net) -> None:
+    net.settings.scale = dict(net.settings.scale)
+
+
+def inside(net: Net) -> None:
+    net.settings.inside = (list(net.settings.inside[0]),)
+
+
+def nested(net: Net) -> None:
+    net.settings.nested = [list(net.settings.nested[0])]
+
+
+def table(net: Net) -> None:
+    net.table = {"more": list(net.table["more"])}
+
+
+def item(net: Net) -> None:
+    net.table["more"] = list(net.table["more"])
+
+
+def chosen(net: Net) -> None:
+    net.chosen = set(net.chosen)
+
+
+WRITES: dict[Callable[[Net], None], Callable[[Net], Any]] = {
+    shifts: lambda net: net.shifts.append(5.0),
+    scale: lambda net: net.settings.scale.update(by=6.0),
+    inside: lambda net: net.settings.inside[0].append(7.0) or net.settings.inside[0].reverse(),  # type: ignore[func-returns-value]
+    nested: lambda net: net.settings.nested[0].insert(0, 8.0),
+    table: lambda net: net.table["more"].append(9.0),
+    item: lambda net: net.table["more"].append(10.0),
+    chosen: lambda net: net.chosen.add(11.0),
+}
+
+
+@pytest.mark.parametrize("replace", WRITES)
+def test_what_an_equal_container_holds_later_counts(replace: Callable[[Net], None]) -> None:
+    # GIVEN a step that is launched, and a container of its model that an equal one replaces
+    net = Net()
+
+    @torch.no_grad()
+    def step(x: Tensor) -> Any:
+        return net(x)
+
+    launched, x = pgk.parameterize(step, state=net), torch.ones(3).to(pgk.device())
+    for n in range(12):
+        if n == 5:
+            replace(net)
+        # WHEN the new one is written, some launches later
+        if n == 8:
+            WRITES[replace](net)
+        # THEN each call is what eager code computes
+        assert torch.equal(launched(x), net(x)), n
+    # AND launches go on
+    assert pgk.report(launched).rows[0].launches >= 8
