@@ -53,3 +53,12 @@ def cuda(sim: Any) -> Iterator[Any]:
 
     yield twin()
     twin().recover()
+
+
+@pytest.fixture
+def recovered() -> Iterator[None]:
+    """Put the process right after the test, whatever captures it has left behind."""
+    yield
+    import paramgraph_kit
+
+    paramgraph_kit.diagnose.repair()

@@ -48,7 +48,7 @@ ALONE: list[list[Job]] = [
     # CUDAGraph Trees remember what ran in a process before.
     *([(kind, name)] for name, category in PROGRAMS.items() if category == "compile" for kind in ("before", "after")),
 ]
-FILES = tuple(f"test_diagnose_{part}.py" for part in ("function", "hostile", "aftermath", "confirm"))
+FILES = tuple(f"test_diagnose_{part}.py" for part in ("function", "counters", "hostile", "aftermath", "confirm"))
 
 
 def all_jobs() -> list[Job]:

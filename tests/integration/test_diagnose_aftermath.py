@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,17 +17,14 @@ from paramgraph_kit.trace import ParamgraphError
 from paramgraph_kit.trace.errors import CaptureError, UnsupportedError
 from paramgraph_kit.trace.wording import failure_text
 
-pytestmark = pytest.mark.skipif(
-    torch.cuda.is_available() and "DOCTOR_ON_GPU" not in os.environ,
-    reason="on a GPU in a process of its own: tests/gpu runs this file there",
-)
+pytestmark = [
+    pytest.mark.skipif(
+        torch.cuda.is_available() and "DOCTOR_ON_GPU" not in os.environ,
+        reason="on a GPU in a process of its own: tests/gpu runs this file there",
+    ),
+    pytest.mark.usefixtures("recovered"),
+]
 DEVICE = pgk.device()
-
-
-@pytest.fixture(autouse=True)
-def recovered() -> Iterator[None]:
-    yield
-    pgk.diagnose.repair()
 
 
 def failed(**options: Any) -> BaseException:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="tests/gpu captures on a GPU"),
     pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("recovered"),
 ]
 DEVICE = pgk.device()
 REFUSED = """\
@@ -68,12 +68,6 @@ cuda.Event().query()
 cuda.current_stream().wait_event(cuda.Event())
 [r.sum() for r in x]
 f"{x.shape}" """
-
-
-@pytest.fixture(autouse=True)
-def recovered() -> Iterator[None]:
-    yield
-    pgk.diagnose.repair()
 
 
 def function_of(line: str, file: Path) -> Any:

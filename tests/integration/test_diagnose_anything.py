@@ -15,17 +15,14 @@ from torch import nn
 
 import paramgraph_kit as pgk
 
-pytestmark = pytest.mark.skipif(
-    torch.cuda.is_available() and "DOCTOR_ON_GPU" not in os.environ,
-    reason="on a GPU in a process of its own: tests/gpu runs this file there",
-)
+pytestmark = [
+    pytest.mark.skipif(
+        torch.cuda.is_available() and "DOCTOR_ON_GPU" not in os.environ,
+        reason="failed captures stay out of this process",
+    ),
+    pytest.mark.usefixtures("recovered"),
+]
 DEVICE = pgk.device()
-
-
-@pytest.fixture(autouse=True)
-def recovered() -> Iterator[None]:
-    yield
-    pgk.diagnose.repair()
 
 
 class Slotted:

@@ -6,7 +6,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,14 @@ from paramgraph_kit.doctor.restore.surroundings import autocast_depth
 from paramgraph_kit.trace import ParamgraphError
 from paramgraph_kit.trace.wording import failure_text
 
-pytestmark = pytest.mark.skipif(
-    torch.cuda.is_available() and "DOCTOR_ON_GPU" not in os.environ,
-    reason="on a GPU in a process of its own: tests/gpu runs this file there",
-)
+pytestmark = [
+    pytest.mark.skipif(
+        torch.cuda.is_available() and "DOCTOR_ON_GPU" not in os.environ,
+        reason="on a GPU in a process of its own: tests/gpu runs this file there",
+    ),
+    pytest.mark.usefixtures("recovered"),
+]
 DEVICE = pgk.device()
-
-
-@pytest.fixture(autouse=True)
-def recovered() -> Iterator[None]:
-    yield
-    pgk.diagnose.repair()
 
 
 def raises(x: torch.Tensor) -> Any:

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
-import paramgraph_kit as pgk
 from tests.programs.__main__ import NOT_RIGHT
 from tests.programs.reading import HEADER, Expected, Program, modules, programs, read
 from tests.programs.scoring import score
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the score is that on the simulated device")
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="the score is that on the simulated device"),
+    pytest.mark.usefixtures("recovered"),
+]
 PROGRAMS = programs()
 NOT_YET = set(json.loads(NOT_RIGHT.read_text(encoding="utf-8")))
-
-
-@pytest.fixture(autouse=True)
-def recovered() -> Iterator[None]:
-    yield
-    pgk.diagnose.repair()
 
 
 def test_a_program_and_its_mended_variant_are_read_from_one_text(tmp_path: Path) -> None:

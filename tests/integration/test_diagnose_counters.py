@@ -1,0 +1,123 @@
+"""What a function changes in Python is told at its line, goes on from call to call, and is put back."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import queue
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+
+pytestmark = [
+    pytest.mark.skipif(
+        torch.cuda.is_available() and "DOCTOR_ON_GPU" not in os.environ,
+        reason="on a GPU in a process of its own: tests/gpu runs this file there",
+    ),
+    pytest.mark.usefixtures("recovered"),
+]
+DEVICE = pgk.device()
+
+
+def test_what_the_function_changes_in_python_is_put_back() -> None:
+    # GIVEN a function that counts, collects and exchanges
+    names: dict[str, Any] = {"count": 0, "log": [], "table": {"a": 1}}
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        names["count"] += 1
+        names["log"].append(names["count"])
+        names["table"]["b"] = 2
+        return x * 2
+
+    # WHEN diagnosed THEN each is told, and afterwards all is as before
+    diagnosis = pgk.diagnose(f, torch.ones(2, device=DEVICE))
+    assert set(diagnosis.codes) == {"host-counter"}
+    assert names == {"count": 0, "log": [], "table": {"a": 1}}
+
+
+def test_a_counter_of_the_cpu_goes_on_from_call_to_call_and_is_put_back() -> None:
+    # GIVEN a function whose second call does what its first does not, and counts them in a tensor of the CPU
+    count = torch.zeros((), dtype=torch.long)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        count.add_(1)
+        return x * count.to(x.device) if count > 1 else x
+
+    # WHEN diagnosed THEN what the later calls do is told too, and the counter stands where it stood
+    diagnosis = pgk.diagnose(f, torch.ones(2, device=DEVICE))
+    assert set(diagnosis.codes) >= {"host-counter", "copy-to-gpu"}, str(diagnosis)
+    assert count == 0
+
+
+def test_what_a_slow_counter_decides_is_told() -> None:
+    # GIVEN a size and a number that a counter moves once in many calls
+    state = {"calls": 0}
+
+    def size() -> int:
+        return 2 + state["calls"] // 5
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        state["calls"] += 1
+        y = x * (1 + state["calls"] // 6)
+        return y[: size()].sum()
+
+    # WHEN diagnosed THEN both are told, and the counter is put back
+    diagnosis = pgk.diagnose(f, torch.ones(9, device=DEVICE))
+    assert set(diagnosis.codes) == {"host-counter", "scalar-frozen", "size-frozen"}, str(diagnosis)
+    assert state == {"calls": 0}
+
+
+class Counting:
+    """What functions here count in."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "setattr(state, 'count', state.count + 1)",
+        "setattr(state, name, getattr(state, name) + 1)",
+        "vars(state)['count'] += 1",
+        "state.__dict__['count'] += 1",
+        "globals()['total'] += 1",
+    ],
+)
+def test_a_counter_that_is_set_by_its_name_is_told_at_its_line(line: str, tmp_path: Path) -> None:
+    # GIVEN a function that counts in an attribute or a global variable by its name
+    file = tmp_path / "counts.py"
+    file.write_text(f"def f(x):\n    {line}\n    return x * (2 if total is None else 2)\n")
+    names: dict[str, Any] = {"state": Counting(), "name": "count", "total": 0}
+    exec(compile(file.read_text(), str(file), "exec"), names)
+    # WHEN diagnosed THEN that line is told, and the counter is put back
+    found = pgk.diagnose(names["f"], torch.ones(2, device=DEVICE))
+    assert found.codes == ("host-counter",), str(found)
+    assert found.failure.frame is not None
+    assert found.failure.frame.line == 2
+    assert (names["state"].count, names["total"]) == (0, 0)
+
+
+def test_what_is_written_to_files_and_queues_is_told() -> None:
+    # GIVEN a log in memory, a file's writer and a queue WHEN a function writes to them
+    log, metrics = io.StringIO(), queue.Queue[torch.Tensor]()
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        log.write("one step\n")
+        json.dump({"step": 1}, log)
+        metrics.put(y)
+        return y
+
+    found = pgk.diagnose(step, torch.ones(2, device=DEVICE))
+    # THEN each is told, and put back
+    assert [(f.code, f.frame.text) for f in found if f.frame] == [
+        ("host-counter", 'log.write("one step\\n")'),
+        ("output-alias", "metrics.put(y)"),
+    ]
+    assert (log.getvalue(), metrics.qsize(), metrics.unfinished_tasks) == ("", 0, 0)
