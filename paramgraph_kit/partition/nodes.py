@@ -14,6 +14,9 @@ _SIZES = frozenset({"aten::sym_size", "aten::sym_stride", "aten::sym_numel", "at
 ALLOCATIONS = frozenset({"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty",
                          "aten::new_empty_strided", "aten::empty_permuted"})  # fmt: skip
 _STRIDED = frozenset({"aten::as_strided", "aten::as_strided_copy", "aten::as_strided_scatter"})
+# A copy of all of a tensor's storage, so that the copy lies in its own as the tensor does, with a part overwritten.
+_OVERWRITTEN = frozenset({"aten::slice_scatter", "aten::select_scatter", "aten::diagonal_scatter",
+                          "aten::as_strided_scatter"})  # fmt: skip
 _SYMBOLS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -98,16 +101,26 @@ def storage_keys(node: torch.fx.Node) -> set[int]:
 
 
 def from_storage(nodes: Sequence[torch.fx.Node]) -> list[torch.fx.Node]:
-    """Those that look at a graph's input from an offset of its storage on, wherever in it the input lies."""
-    inputs = {key for node in nodes if node.op == "placeholder" for key in storage_keys(node)}
-    return [
-        node
-        for node in nodes
-        if isinstance(node.target, torch._ops.OpOverload)
-        and node.target._schema.name in _STRIDED
-        and storage_keys(node.all_input_nodes[0]) & inputs
-        and _argument(node, "storage_offset") is not None
-    ]
+    """Those that look at a graph's input from an offset of its storage on, wherever in it the input lies.
+
+    Or at a copy of its whole storage: then what makes the copy, too.
+    """
+    like = {key for node in nodes if node.op == "placeholder" for key in storage_keys(node)}
+    copies: dict[int, list[torch.fx.Node]] = {}  # of inputs' storages, by their own: what made each
+    found: dict[torch.fx.Node, None] = {}
+    for node in nodes:
+        target = node.target
+        if not isinstance(target, torch._ops.OpOverload) or not node.all_input_nodes:
+            continue
+        if not (bases := storage_keys(node.all_input_nodes[0]) & like):
+            continue
+        made_by = [maker for key in bases for maker in copies.get(key, [])]
+        if target._schema.name in _STRIDED and _argument(node, "storage_offset") is not None:
+            found |= dict.fromkeys([*made_by, node])
+        if target._schema.name in _OVERWRITTEN:
+            copies |= {key: [*made_by, node] for key in storage_keys(node) - bases}
+            like |= storage_keys(node)
+    return list(found)
 
 
 def _argument(node: torch.fx.Node, name: str) -> Any:

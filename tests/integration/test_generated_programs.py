@@ -119,7 +119,13 @@ def _spread_in_place(x: Tensor, offset: int | None) -> Any:
     return (x + 1,)
 
 
-@pytest.mark.parametrize("function", [_spread, _spread_in_place])
+def _spread_after_writes(x: Tensor, offset: int | None) -> Any:
+    x[1:3].mul_(2)
+    x[::2].neg_()
+    return (x.as_strided((2, 2), (1, 2), offset) + 1,)
+
+
+@pytest.mark.parametrize("function", [_spread, _spread_in_place, _spread_after_writes])
 @pytest.mark.parametrize("offset", [4, None])
 @pytest.mark.parametrize("way", ["compiled", "parameterized", "step"])
 def test_an_offset_counts_from_where_a_storage_begins(function: Any, offset: int | None, way: str) -> None:
@@ -142,6 +148,33 @@ def test_an_offset_counts_from_where_a_storage_begins(function: Any, offset: int
     if function is _spread and (way, offset) != ("compiled", None):  # Dynamo writes the offset that it finds
         codes = {reason.code for reason in pgk.report(changed).reasons}
         assert codes == (set() if offset is None else {"unexplained-word" if way == "step" else "unsafe-op"})
+
+
+def _all_written(x: Tensor) -> Tensor:
+    x.neg_()
+    return x.as_strided((2, 2), (1, 2), 1).square().sum()
+
+
+def _differentiated(x: Tensor) -> Tensor:
+    return x.as_strided((2, 2), (1, 2), 1).square().sum()
+
+
+@pytest.mark.parametrize("function", [_all_written, _differentiated])
+def test_an_offset_in_a_storage_that_a_trace_does_not_keep_is_refused(function: Callable[[Tensor], Tensor]) -> None:
+    # GIVEN a parameterized function that looks at its argument's storage after a write, or with a gradient
+    changed = pgk.parameterize(function)
+    for begin in (0, 3, 1, 3):
+        # WHEN it is called with arguments that begin anywhere in theirs THEN numbers and gradients are eager's
+        found = []
+        for call in (changed, function):
+            x = torch.arange(12.0).to(pgk.device())[begin:].requires_grad_(function is _differentiated)
+            result = call(x)
+            if x.requires_grad:
+                result.backward()
+            found.append((result.tolist(), x.tolist(), None if x.grad is None else x.grad.tolist()))
+        assert found[0] == found[1]
+    # AND the report says what to do
+    assert "slice the input" in str(pgk.report(changed))
 
 
 def test_a_view_that_would_lie_elsewhere_is_refused() -> None:
