@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from typing import Any
 from unittest import mock
 
@@ -55,6 +56,23 @@ def _is_resized(x: Any) -> bool:
     """Whether an operation has given a stand-in another shape, of which Python and views of it do not learn."""
     inner = getattr(x, "elem", None)
     return isinstance(x, Tensor) and isinstance(inner, Tensor) and inner.shape != x.shape
+
+
+def _is_written_twice(args: Sequence[Any]) -> bool:
+    """Whether tensors of the first list, which an operation on lists writes, have memory in common."""
+    if not args or not isinstance(args[0], (list, tuple)):
+        return False
+    spans = sorted(
+        (
+            Tensor.untyped_storage(x)._cdata,
+            start,
+            start + 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)),
+        )
+        for x in args[0]
+        if isinstance(x, Tensor) and x.numel()
+        for start in [Tensor.storage_offset(x)]
+    )
+    return any(one[0] == other[0] and other[1] < one[2] for one, other in pairwise(spans))
 
 
 class Questions:
@@ -175,6 +193,8 @@ class Questions:
             named = (kwargs or {}).values() if function._schema.is_mutable and self._mine() else ()
             if any(_is_resized(x) for x in named):
                 raise self._refuse("gives out= a tensor of another shape", "a trace goes on with the old one")
+            if function._schema.is_mutable and self._mine() and _is_written_twice(args):
+                raise self._refuse("writes to tensors that overlap with one operation", "a trace writes each by itself")
             if function in _STRIDED and len(args) > 3 and self._mine() and self._is_elsewhere(args[0]):
                 raise self._refuse("counts from where the storage of an input begins", _ELSEWHERE)
             return result

@@ -177,6 +177,25 @@ def test_an_offset_in_a_storage_that_a_trace_does_not_keep_is_refused(function: 
     assert "slice the input" in str(pgk.report(changed))
 
 
+@pytest.mark.parametrize(("end", "graphed"), [(4, True), (5, False), (8, False)])
+def test_what_one_operation_writes_twice_is_written_twice(end: int, graphed: bool) -> None:
+    # GIVEN a parameterized function that writes to a list of tensors, some of which overlap
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        torch._foreach_add_([x[:end], x[4:]], 1)
+        torch._foreach_mul_([x, x] if end == 8 else [x], 3)
+        return x * 2, x
+
+    changed = pgk.parameterize(function)
+    for seed in range(3):
+        # WHEN it is called THEN its numbers are eager's
+        mine, twin = (torch.full((8,), float(seed), device=pgk.device()) for _ in range(2))
+        assert [y.tolist() for y in changed(mine)] == [y.tolist() for y in function(twin)]
+    # AND only what writes each once is in a graph
+    report = pgk.report(changed)
+    assert [reason.code for reason in report.reasons] == ([] if graphed else ["not-traceable"])
+    assert graphed or "overlap" in str(report)
+
+
 def test_a_view_that_would_lie_elsewhere_is_refused() -> None:
     # GIVEN arguments that overlap, and another one inside of a larger tensor, which is written and returned
     def step(x: Tensor, y: Tensor, z: Tensor) -> Tensor:

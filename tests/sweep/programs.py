@@ -249,20 +249,27 @@ def _wrong(program: Generated, calls: int) -> str:
         "parameterize": _parameterized,
         **({} if program.differentiated else {"step": _whole}),
     }
+    torchs = ""
     for how, make in ways.items():
         if unlike := _first_unlike(make, program, expected):
-            torchs = _first_unlike(partial(_compiled, backend="aot_eager"), program, expected)
-            return f"{TORCHS if torchs else ''}{how}, {unlike}"
-    return ""
+            # What AOTAutograd alone gets wrong is no excuse for what runs as it is where a trace is in doubt: there
+            # sums of what has other strides in a trace may be rounded otherwise, and no more.
+            mine = how == "compile" or not _first_unlike(make, program, expected, exact=False)
+            if not mine or not _first_unlike(partial(_compiled, backend="aot_eager"), program, expected):
+                return f"{how}, {unlike}"
+            torchs = torchs or f"{TORCHS}{how}, {unlike}"
+    return torchs
 
 
-def _first_unlike(make: Callable[..., Any], program: Generated, expected: Sequence[_Outcome]) -> str:
+def _first_unlike(
+    make: Callable[..., Any], program: Generated, expected: Sequence[_Outcome], exact: bool = True
+) -> str:
     torch._dynamo.reset()
     gc.collect()
     changed = make(program.function(), program)
     # A step's first calls are ungraphed: each kind of arguments comes again.
     for call, seed in enumerate([*range(len(expected))] * (2 if make is _whole else 1)):
-        if unlike := _unlike(_outcome(changed, program, seed, call), expected[seed]):
+        if unlike := _unlike(_outcome(changed, program, seed, call), expected[seed], exact):
             return f"call {call + 1}: {unlike}"
     return ""
 
@@ -310,10 +317,10 @@ def _outcome(function: Callable[..., Any], program: Generated, seed: int, call: 
     return _Outcome([y.detach().cpu() for y in results], [x.detach().cpu() for x in mine], aliases, on_host)
 
 
-def _unlike(got: _Outcome, expected: _Outcome) -> str:
+def _unlike(got: _Outcome, expected: _Outcome, exact: bool = True) -> str:
     if got.error or expected.error:
         return "" if bool(got.error) == bool(expected.error) else f"{got.error or 'no error'}, eager: {expected.error}"
     for what in ("results", "arguments", "gradients"):
-        if found := difference(getattr(got, what), getattr(expected, what), layouts=False):
+        if found := difference(getattr(got, what), getattr(expected, what), layouts=False, exact=exact):
             return f"{what}: {found}"
     return "" if got.aliases == expected.aliases else f"results lie in arguments {got.aliases}, not {expected.aliases}"
