@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from paramgraph_kit.rewrite.edits import heads, path_of, within
+from paramgraph_kit.rewrite.edits import heads, names_in, path_of, within
 from paramgraph_kit.rewrite.from_host import READS, assignments, behind, cycled, decided
+from paramgraph_kit.rewrite.growing import GROWING, computed_anyway, weighed
 from paramgraph_kit.rewrite.needs import NEEDS
 from paramgraph_kit.rewrite.place import Place, called
 from paramgraph_kit.rewrite.shapes import LOSSES, PER_ROW
@@ -94,7 +95,9 @@ def _made_there(place: Place, path: str, made: ast.Assign, module: bool) -> str:
 def _drawn_on_cpu(place: Place) -> str:
     if place.failure.code != "copy-to-gpu":
         return ""
-    for _, text in made_there(place, DRAWN):
+    for _, text in made_there(place, (*DRAWN, *FACTORIES)):
+        if not any(f"{name}(" in text for name in (*DRAWN, "bernoulli", "multinomial")):
+            continue
         return f"draw on the device, `{text}`: other numbers than the CPU's, so it was not rewritten"
     for name, made in assignments(place):
         value = made.value
@@ -123,7 +126,8 @@ def tables(place: Place) -> Iterator[tuple[str, ast.Assign, bool]]:
     above: ast.AST | None = place.statement
     while above is not None and not isinstance(above, ast.ClassDef):
         above = place.source.parents.get(above)
-    for node in heads(place.statement):
+    picked = [one.value for _, one in assignments(place) if isinstance(one.value, ast.Subscript)]
+    for node in [*heads(place.statement), *(each.value for each in picked)]:
         if not isinstance(node, (ast.Name, ast.Attribute)) or not isinstance(node.ctx, ast.Load):
             continue
         path = path_of(node)
@@ -167,8 +171,12 @@ def _brought(place: Place) -> str:
     """What a loader or a file gives at each step."""
     if place.failure.code != "copy-to-gpu":
         return ""
-    for name, made in assignments(place):
-        if isinstance(made.value, ast.Call) and called(made.value) == "next":
+    function, names = place.source.function_of(place.statement), names_in(place.statement)
+    every = [n for part in function.body for n in within(part)] if function is not None else []
+    for made in (n for n in every if isinstance(n, ast.Assign) and n.lineno <= place.statement.lineno):
+        given = [n.id for each in made.targets for n in ast.walk(each) if isinstance(n, ast.Name) and n.id in names]
+        if given and isinstance(made.value, ast.Call) and called(made.value) == "next":
+            name = "`, `".join(given)
             return (
                 f"the host brings `{name}` at each step: take `{place.text(made)}` (line {made.lineno}) and the copy "
                 f"out of the function, and give it `{name}` as an argument that is on the device"
@@ -243,6 +251,7 @@ def _indexed(place: Place) -> list[ast.Subscript]:
 
 
 _ADVICE: tuple[Advice, ...] = (
+    *GROWING,
     *NEEDS,
     _a_size,
     _drawn_on_cpu,
@@ -251,8 +260,10 @@ _ADVICE: tuple[Advice, ...] = (
     _picked_by_number,
     _listed,
     _masked,
+    weighed,
     _left_early,
     cycled,
     decided,
     behind,
+    computed_anyway,
 )

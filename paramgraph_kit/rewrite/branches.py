@@ -36,7 +36,8 @@ def choose_by_where(place: Place, condition: str = "") -> list[Edit]:
         one = kept_finite(place, yes.value, node.test, condition, taken=True)
         other = kept_finite(place, last.value, node.test, condition, taken=False)
         if len(following) > 1 and no is None:  # what comes between is computed in any case, and taken or not in the end
-            if not host or not all(_only_assigns(place, part) for part in following[:-1]):
+            # Of what the host has decided both ways were seen; what the device decides may have no gradient.
+            if not (host or not place.trains) or not all(_only_assigns(place, part) for part in following[:-1]):
                 return []
             around = place.source.function_of(node)
             taken = names_in(place.source.tree) | (locals_of(around) if around is not None else set())
@@ -69,7 +70,8 @@ def _only_assigns(place: Place, node: ast.stmt) -> bool:
     """Whether a statement changes nothing but what a local name stands for."""
     function = place.source.function_of(node)
     targets = node.targets if isinstance(node, ast.Assign) else []
-    names = {path_of(target).partition(".")[0] for target in targets}
+    pieces = [each for target in targets for each in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    names = {path_of(each).partition(".")[0] for each in pieces}
     quiet = isinstance(node, ast.Assign) and is_pure(place, node.value)
     return quiet and bool(names) and function is not None and names <= locals_of(function)
 
@@ -90,6 +92,8 @@ def condition_of(place: Place, test: ast.expr) -> str:
             return f"torch.stack([{inner}]).{called(test)}()"
     if isinstance(test, ast.Call) and called(test) == "allclose":
         text = text.replace("allclose", "isclose", 1) + ".all()"
+    if isinstance(test, ast.Call) and path_of(test.func) == "torch.equal" and len(test.args) == 2:
+        text = f"({place.text(test.args[0])} == {place.text(test.args[1])}).all()"
     return text
 
 

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from paramgraph_kit.rewrite.edits import Function, Source, names_in, path_of, within
+from paramgraph_kit.rewrite.edits import Function, Source, is_text, names_in, path_of, within
 from paramgraph_kit.rewrite.moving import body_of, is_closed, stored
 
 _CLOCKS = frozenset(("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time", "time_ns", "process_time"))
@@ -27,7 +27,7 @@ class Stopwatch:
 
 def stopwatch(source: Source, function: Function) -> Stopwatch | None:
     """The stopwatch around a step, if that is all the clock that it asks."""
-    order = [n for n in body_of(function) if not _is_docstring(n) and not isinstance(n, (ast.Global, ast.Nonlocal))]
+    order = [n for n in body_of(function) if not is_text(n) and not isinstance(n, (ast.Global, ast.Nonlocal))]
     found = Stopwatch()
     asking = {f.name for f in ast.walk(source.tree) if isinstance(f, Function) and _only_asks(f)}
     for node in order:
@@ -71,10 +71,6 @@ def stopwatch(source: Source, function: Function) -> Stopwatch | None:
     return found if found.stops and closed else None
 
 
-def _is_docstring(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
 def _asks(node: ast.AST, asking: set[str]) -> bool:
     if not isinstance(node, ast.Call):
         return False
@@ -104,11 +100,7 @@ def _is_record(node: ast.stmt, names: set[str]) -> bool:
 def _only_asks(function: Function) -> bool:
     """Whether a function does nothing but wait and tell the time."""
     *before, last = function.body
-    if (
-        not isinstance(last, ast.Return)
-        or last.value is None
-        or not all(_is_wait(n) or _is_docstring(n) for n in before)
-    ):
+    if not isinstance(last, ast.Return) or last.value is None or not all(_is_wait(n) or is_text(n) for n in before):
         return False
     return _asks(last.value, set())
 

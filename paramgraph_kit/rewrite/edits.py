@@ -165,6 +165,17 @@ def first_line(node: ast.stmt) -> int:
     return min([node.lineno, *(each.lineno for each in decorators)])
 
 
+def is_text(node: ast.stmt) -> bool:
+    """Whether a statement is a docstring."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def without_gradients(source: Source, function: Function | None) -> bool:
+    """Whether a function is decorated so that it computes none."""
+    texts = [source.text(each) for each in function.decorator_list] if function is not None else []
+    return any("no_grad" in text or "inference_mode" in text for text in texts)
+
+
 def within(node: ast.AST) -> Iterator[ast.AST]:
     """A node and all below it, without the bodies of functions defined in it."""
     yield node

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
+import torch
+
 from paramgraph_kit.rewrite.branches import choose_by_where
 from paramgraph_kit.rewrite.edits import Function, heads, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.moving import paths
@@ -36,6 +38,19 @@ def decided(place: Place) -> str:
     if isinstance(node, ast.If):
         if not any(isinstance(n, (ast.Assign, ast.AugAssign, ast.Return)) for part in node.body for n in within(part)):
             return BEHIND  # it only tells what happened
+        inside = [n for part in (*node.body, *node.orelse) for n in within(part)]
+        trained = [n for n in inside if isinstance(n, ast.Call) and called(n) in ("backward", "step")]
+        first, last = node.body[0].lineno, node.body[-1].end_lineno
+        if trained:
+            return (
+                f"the host decides whether lines {first} to {last} train: make a function of them, with a graph of its "
+                f"own, and launch it behind this one where `{place.text(node.test)}`"
+            )
+        if any(isinstance(n, ast.Return) for n in inside) and _draws(node):
+            return (
+                f"the host decides, and draws what is returned: take lines {node.lineno} to {last} out of the "
+                "function, to before the launch, and launch where they have not returned"
+            )
         chosen = choose_by_where(place, "chosen_in")
         instead = (
             f"`{chosen[0].text.strip()}`"
@@ -53,14 +68,28 @@ def decided(place: Place) -> str:
         return "time the launch itself, around it in your loop: in a graph only the capture is timed"
     for each in heads(node):
         if isinstance(each, ast.Slice) and (names := [n for n in made if n in names_in(each)]):
-            return _moving_slice(place, each, names[0], made[names[0]])
+            return _moving_slice(place, each, {name: made[name] for name in names})
     for name, one in made.items():
-        return _before(f"{name}_in", place.text(one.value), "", place, f"here `{name}_in` for `{name}`", one.lineno)
+        here, form = f"here `{name}_in` for `{name}`", place.tensors.get(name)
+        if form is not None and form.shape:
+            size = ", ".join(map(str, form.shape))
+            kind = "" if form.dtype is torch.get_default_dtype() else f", dtype={form.dtype}"
+            return (
+                f"`{name}`, which the host makes at line {one.lineno}, belongs before each launch: once `{name}_in = "
+                f"torch.zeros({size}{kind}, device={place.device})`, before each launch "
+                f"`{name}_in.copy_({place.text(one.value)})`, {here}"
+            )
+        return _before(f"{name}_in", place.text(one.value), "", place, here, one.lineno)
     for name, one in assignments(place):
         if (drawn := _returned_by(place, name, one)) is not None:
             text = f"`{name}` comes from line {drawn.lineno}, `{place.text(drawn)}`"
             return f"{text}: with the tensor `{name}_in` in its place there it is one here"
     return ""
+
+
+def _draws(node: ast.If) -> bool:
+    calls = [n for part in node.body for n in ast.walk(part) if isinstance(n, ast.Call)]
+    return any(path_of(n.func).partition(".")[0] in _HOST and "rand" in path_of(n.func) for n in calls)
 
 
 def _returned_by(place: Place, name: str, made: ast.Assign) -> ast.Assign | None:
@@ -81,16 +110,17 @@ def _returned_by(place: Place, name: str, made: ast.Assign) -> ast.Assign | None
     return None
 
 
-def _moving_slice(place: Place, ends: ast.Slice, name: str, made: ast.Assign) -> str:
+def _moving_slice(place: Place, ends: ast.Slice, made: dict[str, ast.Assign]) -> str:
     """``x[:, a : a + 4] = v`` and ``x[:, a : a + 4]`` where ``a`` is the host's."""
     above = place.source.parents.get(ends)
     whole = place.source.parents.get(above) if isinstance(above, ast.Tuple) else above
     dim = above.elts.index(ends) if isinstance(above, ast.Tuple) else 0
     if not isinstance(whole, ast.Subscript):
         return ""
-    x, start = place.text(whole.value), f"{name}_in"
+    x = place.text(whole.value)
     low, high = (place.text(end) if end is not None else "" for end in (ends.lower, ends.upper))
-    low, high = (_renamed(text, name, start) for text in (low, high))
+    for name in made:
+        low, high = (_renamed(text, name, f"{name}_in") for text in (low, high))
     at = f"torch.arange({x}.shape[{dim}], device={x}.device).view(-1, *[1] * ({x}.dim() - {dim + 1}))"
     test = " & ".join(f"(at {sign} {end})" for sign, end in ((">=", low), ("<", high)) if end)
     node = place.statement
@@ -98,7 +128,13 @@ def _moving_slice(place: Place, ends: ast.Slice, name: str, made: ast.Assign) ->
         here = f"here `at = {at}` and `{x} = torch.where({test}, {place.text(node.value)}, {x})`"
     else:
         here = f"here `at = {at}`, and all of `{x}` with `torch.where({test}, {x}, 0)`"
-    return _before(start, place.text(made.value), "torch.long", place, here, made.lineno)
+    *others, (name, last) = made.items()
+    first = "".join(
+        f"once `{other}_in = torch.zeros((), dtype=torch.long, device={place.device})`, before each launch "
+        f"`{other}_in.fill_({other})` with `{other} = {place.text(one.value)}` of line {one.lineno}; "
+        for other, one in others
+    )
+    return first + _before(f"{name}_in", place.text(last.value), "torch.long", place, here, last.lineno)
 
 
 def _renamed(text: str, name: str, new: str) -> str:
@@ -164,7 +200,7 @@ def behind(place: Place) -> str:
     if place.failure.code not in ("host-counter", *READS, "print") or is_size(place):
         return ""
     node = place.statement
-    if not isinstance(node, (ast.Expr, ast.AugAssign, ast.Assign)):
+    if not isinstance(node, (ast.Expr, ast.AugAssign, ast.Assign)) or any(place.calls("tensor", "as_tensor")):
         return ""
     function = place.source.function_of(node)
     if isinstance(node, ast.AugAssign) and function is not None and (path := path_of(node.target)):

@@ -56,6 +56,7 @@ class Lending:
             if (source := Source.of(file)) is not None
         }
         self.rate = False
+        self.fused: set[str] = set()  # optimizers whose steps the device leaves out
         self.steps = False
         self.moved: moving.Moved | None = None
         self.fed: feeding.Feed | None = None
@@ -124,7 +125,7 @@ class Lending:
         def lent() -> Iterator[None]:
             with (
                 borrowed(self.functions, codes, before),
-                optimizers.prepared(optimizing, device(), rate=self.rate),
+                optimizers.prepared(optimizing, device(), rate=self.rate, fuse=bool(self.fused)),
                 tables.brought(self.prover.state, names, device()),
                 advance.kept(self.kept.counters if self.kept is not None else (), device()),
             ):

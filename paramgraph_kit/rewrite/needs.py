@@ -114,9 +114,13 @@ def left_in_a_loop(place: Place) -> str:
     names = sorted(stored([node]) & names_in(loop.test))
     if not names:
         return ""
+    x, value = names[0], node.value
+    kept = place.text(value.slice) if isinstance(value, ast.Subscript) else "..."
     return (
-        f"each round has fewer of `{names[0]}`: keep all of it beside a mask of those that are left, one round of a "
-        f"`for` loop for each of them, and `mask = mask & ...` in place of this line"
+        f"each round has fewer of `{x}`: keep all of it, with `left = torch.ones_like({x}, dtype=torch.bool)` before "
+        f"the loop, and `for n in range(len({x}))` in place of line {loop.lineno}: compare `{x}[n : n + 1]` with all "
+        f"of `{x}`, and write here `left = left & ((torch.arange(len({x}), device={place.device}) <= n) | ~left[n] | "
+        f"({kept}))`; what is kept is `{x}[left]`, picked behind the launch"
     )
 
 
@@ -129,14 +133,42 @@ def chosen_rows(place: Place) -> str:
         given = call.args[0] if call.args else getattr(call.func, "value", None)
         if isinstance(given, ast.expr) and len(call.args) <= 1 and isinstance(node.targets[0], ast.Tuple):
             mask = place.text(given)
+            if not _adds_to_rows(place):
+                return (
+                    f"keep the mask in place of the list: return all values with `{mask}`, and list them behind the "
+                    f"launch; or take a fixed number of them, with `torch.where({mask}, values, 0).flatten().topk(n)`"
+                )
             return (
                 f"compute for all, and weigh with the mask in place of picking: `({mask})` is 0 where a row has no "
                 "part (of experts, `(weights * mask).sum(-1, keepdim=True) * expert(x)` for all rows)"
             )
         if isinstance(given, ast.expr) and len(call.args) <= 1:
             mask, names = place.text(given), sorted(stored([node]))
+            if _ends_alone(place, names[0]):
+                x = place.source.bracketed(given)
+                return (
+                    f"its first place is `{x}.long().argmax()`, and its last `len({x}) - 1 - "
+                    f"{x}.flip(0).long().argmax()`, where it has one (`{x}.any()`): both stay on the device"
+                )
             return f"keep the mask, `{names[0]} = {mask}`, and sum with it in place of picking by `{names[0]}`"
     return ""
+
+
+def _ends_alone(place: Place, name: str) -> bool:
+    """Whether of a list of places only the first or the last is read."""
+    function = place.source.function_of(place.statement)
+    picks = [n for n in ast.walk(function or place.statement) if isinstance(n, ast.Subscript)]
+    of_it = [n for n in picks if path_of(n.value) == name and isinstance(n.ctx, ast.Load)]
+    return bool(of_it) and all(ast.unparse(n.slice) in ("0", "-1") for n in of_it)
+
+
+def _adds_to_rows(place: Place) -> bool:
+    """Whether a function adds to rows at the places that a statement lists."""
+    function, names = place.source.function_of(place.statement), stored([place.statement])
+    every = [n for part in function.body for n in within(part)] if function is not None else []
+    adding = (n for n in every if isinstance(n, ast.Call) and called(n) in ("index_add_", "index_add"))
+    targets = [n.target for n in every if isinstance(n, ast.AugAssign)] + [each for n in adding for each in n.args]
+    return any(names & names_in(each) for each in targets)
 
 
 def moving_slice(place: Place) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from paramgraph_kit.doctor.restore.host_state import HostState
+from paramgraph_kit.rewrite.branches import condition_of
 from paramgraph_kit.rewrite.edits import Edit, Source, heads, path_of, within
-from paramgraph_kit.rewrite.place import called
+from paramgraph_kit.rewrite.place import Place, called
 
 _OPTIONS = ("capturable", "fused", "foreach", "lr")
 _RATES = {"SGD": "1e-3", "Adam": "1e-3", "AdamW": "1e-3", "NAdam": "2e-3", "RAdam": "1e-3", "RMSprop": "1e-2"}
@@ -23,6 +24,18 @@ def stepped(statement: ast.stmt) -> str:
         if isinstance(node, ast.Call) and called(node) == "step" and isinstance(node.func, ast.Attribute):
             return path_of(node.func.value)
     return ""
+
+
+def rebinds(statement: ast.stmt) -> bool:
+    """Whether a statement may give parameters or gradients other memory than a graph knows."""
+    for node in within(statement):
+        if isinstance(node, ast.Attribute) and node.attr in ("data", "grad") and isinstance(node.ctx, ast.Store):
+            return True
+        if isinstance(node, ast.Call) and called(node) in ("zero_grad", "to", "cuda", "cpu", "half", "float", "set_"):
+            return True
+        if isinstance(node, ast.Call) and any(option.arg == "assign" for option in node.keywords):
+            return True
+    return False
 
 
 def rated(statements: Iterable[ast.stmt]) -> list[str]:
@@ -68,11 +81,42 @@ def _last(node: ast.expr) -> str:
     return path_of(node).rpartition(".")[2]
 
 
-def options(source: Source, call: ast.Call, device: str, *, rate: bool) -> list[Edit]:
+def left_out(statement: ast.stmt) -> str:
+    """``opt`` for ``if c: opt.step()``, or ""."""
+    if not isinstance(statement, ast.If) or statement.orelse or len(statement.body) != 1:
+        return ""
+    only = statement.body[0]
+    call = only.value if isinstance(only, ast.Expr) else None
+    return stepped(only) if isinstance(call, ast.Call) and not call.args and not call.keywords else ""
+
+
+def leave_the_step_out(place: Place) -> list[Edit]:
+    """``if c: opt.step()`` steps always, and the kernels of a fused optimizer change nothing where ``c`` is false."""
+    name = left_out(place.statement)
+    if not name or not is_fusable(place.space, name) or not isinstance(place.statement, ast.If):
+        return []
+    condition = condition_of(place, place.statement.test)
+    lines = [f"{name}.found_inf = torch.logical_not({condition}).float()", f"{name}.step()"]
+    return [place.source.replace(place.statement, f"\n{place.source.indent(place.statement)}".join(lines))]
+
+
+def is_fusable(space: Mapping[str, Any], name: str) -> bool:
+    """Whether a name is an optimizer whose fused kernels ask ``found_inf`` on the device."""
+    first, *rest = name.split(".")
+    found = space.get(first)
+    for each in rest:
+        found = getattr(found, each, None)
+    if type(found) is torch.optim.SGD:  # the first step makes its momentum, also where it is left out
+        return not any(group["momentum"] for group in found.param_groups)
+    return type(found) in (torch.optim.Adam, torch.optim.AdamW)
+
+
+def options(source: Source, call: ast.Call, device: str, *, rate: bool, fuse: bool = False) -> list[Edit]:
     """Give an optimizer the options that a capture needs."""
     given = {option.arg: option.value for option in call.keywords}
     name, new, edits = called(call), [], []
-    if rate:
+    known = given.get("lr") or (call.args[1] if len(call.args) > 1 else None)
+    if rate and not (known is not None and _is_tensor(known)):
         if "lr" in given:
             edits.append(source.replace(given["lr"], f"torch.tensor({source.text(given['lr'])}, device={device})"))
         elif len(call.args) > 1:
@@ -85,12 +129,19 @@ def options(source: Source, call: ast.Call, device: str, *, rate: bool) -> list[
         edits.append(source.replace(given["capturable"], "True"))
     else:
         new.append("capturable=True")
+    if fuse and name != "SGD":
+        new += [] if "fused" in given else ["fused=True"]
     if new:
         # Behind the last argument, so that the edit does not overlap with one inside it.
         last = max((*call.args, *(option.value for option in call.keywords)), key=lambda n: (n.lineno, n.col_offset))
         at = source.replace(last, "")
         edits.append(Edit(at.end_line, at.end_column, at.end_line, at.end_column, f", {', '.join(new)}"))
     return edits
+
+
+def _is_tensor(node: ast.expr) -> bool:
+    """Whether an expression makes a tensor, as far as its name tells."""
+    return isinstance(node, ast.Call) and path_of(node.func) in ("torch.tensor", "torch.full", "torch.as_tensor")
 
 
 def apart(source: Source, call: ast.Call, device: str) -> list[Edit]:
@@ -113,14 +164,16 @@ def found_in(state: HostState) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def prepared(optimizers: Iterable[dict[str, Any]], device: torch.device, *, rate: bool) -> Iterator[None]:
+def prepared(
+    optimizers: Iterable[dict[str, Any]], device: torch.device, *, rate: bool, fuse: bool = False
+) -> Iterator[None]:
     """Living optimizers as their constructors would have made them with these options, for a while."""
     groups = [group for attributes in optimizers for group in attributes["param_groups"]]
     kept = [(group, {name: group[name] for name in _OPTIONS if name in group}) for group in groups]
     for group in groups:
         if "capturable" in group:
             group["capturable"] = True
-        elif rate and "fused" in group:
+        if "fused" in group and (fuse or (rate and "capturable" not in group)):
             group["fused"], group["foreach"] = True, False
         if rate and not isinstance(group["lr"], torch.Tensor):
             group["lr"] = torch.tensor(float(group["lr"]), device=device)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 
-from paramgraph_kit.rewrite.edits import Edit, Function, heads, within
+from paramgraph_kit.rewrite.edits import Edit, Function, heads, path_of, within
 from paramgraph_kit.rewrite.place import Place, binds_tighter, called, integer
 
 _FLAT = frozenset(("flatten", "squeeze", "view", "reshape"))
@@ -125,3 +125,59 @@ def _is_eye(function: Function | None, node: ast.expr) -> bool:
     ):
         node = node.func.value
     return isinstance(node, ast.Call) and called(node) == "eye" and len(node.args) == 1
+
+
+def mask_by_rank(place: Place) -> list[Edit]:
+    """``x[order[gone]] = v`` with the order of a sort becomes ``x.masked_fill_(mask, v)``, a mask in the order of x.
+
+    Also where the places have a name first: ``at = order[gone]``, ``x[at] = v``.
+    """
+    node, function = place.statement, place.source.function_of(place.statement)
+    if not isinstance(node, ast.Assign) or len(node.targets) != 1 or function is None:
+        return []
+    target = node.targets[0]
+    if isinstance(target, ast.Subscript):
+        mask = _by_rank(place, function, _last_index(target))
+        row = _row_of(place, target)
+        return [place.source.replace(node, f"{row}.masked_fill_({mask}, {place.text(node.value)})")] if mask else []
+    mask = _by_rank(place, function, node.value) if isinstance(target, ast.Name) else ""
+    if not mask or not isinstance(target, ast.Name):
+        return []
+    every = [n for part in function.body for n in within(part)]
+    reads = [n for n in every if isinstance(n, ast.Name) and n.id == target.id and isinstance(n.ctx, ast.Load)]
+    edits = [place.source.replace(node.value, mask)]
+    for read in reads:
+        put = next((n for n in every if isinstance(n, ast.Assign) and read in set(ast.walk(n.targets[0]))), None)
+        to = put.targets[0] if put is not None else None
+        if put is None or not isinstance(to, ast.Subscript) or _last_index(to) is not read:
+            return []
+        text = f"{_row_of(place, to)}.masked_fill_({target.id}, {place.text(put.value)})"
+        edits.append(place.source.replace(put, text))
+    return edits if reads else []
+
+
+def _last_index(node: ast.Subscript) -> ast.expr:
+    return node.slice.elts[-1] if isinstance(node.slice, ast.Tuple) else node.slice
+
+
+def _row_of(place: Place, node: ast.Subscript) -> str:
+    """``x[b]`` of ``x[b, at]``, and ``x`` of ``x[at]``."""
+    x = place.source.bracketed(node.value)
+    first = node.slice.elts[:-1] if isinstance(node.slice, ast.Tuple) else []
+    return f"{x}[{', '.join(place.text(each) for each in first)}]" if first else x
+
+
+def _by_rank(place: Place, function: Function, node: ast.expr) -> str:
+    """The mask, in the order of what was sorted, of ``order[gone]``, or ""."""
+    if not isinstance(node, ast.Subscript) or isinstance(node.slice, (ast.Tuple, ast.Slice, ast.Constant)):
+        return ""
+    name = path_of(node.value)
+    for made in (n for part in function.body for n in within(part) if isinstance(n, ast.Assign)):
+        target = made.targets[0]
+        second = target.elts[1] if isinstance(target, ast.Tuple) and len(target.elts) == 2 else None
+        sorts = isinstance(made.value, ast.Call) and called(made.value) == "sort"
+        ranks = isinstance(made.value, ast.Call) and called(made.value) == "argsort"
+        if (sorts and second is not None and path_of(second) == name) or (ranks and path_of(target) == name):
+            order, gone = place.source.bracketed(node.value), place.text(node.slice)
+            return f"torch.zeros_like({gone}).scatter_(-1, {order}, {gone})"
+    return ""

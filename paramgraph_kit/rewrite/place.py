@@ -120,3 +120,14 @@ def integer(node: ast.expr) -> int | None:
 def binds_tighter(source: Source, node: ast.expr) -> bool:
     """Whether what is around an expression would take a part of a sum or a quotient in its place."""
     return isinstance(source.parents.get(node), (ast.BinOp, ast.UnaryOp, ast.Attribute, ast.Subscript))
+
+
+def width_of(place: Place, part: ast.Slice) -> str:
+    """``4`` for ``a : a + 4``."""
+    low, high = part.lower, part.upper
+    if part.step is not None or low is None or not isinstance(high, ast.BinOp) or not isinstance(high.op, ast.Add):
+        return ""
+    for one, other in ((high.left, high.right), (high.right, high.left)):
+        if ast.dump(one) == ast.dump(low):
+            return place.text(other)
+    return ""

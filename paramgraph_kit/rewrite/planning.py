@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import linecache
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,7 @@ from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite import advance, clocks, feeding, later, moving, optimizers
 from paramgraph_kit.rewrite.borrow import borrowed, compiled
 from paramgraph_kit.rewrite.branches import choose_by_where
-from paramgraph_kit.rewrite.edits import Edit, Function, Source, locals_of, names_in
+from paramgraph_kit.rewrite.edits import Edit, Function, Source, is_text, locals_of, names_in, without_gradients
 from paramgraph_kit.rewrite.lending import Lending, Plan
 from paramgraph_kit.rewrite.place import Place, called
 from paramgraph_kit.rewrite.proof import Prover
@@ -71,11 +72,14 @@ class Attempt(Lending):
         self.rated: list[str] = []  # optimizers of which something that is moved writes the rate
         self.ahead = self._rates_ahead(left) if self.leads and self.moves and self.feeds else []
         self.rate |= bool(self.ahead)
+        opening = self._opening(left) if self.moves and self.feeds else []
+        self.ahead = [*opening, *(node for node in self.ahead if node not in opening)]
         counted = [Plan(self.kept.source, self.kept.edits, self.kept.failures)] if self.kept is not None else []
         left = [f for f in left if not any(f is each for plan in counted for each in plan.failures)]
         moved = self._moved(left) if self.moves else None
         found = [moved] if moved is not None else self._detached() if self.moves else []
         found += counted
+        self.fused = {name for f in left if (name := self._left_out(f))}
         found += self._optimizers([f for f in left if self.rate or f.code != "learning-rate-frozen"])
         handled = {id(f) for plan in found for f in plan.failures}
         rest = []
@@ -133,6 +137,39 @@ class Attempt(Lending):
             return []
         return [node for node in moving.body_of(function) if node in found]
 
+    def _opening(self, failures: Sequence[Failure]) -> list[ast.stmt]:
+        """What a function begins with, where the host decides whether it is done: it is done before the launch."""
+        at = self._definition()
+        if at is None:
+            return []
+        source, function = at
+        decided = set[ast.stmt]()
+        for failure in failures:
+            known = failure.code == "branch-frozen" and id(failure) not in self.unsafe
+            place = self.place(failure) if known else None
+            inside = place is not None and place[0] is source and place[1] in function.body
+            if place is None or not inside or not isinstance(place[1], ast.If):
+                continue
+            if not choose_by_where(self._place_of(*place, failure), "chosen_in"):
+                decided.add(place[1])
+        if not decided:
+            return []
+        last = max(function.body.index(node) for node in decided)
+        skipped = (ast.Global, ast.Nonlocal)
+        head = [node for node in function.body[: last + 1] if not isinstance(node, skipped) and not is_text(node)]
+        test, arguments = self._host_test(function), set(moving.arguments_of(function))
+        made, rest = moving.stored(head) & locals_of(function), function.body[last + 1 :]
+        if any(names_in(node) & made for node in rest) or not rest:
+            return []
+        for node in head:
+            if optimizers.rebinds(node):
+                return []
+            if not moving.is_movable(node) or not names_in(node) & locals_of(function) <= arguments | made:
+                return []
+            if node not in decided and not feeding.is_of_host(node, test, arguments):
+                return []
+        return head
+
     def _keeps_ahead(self, function: Function, chosen: Sequence[ast.stmt]) -> bool:
         """Whether nothing that stays reads what would be assigned before the launch."""
         made = moving.stored(self.ahead) & locals_of(function)
@@ -149,7 +186,7 @@ class Attempt(Lending):
         source, function = at
         kind = device().type
         host = self._host_test(function)
-        statements = [node for node in moving.body_of(function) if node in wanted]
+        statements = [node for node in moving.body_of(function) if node in wanted and node not in self.ahead]
         found = [(s, node) for s in statements for node in feeding.candidates([s], host)]
         seen = self._watched_values(source, [node for _, node in found])
         fed = [
@@ -201,18 +238,26 @@ class Attempt(Lending):
             if frame is not None and display_name(source.file) == frame.file.replace(REWRITTEN, ""):
                 texts = [line.strip() for line in source.lines]
                 alike = difflib.get_close_matches(frame.text, {*texts}, n=1, cutoff=0.8)
-                if alike and texts.count(alike[0]) == 1:
-                    line = texts.index(alike[0]) + 1
-                    return replace(
-                        failure, frame=replace(frame, file=display_name(source.file), line=line, text=alike[0])
-                    )
+                line = texts.index(alike[0]) + 1 if alike and texts.count(alike[0]) == 1 else 0
+                line = line or _line_before(source, frame.file.count(REWRITTEN), frame.line)
+                if line:
+                    file, text = display_name(source.file), texts[line - 1]
+                    return replace(failure, frame=replace(frame, file=file, line=line, text=text))
         return failure
 
     def _place_of(self, source: Source, statement: ast.stmt, failure: Failure) -> Place:
         cuda = "cuda" if "cuda" in names_in(source.tree) else "torch.cuda"
         trains = any(tensor.requires_grad for tensor in self.prover.state.tensors)
+        trains = trains and not without_gradients(source, source.function_of(statement))
         known = (self.space, self.tensors, self.numbers, attributes_of(self.prover.state))
         return Place(source, statement, failure, self.device, cuda, *known, trains=trains)
+
+    def _left_out(self, failure: Failure) -> str:
+        """The optimizer whose step is all that a branch of the device decides."""
+        known = failure.code == "data-dependent-branch" and id(failure) not in self.unsafe
+        place = self.place(failure) if known else None
+        name = optimizers.left_out(place[1]) if place is not None else ""
+        return name if name and optimizers.is_fusable(self.space, name) else ""
 
     def _optimizers(self, failures: Sequence[Failure]) -> list[Plan]:
         found = []
@@ -221,7 +266,7 @@ class Attempt(Lending):
         for failure in failures:
             if failure.code in ("optimizer-not-capturable", "learning-rate-frozen") and (at := self.place(failure)):
                 seen.setdefault(optimizers.stepped(at[1]), []).append(failure)
-        for name in self.rated:
+        for name in (*self.rated, *sorted(self.fused)):
             seen.setdefault(name, [])
         for name, known in seen.items():
             made = optimizers.constructor(self.sources.values(), name) if name else None
@@ -231,7 +276,8 @@ class Attempt(Lending):
             source, call = made
             # Groups that have no rate of their own would share one tensor, and be written one after the other.
             several = any(len(each["param_groups"]) > 1 for each in optimizers.found_in(self.prover.state))
-            edits = optimizers.options(source, call, self.device, rate=self.rate and not several)
+            fuse = name in self.fused
+            edits = optimizers.options(source, call, self.device, rate=self.rate and not several, fuse=fuse)
             edits += optimizers.apart(source, call, self.device) if self.rate and several else []
             found.append(Plan(source, edits, known))
         return found
@@ -335,7 +381,8 @@ class Attempt(Lending):
         failures = [f for f in failures if f.frame is not None and f.frame.function.rpartition(".")[2] not in behind]
         at = {id(f): place[1] for f in failures if f.code in later.CODES and (place := self.place(f))}
         wanted = [at[id(f)] for f in failures if id(f) in at and at[id(f)] not in moved and self._is_of(source, f)]
-        found = later.blocks(source, wanted, later.ran_in(source, self.ran))
+        ran = [node for node in later.ran_in(source, self.ran) if node not in chosen]
+        found = later.blocks(source, wanted, ran)
         inside = {node for block in found for node in block.statements}
         return found, [f for f in failures if at.get(id(f)) in inside]
 
@@ -409,3 +456,12 @@ class Attempt(Lending):
             else:
                 self.elsewhere.discard(known)
             self.unsafe.setdefault(known, why)
+
+
+def _line_before(source: Source, times: int, line: int) -> int:
+    """The line of the user's that stood where a rewritten line stands; 0 where there was none."""
+    lines = linecache.getlines(source.file + REWRITTEN * times)
+    for kind, first, end, begin, last in difflib.SequenceMatcher(None, source.lines, lines, False).get_opcodes():
+        if begin < line <= last and kind in ("equal", "replace"):
+            return min(first + line - begin, end)
+    return 0

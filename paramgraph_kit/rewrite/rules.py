@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from paramgraph_kit.rewrite import branches, calls, carried, early, masks, picked, shapes, tables, values
+from paramgraph_kit.rewrite import (
+    branches,
+    calls,
+    carried,
+    early,
+    lists,
+    masks,
+    optimizers,
+    picked,
+    rows,
+    shapes,
+    tables,
+    values,
+)
 from paramgraph_kit.rewrite.edits import Edit
 from paramgraph_kit.rewrite.place import Place
 
@@ -12,6 +25,7 @@ Rule = Callable[[Place], list[Edit]]
 RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     "sync-item": (
         branches.scaled,
+        lists.stack_the_elements,
         values.keep_on_device,
         early.go_on,
         early.leave_round_out,
@@ -24,8 +38,11 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         shapes.pick_by_index,
     ),
     "data-dependent-branch": (
+        optimizers.leave_the_step_out,
+        rows.drop_the_guard,
         early.go_on,
         early.leave_round_out,
+        lists.average_those_kept,
         early.count_up,
         branches.choose_by_where,
         branches.choose_one,
@@ -33,9 +50,15 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         branches.assert_on_device,
         calls.do_not_validate,
     ),
-    "compare-on-cpu": (branches.assert_on_device,),
+    "compare-on-cpu": (early.go_on, early.leave_round_out, branches.choose_by_where, branches.assert_on_device),
     "argument-check": (calls.do_not_validate, calls.draw_by_hand),
-    "copy-to-cpu": (values.return_the_tensor, values.look_up_there, values.list_on_device),
+    "copy-to-cpu": (
+        values.return_the_tensor,
+        values.look_up_there,
+        lists.stack_the_elements,
+        lists.join_on_device,
+        values.list_on_device,
+    ),
     "copy-to-gpu": (
         values.number_in_full,
         values.make_it_there,
@@ -50,15 +73,18 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     "cpu-scalar-frozen": (tables.make_it_on_device,),
     "scalar-assignment": (values.fill_by_index,),
     "dynamic-shape": (
+        picked.mask_by_rank,
         shapes.reduce_the_whole,
         shapes.weigh_the_whole,
         shapes.assign_by_where,
+        shapes.assign_each_by_where,
+        rows.compute_all_rows,
         masks.leave_out,
         picked.beside_the_diagonal,
         picked.keep_the_mask,
     ),
     "tensor-bound": (picked.reduce_the_part, shapes.put_by_index, shapes.cut_by_index, shapes.pick_by_index),
-    "mask-assignment": (shapes.assign_by_where, shapes.put_by_index),
+    "mask-assignment": (picked.mask_by_rank, shapes.assign_by_where, shapes.assign_each_by_where, shapes.put_by_index),
     "hidden-size": (shapes.count_by_scatter,),
     "synchronize": (calls.do_not_wait,),
     "linalg-check": (calls.unchecked,),

@@ -7,8 +7,8 @@ import math
 
 import torch
 
-from paramgraph_kit.rewrite.edits import SIMPLE, Edit, heads
-from paramgraph_kit.rewrite.place import Form, Place, binds_tighter, called
+from paramgraph_kit.rewrite.edits import SIMPLE, Edit, heads, names_in, path_of
+from paramgraph_kit.rewrite.place import Form, Place, binds_tighter, called, width_of
 from paramgraph_kit.rewrite.pure import RISKY, SINGULAR
 from paramgraph_kit.rewrite.rowwise import is_rowwise
 
@@ -123,20 +123,62 @@ def count_by_scatter(place: Place) -> list[Edit]:
 def assign_by_where(place: Place) -> list[Edit]:
     """``x[mask] = v`` and ``x[mask] += v`` become ``x.copy_(torch.where(mask, v, x))``; ``v[mask]`` there is ``v``."""
     node = place.statement
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
+    if isinstance(node, (ast.Assign, ast.AugAssign)) and (text := assigned_by_where(place, node)):
+        return [place.source.replace(node, text)]
+    return []
+
+
+def assigned_by_where(place: Place, node: ast.Assign | ast.AugAssign) -> str:
+    """The same of any statement, or ""."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     if len(targets) != 1 or not isinstance(targets[0], ast.Subscript) or not isinstance(targets[0].slice, MASKS):
-        return []
-    assert isinstance(node, (ast.Assign, ast.AugAssign))
-    target, mask = targets[0].value, place.text(targets[0].slice)
-    inside = [n for n in ast.walk(node.value) if isinstance(n, ast.Subscript) and place.text(n.slice) == mask]
-    value, text = _whole(place, node.value, inside), place.text(target)
-    if isinstance(node, ast.AugAssign):
-        value = value if isinstance(node.value, SIMPLE) else f"({value})"
-        value = f"{text} {_SIGNS[type(node.op)]} {value}" if type(node.op) in _SIGNS else ""
-    one, all_of = _form(place, targets[0].slice), _form(place, target)
+        return ""
+    sign = "" if isinstance(node, ast.Assign) else _SIGNS.get(type(node.op), "?")
+    return _by_where(place, targets[0], node.value, sign) if sign != "?" else ""
+
+
+def _by_where(place: Place, to: ast.Subscript, given: ast.expr, sign: str = "") -> str:
+    target, mask = to.value, place.text(to.slice)
+    if _is_place(place, to.slice):
+        return ""
+    inside = [n for n in ast.walk(given) if isinstance(n, ast.Subscript) and place.text(n.slice) == mask]
+    value, text = _whole(place, given, inside), place.text(target)
+    if sign:
+        value = f"{text} {sign} {value if isinstance(given, SIMPLE) else f'({value})'}"
+    one, all_of = _form(place, to.slice), _form(place, target)
     more = len(all_of.shape) - len(one.shape) if one is not None and all_of is not None else 0
-    spread = f"{place.source.bracketed(targets[0].slice)}[..., {', '.join(['None'] * more)}]" if more > 0 else mask
-    return [place.source.replace(node, f"{text}.copy_(torch.where({spread}, {value}, {text}))")] if value else []
+    spread = f"{place.source.bracketed(to.slice)}[..., {', '.join(['None'] * more)}]" if more > 0 else mask
+    return f"{text}.copy_(torch.where({spread}, {value}, {text}))"
+
+
+def _is_place(place: Place, index: ast.expr) -> bool:
+    """Whether an index is a number that a loop of the host counts, and no mask."""
+    function = place.source.function_of(place.statement)
+    if not isinstance(index, ast.Name) or function is None:
+        return False
+    loops = [n for n in ast.walk(function) if isinstance(n, ast.For) and isinstance(n.iter, ast.Call)]
+    counts = [n for n in loops if called(n.iter) in ("range", "enumerate")]  # type: ignore[arg-type]
+    firsts = [n.target.elts[0] if isinstance(n.target, ast.Tuple) else n.target for n in counts]
+    return any(isinstance(n, ast.Name) and n.id == index.id for n in firsts)
+
+
+def assign_each_by_where(place: Place) -> list[Edit]:
+    """``a[m], b[~m] = x[m], y[~m]`` as one such line for each, where none reads what one before it has written."""
+    node = place.statement
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    if not isinstance(node, ast.Assign) or not isinstance(target, ast.Tuple) or not isinstance(node.value, ast.Tuple):
+        return []
+    if len(target.elts) != len(node.value.elts):
+        return []
+    lines, written = list[str](), set[str]()
+    for to, value in zip(target.elts, node.value.elts, strict=True):
+        if not isinstance(to, ast.Subscript) or not isinstance(to.slice, MASKS) or names_in(value) & written:
+            return []
+        if names_in(to.slice) & written or not (text := _by_where(place, to, value)):
+            return []
+        lines.append(text)
+        written |= names_in(to.value)
+    return [place.source.replace(node, f"\n{place.source.indent(node)}".join(lines))]
 
 
 _SIGNS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
@@ -163,6 +205,8 @@ def pick_by_index(place: Place) -> list[Edit]:
             continue
         form = _form(place, node.slice)
         index = place.source.bracketed(node.slice)
+        if isinstance(place.space.get(path_of(node.value)), dict):
+            continue  # a key
         if isinstance(node.ctx, ast.Store) and (form is None or form.shape.numel() == 1):
             found.append(place.source.replace(node.slice, f"{index}.reshape(1)"))
         elif isinstance(node.ctx, ast.Load) and (form is None or form.shape.numel() == 1):
@@ -178,13 +222,14 @@ def put_by_index(place: Place) -> list[Edit]:
     single = [n for n in parts if not isinstance(n, ast.Slice)]
     plain = all(isinstance(n, (ast.Name, ast.Attribute, ast.BinOp, ast.Call)) for n in single)
     full = all(n.lower is n.upper is n.step is None for n in parts if isinstance(n, ast.Slice))
-    if (
-        not isinstance(node, ast.Assign)
-        or not isinstance(target, ast.Subscript)
-        or len(single) != 1
-        or not (plain and full)
-    ):
+    if not isinstance(node, ast.Assign) or not isinstance(target, ast.Subscript) or not single or not (plain and full):
         return []
+    if len(single) > 1:
+        if len(single) != len(parts):
+            return []
+        at = ", ".join(f"{place.source.bracketed(n)}.reshape(1)" for n in single)
+        text = f"{place.source.bracketed(target.value)}.index_put_(({at}), {place.text(node.value)})"
+        return [place.source.replace(node, text)]
     x, dim = place.source.bracketed(target.value), parts.index(single[0])
     index, value = place.source.bracketed(single[0]), place.source.bracketed(node.value)
     text = f"{x}.index_copy_({dim}, {index}.reshape(1), {value}.unsqueeze({dim}))"
@@ -199,7 +244,7 @@ def cut_by_index(place: Place) -> list[Edit]:
             continue
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         cut = [part for part in parts if isinstance(part, ast.Slice) and part.lower is not None]
-        wide = [(part, width) for part in cut if (width := _width(place, part))]
+        wide = [(part, width) for part in cut if (width := width_of(place, part))]
         rest = [p for p in parts if not isinstance(p, ast.Slice) and not isinstance(p, ast.Constant)]
         if len(wide) != 1 or rest or parts.index(wide[0][0]) != 0:
             continue  # several indexes would be taken together
@@ -208,14 +253,3 @@ def cut_by_index(place: Place) -> list[Edit]:
         x = place.source.bracketed(node.value)
         found.append(place.source.replace(part, f"{place.text(part.lower)} + torch.arange({width}, device={x}.device)"))
     return found
-
-
-def _width(place: Place, part: ast.Slice) -> str:
-    """``4`` for ``a : a + 4``."""
-    low, high = part.lower, part.upper
-    if part.step is not None or low is None or not isinstance(high, ast.BinOp) or not isinstance(high.op, ast.Add):
-        return ""
-    for one, other in ((high.left, high.right), (high.right, high.left)):
-        if ast.dump(one) == ast.dump(low):
-            return place.text(other)
-    return ""

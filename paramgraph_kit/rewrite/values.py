@@ -10,10 +10,11 @@ from dataclasses import replace
 
 import torch
 
+from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.branches import assert_on_device, choose_by_where
 from paramgraph_kit.rewrite.edits import Edit, Function, heads, names_in, path_of
 from paramgraph_kit.rewrite.picked import sliced
-from paramgraph_kit.rewrite.place import NUMBER, Place, called, integer, is_number
+from paramgraph_kit.rewrite.place import NUMBER, Place, called, integer, is_number, width_of
 
 COPIES = ("to", "cuda", "tensor", "as_tensor", "view", "reshape", "float", "long", "tolist")
 DRAWN = ("rand", "randn", "randint", "randperm", "normal")
@@ -39,6 +40,9 @@ def keep_on_device(place: Place) -> list[Edit]:
             value = node.func.value
         elif isinstance(node.func, ast.Name) and node.func.id in ("float", "int") and len(node.args) == 1:
             value = node.args[0]
+        elif isinstance(node.func, ast.Name) and node.func.id == "divmod" and len(node.args) == 2:
+            if edits := _divided(place, node):
+                return edits
         elif isinstance(node.func, ast.Attribute) and place.text(node.func.value) == "math":
             found.append(place.source.replace(node.func.value, "torch"))
         if value is not None and _is_in_size(place, node):
@@ -46,6 +50,8 @@ def keep_on_device(place: Place) -> list[Edit]:
         if value is not None:
             text = place.source.bracketed(value)
             text = text if text.endswith(".detach()") else f"{text}.detach()"
+            if _is_written_behind(place, value):
+                text = f"{text.removesuffix('.detach()')}.clone()"  # a number does not change when its tensor does
             if called(node) == "int" and _ends_a_part(place):
                 text += ".long()"
             found.append(place.source.replace(node, text))
@@ -56,6 +62,27 @@ def keep_on_device(place: Place) -> list[Edit]:
             return []
         found += chosen
     return found
+
+
+def _divided(place: Place, call: ast.Call) -> list[Edit]:
+    """``divmod(i.item(), n)`` as a quotient and a rest of the device."""
+    one, other = call.args
+    if not isinstance(one, ast.Call) or called(one) not in ("item", "int"):
+        return []
+    value = one.func.value if isinstance(one.func, ast.Attribute) else one.args[0] if one.args else None
+    if value is None:
+        return []
+    x, by = place.source.bracketed(value), place.source.bracketed(other)
+    return [place.source.replace(call, f"({x} // {by}, {x} % {by})")]
+
+
+def _is_written_behind(place: Place, value: ast.expr) -> bool:
+    """Whether the function writes a tensor that an expression is, behind the statement."""
+    function = place.source.function_of(place.statement)
+    if not (path := path_of(value)) or function is None:
+        return False
+    stores = (n for n in ast.walk(function) if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store))
+    return any(path_of(n) == path and n.lineno > place.statement.lineno for n in stores)
 
 
 def _zero_point(place: Place, scale: ast.Call) -> list[Edit]:
@@ -117,7 +144,7 @@ def is_size(place: Place) -> bool:
     function = place.source.function_of(place.statement)
     for node in ast.walk(function) if function is not None else ():
         sized = isinstance(node, ast.Slice) or (isinstance(node, ast.Call) and called(node) in (*FACTORIES, "range"))
-        if sized and names & names_in(node) and not _is_summed(place, node):
+        if sized and names & names_in(node) and not _is_summed(place, node) and not _is_put(place, node):
             return True
     return False
 
@@ -131,6 +158,13 @@ def _is_summed(place: Place, node: ast.AST) -> bool:
         return False
     part = sliced(above)
     return part is not None and part.slice is node
+
+
+def _is_put(place: Place, node: ast.AST) -> bool:
+    """Whether a slice is that of ``x[a : a + 4] = v``, which has a size of its own."""
+    above = place.source.parents.get(node)
+    put = isinstance(above, ast.Subscript) and above.slice is node and isinstance(above.ctx, ast.Store)
+    return put and isinstance(node, ast.Slice) and bool(width_of(place, node))
 
 
 def _ends_a_part(place: Place) -> bool:
@@ -300,6 +334,13 @@ def index_on_device(place: Place) -> list[Edit]:
                 text = f"torch.tensor({place.text(listed)}, device={place.device})"
                 found.append(place.source.replace(listed, place.hoist("index", text)))
         for part in parts:
+            if isinstance(part, ast.Call) and called(part) in FACTORIES and names_in(part.func) == {"torch"}:
+                if any(place.tensors[name].device == "cpu" for name in names_in(node.slice) & place.tensors.keys()):
+                    return []  # what is beside it comes from the host
+                if not any(option.arg == "device" for option in part.keywords):
+                    text = f"{place.text(part)[:-1]}, device={place.device})"
+                    found.append(place.source.replace(part, text))
+                continue
             known = place.space.get(part.id) if isinstance(part, ast.Name) and not place.local(part) else None
             if isinstance(part, ast.Name) and isinstance(known, (list, torch.Tensor)):
                 text = f"torch.as_tensor({part.id}, device={place.device})"
@@ -336,6 +377,9 @@ def stack_the_list(place: Place) -> list[Edit]:
     for call in place.calls("tensor", "as_tensor"):
         if len(call.args) == 1 and isinstance(call.args[0], ast.Name) and place.local(call.args[0]):
             return [place.source.replace(call, f"torch.stack({call.args[0].id})")]
+        listed = call.args[0] if len(call.args) == 1 and place.source.file.endswith(REWRITTEN) else None
+        if isinstance(listed, ast.List) and listed.elts and all(isinstance(n, ast.Name) for n in listed.elts):
+            return [place.source.replace(call, f"torch.stack({place.text(listed)})")]  # numbers, before they were kept
     return []
 
 

@@ -1,0 +1,295 @@
+"""Advice for what has another size at each step, or is left early: caches, unique values, picks, bad losses."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from paramgraph_kit.rewrite.branches import condition_of
+from paramgraph_kit.rewrite.edits import Function, heads, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.optimizers import is_fusable, stepped
+from paramgraph_kit.rewrite.place import Place, called
+from paramgraph_kit.rewrite.rows import masks_of
+
+_GROWS = ("stale-input", "size-frozen", "host-counter", "branch-frozen", "output-alias")
+_LEAVES = (ast.Return, ast.Continue, ast.Break)
+
+
+def cache(place: Place) -> str:
+    """``self.k = torch.cat([self.k, k], dim=1)`` and ``past.append((k, v))``, which begin small and grow."""
+    function = place.source.function_of(place.statement)
+    if place.failure.code not in _GROWS or function is None:
+        return ""
+    joined = list(_joined(place, function))
+    reads = {path for path, _, _ in joined} & {path_of(n) for n in ast.walk(place.statement) if isinstance(n, ast.expr)}
+    for path, new, dim in joined:
+        if path in reads:
+            return _static(place, path, new, dim)
+    appended = place.statement.value if isinstance(place.statement, ast.Expr) else None
+    for path, call in _listed(function):
+        given = _appended(appended, path)
+        if given is not None:
+            parts = [place.text(n) for n in (given.elts if isinstance(given, ast.Tuple) else [given])]
+            return _static(place, path, ", ".join(parts), _dim(place, call))
+        if path in names_in(place.statement) and call in set(ast.walk(place.statement)):
+            return f"`{path}` is one tensor of the largest size then: read all of it, and mask what is not written yet"
+    return ""
+
+
+def _appended(call: ast.expr | None, path: str) -> ast.expr | None:
+    """What ``path.append(x)`` appends."""
+    if not isinstance(call, ast.Call) or called(call) != "append" or not isinstance(call.func, ast.Attribute):
+        return None
+    return call.args[0] if path_of(call.func.value) == path and call.args else None
+
+
+def _static(place: Place, path: str, new: str, dim: str) -> str:
+    several = "for each of " * (", " in new)
+    one = new.partition(", ")[0]
+    return (
+        f"`{path}` grows at each step, and a graph has one size: {several}`{new}` make once a tensor with room for the "
+        f"longest in dimension {dim} (`{one}.new_zeros(...)`), and `at = torch.zeros(1, dtype=torch.long, "
+        f"device={place.device})` beside it; write here with `index_copy_({dim}, at + torch.arange({one}.shape[{dim}], "
+        f"device={place.device}), {one})`, add `at += {one}.shape[{dim}]` at the end of the step, and read all of it "
+        f"with a mask for what is not written yet (`torch.arange(room, device={place.device}) < at`)"
+    )
+
+
+def _joined(place: Place, function: Function) -> Iterator[tuple[str, str, str]]:
+    """What a function hands on to its next call, what is joined to it, and along which dimension."""
+    every = [n for part in function.body for n in within(part)]
+    stored = {path_of(n) for n in every if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Store)}
+    outer = {path for path in stored if "." in path or path not in locals_of(function)}
+    for node in every:
+        if not isinstance(node, ast.Call) or path_of(node.func) not in ("torch.cat", "torch.concat") or not node.args:
+            continue
+        parts = node.args[0].elts if isinstance(node.args[0], (ast.List, ast.Tuple)) else []
+        if len(parts) == 2 and path_of(parts[0]) in outer:
+            yield path_of(parts[0]), place.text(parts[1]), _dim(place, node)
+
+
+def _listed(function: Function) -> Iterator[tuple[str, ast.Call]]:
+    """Lists from around a function that it appends to and joins to one tensor."""
+    every = [n for part in function.body for n in within(part)]
+    calls = [n for n in every if isinstance(n, ast.Call)]
+    grown = {path_of(n.func.value) for n in calls if isinstance(n.func, ast.Attribute) and n.func.attr == "append"}
+    for node in calls:
+        if path_of(node.func) in ("torch.cat", "torch.concat", "torch.stack") and node.args:
+            given = node.args[0]
+            source = given.generators[0].iter if isinstance(given, (ast.ListComp, ast.GeneratorExp)) else given
+            path = path_of(source)
+            if path in grown and path.partition(".")[0] not in locals_of(function) - {"self"}:
+                yield path, node
+
+
+def _dim(place: Place, call: ast.Call) -> str:
+    given = [*call.args[1:], *(option.value for option in call.keywords if option.arg in ("dim", "axis"))]
+    return place.text(given[0]) if given else "0"
+
+
+def unique(place: Place) -> str:
+    """``torch.unique_consecutive(x)`` and ``for i in x.unique()``."""
+    if place.failure.code not in ("dynamic-shape", "sync-item"):
+        return ""
+    for call in place.calls("unique_consecutive", "unique"):
+        own = isinstance(call.func, ast.Attribute) and path_of(call.func.value) != "torch"
+        given = call.func.value if own and isinstance(call.func, ast.Attribute) else call.args[0] if call.args else None
+        if given is None:
+            continue
+        x = place.source.bracketed(given)
+        if called(call) == "unique_consecutive":
+            return (
+                f"`keep = torch.cat([{x}.new_ones(1, dtype=torch.bool), {x}[1:] != {x}[:-1]])` marks what it keeps, in "
+                f"a fixed size: return `{x}` with `keep`, and pick `[keep]` behind the launch"
+            )
+        marked = f"torch.zeros(n, dtype=torch.bool, device={place.device}).index_fill_(0, {x}.flatten(), True)"
+        if isinstance(place.statement, ast.For):
+            return (
+                f"how many there are is known on the device alone: `there = {marked}` marks them, with an `n` of which "
+                f"all of `{x}` are less; do what the loop does for all `n` at once, and take it with "
+                "`torch.where(there, ..., ...)`"
+            )
+        return (
+            f"how many there are is known on the device alone: with an `n` of which all of `{x}` are less, `{marked}` "
+            "marks them, which has a fixed size; list them behind the launch"
+        )
+    return ""
+
+
+def picked_together(place: Place) -> str:
+    """``boxes, scores = boxes[keep], scores[keep]``."""
+    node = place.statement
+    value = node.value if isinstance(node, (ast.Assign, ast.Return)) else None
+    if place.failure.code != "dynamic-shape" or not isinstance(value, ast.Tuple):
+        return ""
+    picks = [n for n in value.elts if isinstance(n, ast.Subscript)]
+    masks = {place.text(n.slice) for n in picks}
+    if len(picks) < 2 or len(masks) != 1:
+        return ""
+    mask, names = masks.pop(), [place.text(n.value) for n in picks]
+    function = place.source.function_of(node)
+    calls = [n for n in ast.walk(function or node) if isinstance(n, ast.Call) and called(n) in ("topk", "sort")]
+    later = [n for n in calls if n.lineno > node.lineno and isinstance(n.func, ast.Attribute)]
+    ranked = [place.text(n.func.value) for n in later if isinstance(n.func, ast.Attribute)]
+    more = "".join(
+        f"; `{x}.{called(n)}` behind it takes `torch.where({mask}, {x}, -torch.inf)`, so that these come last"
+        for n, x in list(zip(later, ranked, strict=True))[:1]
+        if x in names
+    )
+    listed = ", ".join(f"`{name}`" for name in names)
+    return f"keep all of {listed}, return `{mask}` with them, and pick `[{mask}]` behind the launch{more}"
+
+
+def longest(place: Place) -> str:
+    """``x = x[:, : lengths.max()]``."""
+    if place.failure.code not in ("tensor-bound", "sync-item", "size-frozen"):
+        return ""
+    for node in heads(place.statement):
+        if not isinstance(node, ast.Subscript):
+            continue
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        for dim, part in enumerate(parts):
+            end = part.upper if isinstance(part, ast.Slice) and part.lower is None else None
+            while isinstance(end, ast.Call) and called(end) in ("int", "item"):
+                end = end.args[0] if end.args else end.func.value if isinstance(end.func, ast.Attribute) else None
+            if not isinstance(end, ast.Call) or called(end) not in ("max", "amax") or end.args:
+                continue
+            x, lengths = (
+                place.text(node.value),
+                place.text(end.func.value) if isinstance(end.func, ast.Attribute) else "",
+            )
+            return (
+                f"leave the cut out: `{x}` has room for the longest already. Where what lies behind an end counts, "
+                f"mask it with `torch.arange({x}.shape[{dim}], device={place.device}) < {lengths}[:, None]`; or give "
+                "the length as a number among the arguments, of which each has a graph"
+            )
+    return ""
+
+
+def bad_loss(place: Place) -> str:
+    """``if not torch.isfinite(loss): return`` before the backward pass."""
+    node, function = place.statement, place.source.function_of(place.statement)
+    if place.failure.code != "data-dependent-branch" or not isinstance(node, ast.If) or function is None:
+        return ""
+    if not any(isinstance(n, _LEAVES) for part in node.body for n in within(part)):
+        return ""
+    for later in (n for part in function.body for n in within(part) if isinstance(n, ast.Expr)):
+        name = stepped(later) if later.lineno > node.lineno else ""
+        if name and is_fusable(place.space, name):
+            test = condition_of(place, node.test)
+            return (
+                f"take the branch out, and write `{name}.found_inf = ({test}).float()` before `{name}.step()` at line "
+                f"{later.lineno}, with `fused=True` where `{name}` is made: the device leaves the step out then, with "
+                f"all that `{name}` keeps; return what is asked, and tell it behind the launch"
+            )
+    return ""
+
+
+def asked_first(place: Place) -> str:
+    """``if done.any():`` around lines that do nothing where there is none."""
+    node = place.statement
+    if place.failure.code != "data-dependent-branch" or not isinstance(node, ast.If) or node.orelse:
+        return ""
+    for mask in masks_of(place, node.test):
+        put = [n for n in node.body if isinstance(n, (ast.Assign, ast.AugAssign)) and _is_at(place, n, mask)]
+        rest = [n for n in node.body if n not in put]
+        if not put or not mask:
+            continue
+        lines = "`, `".join(place.text(n) for n in put)
+        text = f"leave the question out: `{lines}` change nothing where `{mask}` has nothing (use `torch.where`)"
+        if rest:
+            text += f"; `{place.text(rest[0])}` belongs behind the launch: return what it reads, taken before that"
+        return text
+    return ""
+
+
+def _is_at(place: Place, node: ast.Assign | ast.AugAssign, mask: str) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return all(isinstance(each, ast.Subscript) and place.text(each.slice) == mask for each in targets)
+
+
+def weighed(place: Place) -> str:
+    """``e[mask].softmax(0)``."""
+    if place.failure.code != "dynamic-shape":
+        return ""
+    for call in place.calls("softmax", "log_softmax"):
+        inner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if isinstance(inner, ast.Subscript) and isinstance(inner.slice, (ast.Name, ast.Compare)):
+            x, mask = place.source.bracketed(inner.value), place.source.bracketed(inner.slice)
+            rest = ", ".join(place.text(each) for each in [*call.args, *call.keywords])
+            text = f"{x}.masked_fill(~{mask}, -torch.inf).{called(call)}({rest})"
+            more = "with `.nan_to_num(0.0)` also where it has nothing"
+            return f"`{text}` has weights for all, which are 0 outside of `{mask}`, {more}"
+    return ""
+
+
+def shuffled(place: Place) -> str:
+    """Indices that numpy or Python has shuffled."""
+    function = place.source.function_of(place.statement)
+    if place.failure.code not in ("cpu-index", "copy-to-gpu", "host-random") or function is None:
+        return ""
+    every = [n for part in function.body for n in within(part)]
+    names = names_in(place.statement)
+    for _ in range(3):  # through names in between
+        made = [n for n in every if isinstance(n, ast.Assign) and {t for e in n.targets for t in _names(e)} & names]
+        names = names | {name for n in made for name in names_in(n.value)}
+    for node in every:
+        if not isinstance(node, ast.Call) or called(node) not in ("shuffle", "permutation") or not node.args:
+            continue
+        x = place.text(node.args[0])
+        if called(node) == "shuffle" and x in names:
+            drawn = f"`order = torch.randperm(len({x}), device={place.device})` in place of line {node.lineno}, and "
+            drawn += f"`order` for `{x}` behind it,"
+        elif called(node) == "permutation" and isinstance(place.source.parents.get(node), ast.Assign):
+            drawn = f"`torch.randperm({x}, device={place.device})` for `{place.text(node)}` in line {node.lineno}"
+        else:
+            continue
+        return (
+            f"the host draws the order, which the device needs: {drawn} draws it there, and every part of it is an "
+            "index there; other numbers than the host's, so it was not rewritten"
+        )
+    return ""
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def rounds(place: Place) -> str:
+    """``if finished.all(): break`` in a loop with a fixed number of rounds."""
+    node = place.statement
+    loop = place.source.parents.get(node)
+    if place.failure.code not in ("data-dependent-branch", "compare-on-cpu") or not isinstance(node, ast.If):
+        return ""
+    if not isinstance(loop, ast.For) or not any(isinstance(n, ast.Break) for part in node.body for n in within(part)):
+        return ""
+    if any(isinstance(n, ast.Call) and called(n) in ("backward", "step") for part in loop.body for n in within(part)):
+        return ""
+    return (
+        f"a launch cannot end early: leave the branch out, so that all rounds of line {loop.lineno} run, have what has "
+        f"ended stay as it is (`torch.where({condition_of(place, node.test)}, old, new)`), and cut off what is too "
+        "much behind the launch"
+    )
+
+
+def computed_anyway(place: Place) -> str:
+    """A branch that assigns something, which may be computed in any case."""
+    node = place.statement
+    if place.failure.code != "data-dependent-branch" or not isinstance(node, ast.If):
+        return ""
+    inside = [n for block in (node.body, node.orelse) for part in block for n in within(part)]
+    if any(isinstance(n, (*_LEAVES, ast.Raise)) for n in inside):
+        return ""
+    calls = (n for n in inside if isinstance(n, ast.Call))
+    if any(called(n) in ("backward", "step", "item", "append", "print", "save") for n in calls):
+        return ""
+    targets = [each for n in inside if isinstance(n, ast.Assign) for each in n.targets]
+    targets += [n.target for n in inside if isinstance(n, ast.AugAssign)]
+    last = [place.text(each) for each in targets if not isinstance(each, ast.Tuple)][-1:]
+    if not last:
+        return ""
+    test = condition_of(place, node.test)
+    return f"compute it in any case, and keep it or not: `{last[0]} = torch.where({test}, new, {last[0]})`"
+
+
+GROWING = (bad_loss, asked_first, rounds, cache, unique, picked_together, longest, shuffled)

@@ -1,0 +1,238 @@
+"""Fixes that compute all rows, all rounds and all steps, and leave out what is not meant on the device."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.integration.rewritten import Fixed, lines_of
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+WHOLE = {
+    "experts that are given their rows": (
+        """
+experts = nn.ModuleList(nn.Linear(4, 4) for _ in range(3)).to(device)
+router = nn.Linear(4, 3).to(device)
+args = (torch.randn(6, 4, device=device),)
+def f(x):
+    weights, chosen = router(x).softmax(-1).topk(2)
+    out = torch.zeros_like(x)
+    for e, expert in enumerate(experts):
+        tok, k = torch.where(chosen == e)
+        if len(tok) == 0:
+            continue
+        made = expert(x[tok])
+        out[tok] += weights[tok, k, None] * made
+    return out
+""",
+        ["made = expert(x)", "(weights * (chosen == e)).sum(-1)[:, None] * made, 0)"],
+    ),
+    "an optimizer's step that a value decides": (
+        """
+net = nn.Linear(4, 1).to(device)
+opt = torch.optim.Adam(net.parameters(), lr=0.1)
+args = (torch.randn(4, 4, device=device),)
+def f(x):
+    opt.zero_grad()
+    loss = net(x).square().mean()
+    loss.backward()
+    if torch.isfinite(loss) and loss > 0.3:
+        opt.step()
+    return loss.detach()
+""",
+        ["opt.found_inf = torch.logical_not((torch.isfinite(loss)) & (loss > 0.3)).float()", "opt.step()"],
+    ),
+    "what the host decides at the beginning": (
+        """
+net, target = nn.Linear(4, 2).to(device), nn.Linear(4, 2).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+n = 0
+args = (torch.randn(4, 4, device=device),)
+def f(x):
+    global n
+    n += 1
+    if n % 2 == 0:
+        target.load_state_dict(net.state_dict())
+    opt.zero_grad()
+    loss = F.mse_loss(net(x), target(x).detach())
+    loss.backward()
+    opt.step()
+    return loss.detach()
+""",
+        ["def before_f():  # before each launch"],
+    ),
+    "a mean of the rounds that are kept": (
+        """
+args = (torch.randint(0, 4, (40,), device=device), torch.randint(0, 4, (40,), device=device))
+def f(pred, target):
+    ious = []
+    for c in range(5):
+        both = ((pred == c) & (target == c)).sum()
+        union = ((pred == c) | (target == c)).sum()
+        if union == 0:
+            continue
+        ious.append(both / union)
+    return sum(ious) / len(ious)
+""",
+        ["skipped = union == 0", "kept.append(torch.logical_not(skipped))",
+         "return (torch.stack(ious).sum(0) / torch.stack(kept).sum())"],
+    ),
+    "a filter in the order of a sort": (
+        """
+args = (torch.randn(10, device=device),)
+def f(logits):
+    ranked, order = torch.sort(logits, descending=True)
+    gone = ranked.softmax(-1).cumsum(-1) > 0.8
+    at = order[gone]
+    logits[at] = -float("inf")
+    return logits.softmax(-1)
+""",
+        ["at = torch.zeros_like(gone).scatter_(-1, order, gone)", 'logits.masked_fill_(at, -float("inf"))'],
+    ),
+    "a ring with its place in a buffer": (
+        """
+data, at = torch.zeros(8, 3, device=device), torch.zeros(1, dtype=torch.long, device=device)
+args = (torch.randn(2, 3, device=device),)
+def f(x):
+    n = int(at)
+    data[n : n + 2] = x
+    at[0] = (n + 2) % 8
+    return data.sum(0)
+""",
+        ["n = at.clone().long()", "data[n + torch.arange(2, device=data.device)] = x"],
+    ),
+    "numbers of a list, each clamped": (
+        """
+args = (torch.randint(0, 2, (5, 5), device=device).float(),)
+def f(adj):
+    inv = torch.tensor([1.0 / max(d, 1.0) for d in adj.sum(1).tolist()], device=device)
+    return adj * inv[:, None]
+""",
+        ["inv = torch.stack([1.0 / d.clamp(min=1.0) for d in adj.sum(1).unbind()])"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "lines"), WHOLE.values(), ids=WHOLE)
+def test_all_is_computed_and_what_is_not_meant_left_out(text: str, lines: list[str], fixed: Fixed) -> None:
+    # GIVEN a program whose values decide what is computed WHEN rewritten THEN it is whole, in these lines
+    found = fixed(text)
+    assert found.complete, str(found)
+    assert all(any(line.endswith(wanted) for line in lines_of(found)) for wanted in lines), lines_of(found)
+
+
+LEFT = {
+    "experts that see all of their rows": (
+        """
+class Centred(nn.Linear):
+    def forward(self, x):
+        return super().forward(x - x.mean(0))
+experts = nn.ModuleList(Centred(4, 4) for _ in range(2)).to(device)
+args = (torch.randn(12, 4, device=device), torch.randint(0, 2, (12, 1), device=device))
+def f(x, chosen):
+    out = torch.zeros_like(x)
+    for e in range(2):
+        tok, k = torch.where(chosen == e)
+        out.index_add_(0, tok, experts[e](x[tok]))
+    return out
+""",
+        "torch.where(",
+    ),
+    "gradients that are set to None before some steps": (
+        """
+net = nn.Linear(4, 1).to(device)
+n = 0
+args = (torch.randn(4, 4, device=device),)
+def f(x):
+    global n
+    n += 1
+    if n % 50 == 1:
+        net.zero_grad()
+    net(x).square().mean().backward()
+    return net.weight.grad.sum()
+""",
+        "+def before_f",
+    ),
+    "a momentum that the first step would make": (
+        """
+net = nn.Linear(4, 1).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+args = (torch.randn(4, 4, device=device),)
+def f(x):
+    opt.zero_grad()
+    loss = net(x).square().mean()
+    loss.backward()
+    if loss > 0.3:
+        opt.step()
+    return loss.detach()
+""",
+        "found_inf",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "word"), LEFT.values(), ids=LEFT)
+def test_what_would_not_be_the_same_is_left(text: str, word: str, fixed: Fixed) -> None:
+    # GIVEN a program in which what is left out would be seen WHEN rewritten THEN it is done in another way, or left
+    assert word not in fixed(text).diff
+
+
+ADVICE = {
+    "a cache": (
+        """
+past = []
+args = (torch.randn(1, 4, device=device),)
+@torch.no_grad()
+def f(k):
+    past.append(k)
+    return torch.cat(past).sum(0)
+""",
+        "`past` grows at each step, and a graph has one size",
+    ),
+    "what follows one another": (
+        """
+args = (torch.randint(0, 3, (12,), device=device),)
+def f(x):
+    return torch.unique_consecutive(x)
+""",
+        "`keep = torch.cat([x.new_ones(1, dtype=torch.bool), x[1:] != x[:-1]])` marks what it keeps",
+    ),
+    "a loss that is no number": (
+        """
+net = nn.Linear(4, 1).to(device)
+opt = torch.optim.Adam(net.parameters(), lr=0.1)
+args = (torch.randn(4, 4, device=device),)
+def f(x):
+    loss = net(x).square().mean()
+    if not torch.isfinite(loss):
+        return None
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    return loss.detach()
+""",
+        "write `opt.found_inf = (torch.logical_not(torch.isfinite(loss))).float()` before `opt.step()` at line",
+    ),
+    "an order of numpy's": (
+        """
+net = nn.Linear(4, 1).to(device)
+at = np.arange(8)
+args = (torch.randn(8, 4, device=device),)
+def f(x):
+    np.random.shuffle(at)
+    out = 0.0
+    for start in (0, 4):
+        out = out + net(x[at[start : start + 4]]).sum() * (start + 1)
+    return out
+""",
+        "`order = torch.randperm(len(at), device=device)` in place of line",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "wanted"), ADVICE.values(), ids=ADVICE)
+def test_what_grows_or_ends_is_told_with_what_to_write(text: str, wanted: str, fixed: Fixed) -> None:
+    # GIVEN a line that no rewrite is safe for WHEN left to the user THEN it says what to write, in the user's names
+    found = fixed(text)
+    assert any(wanted in line for line in found.instead), str(found)
