@@ -114,7 +114,7 @@ class Graphed:
 
     def moved(self) -> bool:
         """Whether the state lies elsewhere, so that it will never fit again."""
-        return not self._guard.lies()
+        return not self._guard.stays()
 
     def launch(self, arguments: list[torch.Tensor]) -> Any:
         """The step, from its graph; ``MISFIT`` if there was no launch."""

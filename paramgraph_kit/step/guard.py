@@ -120,6 +120,10 @@ class Guard:
         """Whether the tensors lie where they lay and look as they did."""
         return self._looks.same()
 
+    def stays(self) -> bool:
+        """Whether the tensors lie where they lay, however they look: frozen ones may need gradients again."""
+        return self._looks.lie()
+
     def among(self, tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:
         """Which of some tensors the step may know by other names, 0 for each that it does not."""
         if self._own.keys().isdisjoint(map(id, tensors)):

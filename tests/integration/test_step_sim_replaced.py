@@ -90,3 +90,59 @@ def test_what_an_equal_container_holds_later_counts(replace: Callable[[Net], Non
         assert torch.equal(launched(x), net(x)), n
     # AND launches go on
     assert pgk.report(launched).rows[0].launches >= 8
+
+
+class Adapted(nn.Module):
+    """A layer with two adapters, of which one is chosen as peft chooses: a new list, and who needs gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = nn.Linear(4, 4)
+        self.adapters = nn.ModuleDict({"one": nn.Linear(4, 4), "two": nn.Linear(4, 4)})
+        self.choose("one")
+
+    def choose(self, name: str) -> None:
+        self.active = [name]
+        for each, adapter in self.adapters.items():
+            adapter.requires_grad_(each == name)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.base(x)
+        for name in self.active:
+            found = found + self.adapters[name](x)
+        return found
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_adapters_that_take_turns_have_a_graph_each(training: bool) -> None:
+    # GIVEN a step whose adapters are frozen in turn
+    models, calls = [], []
+    for _ in range(2):
+        torch.manual_seed(0)
+        model = Adapted().to(pgk.device())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x: Tensor, model: Any = model, optimizer: Any = optimizer) -> Any:
+            if not training:
+                with torch.no_grad():
+                    return model(x)
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach()
+
+        models.append(model)
+        calls.append(pgk.parameterize(step, state=(model, optimizer)) if not models[1:] else step)
+    # WHEN each call chooses the other one
+    for n in range(14):
+        for model in models:
+            model.choose("two" if n % 2 else "one")
+        x = torch.randn(3, 4, generator=torch.Generator().manual_seed(n)).to(pgk.device())
+        # THEN it is equal to eager code
+        assert torch.equal(*[call(x) for call in calls]), n
+        assert all(torch.equal(a, b) for a, b in zip(*[m.parameters() for m in models], strict=True)), n
+    # AND both graphs stay
+    report = pgk.report(calls[0])
+    assert report.rows[0].launches >= 8
+    assert report.reasons == ()
