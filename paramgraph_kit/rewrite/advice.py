@@ -10,6 +10,7 @@ import torch
 from paramgraph_kit.rewrite.edits import heads, names_in, path_of, within
 from paramgraph_kit.rewrite.from_host import READS, assignments, behind, cycled, decided
 from paramgraph_kit.rewrite.growing import GROWING, computed_anyway, weighed
+from paramgraph_kit.rewrite.made_on_host import MADE
 from paramgraph_kit.rewrite.needs import NEEDS
 from paramgraph_kit.rewrite.place import Place, called
 from paramgraph_kit.rewrite.shapes import LOSSES, PER_ROW
@@ -164,6 +165,8 @@ def on_device(value: ast.expr, text: str, device: str) -> str:
         and path_of(value.func).startswith("torch.")
     ):
         return f"{text[:-1]}, device={device})"
+    if isinstance(value, ast.Call) and path_of(value.func).partition(".")[0] in ("np", "numpy"):
+        return f"torch.as_tensor({text}, device={device})"  # an array has no such method
     return f"{text if isinstance(value, (ast.Call, ast.Name)) else f'({text})'}.to({device})"
 
 
@@ -255,6 +258,7 @@ _ADVICE: tuple[Advice, ...] = (
     *NEEDS,
     _a_size,
     _drawn_on_cpu,
+    *MADE,
     _kept_on_cpu,
     _brought,
     _picked_by_number,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from paramgraph_kit.rewrite.advice import hint
 from paramgraph_kit.rewrite.place import Place
 from paramgraph_kit.rewrite.planning import Attempt
+from paramgraph_kit.rewrite.reach import attributes_of
 from paramgraph_kit.trace.model import Failure
 from paramgraph_kit.trace.wording import frame_text
 
@@ -54,8 +55,10 @@ def _line(attempt: Attempt, place: str, failures: list[Failure], known: Sequence
 
 
 def _hint(attempt: Attempt, failure: Failure) -> str:
-    at = attempt.place(failure)
-    return hint(Place(*at, failure, attempt.device, space=attempt.space)) if at is not None else ""
+    if (at := attempt.place(failure)) is None:
+        return ""
+    held = attributes_of(attempt.prover.state)
+    return hint(Place(*at, failure, attempt.device, space=attempt.space, attributes=held))
 
 
 def unsaid(attempt: Attempt, failures: Sequence[Failure]) -> list[Failure]:

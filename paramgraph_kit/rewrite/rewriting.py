@@ -15,6 +15,7 @@ from paramgraph_kit.doctor.observe.examine import examine
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.rewrite import by_hand
+from paramgraph_kit.rewrite.kept_outside import kept_outside
 from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.proof import NOTHING, STEPS, Around, Prover, Truth
@@ -129,8 +130,18 @@ def _rewritten(attempt: Attempt, failures: Sequence[Failure], truth: Truth, foun
         if truth.unsteady:
             found.verified = [f"{UNSTEADY} ({truth.unsteady}), so nothing could be compared"]
     found.left, found.instead = left, by_hand.lines(attempt, left, known=failures)
+    if plans and stale and (text := _instead_of(rounds, stale)):
+        found.instead.append(text)
     found.unsaid = by_hand.unsaid(attempt, left)
     return found
+
+
+def _instead_of(rounds: Rounds, name: str) -> str:
+    """What to do about a value that the graph keeps."""
+    first = rounds.all[0][0]
+    moved = {each.name for each in (first.moved, first.fed) if each is not None}
+    lines, source = rounds.texts.get(first.file, []), first.sources[first.file]
+    return kept_outside(name, lines, source.lines, moved, {code.co_name for code in first.ran}, first.device)
 
 
 def _stale(rounds: Rounds) -> str:

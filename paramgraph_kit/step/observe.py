@@ -199,7 +199,8 @@ def _advanced(before: Reach, narrow: Reach) -> list[str]:
 def changes(before: Snapshot, after: Snapshot, names: Names, within: set[tuple[str, int, str]]) -> list[Change]:
     """Places that are still reached and hold something else."""
     held = {(h.kind, id(h.target), h.key): c for h, c in zip(after.reach.holders, after.contents, strict=True)}
-    known = {id(h.target): c for h, c in zip(before.reach.holders, before.contents, strict=True) if h.whole}
+    holders = zip(before.reach.holders, before.contents, strict=True)
+    known = {id(h.target): c for h, c in holders if h.whole and h.kind in ("dict", "sequence", "set")}
     found: list[Change] = []
     for holder, then in zip(before.reach.holders, before.contents, strict=True):
         place = holder.kind, id(holder.target), holder.key

@@ -226,3 +226,30 @@ def test_what_dynamo_notes_on_a_batch_is_no_side_effect() -> None:
         whole(torch.randn(3, 8).to(pgk.device()))
     # THEN that is no state of the step's
     assert pgk.report(whole).reasons == ()
+
+
+def test_functions_that_a_step_leaves_for_later_are_told() -> None:
+    # GIVEN a step that leaves functions in a list, which its loop calls behind it
+    weight = torch.ones(4, device=pgk.device())
+    later: list[Any] = []
+    kept: list[torch.Tensor] = []
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        later.clear()
+        for i in range(2):
+            x = x * weight
+
+            def work(i: int = i, x: torch.Tensor = x) -> None:
+                kept.append(x.cpu())
+
+            later.append(work)
+        return x
+
+    launched = pgk.parameterize(step, state=weight)
+    # WHEN called again and again THEN it runs as it is, and the report says why
+    for i in range(4):
+        launched(torch.full((4,), float(i), device=pgk.device()))
+        for work in later:
+            work()
+    assert [float(x[0]) for x in kept] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert [reason.code for reason in pgk.report(launched).reasons] == ["side-effect"]

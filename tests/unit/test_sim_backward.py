@@ -178,3 +178,38 @@ except RuntimeError as error:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stdout) == (0, "got shape '[7]' is invalid for input of size 3\n"), done.stderr
+
+
+def assigned(w: torch.Tensor) -> torch.Tensor:
+    y = w * 1
+    y[w.detach() > 0] = float("-inf")
+    return y.exp()
+
+
+ASKS_NOBODY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "max": lambda w: w - w.max(),
+    "min": lambda w: w - w.min(),
+    "median": lambda w: w - w.median(),
+    "a number through a mask": assigned,
+}
+
+
+@pytest.mark.parametrize("name", ASKS_NOBODY)
+def test_a_backward_that_asks_nobody_on_cuda_is_captured(name: str, sim: torch.device, cuda: Any) -> None:
+    # GIVEN a function whose backward pass asks the host on the CPU only
+    function = ASKS_NOBODY[name]
+    w = torch.randn(6, 4, device=sim, requires_grad=True)
+
+    def gradient(of: torch.Tensor) -> Any:
+        return torch.autograd.grad((function(of) ** 2).sum(), of)[0]
+
+    gradient(w)
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph):
+        out = gradient(w)
+    # WHEN replayed with other values THEN it gives the CPU's gradients
+    for _ in range(2):
+        with torch.no_grad():
+            w.copy_(torch.randn(6, 4))
+        graph.replay()
+        torch.testing.assert_close(out.cpu(), gradient(w.detach().cpu().requires_grad_()))

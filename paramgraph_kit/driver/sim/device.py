@@ -49,6 +49,7 @@ def register() -> torch.device:
     from . import cuda_twin
     from .attention import install_attention
     from .autocast import install_autocast
+    from .evenly import nobody_asks
     from .graphed import install_offloading
     from .guard import DeviceGuard, install
     from .kernels import Kernel, for_every_cpu_operation
@@ -62,6 +63,7 @@ def register() -> torch.device:
 
     kernels = for_every_cpu_operation(Kernel)
     kernels.update(special_kernels() | recurrent_kernels())
+    kernels.update(nobody_asks(kernels))
     setup = torch_name("_setup_privateuseone_for_python_backend")
     setup("sim", backend_module=cuda_twin, device_guard=DeviceGuard())
     install(follow_this_thread, note_made_in_backward)

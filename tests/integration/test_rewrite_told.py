@@ -1,0 +1,94 @@
+"""What is said of a place that no rule rewrites: how a tensor is made on the device, what belongs before a launch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.integration.rewritten import rewritten, run
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+PLACES = """
+class Schedule:
+    def __init__(self):
+        self.alphas = np.cumprod(np.linspace(0.9, 0.99, 10))
+schedule, counted = Schedule(), {0: 0, 1: 0, 2: 0, 3: 0}
+args = (torch.randn(4, 6, device=device), torch.arange(4, device=device))
+def f(x, items):
+    for i in items.tolist():
+        counted[i] += 1
+    p = torch.tensor([counted[i] / 4 for i in items.tolist()], device=device)
+    mask = torch.ones(4, 6)
+    mask[:, :2] = 0
+    mask = torch.flip(mask.to(x.device), (1,))
+    sums = torch.tensor([(items == e).sum() for e in range(3)], device=device)
+    for i in range(2):
+        x = x * torch.tensor(schedule.alphas[i] if i else 1.0, dtype=torch.float32, device=x.device)
+        if (x > 9).all():
+            print("large")
+    return x * mask * p[:, None] + sums.sum() + x[torch.arange(4), items][:, None]
+"""
+# A line, and what is said of it where no rule rewrites it.
+TOLD = {
+    "for i in items.tolist():": "the loop belongs before each launch",
+    "p = torch.tensor([counted": "before each launch `p_in.copy_(torch.tensor([counted[i] / 4 for i in items.tolist()]",
+    "mask = torch.flip(": "make it on the device, `mask = torch.ones(4, 6, device=x.device)`, what writes it",
+    "sums = torch.tensor(": "`torch.stack([(items == e).sum() for e in range(3)])` puts them together where they are",
+    "x = x * torch.tensor(": "`torch.full((), schedule.alphas[i] if i else 1.0, dtype=torch.float32, device=x.device)`",
+    "if (x > 9).all():": "it only tells what happened: keep `(x > 9).all()` without asking for it",
+    "return x * mask": "make the index where `x` is: `torch.arange(4, device=x.device)`",
+}
+OUTSIDE = {
+    "a temperature that the next step reads": (
+        """
+log_alpha, alpha = torch.zeros(1, device=device), 1.0
+args = (torch.randn(4, device=device),)
+def f(x):
+    global alpha
+    out = x * alpha
+    log_alpha.add_(out.mean())
+    alpha = log_alpha.exp().item()
+    return out
+""",
+        "`alpha = torch.tensor(1.0, device=device)` where it begins, `alpha.copy_(log_alpha.exp().detach()",
+    ),
+    "a ring that is written from a counter on": (
+        """
+bank, at, log = torch.zeros(8, 3, device=device), 0, []
+args = (torch.randn(2, 3, device=device),)
+def f(x):
+    global at
+    bank[at : at + 2] = x
+    at = (at + 2) % 8
+    log.append(x.sum().item())
+    return bank.sum(0)
+""",
+        "here `bank.index_copy_(0, at + torch.arange(x.shape[0], device=device), x)`",
+    ),
+}
+
+
+def test_each_place_that_is_left_to_the_user_says_what_to_write_there(tmp_path: Path) -> None:
+    # GIVEN what the host makes, counts and reads in a step WHEN it is rewritten, or not
+    found = rewritten(PLACES, tmp_path)
+    # THEN whatever is left is told with what to write
+    for line, wanted in TOLD.items():
+        said = [each for each in found.instead if f" {line}" in each]
+        assert any(wanted in each for each in said) or (not said and f"-    {line}" in found.diff), (line, said)
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_value_that_the_graph_would_keep_is_told_with_where_it_belongs(name: str, tmp_path: Path) -> None:
+    # GIVEN a value that moves behind the launch, and that the graph reads
+    text, wanted = OUTSIDE[name]
+    names = run(text, tmp_path)
+    # WHEN somebody asks for its story
+    story = pgk.story(names["f"], *names["args"], say=None)
+    # THEN that says what to write, and not to compare traces
+    assert story.fix is not None
+    assert story.complete or any(wanted in line for line in story.fix.instead), story.fix
+    assert story.complete or "change these lines as said" in story.stopped, str(story)
