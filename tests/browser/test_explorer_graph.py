@@ -197,3 +197,42 @@ def test_a_story_opens_where_something_fails(browser: Browser, tmp_path: Path) -
     # AND what a trace does not say is a dash, whose title says that
     assert view.locator("td span[title='not recorded']").first.inner_text() == "\u2013"
     page.close()
+
+
+@pytest.mark.parametrize(("width", "height"), [(1000, 700), (1600, 1000)])
+def test_forty_open_nodes_can_be_read(browser: Browser, tmp_path: Path, width: int, height: int) -> None:
+    # GIVEN a whole training step of fifty nodes, in a window of a small or of a large screen
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.LayerNorm(8)) for _ in range(5)))
+    model = model.to(pgk.device())
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        for parameter in model.parameters():
+            parameter.grad = None
+        loss: torch.Tensor = model(x).square().mean()
+        torch.autograd.backward(loss)
+        return loss.detach()
+
+    launched = pgk.parameterize(step, state=model)
+    with pgk.watch("a step") as trace:
+        for _ in range(4):
+            launched(torch.randn(4, 8).to(pgk.device()))
+    assert len(trace.captures[0].nodes) >= 40
+    page = browser.new_page(viewport={"width": width, "height": height})
+    page.add_init_script(
+        "window.written = []; const of = CanvasRenderingContext2D.prototype, fill = of.fillText;"
+        "of.fillText = function (words, ...rest) {"
+        " window.written.push([words, parseFloat(this.font.match(/[0-9.]+px/)[0]) * this.getTransform().a]);"
+        " return fill.call(this, words, ...rest); }"
+    )
+    page.goto(to_html(trace, tmp_path / "step.html").as_uri())
+    page.keyboard.press("2")
+    # WHEN every box is opened
+    page.evaluate("window.written.length = 0")
+    page.get_by_role("button", name="Open all").click()
+    page.wait_for_timeout(300)
+    # THEN each node has its name, in letters that can be read
+    written = page.evaluate("window.written")
+    names = {node.name[:9] for node in trace.captures[0].nodes}
+    read = [words for words, pixels in written if pixels >= 7.5 and words[:9] in names]
+    page.close()
+    assert len(read) >= len(trace.captures[0].nodes), (len(read), written[:20])

@@ -192,7 +192,7 @@ function drawClosed(context, seen, scale, colours, step, store) {
   }
   const round = scale > 0.3;
   const outlined = scale > 0.12;
-  const lettered = scale > 0.42;
+  const lettered = scale > 0.68;
   context.lineWidth = 1.2;
   for (const [family, boxes] of byFamily) {
     const { fill, line: stroke } = colours.families[family];
@@ -206,12 +206,17 @@ function drawClosed(context, seen, scale, colours, step, store) {
     for (const box of boxes) round ? context.roundRect(box.x, box.y, box.w, box.h, 5) : context.rect(box.x, box.y, box.w, box.h);
     context.fill();
     context.stroke();
-    if (!lettered) continue;
+    if (scale < 0.26) continue;
     for (const box of boxes) {
       const capture = step.captures[box.c];
+      const name = short(capture.name(box.a), 24);
+      if (!lettered) {
+        text(context, name, box.x + 6, box.y + 15, box.w - 8, Math.min(26, 9 / scale), colours.ink);
+        continue;
+      }
       const lane = capture.lane(box.a) ? ` ⇉${capture.lane(box.a)}` : "";
       const word = capture.module(box.a) || store.families[family].word;
-      text(context, short(capture.name(box.a), 24), box.x + 9, box.y + 12, box.w - 14, 11.5, colours.ink);
+      text(context, name, box.x + 9, box.y + 12, box.w - 14, 11.5, colours.ink);
       text(context, word + lane, box.x + 9, box.y + 23.5, box.w - 14, 9.5, colours.soft);
     }
   }
@@ -244,8 +249,8 @@ function drawGroup(context, box, scale, colours, step, store) {
   if (scale < 0.3) return;
   const [first, second] = title(box, step, store);
   const opens = !refused && box.is !== NODE && (box.is !== PARTITION || box.captures.length);
-  text(context, `${opens ? "▸ " : ""}${first}`, box.x + 12, box.y + 17, box.w - 20, 12.5, refused ? colours.bad : colours.ink, "600 ");
-  if (scale > 0.4) text(context, second, box.x + 12, box.y + 35, box.w - 20, 10.5, colours.soft);
+  text(context, `${opens ? "▸ " : ""}${first}`, box.x + 12, box.y + 17, box.w - 20, Math.max(12.5, Math.min(22, 9 / scale)), refused ? colours.bad : colours.ink, "600 ");
+  if (scale > 0.6) text(context, second, box.x + 12, box.y + 35, box.w - 20, 10.5, colours.soft);
 }
 
 /** The mix of kernels as a thin bar at the foot of a closed box. */
