@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
+from paramgraph_kit.capture.pair import ALIGNMENT, alignment_of
 from paramgraph_kit.driver.native import build
 from paramgraph_kit.driver.native.objects import Kinds
 from paramgraph_kit.driver.native.places import ABSENT, Place, Places
@@ -190,6 +191,19 @@ def test_fuzz_arguments_that_look_alike(native: Any, in_python: Any) -> None:
             assert found == in_python(lambda g=given, one=look: one.fits(tuple(g))), kinds
             seen[found] += 1
     assert min(seen.values()) > MANY // 10
+
+
+def test_alignments_are_told_apart_as_a_capture_tells_them(native: Any) -> None:
+    # GIVEN tensors at every alignment up to twice the largest that counts
+    memory = torch.zeros(8 * ALIGNMENT, dtype=torch.uint8)
+    start = -memory.data_ptr() % (4 * ALIGNMENT)
+    placed = [memory[start + offset :][:4] for offset in (0, *(1 << n for n in range(ALIGNMENT.bit_length() + 1)))]
+    # WHEN one is taken for another THEN it is where a capture would be the same for both
+    for one in placed:
+        given = native.given((one,))
+        for other in placed:
+            same = alignment_of(one.data_ptr()) == alignment_of(other.data_ptr())
+            assert native.alike(given, (other,)) == same
 
 
 def test_a_renamed_attribute_of_a_class_is_noticed(native: Any, in_python: Any) -> None:
