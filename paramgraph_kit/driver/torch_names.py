@@ -173,6 +173,23 @@ NAMES: dict[str, TorchName] = {
                 ("torch._C:_is_any_autocast_enabled", "whether casts would be made twice"),
                 ("torch._C:_DisableAutocast", "what AOTAutograd calls its graphs in"),
                 ("torch._C:_are_functorch_transforms_active", "whether a gradient or a map is taken of a call"),
+                # Used as any public name is; here to be missed in one place.
+                (
+                    "torch.autograd.forward_ad:_current_level",
+                    "whether tangents are taken of a call; it changes",
+                ),
+                ("torch.utils._device:DeviceContext", "the one mode that hears no operation"),
+                ("torch.utils._python_dispatch:_disable_current_modes", "to look without being heard"),
+                ("torch.nn:Module._apply", "a move to the simulated device keeps parameters"),
+                ("torch:_VF", "recurrent layers on the simulated device"),
+                ("torch.nn.modules.batchnorm:_NormBase", "modules that change what they hold"),
+                ("torch.nn.modules.dropout:_DropoutNd", "modules that draw"),
+                ("torch._ops:OpOverload", "operations of a graph"),
+                ("torch._ops:OpOverloadPacket", "operations as users name them"),
+                ("torch._ops:OperatorBase", "whatever is an operation"),
+                ("torch._ops:HigherOrderOperator", "operations that take graphs"),
+                ("torch._dynamo:OptimizedModule", "what torch.compile makes of a module"),
+                ("torch._subclasses.fake_tensor:FakeTensor", "tensors without memory, in traced graphs"),
             )
         ),
         TorchName(
@@ -194,11 +211,10 @@ NAMES: dict[str, TorchName] = {
             "what is added to a backward for streams",
             "graph_capture_module",
         ),
+        TorchName("torch.utils._pytree:", BOTH, "what is in lists, tuples and dicts", "pytree_module"),
         TorchName("torch._dynamo.output_graph:OutputGraph", BOTH, "streams of the simulated device in compiled code"),
         TorchName("torch._dynamo.eval_frame:innermost_fn", BOTH, "the function that Dynamo evaluates"),
         TorchName("torch._dynamo.eval_frame:_debug_get_cache_entry_list", BOTH, "the guards of a compiled function"),
-        TorchName("torch._C._dynamo.guards:TensorGuards", BOTH, "kind and layout of tensors in one call"),
-        TorchName("torch._C._dynamo.guards:GlobalStateGuard", BOTH, "torch's switches in one call"),
         TorchName(
             "torch._dynamo.compiled_autograd:", BOTH, "whether backwards are being compiled", "compiled_autograd_module"
         ),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +29,54 @@ def test_the_names_of_cuda_are_declared_even_where_torch_has_no_cuda() -> None:
     text = "".join(path.read_text() for path in files)
     # WHEN read THEN each name of driver/cuda stands there
     assert [name.path for name in CUDA if name.key not in text] == []
+
+
+PRIVATE = re.compile(r"\._(?!_)")
+
+
+def private_names(tree: ast.AST) -> Iterator[str]:
+    """The private names of torch that a module uses by import or by attribute, whole."""
+    known: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            known |= {a.asname or "torch": a.name if a.asname else "torch" for a in node.names if is_torch(a.name)}
+        elif isinstance(node, ast.ImportFrom) and is_torch(node.module or ""):
+            known |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
+    yield from (name for name in known.values() if PRIVATE.search(name))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            name = ast.unparse(node)
+            first, _, rest = name.partition(".")
+            if (
+                re.fullmatch(r"[\w.]+", name)
+                and first in known
+                and PRIVATE.search(f".{rest}")
+                and not rest.startswith("ops.")
+            ):
+                yield f"{known[first]}.{rest}"
+
+
+def is_torch(module: str) -> bool:
+    return module.partition(".")[0] == "torch"
+
+
+def test_no_name_is_used_that_is_not_here(repository: Path) -> None:
+    # GIVEN the package's code WHEN read THEN each private name of torch in it is an entry, or lies in one
+    entries = {entry.path.replace(":", ".").rstrip(".") for entry in (*NAMES.values(), *CUDA)}
+    used = {
+        (name, path.name)
+        for path in (repository / "paramgraph_kit").rglob("*.py")
+        for name in private_names(ast.parse(path.read_text(encoding="utf-8")))
+        if not any(f"{name}.".startswith(f"{entry}.") or entry.startswith(f"{name}.") for entry in entries)
+    }
+    assert sorted(used) == []
+
+
+def test_every_name_is_told_once() -> None:
+    # GIVEN the module's own text WHEN its paths are read THEN none stands there twice, in whatever spelling
+    text = Path(torch_names.__file__).read_text(encoding="utf-8")
+    paths = [found.replace(":", ".") for found in re.findall(r'"(torch[\w.]*:[\w.]*)"', text)]
+    assert [path for path in paths if paths.count(path) > 1] == []
 
 
 def test_every_name_says_what_for_and_where_it_was_seen() -> None:
