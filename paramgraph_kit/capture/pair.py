@@ -15,6 +15,7 @@ import torch
 
 from paramgraph_kit.capture.words import Host, Side, merge_ambiguous, notable_words
 from paramgraph_kit.driver.api import Driver, RawAllocation, Recording
+from paramgraph_kit.driver.progress import now
 from paramgraph_kit.driver.tensors import PLAIN, Bits, bits_of, lazily, not_carried
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason, Word
@@ -129,6 +130,7 @@ def capture_pair(
     try:
         for side in (0, 1):
             started = time.perf_counter()
+            now("captures it, for the first time" if side == 0 else "captures it, for the second time")
             with driver.phantom(side) as phantom:
                 offsets = [ALIGNMENT * side if eager and n >= anchored else 0 for n in range(len(specs))]
                 mirrors, inputs = _mirror(driver, phantom, specs, scalars, side, offsets)
@@ -149,6 +151,7 @@ def capture_pair(
             capture_s += time.perf_counter() - started  # unmapping
         if outputs[0] != outputs[1]:
             raise RefusedError(Reason("unstable-capture", "two captures returned different values"))
+        now(f"looks for addresses in {len(sides[0].nodes):,} kernels")
         owned = _owned(driver, recordings[0], constants)
         # Few numbers stand in many nodes, and asking CUDA about each takes microseconds.
         owner = cache(partial(_static_owner, owned=_Spans(owned), segments=segments, known=driver.knows_address))

@@ -29,6 +29,7 @@ from paramgraph_kit.capture.pair import (
 from paramgraph_kit.driver.api import Driver, Executable
 from paramgraph_kit.driver.lines import line_behind
 from paramgraph_kit.driver.native.tensors import aligned_addresses
+from paramgraph_kit.driver.progress import now, telling
 from paramgraph_kit.driver.tensors import PLAIN, bits_of, not_carried
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.code import PartitionCode
@@ -301,7 +302,7 @@ class Launcher:
         increment = self.driver.random_position() - before
         self.calls.ungraphed += 1
         try:
-            with no_collection():
+            with no_collection(), telling(self.name):
                 self.variants[key] = self._capture(specs, scalars, increment, dying, outputs)
             self.share_room()
         except RefusedError as refusal:
@@ -345,6 +346,7 @@ class Launcher:
         executables: list[Executable] = []
         try:
             check_alike(captured, outputs, self.driver.device)
+            now("plans where memory lies and makes the graph")
             plan = make_plan(captured, dying, self.code.together, self.options.stages)
             make = partial(self.driver.instantiate, captured.recording, patching=self.options.patching)
             executables += [make(stage.nodes, stage.bindings, len(stage.slots)) for stage in plan.stages]

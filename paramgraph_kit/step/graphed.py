@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from paramgraph_kit.capture.pair import Kind, alignment_of
 from paramgraph_kit.driver.api import Driver, Executable
 from paramgraph_kit.driver.native.tensors import Gradients, written
+from paramgraph_kit.driver.progress import now
 from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.launch.generate import Form, State, launch_function
 from paramgraph_kit.launch.launcher import Options, Variant
@@ -50,6 +51,7 @@ class Graphed:
         captured = recorded.captured
         inputs = len(captured.specs)
         kept_at = range(inputs - len(recorded.kept), inputs)
+        now("plans where memory lies and makes the graph")
         plan = make_plan(captured, most_stages=options.stages, rewritten=kept_at)
         executables: list[Executable] = []
         try:

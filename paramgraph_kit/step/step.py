@@ -24,6 +24,7 @@ from paramgraph_kit.backend.plain import PLAIN
 from paramgraph_kit.backend.registry import CompiledGraph, compiled_graphs
 from paramgraph_kit.capture.pair import is_anchored
 from paramgraph_kit.driver.native.build import prepare
+from paramgraph_kit.driver.progress import telling
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.launch.launcher import MAX_SCALARS, Launcher, Options, capturing, no_collection, observers, pausing
@@ -174,7 +175,7 @@ class Step:
             if self._stale(key, tensors, args, kwargs, seen):
                 gc.collect()  # what only a circle holds is no reason
                 self._futile[key] -= 1
-                with self._inside(), no_collection():
+                with self._inside(), no_collection(), telling(self._launcher.name):
                     self._capture(key, tensors, args, kwargs, seen)
         except RefusedError as refusal:
             if not self._passing(key, seen, refusal.reason):
@@ -188,7 +189,7 @@ class Step:
     def _stale(self, key: Any, tensors: list[torch.Tensor], args: Any, kwargs: Any, seen: Observation) -> bool:
         """Capture, or say that an autograd graph of before is in the way; the error and what it holds are gone then."""
         try:
-            with self._inside(), no_collection():
+            with self._inside(), no_collection(), telling(self._launcher.name):
                 self._capture(key, tensors, args, kwargs, seen)
         except RefusedError as refusal:
             if refusal.reason.code != LEGACY:
