@@ -79,6 +79,15 @@ def test_a_struct_whose_numbers_do_not_fit_together_is_another(at: int) -> None:
     assert unused_bytes(node(FORWARD.replace("pytorch_flash", "another_flash"), forward()), lambda _: False) == set()
 
 
+@pytest.mark.parametrize("at", [424, 440, 441, 442, 443, 464, 465])
+def test_a_flag_is_none_or_one(at: int) -> None:
+    # GIVEN a two in the place of a flag WHEN asked THEN it is another struct
+    data = bytearray(forward())
+    assert data[at] in (0, 1)
+    data[at] = 2
+    assert unused_bytes(node(FORWARD, bytes(data)), lambda _: False) == set()
+
+
 def test_two_captures_that_differ_behind_its_last_flag_are_one_kernel() -> None:
     # GIVEN two captures with other leftovers on the stack: bytes 464 to 472 differed on an H200
     sides = [Side([node(FORWARD, forward(garbage=byte))], [], lambda _: False) for byte in (0, 0x7F)]

@@ -35,6 +35,14 @@ KERNELS = {
     "two lists, 32 KB": ("18TensorListMetadataILi2ELb1EEENS1_14UnaryOpFunctorIf", 24200, 2, 448, (8,), 2),
     "one list, 4 KB": ("18TensorListMetadataILi1ELb0EEENS1_14UnaryOpFunctorIf", 3368, 1, 110, (8,), 1),
     "float scalars, 32 KB": ("28TensorListScalarListMetadataIfLi1ELb1EEENS1_", 26880, 1, 672, (8, 4), 2),
+    "complex scalars, 4 KB": (
+        "28TensorListScalarListMetadataIN3c107complexIdEELi2ELb0EEENS1_",
+        4000,
+        2,
+        60,
+        (8, 16),
+        1,
+    ),
     "double scalars, 4 KB": ("28TensorListScalarListMetadataIdLi2ELb0EEENS1_", 3648, 2, 64, (8, 8), 1),
 }
 

@@ -234,11 +234,22 @@ REDUCE = ATEN + "13reduce_kernelILi512ELi1ENS0_8ReduceOpIf"
 SUM, MEAN = f"{REDUCE}NS0_14func_wrapper_tIfE", f"{REDUCE}NS0_7MeanOpsIffE"
 
 
-def reduction(inner: Sequence[int], outer: Sequence[int], *, flag: int = 1, vector: int = 4, outputs: int = 1) -> bytes:
-    """ReduceOp over floats, field by field, 0xa5 in all that its constructor does not fill."""
-    head = b"\xa5" * 4 + struct.pack("<f", 1.5)  # the operation, and what it starts with
+OF_FLOATS = b"\xa5" * 4 + struct.pack("<f", 1.5)  # the operation, and what it starts with
+
+
+def reduction(
+    inner: Sequence[int],
+    outer: Sequence[int],
+    *,
+    flag: int = 1,
+    vector: int = 4,
+    outputs: int = 1,
+    head: bytes = OF_FLOATS,
+) -> bytes:
+    """ReduceOp, field by field, 0xa5 in all that its constructor does not fill."""
     head += struct.pack("<14i", *range(14)) + bytes([flag]) + b"\xa5" * 3 + struct.pack("<i", vector)
-    head += calculator(inner, 1) + calculator(outer, 2) + b"\xa5" * 4
+    head += calculator(inner, 1) + calculator(outer, 2)
+    head += b"\xa5" * (-len(head) % 8)
     second = struct.pack("<Q", PHANTOM + 512) if outputs == 2 else b"\xa5" * 8
     addresses = struct.pack("<QQ", PHANTOM, PHANTOM + 256) + second + struct.pack("<QQQq", 0, 0, 0, 7)
     return head + addresses + b"\x01\x00\xa5\xa5" + struct.pack("<i", outputs)
@@ -257,6 +268,13 @@ def test_of_a_reduction_what_its_constructor_fills_is_read_and_nothing_else(
     assert unused_bytes(node(SUM, data), is_pointer) == garbage
     # AND what is computed with counts, where it is not known to have no members
     assert unused_bytes(node(MEAN, data), is_pointer) == garbage - set(range(4))
+
+
+def test_of_a_reduction_over_bytes_the_second_byte_is_a_number() -> None:
+    # GIVEN one whose operation is one byte, and what it starts with the next WHEN asked THEN only the first is empty
+    data = reduction((5,), (8,), head=b"\xa5\x01\x00\x00")
+    found = unused_bytes(node(SUM.replace("IfE", "IbE"), data), is_pointer)
+    assert found & {0, 1, 2, 3} == {0}
 
 
 def test_a_struct_that_is_no_known_reduction_is_no_excuse() -> None:

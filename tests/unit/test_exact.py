@@ -12,9 +12,12 @@ import torch
 
 import paramgraph_kit as pgk
 from paramgraph_kit.backend.plain import same
+from paramgraph_kit.capture.pair import _Segments, is_seed_on_host
 from paramgraph_kit.driver.select import driver
+from paramgraph_kit.driver.tensors import _weights
 from paramgraph_kit.launch import probation
 from paramgraph_kit.launch.generate import Form, launch_function
+from paramgraph_kit.launch.launcher import _dies_here
 from paramgraph_kit.step.guard import Guard
 from paramgraph_kit.step.holders import Holder
 from paramgraph_kit.step.streams import Streams
@@ -122,3 +125,34 @@ def test_a_launch_that_depends_on_nothing_asks_nothing() -> None:
     )
     assert "otherwise" not in str(launch.__doc__)
     assert torch.equal(launch([])[0], torch.zeros(3, device=device))
+
+
+def test_a_seed_on_the_host_is_a_whole_number_without_dimensions_there() -> None:
+    # GIVEN values of a call WHEN asked which may be a seed of attention's on the host THEN it is exactly this one
+    device = pgk.device()
+    assert is_seed_on_host(torch.zeros((), dtype=torch.int64))
+    others = [torch.zeros((), dtype=torch.int64, device=device), torch.zeros(()), torch.zeros(1, dtype=torch.int64), 3]
+    assert not any(is_seed_on_host(value) for value in others)
+
+
+def test_a_segment_ends_before_its_end() -> None:
+    # GIVEN two segments WHEN asked THEN what is in them is, and neither what is before, between nor behind
+    segments = _Segments([(64, 8), (16, 8)])
+    assert [at for at in range(100) if at in segments] == [*range(16, 24), *range(64, 72)]
+
+
+def test_an_input_that_somebody_else_holds_does_not_die_in_the_call() -> None:
+    # GIVEN inputs that only the call's list holds, that a name holds, and that a view holds WHEN asked
+    inputs = [torch.ones(4, device=pgk.device()) for _ in range(3)]
+    held, view = inputs[1], inputs[2][1:]
+    # THEN only the first one's memory is free after the call
+    assert [_dies_here(inputs, n) for n in range(3)] == [True, False, False]
+    del held, view
+    assert all(_dies_here(inputs, n) for n in range(3))
+
+
+def test_the_weights_of_a_digest_are_odd_and_none_comes_twice() -> None:
+    # GIVEN as many as are used at once WHEN looked at THEN each place counts, and counts by itself
+    weights = _weights(5000, torch.device("cpu"))
+    assert (weights % 2 != 0).all()
+    assert len(set(weights.tolist())) == 5000

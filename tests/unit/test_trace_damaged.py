@@ -268,3 +268,17 @@ def test_what_load_would_refuse_is_not_saved(tmp_path: Path, bad: t.Trace, says:
 def test_a_file_may_have_so_much_and_no_more() -> None:
     # What a file costs at most follows from these, and they are part of the format.
     assert (file_format.MAX_BYTES, file_format.MAX_VALUES, file_format.MAX_SLOTS) == (25_165_824, 1_500_000, 65_536)
+
+
+@pytest.mark.parametrize("sign", "[{,")
+def test_every_sign_that_makes_values_is_counted(sign: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a file of brackets, braces or commas alone WHEN it has more than it may THEN it is refused before it is read
+    monkeypatch.setattr(file_format, "MAX_VALUES", 10)
+    with pytest.raises(t.TraceError, match="more than 10 values"):
+        file_format.loads(gzip.compress(sign.encode() * 11))
+    with pytest.raises(t.TraceError, match="is no JSON"):
+        file_format.loads(gzip.compress(sign.encode() * 10))
+
+
+def test_a_message_quotes_so_much_of_another_and_no_more() -> None:
+    assert file_format._one_line("x\n" * 300) == ("x " * 300)[:120]

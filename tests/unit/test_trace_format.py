@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,16 @@ def test_the_schema_names_every_field_of_the_model_in_order() -> None:
         assert list(fields) == [f.name for f in dataclasses.fields(cls)], cls.__name__
     assert [*file_format._TABLES] == [f.name for f in dataclasses.fields(t.Trace)][2:]
     assert [*file_format._SOURCE, "from_file"] == [f.name for f in dataclasses.fields(t.Source)]
+
+
+def test_keys_are_in_one_order_whoever_wrote_them() -> None:
+    # GIVEN a saved trace WHEN its text is read THEN the keys of each object are sorted
+    def sorted_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        assert [key for key, _ in pairs] == sorted(key for key, _ in pairs)
+        return dict(pairs)
+
+    packed = file_format.dumps(realistic(20))
+    json.loads(gzip.decompress(packed), object_pairs_hook=sorted_pairs)
 
 
 def as_before(row: Any, version: int) -> Any:
