@@ -79,6 +79,17 @@ def test_a_struct_whose_numbers_do_not_fit_together_is_another(at: int) -> None:
     assert unused_bytes(node(FORWARD.replace("pytorch_flash", "another_flash"), forward()), lambda _: False) == set()
 
 
+def test_one_head_of_keys_is_enough_and_none_is_not() -> None:
+    # GIVEN eight heads that share one of keys, and a struct that has none, nor heads WHEN asked THEN only one is known
+    (at,) = [n for n in range(0, 472, 4) if forward()[n : n + 12] == struct.pack("<3i", 64, 8, 8)]
+    found = []
+    for numbers in ((8, 1, 8), (0, 0, 8)):
+        data = bytearray(forward())
+        struct.pack_into("<3i", data, at, *numbers)
+        found.append(bool(unused_bytes(node(FORWARD, bytes(data)), lambda _: False)))
+    assert found == [True, False]
+
+
 @pytest.mark.parametrize("at", [424, 440, 441, 442, 443, 464, 465])
 def test_a_flag_is_none_or_one(at: int) -> None:
     # GIVEN a two in the place of a flag WHEN asked THEN it is another struct

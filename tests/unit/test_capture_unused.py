@@ -99,9 +99,23 @@ def test_kernels_that_are_compiled_when_they_are_first_used_have_calculators_too
         }
 
 
+WIDTHS = {"d": 8, "l": 8, "f": 4, "i": 4, "s": 2, "a": 1, "h": 1, "b": 1}  # of types, as mangled names have them
+
+
+@pytest.mark.parametrize(("kind", "width"), [*WIDTHS.items(), ("N3c104HalfE", 2), ("N3c108BFloat16E", 2)])
+def test_of_the_least_and_the_largest_the_two_that_it_starts_with_are_read(kind: str, width: int) -> None:
+    # GIVEN what computes both: the operation, empty, two numbers, and what fills it up
+    head = b"\xa5" * width + b"\x11" * (2 * width)
+    head += b"\xa5" * (-len(head) % 4)
+    data = reduction((5,), (8,), head=head)
+    # WHEN asked THEN all but the numbers is named
+    found = unused_bytes(node(f"{REDUCE[:-1]}{kind}NS0_9MinMaxOpsI{kind}", data), is_pointer)
+    assert found & set(range(len(head))) == {at for at in range(len(head)) if head[at] == 0xA5}
+
+
 def test_of_an_index_of_the_largest_the_gaps_of_a_pair_are_named() -> None:
     # GIVEN what starts with a pair of a number and its index: one byte for the operation, then the pair [H100: argmax]
-    for kind, width in (("f", 4), ("l", 8)):
+    for kind, width in WIDTHS.items():
         pair = b"\x11" * width + b"\xa5" * (8 - width) + struct.pack("<q", 0)
         data = b"\xa5" * 8 + pair + reduction((5,), ())[8:]
         # WHEN asked THEN the gaps around the number are
