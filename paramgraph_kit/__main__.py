@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from paramgraph_kit._version import __version__
 from paramgraph_kit.trace import ParamgraphError
@@ -69,6 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "tour":
             _tour(options.html, options.quiet)
         elif options.command == "diagnose":
+            if options.list and options.fix:
+                parser().error("--fix rewrites the lines of a function, and --list names none")
             return _diagnose(None if options.list else options.id, fix=options.fix)
         elif options.command == "viewer":
             _viewer(options.html)
@@ -162,9 +165,26 @@ def _diagnose_file(file: Path, function: str, *, fix: bool) -> int:
     if not callable(names.get(function)):
         what = f"{function!r} is {kind_text(names[function])}" if function in names else f"there is no {function!r}"
         raise ParamgraphError(f"{file}: {what}: name a function that is defined at its top level")
+    needed = _needed(names[function])
+    if needed:
+        raise ParamgraphError(
+            f"{file}: {function} takes arguments ({needed}): name a function without any, which makes them and calls it"
+        )
     found = diagnose(names[function], fix=fix)
     print(found)
     return int(bool(found))
+
+
+def _needed(function: Any) -> str:
+    """The arguments that a function cannot be called without."""
+    import inspect
+
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # of C, which does not tell
+        return ""
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return ", ".join(p.name for p in parameters if p.default is p.empty and p.kind not in variable)
 
 
 if __name__ == "__main__":

@@ -104,6 +104,9 @@ def step():
 def fine():
     return x * 2
 
+def of(x, scale, *more, bias=None):
+    return x * scale
+
 if __name__ == "__main__":
     with pgk.cuda.graph(pgk.cuda.CUDAGraph()):
         step()
@@ -131,6 +134,9 @@ def test_the_terminal_runs_a_program_and_a_function(tmp_path: Path, capsys: pyte
     [
         ("/no/such/file.py", "there is no file /no/such/file.py: give the path of a program"),
         ("{file}:nothing", "there is no 'nothing': name a function that is defined at its top level"),
+        ("{file}:x", "'x' is a Tensor: name a function that is defined at its top level"),
+        ("{file}:of", "of takes arguments (x, scale): name a function without any, which makes them and calls it"),
+        ("{broken}", "broken.py, line 2: this is no program that Python can read: '(' was never closed"),
     ],
 )
 def test_the_terminal_refuses_in_one_line(
@@ -138,7 +144,9 @@ def test_the_terminal_refuses_in_one_line(
 ) -> None:
     file = tmp_path / "train.py"
     file.write_text(PROGRAM)
-    assert main(["diagnose", argument.format(file=file)]) == 1
+    broken = tmp_path / "broken.py"
+    broken.write_text("x = 1\ny = (\n")
+    assert main(["diagnose", argument.format(file=file, broken=broken)]) == 1
     printed = capsys.readouterr()
     assert says in printed.err
     assert printed.err.count("\n") == 1
