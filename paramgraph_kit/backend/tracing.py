@@ -11,7 +11,8 @@ from paramgraph_kit.backend.generated_code import of_nodes
 from paramgraph_kit.backend.lanes import lanes_of
 from paramgraph_kit.backend.registry import CompiledGraph, Piece
 from paramgraph_kit.capture.words import complete
-from paramgraph_kit.driver.lines import frame_at
+from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.driver.lines import frame_at, frame_of_line
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.launch.launcher import Launcher, Variant
 from paramgraph_kit.partition.frames import place_behind
@@ -111,6 +112,8 @@ def capture_of(launcher: Launcher, variant: Variant, number: int, partition: int
     for index, place in enumerate(places):
         if place is not None:
             frames[index], modules[index] = place.frame, place.module
+        elif frames[index] is None and (origin := nodes[index].origin) is not None:
+            frames[index] = None if is_library(origin[0]) else frame_of_line(*origin)
     lanes = lanes_of([node.deps for node in nodes])
     allocations = tuple(allocations_of(launcher.code, variant, places, frames))
     words_of = [told(complete(*each), variant.called) for each in zip(nodes, variant.captured.words, strict=True)]

@@ -35,7 +35,7 @@ class RawNode:
     position: int = 0  # when it was recorded; deps are an order, this is a time
     lowered_from: NodeKind | None = None
     layout: tuple[tuple[int, int], ...] = ()  # (offset, size) of each parameter in the buffer, where it is known
-    origin: tuple[str, int] | None = None  # the line of generated code that recorded it, where that is known
+    origin: tuple[str, int] | None = None  # the line that recorded it, generated or the user's, where that is known
     writes_addresses: bool = False  # whether it may write addresses to a table, for a later node to read through
     handle: Any = None  # the driver's own
 

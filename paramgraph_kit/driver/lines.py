@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import sys
 import traceback
 from bisect import bisect_right
@@ -45,6 +46,11 @@ def user_line() -> Frame | None:
     return (
         None if frame is None else Frame(display_name(frame.f_code.co_filename), frame.f_lineno, frame.f_code.co_name)
     )
+
+
+def frame_of_line(file: str, line: int) -> Frame:
+    """A line of the user's, with its text."""
+    return Frame(display_name(file), line, "", linecache.getline(file, line).strip())
 
 
 def line_behind(error: BaseException) -> tuple[str, Frame | None]:

@@ -188,3 +188,28 @@ def test_a_launch_keeps_the_addresses_that_it_was_given() -> None:
 def test_sources_of_dynamo_read_as_code(source: str, name: str) -> None:
     # GIVEN a source WHEN it is named THEN it reads as its user wrote it
     assert user_name(source) == name
+
+
+def test_the_nodes_of_a_whole_step_have_the_lines_that_recorded_them() -> None:
+    # GIVEN a training step, launched as one graph
+    model = torch.nn.Linear(4, 1).to(pgk.device())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss: torch.Tensor = model(x).square().mean()
+        torch.autograd.backward(loss)
+        optimizer.step()
+        return loss.detach()
+
+    launched = pgk.parameterize(step, state=(model, optimizer))
+    with pgk.watch() as trace:
+        for _ in range(4):
+            launched(torch.randn(3, 4, device=pgk.device()))
+    # THEN each node names the line of the user's that was running, the backward's and the optimizer's too
+    lines = dict.fromkeys(node.frame.text if node.frame else "" for node in trace.captures[0].nodes)
+    assert list(lines) == [
+        "loss: torch.Tensor = model(x).square().mean()",
+        "torch.autograd.backward(loss)",
+        "optimizer.step()",
+    ]

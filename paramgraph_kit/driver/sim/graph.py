@@ -69,7 +69,7 @@ class SimNode:
         self.work = work
         self.deps = deps
         self.random_delta = random_delta
-        self.origin: tuple[str, int] | None = None  # the line of generated code that recorded it
+        self.origin: tuple[str, int] | None = None  # the line that recorded it, generated or the user's
         self._pointers: tuple[int, ...] | None = None
         self._views: list[torch.Tensor] = []
         self._epoch = -1

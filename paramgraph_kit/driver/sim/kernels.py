@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map_only
 
+from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.driver.tensors import bits_of, lazily
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import NodeKind
@@ -65,20 +66,24 @@ def record(
         random_state=machine().state_of(random) if random is not None else 0,
     )  # fmt: skip
     if capture.phantom is not None:
-        node.origin = generated_line()
+        node.origin = recording_line()
     capture.scalar_fill = None
     stream.tail = (len(capture.nodes),)
     capture.nodes.append(node)
 
 
-def generated_line() -> tuple[str, int] | None:
-    """(file, line) of the code that torch has generated from a graph and that runs now, or None."""
+def recording_line() -> tuple[str, int] | None:
+    """(file, line) of code that torch has generated from a graph and that runs now, else of the user's own, or None."""
     frame: FrameType | None = sys._getframe(1)
+    own: tuple[str, int] | None = None
     while frame is not None:
-        if frame.f_code.co_filename.startswith("<eval_with_key>"):
-            return frame.f_code.co_filename, frame.f_lineno
+        file = frame.f_code.co_filename
+        if file.startswith("<eval_with_key>"):
+            return file, frame.f_lineno
+        if own is None and not is_library(file):
+            own = file, frame.f_lineno
         frame = frame.f_back
-    return None
+    return own
 
 
 Spec = tuple[tuple[int, ...], tuple[str, ...]]  # per argument its length if it is a list, else -1; keyword names
