@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections import deque
+from collections import defaultdict, deque
 from operator import is_
 from typing import Any
 
@@ -14,6 +14,8 @@ PLAIN = (int, float, bool, complex, str, bytes, type(None), torch.dtype, torch.d
          enum.Enum)  # fmt: skip
 _BARE = frozenset((int, float, bool, complex, str, bytes, type(None), torch.dtype, torch.device, torch.memory_format,
                    torch.Size))  # fmt: skip
+_KINDS = (dict, list, tuple, deque, set, frozenset)
+_CONTAINERS = frozenset((*_KINDS, defaultdict))  # of which nobody sets attributes
 _DEEP = 8
 
 
@@ -51,6 +53,17 @@ def _is_size(tree: Any) -> bool:
     return type(tree) is torch.Size
 
 
+def _alike(a: Any, b: Any, depth: int) -> bool:
+    """Whether two containers of somebody's own class have the same attributes; they are read as they lie."""
+    if any(vars(kind).get("__slots__") for kind in type(a).__mro__ if kind not in _CONTAINERS):
+        return False  # slots are not looked into
+    try:
+        ours, theirs = object.__getattribute__(a, "__dict__"), object.__getattribute__(b, "__dict__")
+    except AttributeError:  # a named tuple
+        return True
+    return same(ours, theirs, depth + 1)
+
+
 def same(a: Any, b: Any, depth: int = 0) -> bool:
     """Identity for tensors and objects, value for plain values, and for containers that of their parts.
 
@@ -66,14 +79,16 @@ def same(a: Any, b: Any, depth: int = 0) -> bool:
         return repr(a) == repr(b) and (is_bare(a) or same(vars(a), vars(b), depth + 1))
     if isinstance(a, PLAIN):
         return bool(a == b) and (is_bare(a) or (not isinstance(a, enum.Enum) and same(vars(a), vars(b), depth + 1)))
+    if type(a) not in _CONTAINERS and isinstance(a, _KINDS) and not _alike(a, b, depth):
+        return False
     if isinstance(a, dict):
-        if len(a) != len(b) or getattr(a, "default_factory", None) is not getattr(b, "default_factory", None):
+        if len(a) != len(b) or (isinstance(a, defaultdict) and a.default_factory is not b.default_factory):
             return False
         if all(map(is_, a, b)) and all(map(is_, a.values(), b.values())):
             return True  # nearly always, and at the speed of C
         return same(list(a), list(b), depth + 1) and same(list(a.values()), list(b.values()), depth + 1)
     if isinstance(a, (list, tuple, deque, set, frozenset)):  # code may go through a set too, in its order
-        if len(a) != len(b):
+        if len(a) != len(b) or (isinstance(a, deque) and a.maxlen != b.maxlen):
             return False
         return all(map(is_, a, b)) or all(same(x, y, depth + 1) for x, y in zip(a, b, strict=True))
     return False

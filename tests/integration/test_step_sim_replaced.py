@@ -92,6 +92,53 @@ def test_what_an_equal_container_holds_later_counts(replace: Callable[[Net], Non
     assert pgk.report(launched).rows[0].launches >= 8
 
 
+class Named(dict[str, float]):
+    """Items are attributes, and what is not there is a KeyError."""
+
+    def __getattr__(self, name: str) -> float:
+        return self[name]
+
+
+class Table(dict[str, float]):
+    by: float
+
+
+class Row(list[float]):
+    by: float
+
+
+class Slotted(list[float]):
+    __slots__ = ("by",)
+    by: float
+
+
+def made(kind: Any, by: float) -> Any:
+    if kind is Named:
+        return Named(by=by)
+    found = kind()
+    found.by = by
+    return found
+
+
+@pytest.mark.parametrize("kind", [Named, Table, Row, Slotted])
+def test_attributes_of_somebodys_container_count(kind: Any) -> None:
+    # GIVEN a step that reads an attribute of a container of the user's own class, which an equal one replaces
+    net = nn.Linear(4, 4).to(pgk.device())
+    net.own = made(kind, 2.0)
+
+    @torch.no_grad()
+    def step(x: Tensor) -> Any:
+        return net(x) * net.own.by  # type: ignore[union-attr]
+
+    launched, x = pgk.parameterize(step, state=net), torch.ones(3, 4).to(pgk.device())
+    # WHEN the next has another attribute THEN each call is what eager code computes
+    for n in range(12):
+        if n in (5, 8):
+            net.own = made(kind, n - 3.0)
+        assert torch.equal(launched(x), step(x)), n
+    assert pgk.report(launched).rows[0].launches >= 6
+
+
 class Adapted(nn.Module):
     """A layer with two adapters, of which one is chosen as peft chooses: a new list, and who needs gradients."""
 
