@@ -9,7 +9,7 @@ import torch
 
 from paramgraph_kit.rewrite.edits import heads, names_in, path_of, within
 from paramgraph_kit.rewrite.from_host import READS, assignments, behind, cycled, decided
-from paramgraph_kit.rewrite.growing import GROWING, computed_anyway, weighed
+from paramgraph_kit.rewrite.growing import GROWING, computed_anyway, rows_of_a_mask, weighed
 from paramgraph_kit.rewrite.made_on_host import MADE
 from paramgraph_kit.rewrite.needs import NEEDS
 from paramgraph_kit.rewrite.place import Place, called
@@ -270,4 +270,5 @@ _ADVICE: tuple[Advice, ...] = (
     decided,
     behind,
     computed_anyway,
+    rows_of_a_mask,
 )

@@ -24,9 +24,18 @@ def go_on(place: Place) -> list[Edit]:
     function = place.source.function_of(node)
     if not isinstance(node, ast.If) or node.orelse or [type(part) for part in node.body] != [ast.Break]:
         return []
-    if not isinstance(loop, ast.For) or loop.orelse or node not in loop.body or function is None:
+    if not isinstance(loop, (ast.For, ast.While)) or loop.orelse or node not in loop.body or function is None:
         return []
-    steps = [part for part in loop.body if part is not node]
+    counter = _bound(place, loop.test)[:1] if isinstance(loop, ast.While) else ("",)
+    if not counter:
+        return []
+    counts = [part for part in loop.body if isinstance(part, ast.AugAssign) and _name(part) == counter[0]]
+    steps = [part for part in loop.body if part is not node and part not in counts]
+    if isinstance(loop, ast.While) and (len(counts) != 1 or any(_name(part) == counter[0] for part in steps)):
+        return []
+    behind = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.lineno > (loop.end_lineno or loop.lineno)]
+    if any(n.id == counter[0] for n in behind):
+        return []  # how many rounds there were
     if not all(isinstance(part, (ast.Assign, ast.AugAssign)) and _name(part) for part in steps):
         return []
     if not all(is_pure(place, part.value) for part in steps if isinstance(part, (ast.Assign, ast.AugAssign))):
@@ -35,7 +44,8 @@ def go_on(place: Place) -> list[Edit]:
     inside = set(ast.walk(loop))
     outside = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and n not in inside}
     names = {name for part in steps if (name := _name(part))}
-    if names & outside - known or names - locals_of(function) or names & stored([ast.Expr(loop.target)]):
+    goes = stored([ast.Expr(loop.target)]) if isinstance(loop, ast.For) else set()
+    if names & outside - known or names - locals_of(function) or names & goes:
         return []  # one that the loop makes, and that is read behind it
     done = fresh("done", names_in(place.source.tree) | locals_of(function))
     edits = [place.source.before(loop, [f"{done} = torch.zeros((), dtype=torch.bool, device={place.device})"])]
@@ -195,6 +205,6 @@ def _name(node: ast.stmt) -> str:
     return targets[0].id if len(targets) == 1 and isinstance(targets[0], ast.Name) else ""
 
 
-def _before(function: Function, loop: ast.For) -> set[str]:
+def _before(function: Function, loop: ast.For | ast.While) -> set[str]:
     """Names that have a value before a loop."""
     return _before_line(function, loop.lineno)

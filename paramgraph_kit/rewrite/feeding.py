@@ -201,9 +201,10 @@ def feed(
         kept = slice_before(source, function, statement, node)
         if kept is None:
             return None
-        moved += [each for each in kept if each not in moved]
+        moved += [each for each in kept if each not in moved and each not in head]
     moved.sort(key=order.index)
-    inside = {n for _, node, _ in fed for n in ast.walk(node)} | {n for each in moved for n in ast.walk(each)}
+    together = sorted((*head, *moved), key=order.index)
+    inside = {n for _, node, _ in fed for n in ast.walk(node)} | {n for each in together for n in ast.walk(each)}
     written = {path for each in moved for path in moving.written(each)} | moving.stored(moved)
     local, arguments = locals_of(function), moving.arguments_of(function)
     # What such a statement itself gives a name to is that from there on: ``x = torch.from_numpy(x).to(device)``.
@@ -249,7 +250,7 @@ def feed(
             leaf = ".detach()" if values.form and asks_gradients else ""
             edits.append(source.replace(node, names[text] + leaf))
     needed = {n for _, node, _ in fed for n in names_in(node)}
-    needed |= {n for each in (*head, *moved) for n in names_in(each)}
+    needed |= {n for each in together for n in names_in(each)}
     owner = arguments[:1] if moving.is_method(source, function) else []
     parameters = [name for name in arguments if name in needed or name in owner]
     name = f"before_{function.name.strip('_')}"
@@ -262,7 +263,7 @@ def feed(
         outer = {n for node in ast.walk(function) if isinstance(node, kind) for n in node.names}
         if here := sorted(outer & (written | {path for each in head for path in moving.written(each)})):
             top.append(f"    {word} {', '.join(here)}")
-    for each in (*head, *moved):
+    for each in together:
         depth = len(source.indent(each))
         lines_of = source.apply(rates(source, [each])) if each in head else source.lines
         text_lines = lines_of[first_line(each) - 1 : each.end_lineno or each.lineno]

@@ -57,6 +57,8 @@ def decided(place: Place) -> str:
             if len(chosen) == 1
             else "`torch.where(chosen_in, ..., ...)` for what it assigns"
         )
+        if _in_loop(place) and _random(node.test):
+            return _drawn_in_loop(place)
         return _before("chosen_in", place.text(node.test), "torch.bool", place, f"in place of the branch {instead}")
     for each in heads(node):
         if isinstance(each, ast.IfExp):
@@ -64,12 +66,18 @@ def decided(place: Place) -> str:
             more = "; in a loop one element for each time round" * _in_loop(place)
             return _before("chosen_in", place.text(each.test), "torch.bool", place, f"here `{text}`{more}")
     made = {name: one for name, one in assignments(place) if _is_host(one.value)}
+    if made and _in_loop(place) and any(_random(one.value) for one in made.values()):
+        return _drawn_in_loop(place)
     if any(path_of(n.func).startswith("time.") for n in heads(node) if isinstance(n, ast.Call)):
         return "time the launch itself, around it in your loop: in a graph only the capture is timed"
     for each in heads(node):
         if isinstance(each, ast.Slice) and (names := [n for n in made if n in names_in(each)]):
             return _moving_slice(place, each, {name: made[name] for name in names})
     for name, one in made.items():
+        if isinstance(one.targets[0], ast.Tuple) and isinstance(one.value, ast.Tuple):
+            at = [place.text(n) for n in one.targets[0].elts]
+            text = place.text(one.value.elts[at.index(name)]) if name in at else place.text(one.value)
+            return _before(f"{name}_in", text, "", place, f"here `{name}_in` for `{name}`", one.lineno)
         here, form = f"here `{name}_in` for `{name}`", place.tensors.get(name)
         if form is not None and form.shape:
             size = ", ".join(map(str, form.shape))
@@ -85,6 +93,31 @@ def decided(place: Place) -> str:
             text = f"`{name}` comes from line {drawn.lineno}, `{place.text(drawn)}`"
             return f"{text}: with the tensor `{name}_in` in its place there it is one here"
     return ""
+
+
+def _random(value: ast.expr) -> bool:
+    return any(isinstance(n, ast.Call) and "rand" in path_of(n.func) for n in ast.walk(value))
+
+
+def _drawn_in_loop(place: Place) -> str:
+    """What the host draws anew in each round."""
+    loop: ast.AST | None = place.statement
+    while loop is not None and not isinstance(loop, (ast.For, ast.While)):
+        loop = place.source.parents.get(loop)
+    stores = (n for n in ast.walk(loop or place.statement) if isinstance(n, ast.Subscript))
+    into = [place.text(n.value) for n in stores if isinstance(n.ctx, ast.Store)]
+    line = loop.lineno if isinstance(loop, ast.stmt) else place.statement.lineno
+    if into:
+        x = into[0]
+        return (
+            f"the host draws in each round of line {line}: have it fill a mask of the shape of `{x}` before each "
+            f"launch, `mask_in.copy_(mask)` (once `mask_in = torch.zeros_like({x}, dtype=torch.bool)`), "
+            f"and write all of it at once: `{x} = torch.where(mask_in, new, {x})`"
+        )
+    return (
+        f"the host draws in each round of line {line}: have it fill a tensor with one element for each round before "
+        "each launch, and read that of the round here"
+    )
 
 
 def _draws(node: ast.If) -> bool:
@@ -203,6 +236,10 @@ def behind(place: Place) -> str:
     if not isinstance(node, (ast.Expr, ast.AugAssign, ast.Assign)) or any(place.calls("tensor", "as_tensor")):
         return ""
     function = place.source.function_of(node)
+    call = node.value if isinstance(node, ast.Expr) else None
+    kept = path_of(call.func).removesuffix(".append") if isinstance(call, ast.Call) and called(call) == "append" else ""
+    if kept.isidentifier() and place.is_local(kept):
+        return ""  # the step itself reads it
     if isinstance(node, ast.AugAssign) and function is not None and (path := path_of(node.target)):
         for later in (n for part in function.body for n in within(part) if isinstance(n, ast.Assign)):
             if later.lineno > node.lineno and path in paths(later.value):

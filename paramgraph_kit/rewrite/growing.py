@@ -251,6 +251,41 @@ def shuffled(place: Place) -> str:
     return ""
 
 
+def looked_up(place: Place) -> str:
+    """``rules[int(room[i])]`` with a dictionary or a list of the host's."""
+    if place.failure.code not in ("sync-item", "copy-to-cpu"):
+        return ""
+    for node in heads(place.statement):
+        if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Call):
+            continue
+        table, key = path_of(node.value), node.slice
+        if called(key) not in ("int", "item") or not isinstance(place.space.get(table), (dict, list, tuple)):
+            continue
+        value = key.args[0] if key.args else key.func.value if isinstance(key.func, ast.Attribute) else key
+        x = place.text(value)
+        return (
+            f"`{table}` is the host's: make a tensor of it once, with a row for each key, `{table}_there = "
+            f"torch.tensor(..., device={place.device})`, and look up all of it there, `{table}_there[{x}]` (where it "
+            "says what is left out, as a mask for `torch.where`)"
+        )
+    return ""
+
+
+def rows_of_a_mask(place: Place) -> str:
+    """``tokens = x[keep]``, whatever is made of them."""
+    node = place.statement
+    if place.failure.code != "dynamic-shape" or not isinstance(node, ast.Assign):
+        return ""
+    value = node.value
+    if not isinstance(value, ast.Subscript) or not isinstance(value.slice, (ast.Name, ast.Compare, ast.UnaryOp)):
+        return ""
+    x, mask = place.text(value.value), place.source.bracketed(value.slice)
+    return (
+        f"keep all of `{x}`, with `{mask}` beside it: a sum of these rows is "
+        f"`torch.where({mask}[:, None], {x}, 0).sum(0)`, how many there are `{mask}.sum()`, and a mean their quotient"
+    )
+
+
 def _names(node: ast.AST) -> set[str]:
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
@@ -261,10 +296,14 @@ def rounds(place: Place) -> str:
     loop = place.source.parents.get(node)
     if place.failure.code not in ("data-dependent-branch", "compare-on-cpu") or not isinstance(node, ast.If):
         return ""
-    if not isinstance(loop, ast.For) or not any(isinstance(n, ast.Break) for part in node.body for n in within(part)):
+    if not isinstance(loop, (ast.For, ast.While)) or not any(
+        isinstance(n, ast.Break) for part in node.body for n in within(part)
+    ):
         return ""
     if any(isinstance(n, ast.Call) and called(n) in ("backward", "step") for part in loop.body for n in within(part)):
         return ""
+    if isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant):
+        return ""  # nothing else ends it
     return (
         f"a launch cannot end early: leave the branch out, so that all rounds of line {loop.lineno} run, have what has "
         f"ended stay as it is (`torch.where({condition_of(place, node.test)}, old, new)`), and cut off what is too "
@@ -292,4 +331,4 @@ def computed_anyway(place: Place) -> str:
     return f"compute it in any case, and keep it or not: `{last[0]} = torch.where({test}, new, {last[0]})`"
 
 
-GROWING = (bad_loss, asked_first, rounds, cache, unique, picked_together, longest, shuffled)
+GROWING = (looked_up, bad_loss, asked_first, rounds, cache, unique, picked_together, longest, shuffled)

@@ -378,6 +378,8 @@ def stack_the_list(place: Place) -> list[Edit]:
         if len(call.args) == 1 and isinstance(call.args[0], ast.Name) and place.local(call.args[0]):
             return [place.source.replace(call, f"torch.stack({call.args[0].id})")]
         listed = call.args[0] if len(call.args) == 1 and place.source.file.endswith(REWRITTEN) else None
+        if isinstance(listed, ast.ListComp) and not {o.arg for o in call.keywords} - {"device"}:
+            return [place.source.replace(call, f"torch.stack({place.text(listed)})")]
         if isinstance(listed, ast.List) and listed.elts and all(isinstance(n, ast.Name) for n in listed.elts):
             return [place.source.replace(call, f"torch.stack({place.text(listed)})")]  # numbers, before they were kept
     return []

@@ -102,6 +102,20 @@ def f(x):
 """,
         ["n = at.clone().long()", "data[n + torch.arange(2, device=data.device)] = x"],
     ),
+    "rounds that are counted, and may end early": (
+        """
+args = (torch.randn(4, device=device),)
+def f(x):
+    n = 0
+    while n < 5:
+        x = x * 0.7
+        n += 1
+        if (x.abs() < 0.5).all():
+            break
+    return x
+""",
+        ["x = torch.where(done, x, x * 0.7)", "done = done | (x.abs() < 0.5).all()"],
+    ),
     "numbers of a list, each clamped": (
         """
 args = (torch.randint(0, 2, (5, 5), device=device).float(),)
