@@ -36,6 +36,13 @@ torch.linalg.matrix_rank(x)
 torch.combinations(v)
 torch.normal(x, x.abs())
 torch.cov(x)
+torch.linalg.lstsq(x, x)
+torch.linalg.ldl_factor_ex(x)
+torch.linalg.ldl_solve(x, i32, x)
+torch.cholesky_inverse(x.expand(2, 4, 4))
+x.index_fill(0, i, w)
+wide[:, :4].copy_(x, non_blocking=True)
+x.copy_(wide[:, ::2], non_blocking=True)
 x[j]
 x[v.argmax() % 4:]
 x.topk(j)
@@ -56,6 +63,8 @@ x.masked_fill(m, 2.0)
 x.masked_fill(m, torch.tensor(0.0))
 torch.linspace(0, n, 3, device=device)
 torch.isin(v, v)
+wide[:4].copy_(torch.cat((x, x), 1), non_blocking=True)
+x.index_fill(0, i, 2.0)
 torch.randperm(4, device=device)
 torch.multinomial(v, 2)
 torch.nonzero_static(m, size=3)
@@ -88,6 +97,8 @@ def function_of(line: str, file: Path) -> Any:
         "i": torch.tensor([0, 2]).to(DEVICE),
         "j": torch.tensor(1).to(DEVICE),
         "w": torch.ones((), device=DEVICE),
+        "wide": torch.empty(4, 8).pin_memory(),
+        "i32": torch.arange(1, 5, dtype=torch.int32).to(DEVICE),
     }
     text = f"def f(x):\n    {line}\n    return x\n"
     file.write_text(text)

@@ -18,7 +18,11 @@ Names = Mapping[str, Any]
 NO_NAMES: Names = {}
 
 _COMPARING = ("max", "min", "any", "all", "sorted")  # the built-ins, which make true or false of tensors
-_SEARCHING = ("index", "count", "remove")  # the same, of lists
+# The same, of lists and heaps.
+_SEARCHING = frozenset(
+    """index count remove heappush heappop heapify heappushpop heapreplace bisect bisect_left bisect_right insort
+    insort_left insort_right""".split()  # noqa: SIM905 - shorter so
+)
 _LISTING = ("range", "list", "tolist", "sorted", "sample")  # what they give is copied where it is an index
 _AS_THEY_ARE = ("print", "repr", "format", "ascii")
 # Functions that make Python numbers of tensors: where a value is wanted, and where a size is.

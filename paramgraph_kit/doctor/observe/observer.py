@@ -26,6 +26,7 @@ from paramgraph_kit.trace.model import Failure
 
 Value = int | float | bool | complex
 _ASKING = {"CumprodBackward": "cumprod", "ProdBackward": "prod"}
+_has_kernel = torch_name("_dispatch_has_computed_kernel_for_dispatch_key")
 _sequence_number, _current_node = torch_name("_get_sequence_nr"), torch_name("_current_autograd_node")
 
 
@@ -47,6 +48,11 @@ class Step:
         return (self.name, self.place.ids)
 
 
+# What else runs its kernels is somebody's own: of torch.library, or of an extension.
+TORCHS_OWN = frozenset(
+    """aten prim prims rngprims profiler quantized quantized_decomposed sparse mkldnn mkl onednn c10d _c10d_functional
+    _c10d_functional_autograd _dtensor inductor _inductor_test higher_order debugprims symm_mem streams""".split()  # noqa: SIM905
+)
 COPIED_THERE = ("where", "_to_copy", "copy_", "index", "index_put_", "_index_put_impl_", "bernoulli_")
 
 
@@ -82,6 +88,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self._forward: dict[int, tuple[str, Place]] = {}  # by autograd's number: what is now differentiated
         self._made_in_backward: set[int] = set()  # numbers of nodes for gradients of gradients
         self._of_cpu: set[int] = set()  # storages of what was computed on the CPU from tensors of before
+        self._custom = 0  # operations of the user's own that run now, one in another
         self._number = 0  # id of the latest tensor that torch made of a number that is assigned
         self._filled: set[int] = set()  # tensors that hold a number of the host's, by id: the latest only
 
@@ -94,7 +101,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if self.stopped and threading.get_ident() == self.places.thread:
             raise TimeUp
         kwargs = kwargs or {}
-        if torch.is_inference_mode_enabled() and hasattr(func, "decompose"):
+        if (self._custom or torch.is_inference_mode_enabled()) and hasattr(func, "decompose"):
             with self:  # without autograd nothing has taken apart what is made of other operations
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
@@ -111,9 +118,28 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if op.name == "lift_fresh":  # torch.tensor() has just made it, out of sight
             self.keeper.note_made(tensors[0])
         self._before(op, args, kwargs, tensors, values, place)
-        result = func(*args, **kwargs)
+        inside = self._of_custom(func, tensors)
+        if inside is None:
+            result = func(*args, **kwargs)
+        else:
+            self._custom += 1
+            try:
+                with self:  # what a custom operation does is the user's, too
+                    result = func.redispatch(inside, *args, **kwargs)
+            finally:
+                self._custom -= 1
         self._after(op, args, result, tensors, place)
         return result
+
+    def _of_custom(self, func: Any, tensors: list[torch.Tensor]) -> torch._C.DispatchKeySet | None:
+        """The key of the kernel of a custom operation, which is run by itself so that its inside is seen; else None."""
+        if getattr(func, "namespace", "aten") in TORCHS_OWN or not tensors or any(t.is_conj() for t in tensors):
+            return None
+        kind = self._device if any(t.device.type == self._device for t in tensors) else tensors[0].device.type
+        key = {"cuda": "CUDA", "cpu": "CPU"}.get(kind, "PrivateUse1")
+        if not _has_kernel(func.name(), key):
+            return None
+        return torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
 
     def _caused_by(self, place: Place, op: Operation, tensors: list[torch.Tensor]) -> Place:
         """The place of an operation; of one of a backward pass, that of the operation in the forward pass."""
@@ -301,6 +327,12 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         place = self.places.here()
         if place.stack and not is_library(place.stack[-1][0].co_filename) and not _through_torch(place):
             self.silent(code, said, place)
+
+    def seeded(self, said: str) -> None:
+        """The device's generator gets a seed, from the user's code or from a package."""
+        place = self.places.here()
+        if place.stack and not _through_torch(place):
+            self.silent("reseeded", said, place)
 
     def printed(self, args: tuple[Any, ...]) -> None:
         """Something was printed; tensors of the device are told by what that does."""

@@ -33,8 +33,14 @@ WAITING = {
     "_linalg_eigh": "eigh",
     "linalg_eig": "eig",
     "linalg_pinv": "pinv",
+    "linalg_lstsq": "lstsq",
+    "linalg_ldl_factor_ex": "ldl_factor",
+    "linalg_ldl_solve": "ldl_solve",
+    "cholesky": "cholesky",  # the old one, which looks whether it succeeded
     "_nested_tensor_from_mask_left_aligned": "_nested_tensor_from_mask_left_aligned",
 }
+# Those that do for matrices at once, by way of arrays of pointers that are made on the host.
+_AT_ONCE = {"_cholesky_solve_helper": "cholesky_solve", "cholesky_inverse": "cholesky_inverse"}
 # Those that copy numbers from or to the CPU.
 _COPYING = {"bincount": "bincount", "_ctc_loss": "ctc_loss", "_cudnn_ctc_loss": "ctc_loss"}
 FACTORIES_AND_VIEWS = frozenset(
@@ -129,12 +135,16 @@ def refusal(
         return None
     if name in WAITING:
         return _waits(WAITING[name])
+    if name in _AT_ONCE and tensors[0].dim() > 2:
+        return _waits(_AT_ONCE[name])
     if name in _COPYING:
         return _pageable(_COPYING[name])
     if name == "normal" and isinstance(args[1] if len(args) > 1 else kwargs.get("std"), torch.Tensor):
         return _waits("normal")  # whether any deviation is negative
     if name in ("masked_fill", "masked_fill_") and _is_on(args[2] if len(args) > 2 else kwargs.get("value"), device):
         return Refusal(UNCAPTURED, 900, "item", sure=True)  # a number of the GPU's becomes a kernel's argument
+    if name in ("index_fill", "index_fill_") and _is_on(args[3] if len(args) > 3 else kwargs.get("value"), device):
+        return Refusal(UNCAPTURED, 900, "item", sure=True)
     if name in ("linspace", "logspace") and any(_is_on(bound, device) for bound in args[:2]):
         return Refusal(UNCAPTURED, 900, "item", sure=True)
     if name == "linalg_matrix_exp":
@@ -164,18 +174,22 @@ def _copy(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], device: str)
     if name == "copy_":
         target, source = args[0], args[1]
         to, pinned = target.device.type, target.device.type == "cpu" and target.is_pinned()
+        one_type = isinstance(source, torch.Tensor) and source.dtype == target.dtype
+        alike = one_type and source.shape == target.shape and source.stride() == target.stride()
+        part = target if to == "cpu" else source  # the host's; of a part of it torch makes a tensor of its own
+        apart = not alike and isinstance(part, torch.Tensor) and not part.is_contiguous()
     else:
-        source = args[0]
+        source, apart = args[0], False
         to = torch.device(kwargs.get("device") or source.device).type
         pinned = not blocking and to == "cpu"  # torch makes pinned memory for it
     if not isinstance(source, torch.Tensor) or source.device.type == to or not source.numel():
         return None
     if source.device.type == device and to == "cpu":
-        if not pinned:
+        if not pinned or apart:
             return _pageable("cpu")
         return _waits("copy_") if blocking else None
     if source.device.type == "cpu" and to == device:
-        if not source.is_pinned():
+        if not source.is_pinned() or apart:
             return _pageable("to")
         return _waits("to") if blocking else None
     return None
