@@ -22,6 +22,7 @@ WAITING = {
     "is_nonzero": "bool",
     "nonzero": "nonzero",
     "masked_select": "masked_select",
+    "masked_scatter_backward": "masked_select",
     "_unique": "unique",
     "_unique2": "unique",
     "unique_dim": "unique",
