@@ -338,26 +338,6 @@ cuda.make_graphed_callables(m, (torch.randn(2, 3, device=device),))
 
 # With the name that is compiled, which is called with ``args``.
 COMPILED = {
-    "a compiled loss with an item -> step": """
-net = nn.Linear(3, 1).to(device)
-def _s(x):
-    loss = net(x).square().mean()
-    return loss * loss.item()  # problem: sync-item
-step = torch.compile(_s, backend="paramgraph")
-args = (torch.randn(4, 3, device=device),)
-""",
-    "a decorated compiled step of Adam -> step": """
-net = nn.Linear(3, 1).to(device)
-opt = torch.optim.Adam(net.parameters())
-@torch.compile(backend="paramgraph")
-def step(x):
-    opt.zero_grad()
-    loss = net(x).square().mean()
-    loss.backward()
-    opt.step()  # problem: optimizer-not-capturable
-    return loss.detach()
-args = (torch.randn(4, 3, device=device),)
-""",
     "a compiled module with a mask index -> model": """
 class M(nn.Module):
     def __init__(self):
@@ -369,26 +349,9 @@ class M(nn.Module):
 model = torch.compile(M().to(device), backend="eager")
 args = (torch.randn(4, 3, device=device),)
 """,
-    "a compiled method of an object with a print -> run": """
-class S:
-    def __init__(self):
-        self.net = nn.Linear(3, 2).to(device)
-    def run(self, x):
-        y = self.net(x)
-        print(y.mean())  # problem: print
-        return y
-run = torch.compile(S().run, backend="paramgraph")
-args = (torch.randn(4, 3, device=device),)
-""",
     "a compiled block without a problem, clean -> block": """
 block = torch.compile(nn.Sequential(nn.Linear(3, 8), nn.GELU(), nn.Linear(8, 3)).to(device), backend="paramgraph")
 args = (torch.randn(4, 3, device=device),)
-""",
-    "a compiled function with functools.partial inside, clean -> g": """
-from functools import partial
-scale = partial(torch.mul, other=2.0)
-g = torch.compile(lambda x: scale(x).relu(), backend="paramgraph")
-args = (torch.randn(4, device=device),)
 """,
     "a compiled function reads a table of the host -> g": """
 table = torch.linspace(0, 1, 4)
@@ -396,14 +359,6 @@ def _g(x):
     t = table.to(x.device)  # problem: copy-to-gpu
     return x * t
 g = torch.compile(_g, backend="paramgraph")
-args = (torch.randn(4, device=device),)
-""",
-    "a compiled step with data-dependent early exit -> g": """
-def _g(x):
-    if x.abs().max() < 1e-3:  # problem: data-dependent-branch
-        return x
-    return x / x.norm()
-g = torch.compile(_g, backend="paramgraph", dynamic=False)
 args = (torch.randn(4, device=device),)
 """,
 }

@@ -145,12 +145,8 @@ def given_as_arguments() -> Given:
 
 
 STEPS: dict[str, Callable[[], Given]] = {
-    "SGD": lambda: closure(torch.optim.SGD, warm=False),
-    "SGD with momentum, warm": lambda: closure(torch.optim.SGD, warm=True, momentum=0.9),
     "Adam": lambda: closure(torch.optim.Adam, warm=False),
     "Adam, warm": lambda: closure(torch.optim.Adam, warm=True),
-    "Adam, capturable, warm": lambda: closure(torch.optim.Adam, warm=True, capturable=True),
-    "Adagrad": lambda: closure(torch.optim.Adagrad, warm=True),
     "accumulating": accumulating,
     "a method": method,
     "all as arguments": given_as_arguments,
@@ -205,10 +201,8 @@ def test_other_verbs_do_not_train_either() -> None:
     step, args, held = closure(torch.optim.Adam, warm=True)
     before = of(*held)
     compiled = torch.compile(step, backend="paramgraph")
-    # WHEN reported, diagnosed with fixes, or told THEN nothing has moved
+    # WHEN reported, or diagnosed with fixes THEN nothing has moved
     pgk.report(compiled)
     assert not moved(before, *held)
     pgk.diagnose(step, *args, fix=True)
-    assert not moved(before, *held)
-    pgk.story(step, *args, say=None)
     assert not moved(before, *held)

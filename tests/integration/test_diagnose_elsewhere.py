@@ -1,9 +1,12 @@
-"""The doctor on programs that are no functions: notebook cells, captures by hand, and what was compiled."""
+"""The doctor on programs of strangers: functions, notebook cells, captures by hand, and what was compiled."""
 
 from __future__ import annotations
 
+import io
 import sys
+import warnings
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +20,8 @@ from traitlets.config import Config
 import paramgraph_kit as pgk
 from tests.doctor_programs import HEAD, marked, program
 from tests.doctor_programs.elsewhere import BY_HAND, CELLS, COMPILED
+from tests.doctor_programs.strangers import STRANGE
+from tests.doctor_programs.strangers_sound import SOUND_STRANGE
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="failed captures stay out of this process")
 MAGIC = "%%paramgraph diagnose -o found\n"
@@ -46,7 +51,6 @@ def shell(notebook: Any) -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def recovered() -> Iterator[None]:
-    torch._dynamo.reset()
     yield
     pgk.diagnose.repair()
 
@@ -55,6 +59,16 @@ def expected(text: str) -> list[tuple[str, int]]:
     """(code, line) of every planted problem of a text, its own first line being 1."""
     first = HEAD.count("\n")
     return sorted((code, line - first) for code, line in marked(text))
+
+
+@pytest.mark.parametrize("text", [*STRANGE.values(), *SOUND_STRANGE.values()], ids=[*STRANGE, *SOUND_STRANGE])
+def test_a_function(text: str, tmp_path: Path) -> None:
+    # GIVEN a function WHEN diagnosed THEN each problem is told at its line, and nothing else
+    names = program(text, tmp_path / "program.py")
+    with redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = pgk.diagnose(names["f"], *names["inputs"])
+    assert {(f.code, f.frame.line if f.frame else 0) for f in found} == marked(text), str(found)
 
 
 @pytest.mark.parametrize("text", CELLS.values(), ids=CELLS)
@@ -113,6 +127,7 @@ def test_a_capture_by_hand(text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "text"), [(n.partition(" -> ")[2], t) for n, t in COMPILED.items()], ids=COMPILED)
 def test_what_was_compiled(name: str, text: str, tmp_path: Path) -> None:
     # GIVEN what was compiled, and never called WHEN diagnosed THEN what a capture would refuse is told at its line
+    torch._dynamo.reset()
     names = program(text, tmp_path / "program.py")
     found = pgk.diagnose(names[name], *names["args"])
     told = {(f.code, f.frame.line if f.frame else 0) for f in found if f.code != "graph-break"}
