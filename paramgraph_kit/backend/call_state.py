@@ -57,6 +57,11 @@ def _values(x: torch.Tensor) -> Any:
         # Of a copy: memory that numpy has seen may not be resized any more.
         copy = x.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
         return copy.view(-1).view(torch.uint8).numpy().tobytes()
+    return version_of(x)
+
+
+def version_of(x: torch.Tensor) -> int | None:
+    """How often a tensor was written, where that is counted."""
     return None if x.is_inference() else x._version
 
 

@@ -21,7 +21,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from paramgraph_kit.backend import call_state
-from paramgraph_kit.backend.call_state import attributes_of
+from paramgraph_kit.backend.call_state import attributes_of, version_of
 from paramgraph_kit.backend.direct.located import MISSED
 from paramgraph_kit.backend.direct.once import say_once
 from paramgraph_kit.backend.flat import Flat, discard, trace_flat, why_not
@@ -51,6 +51,10 @@ _PASSES = 4  # of one trace, until no code runs that was not looked into before
 torch_name("keep_dynamo_out")("paramgraph_kit.backend")  # called in compiled code, it stays outside
 
 
+_FAILED = object()
+_MISTAKES = (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError)  # of an operation; no lack of memory
+
+
 @dataclass(slots=True)
 class _Traced:
     """One trace: what runs, how its results are put together, and its graphs, which the registry holds weakly."""
@@ -60,6 +64,7 @@ class _Traced:
     graphs: list[CompiledGraph]
     writes: bool  # into an input
     calls: int = 0  # that were asked to be compared
+    proved: bool = False  # has run once
 
 
 class _Known(Alike):
@@ -116,7 +121,9 @@ class Parameterized:
             return self._fn(*args, **kwargs)
         if self._options.verify != "off" and not traced.writes:
             return self._compared(traced, tensors, args, kwargs)
-        made = traced.run(*tensors)
+        made = traced.run(*tensors) if traced.proved else self._proved(traced, tensors)
+        if made is _FAILED:
+            return self._instead(traced, args, kwargs)
         say_once(made)
         result = traced.root.results(made)
         if known is not None and self._options.verify == "off":
@@ -133,7 +140,9 @@ class Parameterized:
             say_once(made)
             return traced.root.results(made)
         state, position = target.random_state(), target.random_position()
-        made = traced.run(*tensors)
+        made = traced.run(*tensors) if traced.proved else self._proved(traced, tensors)
+        if made is _FAILED:
+            return self._instead(traced, args, kwargs)
         say_once(made)
         found = traced.root.results(made)
         if target.random_position() != position:  # the same numbers again
@@ -155,13 +164,39 @@ class Parameterized:
             target.set_random_state(after)
         if not sure:  # sums in no fixed order
             return expected
-        self._traces = {key: None if known is traced else known for key, known in self._traces.items()}
-        self._alike = []
+        self._give_up(traced)
         text = (
             "a call gave other bits than the function itself, whose result was returned: it runs as it is from now on"
         )
         self._note(Reason("verify-mismatch", text))
         return expected
+
+    def _proved(self, traced: _Traced, tensors: Sequence[torch.Tensor]) -> Any:
+        """What a trace makes in its first run, or _FAILED where it raises and has written nothing."""
+        target, versions = driver(), [version_of(x) for x in tensors]
+        state, position = target.random_state(), target.random_position()
+        try:
+            made = traced.run(*tensors)
+        except _MISTAKES as error:
+            of_the_device = isinstance(error, (torch.OutOfMemoryError, torch.AcceleratorError))
+            if of_the_device or versions != [version_of(x) for x in tensors]:
+                raise
+            if target.random_position() != position:
+                target.set_random_state(state)
+            return _FAILED
+        traced.proved = True
+        return made
+
+    def _instead(self, traced: _Traced, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The function as it is: it raises the user's own mistakes, and where it has none the trace was wrong."""
+        result = self._fn(*args, **kwargs)
+        self._give_up(traced)
+        self._note(Reason("not-traceable", "what was traced of it raises an error, and the function itself does not"))
+        return result
+
+    def _give_up(self, traced: _Traced) -> None:
+        self._traces = {key: None if known is traced else known for key, known in self._traces.items()}
+        self._alike = []
 
     def trace(self, *args: Any, **kwargs: Any) -> None:
         """Trace for these inputs, running nothing on the device; what cannot be traced is in the report."""

@@ -58,9 +58,10 @@ def _is_resized(x: Any) -> bool:
     return isinstance(x, Tensor) and isinstance(inner, Tensor) and inner.shape != x.shape
 
 
-def _is_written_twice(args: Sequence[Any]) -> bool:
-    """Whether tensors of the first list, which an operation on lists writes, have memory in common."""
-    if not args or not isinstance(args[0], (list, tuple)):
+def _is_written_twice(function: torch._ops.OpOverload, args: Sequence[Any]) -> bool:
+    """Whether tensors of a list that an operation writes have memory in common."""
+    alias = function._schema.arguments[0].alias_info
+    if alias is None or not alias.is_write or not args or not isinstance(args[0], (list, tuple)):
         return False
     spans = sorted(
         (
@@ -193,7 +194,7 @@ class Questions:
             named = (kwargs or {}).values() if function._schema.is_mutable and self._mine() else ()
             if any(_is_resized(x) for x in named):
                 raise self._refuse("gives out= a tensor of another shape", "a trace goes on with the old one")
-            if function._schema.is_mutable and self._mine() and _is_written_twice(args):
+            if function._schema.is_mutable and self._mine() and _is_written_twice(function, args):
                 raise self._refuse("writes to tensors that overlap with one operation", "a trace writes each by itself")
             if function in _STRIDED and len(args) > 3 and self._mine() and self._is_elsewhere(args[0]):
                 raise self._refuse("counts from where the storage of an input begins", _ELSEWHERE)
