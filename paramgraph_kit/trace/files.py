@@ -22,10 +22,13 @@ def path_of(given: Any) -> Path:
     paramgraph_kit.ParamgraphError: the path of a file is a text or a pathlib.Path, not an int
     """
     try:
-        return Path(os.fsdecode(given))
+        path = os.fsdecode(given)
     except TypeError:
         text = f"the path of a file is a text or a pathlib.Path, not {kind_text(given)}"
         raise ParamgraphError(text) from None
+    if "\0" in path:
+        raise ParamgraphError(f"no file can be called {path!r}: leave out the null character")
+    return Path(path)
 
 
 def written(given: Any, data: str | bytes) -> Path:
@@ -53,8 +56,8 @@ def unwritable(target: Path, error: OSError) -> TraceError:
     >>> unwritable(Path("no/such/page.html"), FileNotFoundError(2, "No such file or directory"))
     TraceError('no/such/page.html: cannot be written (No such file or directory); choose a folder that exists')
     """
-    if target.is_dir():
+    if os.path.isdir(target):  # Path.is_dir raises where a name is too long
         hint = "add the name of a file"
     else:
-        hint = "choose another place" if target.parent.is_dir() else "choose a folder that exists"
+        hint = "choose another place" if os.path.isdir(target.parent) else "choose a folder that exists"
     return TraceError(f"{target}: cannot be written ({error.strerror}); {hint}")

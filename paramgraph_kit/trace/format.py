@@ -37,7 +37,7 @@ from paramgraph_kit.trace.columns import (
     expect_list,
 )
 from paramgraph_kit.trace.errors import TraceError
-from paramgraph_kit.trace.files import path_of, unreadable, unwritable
+from paramgraph_kit.trace.files import path_of, unreadable, unwritable, written
 
 # Together they bound what a file may cost: 200 MB and two seconds. A capture of 2,000 nodes needs about one megabyte.
 MAX_BYTES = 24 * 1024 * 1024  # of JSON text
@@ -78,15 +78,18 @@ def save(trace: model.Trace, path: str | os.PathLike[str], *, strip_source: bool
     """
     target = path_of(path)
     data = dumps(trace, strip_source=strip_source)
+    if os.path.exists(target) and not os.path.isfile(target):
+        return written(target, data)  # /dev/null, a pipe: it is written to, and stays what it is
+    place = Path(os.path.realpath(target))  # a link stays one, too
     try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".part")
+        handle, temporary = tempfile.mkstemp(dir=place.parent, prefix=place.name[:64], suffix=".part")
     except OSError as error:
         raise unwritable(target, error) from None
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
         os.chmod(temporary, 0o644)
-        os.replace(temporary, target)
+        os.replace(temporary, place)
     except OSError as error:
         os.unlink(temporary)
         raise unwritable(target, error) from None

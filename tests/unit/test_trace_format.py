@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
+import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -203,3 +205,36 @@ def test_ten_thousand_nodes_are_loaded_in_time(tmp_path: Path) -> None:
         taken.append(time.process_time() - start)
     assert min(taken) < 1
     assert loaded.captures[0].nodes[-1].words == words
+
+
+def test_a_pipe_or_a_link_is_written_to_and_stays_what_it_is(tmp_path: Path) -> None:
+    # GIVEN a pipe that somebody reads, and a link to a file
+    made, pipe, link, file = realistic(), tmp_path / "pipe", tmp_path / "latest.pgtrace", tmp_path / "monday.pgtrace"
+    os.mkfifo(pipe)
+    link.symlink_to(file)
+    with ThreadPoolExecutor(1) as pool:
+        heard = pool.submit(pipe.read_bytes)
+        # WHEN a trace is saved there
+        t.save(made, pipe)
+        assert heard.result(10) == t.dumps(made)
+    t.save(made, link)
+    # THEN it went through them: neither is a file of its own now
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+    assert file.read_bytes() == t.dumps(made)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("x" * 300, r"cannot be written \(File name too long\); choose another place$"),
+        ("no/x", r"cannot be written \(No such file or directory\); choose a folder that exists$"),
+        (".", r"cannot be written \(Is a directory\); add the name of a file$"),
+        ("a\0b", r"^no file can be called '.*a\\x00b': leave out the null character$"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_said_in_one_line(name: str, says: str, tmp_path: Path) -> None:
+    # GIVEN such a place WHEN a trace is saved there THEN the error says why, and what to do
+    with pytest.raises(t.ParamgraphError, match=says):
+        t.save(realistic(), f"{tmp_path}/{name}")
+    assert list(tmp_path.iterdir()) == []
