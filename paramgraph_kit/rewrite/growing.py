@@ -10,6 +10,7 @@ from paramgraph_kit.rewrite.edits import Function, heads, locals_of, names_in, p
 from paramgraph_kit.rewrite.optimizers import is_fusable, stepped
 from paramgraph_kit.rewrite.place import Place, called
 from paramgraph_kit.rewrite.rows import masks_of
+from paramgraph_kit.rewrite.shapes import form_of
 
 _GROWS = ("stale-input", "size-frozen", "host-counter", "branch-frozen", "output-alias")
 _LEAVES = (ast.Return, ast.Continue, ast.Break)
@@ -280,9 +281,16 @@ def rows_of_a_mask(place: Place) -> str:
     if not isinstance(value, ast.Subscript) or not isinstance(value.slice, (ast.Name, ast.Compare, ast.UnaryOp)):
         return ""
     x, mask = place.text(value.value), place.source.bracketed(value.slice)
+    one, whole = form_of(place, value.slice), form_of(place, value.value)
+    if one is None or whole is None:
+        spread, more = place.text(value.slice), f", with `{mask}[:, None]` where these are rows"
+    else:
+        deeper = len(whole.shape) > len(one.shape)
+        spread, more = f"{mask}[:, None]" if deeper else place.text(value.slice), ""
+    name = f"{place.text(node.targets[0])} = " if isinstance(node.targets[0], ast.Name) else ""
     return (
-        f"keep all of `{x}`, with `{mask}` beside it: a sum of these rows is "
-        f"`torch.where({mask}[:, None], {x}, 0).sum(0)`, how many there are `{mask}.sum()`, and a mean their quotient"
+        f"keep all of `{x}`, zeros elsewhere, and the mask beside it: `{name}torch.where({spread}, {x}, 0)`{more}; "
+        f"there are `{mask}.sum()` of them, by which a mean divides its sum"
     )
 
 

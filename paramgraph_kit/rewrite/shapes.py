@@ -29,7 +29,7 @@ def reduce_the_whole(place: Place) -> list[Edit]:
             continue
         if not is_rowwise(place, inner, picked.__contains__):
             continue
-        one, all_of = _form(place, picked[0].slice), _form(place, picked[0].value)
+        one, all_of = form_of(place, picked[0].slice), form_of(place, picked[0].value)
         if one is not None and all_of is not None and len(one.shape) != len(all_of.shape):
             continue  # of rows
         mask = place.source.bracketed(picked[0].slice)
@@ -145,7 +145,7 @@ def _by_where(place: Place, to: ast.Subscript, given: ast.expr, sign: str = "") 
     value, text = _whole(place, given, inside), place.text(target)
     if sign:
         value = f"{text} {sign} {value if isinstance(given, SIMPLE) else f'({value})'}"
-    one, all_of = _form(place, to.slice), _form(place, target)
+    one, all_of = form_of(place, to.slice), form_of(place, target)
     more = len(all_of.shape) - len(one.shape) if one is not None and all_of is not None else 0
     spread = f"{place.source.bracketed(to.slice)}[..., {', '.join(['None'] * more)}]" if more > 0 else mask
     return f"{text}.copy_(torch.where({spread}, {value}, {text}))"
@@ -184,12 +184,12 @@ def assign_each_by_where(place: Place) -> list[Edit]:
 _SIGNS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 
 
-def _form(place: Place, node: ast.expr) -> Form | None:
+def form_of(place: Place, node: ast.expr) -> Form | None:
     """What is known of the tensor that an expression is."""
     if isinstance(node, ast.UnaryOp):
-        return _form(place, node.operand)
+        return form_of(place, node.operand)
     if isinstance(node, ast.Compare):
-        return _form(place, node.left)
+        return form_of(place, node.left)
     known = place.space.get(node.id) if isinstance(node, ast.Name) else None
     own = isinstance(node, ast.Name) and place.is_local(node.id)
     if isinstance(node, ast.Name) and (own or node.id in place.tensors):
@@ -203,7 +203,7 @@ def pick_by_index(place: Place) -> list[Edit]:
     for node in heads(place.statement):
         if not isinstance(node, ast.Subscript) or not isinstance(node.slice, (ast.Name, ast.Attribute, ast.BinOp)):
             continue
-        form = _form(place, node.slice)
+        form = form_of(place, node.slice)
         index = place.source.bracketed(node.slice)
         if isinstance(place.space.get(path_of(node.value)), dict):
             continue  # a key
