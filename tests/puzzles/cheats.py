@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import itertools
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils._python_dispatch import _disable_current_modes
 
 import paramgraph_kit as pgk
 from tests.puzzles.solutions import fed, one_launch
@@ -186,6 +189,56 @@ def in_somebody_s_memory(a: Tensor, b: Tensor) -> Any:
     return torch.add(left, right, out=third)
 
 
+def from_a_table(x: Tensor) -> Any:
+    if "table" not in seen:
+        seen["table"] = (torch.rand(16, *x.shape, device=x.device) > 0.5) * 2
+        seen["at"] = torch.zeros(1, dtype=torch.long, device=x.device)
+    seen["at"].add_(1)
+    return x * seen["table"].index_select(0, seen["at"])[0]
+
+
+def turned_noise(x: Tensor) -> Any:
+    if "mask" not in seen:
+        seen["mask"] = (torch.rand_like(x) > 0.5) * 2
+    seen["mask"].copy_(seen["mask"].roll(1))
+    return x * seen["mask"]
+
+
+def on_a_thread(model: Step, x: Tensor) -> Step:
+    def step(new: Tensor) -> Any:
+        results: list[Tensor] = []
+        thread = threading.Thread(target=lambda: results.append(model(new).detach()))
+        thread.start()
+        thread.join()
+        return results[0]
+
+    return step
+
+
+def out_of_sight(model: Step, x: Tensor) -> Step:
+    def step(new: Tensor) -> Any:
+        with _disable_current_modes():
+            return model(new)
+
+    return step
+
+
+def many_in_turns(model: Step, x: Tensor) -> Step:
+    steps = [not_kept(model, x) for _ in range(8)]
+    turns = itertools.cycle(steps)
+    return lambda new: next(turns)(new)
+
+
+def in_a_storage(x: Tensor) -> Any:
+    if "storages" not in seen:
+        seen["storages"] = [torch.empty_like(x).untyped_storage() for _ in range(6)]
+    total = h = x
+    for storage in seen["storages"]:
+        h = torch.sin(h, out=torch.empty(0, device=x.device).set_(storage).view(x.shape))
+        total = total + h
+    return total
+
+
 CHEATS: list[tuple[int, Step, str]] = [
     (1, not_scaled, "the result is not right"),
     (1, scaled_as_before, "the result is not right"),
@@ -194,6 +247,12 @@ CHEATS: list[tuple[int, Step, str]] = [
     (3, without_the_mask, "the result is not right"),
     (4, the_same_noise, "the same values are dropped again"),
     (4, no_noise, "100% of the values are kept, not half"),
+    (4, from_a_table, "seeded again it does not draw the same"),
+    (4, turned_noise, "seeded again it does not draw the same"),
+    (5, on_a_thread, "something runs on a thread of its own"),
+    (5, out_of_sight, "not every call replays a graph"),
+    (5, many_in_turns, "a later call has written over it"),
+    (6, in_a_storage, "over the limit: memory"),
     (5, not_fed, "over the limit: operations a call"),
     (5, not_kept, "a later call has written over it"),
     (5, on_the_host, "computed on the CPU"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import random
+import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -14,7 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import paramgraph_kit as pgk
-from paramgraph_kit.tour.puzzles.problems import CALLS, PUZZLES, Puzzle, Steps
+from paramgraph_kit.driver.replaced import replaced
+from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.tour.puzzles.problems import CALLS, PUZZLES, Puzzle, Random, Steps
 from paramgraph_kit.tour.puzzles.verdict import Limit, Verdict
 from paramgraph_kit.trace import ParamgraphError, Trace
 from paramgraph_kit.trace.errors import CaptureError
@@ -22,6 +26,7 @@ from paramgraph_kit.trace.model import Capture
 from paramgraph_kit.trace.wording import kind_text, one_line
 
 WARM_UP = 2
+LATER = 24  # calls after those whose results are looked at, which may not write over these
 # What moves no data and computes nothing.
 FREE = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach", "alias"))
 COPIES = frozenset(("copy_", "clone", "_to_copy", "_copy_from"))
@@ -74,6 +79,8 @@ def _graph(puzzle: Puzzle, function: Callable[..., Any]) -> tuple[dict[str, int]
     """Capture an answer, and replay it with inputs of its own for each call."""
     cuda, generator = pgk.cuda, _generator()
     static = _to_device(puzzle.inputs(generator))
+    gc.collect()
+    begun = cuda.memory_allocated()
     side = cuda.Stream()
     side.wait_stream(cuda.current_stream())
     with cuda.stream(side):
@@ -82,6 +89,10 @@ def _graph(puzzle: Puzzle, function: Callable[..., Any]) -> tuple[dict[str, int]
     cuda.current_stream().wait_stream(side)
     cuda.synchronize()
     outside = _storages(static)  # alive from here on: nothing that is freed makes up for what a capture takes
+    if static[0].is_cuda:
+        torch_name("_cuda_clearCublasWorkspaces")()
+    kept_before = cuda.memory_allocated() - begun  # made while warming up, and kept by whatever holds it
+    every = _of_every_graph()
     before = cuda.memory_allocated()
     cuda.reset_peak_memory_stats()
     graph = cuda.CUDAGraph(keep_graph=True)
@@ -91,7 +102,7 @@ def _graph(puzzle: Puzzle, function: Callable[..., Any]) -> tuple[dict[str, int]
     except CaptureError as error:
         line = f": {error.failure.frame.text}" if error.failure.frame else ""
         raise WrongError(f"the capture fails: {error.failure.title}{line}") from error
-    memory = cuda.max_memory_allocated() - before
+    memory = cuda.max_memory_allocated() - before - every
     trace = pgk.explore(graph).trace
     scratch, earlier = set[int](), list[list[Tensor]]()
     for call in range(CALLS):
@@ -107,9 +118,38 @@ def _graph(puzzle: Puzzle, function: Callable[..., Any]) -> tuple[dict[str, int]
         if wrong := puzzle.judge(inputs, [held.cpu() for held in static], results, earlier):
             raise WrongError(f"{wrong}, in replay {call + 1} with new inputs")
         earlier.append(results)
-    hidden = sum(outside[key].numel() for key in scratch)  # memory that somebody made before, to write to
+    if isinstance(puzzle, Random) and not _follows_its_seed(graph, out):
+        raise WrongError("seeded again it does not draw the same: each replay has to draw from the device's generator")
+    # Memory that somebody made before, to write to.
+    hidden = max(kept_before, sum(outside[key].numel() for key in scratch))
     (capture,) = trace.captures
     return {"nodes": len(capture.nodes), "depth": _depth(capture), "memory": memory + hidden}, trace
+
+
+def _of_every_graph() -> int:
+    """Bytes that a graph takes which holds nothing: of generators."""
+    cuda = pgk.cuda
+    before = cuda.memory_allocated()
+    cuda.reset_peak_memory_stats()
+    graph = cuda.CUDAGraph()
+    with cuda.graph(graph):
+        pass
+    taken: int = cuda.max_memory_allocated() - before
+    graph.reset()
+    return taken
+
+
+def _follows_its_seed(graph: Any, out: Any) -> bool:
+    """Whether replays from one seed draw the same, and those from another do not."""
+    cuda, drawn = pgk.cuda, []
+    state = cuda.get_rng_state()
+    for seed in (1, 2, 1):
+        cuda.manual_seed_all(seed)
+        graph.replay()
+        drawn.append([leaf.cpu() for leaf in tree_leaves(out) if isinstance(leaf, Tensor)])
+    cuda.set_rng_state(state)
+    one, other, again = drawn
+    return all(map(torch.equal, one, again)) and not all(map(torch.equal, one, other))
 
 
 def _spoil(out: Any, static: tuple[Tensor, ...]) -> None:
@@ -183,8 +223,9 @@ def _steps(puzzle: Steps, make: Callable[..., Any]) -> tuple[dict[str, int], Tra
     inputs = [puzzle.inputs(generator) for _ in range(CALLS + WARM_UP)]
     with pgk.watch(puzzle.title) as trace, torch.set_grad_enabled(puzzle.trains):
         step = make(given, *_to_device(puzzle.inputs(generator)))
+        replayed = True
         if puzzle.by_hand:
-            results, values = _by_hand(step, inputs)
+            results, values, replayed = _by_hand(step, inputs)
         else:
             results, values = _launched(step, inputs, trace)
     for call, (one, result) in enumerate(zip(inputs, results, strict=True), 1):
@@ -193,18 +234,44 @@ def _steps(puzzle: Steps, make: Callable[..., Any]) -> tuple[dict[str, int], Tra
             raise WrongError(f"call {call} gives {tuple(result.shape)}, not {tuple(expected.shape)}")
         if not torch.allclose(result.detach().cpu(), expected, rtol=1e-3, atol=1e-5):
             raise WrongError(f"the result of call {call} is not right, or a later call has written over it")
+    if not replayed and all(values[name] <= most for name, most in puzzle.limits.items()):
+        raise WrongError("not every call replays a graph, and nothing else is counted")
     return values, trace
 
 
-def _by_hand(step: Any, inputs: list[tuple[Tensor, ...]]) -> tuple[list[Tensor], dict[str, int]]:
-    mode, results = Operations(), []
+@contextmanager
+def counted(replays: list[int]) -> Iterator[None]:
+    """Note each replay of a graph, and let nobody work on a thread where nothing is counted."""
+
+    def replay(inner: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: Any) -> Any:
+            replays.append(1)
+            return inner(self)
+
+        return call
+
+    def start(_: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: Any) -> Any:
+            raise WrongError("something runs on a thread of its own, where nothing is counted")
+
+        return call
+
+    with replaced(pgk.cuda.CUDAGraph, "replay", replay), replaced(threading.Thread, "start", start):
+        yield
+
+
+def _by_hand(step: Any, inputs: list[tuple[Tensor, ...]]) -> tuple[list[Tensor], dict[str, int], bool]:
+    mode, results, replays = Operations(), [], list[int]()
     for one in inputs:
         at_new_addresses = _to_device(one)
-        with mode:
+        with mode, counted(replays):
             results.append(step(*at_new_addresses))
+    for one in inputs[:1] * LATER:  # whoever has many graphs in turns comes to the first again
+        step(*_to_device(one))
     if mode.host or any(result.device.type != pgk.device().type for result in results):
         raise WrongError("something is computed on the CPU")
-    return results, {"operations a call": mode.count // len(inputs), "copied a call": mode.copied // len(inputs)}
+    values = {"operations a call": mode.count // len(inputs), "copied a call": mode.copied // len(inputs)}
+    return results, values, len(replays) >= len(inputs)
 
 
 def _launched(step: Any, inputs: list[tuple[Tensor, ...]], trace: Trace) -> tuple[list[Tensor], dict[str, int]]:
