@@ -87,6 +87,39 @@ def test_a_cell(text: str, shell: Any) -> None:
         assert sorted(told) == expected(setup + MAGIC + cell), said.stdout
 
 
+ASKS = """\
+import torch
+
+def lengths(mask):
+    if not torch.cuda.is_current_stream_capturing() and mask.all():
+        return None
+    return mask.sum(-1)
+"""
+
+
+def test_a_package_that_asks_whether_it_is_captured_goes_the_way_of_a_capture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN an installed package that looks into a mask, but never in a capture
+    package = tmp_path / "site-packages" / "masks_of_somebody"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(ASKS)
+    monkeypatch.syspath_prepend(str(package.parent))
+    names = program(
+        "import masks_of_somebody\ndef f(x):\n    return masks_of_somebody.lengths(x > 0)\n", tmp_path / "a.py"
+    )
+    # WHEN a function that calls it is diagnosed, and captured THEN neither finds anything wrong
+    assert not pgk.diagnose(names["f"], names["x"])
+    with pgk.cuda.graph(pgk.cuda.CUDAGraph()):
+        names["f"](names["x"])
+    assert not torch.cuda.is_current_stream_capturing()
+    # AND the user's own question is told
+    own = program(
+        "def f(x):\n    return x * (2 if torch.cuda.is_current_stream_capturing() else 1)\n", tmp_path / "b.py"
+    )
+    assert pgk.diagnose(own["f"], own["x"]).codes == ("capture-aware-code",)
+
+
 COLD = "cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `cusolverDnCreate(handle)`"
 
 

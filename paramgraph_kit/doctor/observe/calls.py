@@ -72,6 +72,14 @@ def watched(observer: Observer) -> Iterator[None]:
 
         return make
 
+    def answers(function: Any) -> Any:
+        """A package that asks whether it is captured takes the way that it takes in a capture."""
+
+        def call() -> bool:
+            return bool(function()) or (threading.get_ident() == thread and observer.asked_by_package())
+
+        return call
+
     def makes_graph(function: Any) -> Any:
         """What torch does on the device for a capture, such as filling in seeds, is no work of the function's."""
 
@@ -142,7 +150,6 @@ def watched(observer: Observer) -> Iterator[None]:
         (cuda.Event, "elapsed_time", uses_event("elapsed_time")),
         (cuda.Event, "record", recorded),
         (cuda.Event, "wait", waited),
-        (cuda, "is_current_stream_capturing", lambda: observer.silent_if_own("capture-aware-code", "")),
         (torch, "manual_seed", lambda seed: observer.seeded(f"torch.manual_seed({seed})")),
         (torch, "seed", lambda: observer.seeded("torch.seed()")),
         (cuda, "manual_seed_all", lambda seed: observer.seeded(f"manual_seed_all({seed})")),
@@ -171,6 +178,7 @@ def watched(observer: Observer) -> Iterator[None]:
         for owner, name, tell in table:
             stack.enter_context(replaced(owner, name, before(tell)))
         stack.enter_context(replaced(torch.UntypedStorage, "clone", copies))
+        stack.enter_context(replaced(cuda, "is_current_stream_capturing", answers))
         for name in ("capture_begin", "capture_end", "replay"):
             stack.enter_context(replaced(cuda.CUDAGraph, name, makes_graph))
         hook = register_optimizer_step_pre_hook(lambda optimizer, *_: observer.step_of(optimizer))

@@ -19,7 +19,7 @@ from paramgraph_kit.doctor.observe.places import Place, Places
 from paramgraph_kit.doctor.observe.refusals import NUMBER, UNCAPTURED, Operation, operation, refusal
 from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
 from paramgraph_kit.driver.api import Driver
-from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.driver.files import OURS, is_library, package_of
 from paramgraph_kit.driver.generators import generator_of
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import Failure
@@ -328,6 +328,17 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if place.stack and not is_library(place.stack[-1][0].co_filename) and not _through_torch(place):
             self.silent(code, said, place)
 
+    def asked_by_package(self) -> bool:
+        """Whether a package, and none of torch's own, asks if it is captured; where the user does, that is told."""
+        frame = sys._getframe(1)
+        while frame.f_back and (frame.f_code.co_filename.startswith(OURS) or _is_of_graphs(frame.f_code.co_filename)):
+            frame = frame.f_back
+        if (package := package_of(frame.f_code.co_filename)) not in ("", "torch"):
+            return True
+        if not package and not is_library(frame.f_code.co_filename):
+            self.silent("capture-aware-code", "", self.places.here())
+        return False
+
     def seeded(self, said: str) -> None:
         """The device's generator gets a seed, from the user's code or from a package."""
         place = self.places.here()
@@ -438,6 +449,10 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
 def _through_torch(place: Place) -> bool:
     return any("/torch/" in file for file in place.files)
+
+
+def _is_of_graphs(file: str) -> bool:
+    return file.replace("\\", "/").endswith("/torch/cuda/graphs.py")
 
 
 def _inside(place: Place) -> str:

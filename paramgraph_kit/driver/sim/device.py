@@ -85,6 +85,7 @@ def register() -> torch.device:
     _accept_our_streams()
     _make_our_own()
     _be_the_accelerator()
+    _tell_of_captures()
     _keep_parameters()
     _give_to_others()
     install_recurrent()
@@ -258,6 +259,16 @@ def _be_the_accelerator() -> None:
     for name, ours in _ACCELERATOR.items():
         if hasattr(torch.accelerator, name):
             setattr(torch.accelerator, name, getattr(cuda_twin, ours))
+
+
+def _tell_of_captures() -> None:
+    """``torch.cuda.is_current_stream_capturing()`` is what libraries ask; without CUDA it is there, and raises."""
+    from . import cuda_twin
+
+    def asked() -> bool:
+        return bool(cuda_twin.is_current_stream_capturing())
+
+    setattr(sys.modules[torch.cuda.CUDAGraph.__module__], "_cuda_isCurrentStreamCapturing", asked)  # noqa: B010
 
 
 def _keep_parameters() -> None:
