@@ -86,6 +86,8 @@ class Diagnose:
     ) -> Diagnosis:
         if _is_compiled(what):
             return _from_compiled(what, args, kwargs, limit_s)
+        if getattr(type(what), "_paramgraph_owner", False):  # a step made by parameterize
+            what = what.__wrapped__
         if not callable(what):
             raise ParamgraphError(
                 f"diagnose takes the exception that a failed capture raised, not {kind_text(what)}: "

@@ -196,6 +196,24 @@ def test_a_module_that_has_no_copy_is_looked_at_itself() -> None:
     assert not moved(before, model)
 
 
+def test_a_parameterized_step_is_the_step() -> None:
+    # GIVEN a parameterized step that nobody has called, and whose optimizer has no state yet
+    step, args, held = closure(torch.optim.Adam, warm=False)
+    before = of(*held)
+    # WHEN diagnosed THEN the optimizer has none, and the answer is that of the function
+    found = pgk.diagnose(pgk.parameterize(step, state=tuple(held[:2])), *args)
+    assert not moved(before, *held)
+    assert found.codes == pgk.diagnose(step, *args).codes == ("optimizer-not-capturable", "sync-item", "host-counter")
+    # AND the same where another function calls it, or a method that was compiled
+    inner = pgk.parameterize(step, state=tuple(held[:2]))
+    pgk.diagnose(lambda x: inner(x) * 2, *args)
+    assert not moved(before, *held)
+    trainer = Trainer()
+    compiled, before = torch.compile(trainer.step, backend="eager"), of(trainer.model, trainer.optimizer, trainer.ema)
+    pgk.diagnose(lambda x: compiled(x) * 2, *args)
+    assert not moved(before, trainer.model, trainer.optimizer, trainer.ema)
+
+
 def test_other_verbs_do_not_train_either() -> None:
     # GIVEN a compiled step that nobody has called
     step, args, held = closure(torch.optim.Adam, warm=True)

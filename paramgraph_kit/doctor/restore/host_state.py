@@ -274,6 +274,8 @@ class HostState:
         elif isinstance(value, queue.Queue):
             self.holders.append(Holder("attributes", name, vars(value), of_torch=True))  # its count of tasks
             self._container(value.queue, name, depth, of_torch=False)
+        elif getattr(type(value), "_paramgraph_owner", False):  # what parameterize made leads to what it was given
+            self._visit(getattr(value, "__wrapped__", None), name, depth)
         else:
             self._object(value, name, depth)
 
@@ -282,6 +284,8 @@ class HostState:
         if isinstance(wrapped, types.FunctionType) and id(wrapped) not in self._seen:
             self._seen.add(id(wrapped))
             self._function(wrapped, depth)
+        elif isinstance(wrapped, types.MethodType):  # a compiled one
+            self._visit(wrapped, "", depth)
         if is_library_code(function.__code__, function.__globals__):
             return
         self.functions.append(function)
