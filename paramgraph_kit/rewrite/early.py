@@ -126,7 +126,7 @@ def count_up(place: Place) -> list[Edit]:
     inside = set(ast.walk(loop))
     starts = [n for n in every if isinstance(n, ast.Assign) and n not in inside and _name(n) == counter]
     steps = [n for n in loop.body if isinstance(n, ast.AugAssign) and _name(n) == counter]
-    if len(starts) != 1 or len(steps) != 1 or steps[0] is not loop.body[-1] or _text_of(steps[0]) != "Add 1":
+    if len(starts) != 1 or len(steps) != 1 or steps[0] is not loop.body[-1] or not _adds_one(steps[0]):
         return []
     first = starts[0].value
     behind = any(
@@ -134,7 +134,7 @@ def count_up(place: Place) -> list[Edit]:
     )
     if behind or not isinstance(first, ast.Constant) or type(first.value) is not int:
         return []
-    known, live = _before_line(function, loop.lineno), fresh("live", names_in(source.tree) | locals_of(function))
+    known, live = _before(function, loop), fresh("live", names_in(source.tree) | locals_of(function))
     edits = [source.without(steps[0])]
     made: set[str] = set()
     for part in loop.body[:-1]:
@@ -189,22 +189,18 @@ def _bound(place: Place, node: ast.expr) -> tuple[str, str] | tuple[()]:
     return (node.left.id, f"{place.text(end)} + 1") if isinstance(node.ops[0], ast.LtE) else ()
 
 
-def _text_of(node: ast.AugAssign) -> str:
+def _adds_one(node: ast.AugAssign) -> bool:
     one = isinstance(node.value, ast.Constant) and type(node.value.value) is int and node.value.value == 1
-    return "Add 1" if isinstance(node.op, ast.Add) and one else ""
+    return isinstance(node.op, ast.Add) and one
 
 
-def _before_line(function: Function, line: int) -> set[str]:
+def _before(function: Function, statement: ast.stmt) -> set[str]:
+    """Names that have a value before a statement."""
     earlier = [n for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
-    return set(arguments_of(function)) | {n.id for n in earlier if n.lineno < line}
+    return set(arguments_of(function)) | {n.id for n in earlier if n.lineno < statement.lineno}
 
 
 def _name(node: ast.stmt) -> str:
     """The name that a statement gives a value to, if it is one."""
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
     return targets[0].id if len(targets) == 1 and isinstance(targets[0], ast.Name) else ""
-
-
-def _before(function: Function, loop: ast.For | ast.While) -> set[str]:
-    """Names that have a value before a loop."""
-    return _before_line(function, loop.lineno)

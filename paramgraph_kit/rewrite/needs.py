@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from paramgraph_kit.rewrite.edits import heads, names_in, path_of, within
+from paramgraph_kit.rewrite.from_host import READS
 from paramgraph_kit.rewrite.moving import stored
 from paramgraph_kit.rewrite.place import Place, called
 
-READS = ("sync-item", "copy-to-cpu")
 ASKS = ("data-dependent-branch", *READS)
 _SIZED = frozenset(("split", "split_with_sizes", "repeat_interleave", "topk", "kthvalue", "interpolate", "chunk"))
 _NUMBERS = frozenset(("max", "min", "sum", "amax", "amin"))
