@@ -68,6 +68,31 @@ def _model(model: str, config: str, settings: dict[str, Any]) -> Callable[[], nn
     return make
 
 
+QWEN_EXPERTS = {
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 32,
+    "decoder_sparse_step": 1,
+}
+DEEPSEEK_EXPERTS = {
+    "num_key_value_heads": 4,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "n_group": 2,
+    "topk_group": 1,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 1,
+    "moe_intermediate_size": 32,
+    "q_lora_rank": 32,
+    "kv_lora_rank": 32,
+    "qk_rope_head_dim": 16,
+    "qk_nope_head_dim": 16,
+    "v_head_dim": 16,
+}
+OSS_EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 16, "sliding_window": 8}
+
+
 def _case(
     name: str,
     model: str,
@@ -170,6 +195,9 @@ def cases() -> list[Case]:
         _case("gemma", "GemmaForCausalLM", LLAMA | {"head_dim": 16}, dtype=BF16),
         _case("phi", "PhiForCausalLM", LLAMA, dtype=BF16),
         _case("mixtral", "MixtralForCausalLM", LLAMA | {"num_local_experts": 4, "num_experts_per_tok": 2}, dtype=BF16),
+        _case("qwen2-moe", "Qwen2MoeForCausalLM", LLAMA | QWEN_EXPERTS, dtype=BF16, needs="transformers>=5"),
+        _case("deepseek-v3", "DeepseekV3ForCausalLM", LLAMA | DEEPSEEK_EXPERTS, dtype=BF16, needs="transformers>=5"),
+        _case("gpt-oss", "GptOssForCausalLM", LLAMA | OSS_EXPERTS, dtype=BF16, needs="transformers>=5"),
         _case("t5", "T5ForConditionalGeneration", T5, **seq),  # type: ignore[arg-type]
         _case("bart", "BartForConditionalGeneration", BART, **seq),  # type: ignore[arg-type]
         _case("vit", "ViTForImageClassification", vit, names=("pixel_values",), inputs=image, train=True),
