@@ -73,6 +73,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "integration/test_step_sim_held.py",
         "integration/test_step_sim_memory.py",
         "integration/test_step_sim_streams.py",
+        "integration/test_step_sim_wrappers.py",
         "integration/test_direct_calls.py",
     ),
     "driver/tensors.py": (),

@@ -18,8 +18,11 @@ from paramgraph_kit.driver.tensors import _weights
 from paramgraph_kit.launch import probation
 from paramgraph_kit.launch.generate import Form, launch_function
 from paramgraph_kit.launch.launcher import _dies_here
+from paramgraph_kit.step.entry import let_go
 from paramgraph_kit.step.guard import Guard
 from paramgraph_kit.step.holders import Holder
+from paramgraph_kit.step.observe import Change
+from paramgraph_kit.step.release import _let_go
 from paramgraph_kit.step.streams import Streams
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
@@ -156,3 +159,32 @@ def test_the_weights_of_a_digest_are_odd_and_none_comes_twice() -> None:
     weights = _weights(5000, torch.device("cpu"))
     assert (weights % 2 != 0).all()
     assert len(set(weights.tolist())) == 5000
+
+
+def test_only_plain_gradients_that_a_walk_has_found_are_let_go() -> None:
+    # GIVEN places of gradients: none, a sparse one, one that no walk has found, and one that it has
+    sparse = torch.eye(2).to_sparse()
+    unknown, known = torch.ones(2), torch.ones(3)
+    contents: list[dict[str, Any]] = [{"": gradient} for gradient in (None, sparse, unknown, known)]
+    tensors = {id(sparse): ("sparse", 0), id(known): ("known", 1)}
+    holders = [SimpleNamespace(kind="gradient") for _ in contents]
+    reach: Any = SimpleNamespace(holders=holders, tensors=tensors, forget=lambda keys: None)
+    # WHEN they are let go THEN it is the last alone
+    found = let_go(reach, contents)
+    assert [old.name for old in found] == ["known"]
+    assert [held[""] for held in contents] == [None, sparse, unknown, None]
+    assert list(tensors) == [id(sparse)]
+
+
+def test_a_like_of_what_was_held_comes_to_its_own_place_alone() -> None:
+    # GIVEN two dicts that hold the same tensor under two names each, of which one place changed
+    tensor, like = torch.ones(2), torch.ones(2)
+    one, other = {"a": tensor, "b": tensor}, {"a": tensor}
+    holders = [Holder.of(one, "one"), Holder.of(other, "other")]
+    contents = [dict(one), dict(other)]
+    seen: Any = SimpleNamespace(after=SimpleNamespace(reach=SimpleNamespace(holders=holders), contents=contents))
+    change = Change(holders[0], "a", None, tensor)
+    # WHEN its like stands there from now on THEN it does there, and nowhere else
+    assert _let_go(seen, change, {id(tensor): (tensor, like)}).after is like
+    assert one["a"] is like
+    assert [[value is like for value in held.values()] for held in contents] == [[True, False], [False]]
