@@ -23,6 +23,15 @@ Say = Callable[[str], None]
 NEW_INPUT = "a call on new inputs, against eager"
 COPIED = "a replay after copies into its inputs, against eager"
 MOST_NODES = 8
+COUNTED = (
+    "That tensor is the host's, and no graph writes it: keep it on the device, or write it behind the launch; an "
+    "optimizer that counts its steps there has to be one that takes capturable=True, as torch.optim.Adam does"
+)
+LATER = (
+    "Functions that are kept for later have the tensors of one call: the captured graph can be used as it is, with "
+    "what comes after it behind each replay; for launches, return the tensors that they read, and do their work with "
+    "these"
+)
 STALE_FROM = 3  # the replays before it have the inputs that the graph was captured with
 
 
@@ -227,7 +236,7 @@ class _Teller:
                 where += ", and in a function of yours what the host does could move behind the launch"
             if not left and fix is not None and not fix.instead:
                 raise self.stop(
-                    f"the rewritten function is not proved: {fix.verified[-1]}. Compare the traces step by step"
+                    f"the rewritten function is not proved: {fix.verified[-1]}. {_unproved(fix.verified[-1])}"
                 )
             raise self.stop(
                 f"no safe rewrite is known for all of it{where}: change these lines as said, and call story again"
@@ -310,7 +319,11 @@ class _Teller:
         self.say(f"results against eager: {proof.text()}", 3)
         if not trace.launches:
             self.say(str(report(step)), 3)
-            raise self.stop("it runs ungraphed; the report above says why")
+            fix = self.out.fix
+            raise self.stop(
+                "it runs ungraphed; the report above says why"
+                + (f". {LATER}" if fix and _keeps_later(fix.diff) else "")
+            )
         if not proof.equal and not self.close(seen):
             raise self.stop("the parameterized results are not eager's: report this, and use the captured graph")
         self.out.complete = True
@@ -385,6 +398,16 @@ def _state(function: Any) -> tuple[bool, dict[str, Any]]:
     # What the host keeps in tensors of its own is none of the step's state: other values would be another graph.
     state = {n: v for n, v in known.items() if isinstance(v, kinds) and getattr(v, "device", device()) == device()}
     return any(isinstance(value, torch.optim.Optimizer) for value in (*space.values(), *own.values())), state
+
+
+def _unproved(said: str) -> str:
+    """What to do about a fix that gives other numbers."""
+    return COUNTED if "on the CPU, which no replay writes" in said else "Compare the traces step by step"
+
+
+def _keeps_later(diff: str) -> bool:
+    """Whether a fix keeps functions for after the launch."""
+    return any(line.startswith("+") and "later.append(" in line for line in diff.splitlines())
 
 
 def _is_cell(function: Any) -> bool:

@@ -92,3 +92,44 @@ def test_a_value_that_the_graph_would_keep_is_told_with_where_it_belongs(name: s
     assert story.fix is not None
     assert story.complete or any(wanted in line for line in story.fix.instead), story.fix
     assert story.complete or "change these lines as said" in story.stopped, str(story)
+
+
+STOPS = {
+    "an optimizer that counts on the host": (
+        """
+lin = nn.Linear(3, 1).to(device)
+opt = torch.optim.Adagrad(lin.parameters(), lr=0.1)
+args = (torch.randn(4, 3, device=device),)
+def f(x):
+    opt.zero_grad()
+    loss = lin(x).square().mean()
+    loss.backward()
+    opt.step()
+    print(loss.item())
+    return loss
+""",
+        "has to be one that takes capturable=True",
+    ),
+    "work of a loop that is kept for later": (
+        """
+history = []
+args = (torch.randn(4, device=device),)
+def f(x):
+    for i in range(2):
+        x = x * 2
+        history.append(x.cpu())
+    return x
+""",
+        "for launches, return the tensors that they read",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STOPS)
+def test_a_story_that_cannot_go_on_says_what_would_let_it(name: str, tmp_path: Path) -> None:
+    # GIVEN a function for which a fix is known, that is no launch yet WHEN told
+    text, wanted = STOPS[name]
+    names = run(text, tmp_path)
+    story = pgk.story(names["f"], *names["args"], say=None)
+    # THEN it says what to change
+    assert story.complete or wanted in story.stopped, str(story)
