@@ -84,6 +84,24 @@ def f(x):
 """,
         "`kept_at = kept.nonzero().squeeze(-1)` before it and `[kept_at]` in it",
     ),
+    "a table of the CPU, by a number of the device's": (
+        """
+table = torch.arange(10.0)
+args = (torch.ones(4, device=device), torch.tensor(1, device=device))
+def f(x, j):
+    return x * table[j]
+""",
+        "have `table` on the device: at line",
+    ),
+    "a table that a call makes": (
+        """
+args = (torch.ones(4, device=device), torch.tensor(1, device=device))
+def f(x, j):
+    fades = torch.linspace(1, 0, 5)
+    return x * fades[j]
+""",
+        "have `fades` on the device: at line",
+    ),
 }
 
 
@@ -91,6 +109,34 @@ def f(x):
 def test_what_to_write_fits_the_line(text: str, wanted: str, fixed: Fixed) -> None:
     # GIVEN a line that cannot be rewritten safely WHEN left to the user THEN it says what to write there
     assert any(wanted in line for line in fixed(text).instead)
+
+
+def test_a_table_of_the_cpu_is_placed_by_a_line(tmp_path: Path) -> None:
+    # GIVEN a table of the CPU that numbers of the device's are to pick from, which fails without a capture too
+    names = run(
+        "table = torch.arange(10.0)\n"
+        "args = (torch.ones(2, device=device), torch.tensor([0, 2], device=device))\n"
+        "def f(x, i):\n    return x * table[i].to(device)\n",
+        tmp_path,
+    )
+    # WHEN diagnosed THEN that is told once, and the line that makes the table with what it is to say
+    found = pgk.diagnose(names["f"], *names["args"], fix=True)
+    assert found.codes == ("mixed-devices",)
+    assert found.fix is not None
+    (told,) = [line for line in found.fix.instead if "is on the CPU" in line]
+    assert "make it on the device once, at line" in told
+    assert "`table = torch.arange(10.0, device=" in told
+
+
+def test_a_generator_of_the_devices_is_none_of_the_cpus(tmp_path: Path) -> None:
+    # GIVEN an order that is drawn on the CPU with a generator of the device's
+    names = run(
+        "g = torch.Generator(device)\nargs = (torch.ones(4, device=device),)\n"
+        "def f(x):\n    return x[torch.randperm(4, generator=g)]\n",
+        tmp_path,
+    )
+    # WHEN diagnosed THEN it is told as what it is: torch refuses it without a capture too
+    assert pgk.diagnose(names["f"], *names["args"]).codes == ("mixed-devices",)
 
 
 def test_a_number_that_is_counted_on_the_host_is_no_random_one(tmp_path: Path) -> None:

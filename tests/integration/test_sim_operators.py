@@ -54,6 +54,15 @@ def test_compiled_operators_compute_what_the_same_code_computes_ungraphed(mode: 
     assert sum(v.graphed > 0 for f in findings for v in f.verdicts) > len(chosen) / 3
 
 
+def test_products_of_integers_are_refused_as_cuda_refuses_them() -> None:
+    # GIVEN a product that CUDA has no kernel for WHEN it is swept THEN the refusal is no finding, and any other is
+    refused = examine(Subject("eager", "mm", "int64"), 1)
+    assert {verdict.word for verdict in refused.verdicts} == {DIFFERS}
+    assert refused.unexplained == []
+    other = Verdict(DIFFERS, "device: NotImplementedError: \"mm\" not implemented for 'Float'; host: ")
+    assert Finding(refused.subject, (other,), 0.1).unexplained == [other]
+
+
 def test_what_is_listed_is_an_operator() -> None:
     for names, modes, why in LISTED:
         assert any(listed(name, mode) == why for name in operators() for mode in ("eager", "captured")), (names, modes)

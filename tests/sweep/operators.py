@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.driver.select import device
+from paramgraph_kit.driver.sim.refused import PRODUCTS
 from tests.sweep.checks import FAILS, Verdict, check_captured, check_compiled, check_eager, check_step
 from tests.sweep.samples import DTYPES, operators, pairs, restrided, spread
 
@@ -36,6 +37,10 @@ LISTED = (
     ("linalg_lstsq.*", "eager|captured", "LAPACK rounds otherwise where its memory lies otherwise"),
     ("jiterator.*", ".*", "it is for CUDA only"),
     ("histogram(dd)?", ".*", "it is for the CPU only: the simulated device refuses it as CUDA does"),
+)
+# CUDA has no products of integers, and the simulated device says so in its words; the CPU has them.
+REFUSED_THERE = re.compile(
+    rf"device: NotImplementedError: \"({'|'.join(sorted(set(PRODUCTS.values())))})\" not implemented for '\w+'; host: $"
 )
 
 
@@ -69,7 +74,7 @@ class Finding:
         """Verdicts that somebody has to look at."""
         if listed(self.subject.operator, self.subject.mode):
             return []
-        return [verdict for verdict in self.verdicts if verdict.bad]
+        return [verdict for verdict in self.verdicts if verdict.bad and not REFUSED_THERE.search(verdict.why)]
 
     def __str__(self) -> str:
         words = ", ".join(f"{v.word}: {v.why}" if v.why else v.word for v in self.verdicts)

@@ -87,3 +87,22 @@ def test_clamp_takes_no_tensor_of_the_host(call: Callable[..., Any]) -> None:
 
     with pytest.raises(RuntimeError, match=r"but got (min|max) is on cpu, different from other tensors on sim:0"):
         call(x, torch.tensor(0.0))
+
+
+def test_lists_of_tensors_are_copied_between_devices(sim: torch.device, cuda: Any) -> None:
+    # GIVEN a list here and one there WHEN copied in one call THEN each goes over, as CUDA does where devices differ
+    there, here = [torch.zeros(2, device=sim), torch.zeros(3, device=sim)], [torch.ones(2), torch.ones(3)]
+    torch._foreach_copy_(there, here)
+    assert [t.tolist() for t in there] == [[1, 1], [1, 1, 1]]
+    back = [torch.zeros(2), torch.zeros(3)]
+    torch._foreach_copy_(back, there)
+    assert [t.tolist() for t in back] == [[1, 1], [1, 1, 1]]
+
+    # AND in a capture pageable memory is refused
+    def copied() -> None:
+        with cuda.graph(cuda.CUDAGraph()):
+            there[0].add_(1)
+            torch._foreach_copy_(there, here)
+
+    with pytest.raises(RuntimeError, match="unless the CPU tensor is pinned"):
+        copied()

@@ -47,8 +47,8 @@ def _unseen(steps: Iterable[Step], functions: Iterable[Any]) -> Iterator[str]:
     if named:
         yield f"it calls {', '.join(named)}, past torch: the simulated device does not see what that does in a capture"
     if torch.backends.cudnn.benchmark and any(step.on_device and "convolution" in step.name for step in steps):
-        text = "cudnn.benchmark tries kernels at the first call of each shape, and the simulated device has none"
-        yield f"{text}: call it with every shape before a capture"
+        text = "cudnn.benchmark tries kernels at the first call of each shape, which a capture forbids"
+        yield f"{text}: call it with every shape before"
 
 
 def _past_torch(function: Any) -> Iterator[str]:

@@ -120,6 +120,10 @@ def refusal(
         if name == "copy_" and not args[0].dim() and not args[1].dim() and id(args[1]) == number:
             return Refusal(PAGEABLE, None, NUMBER, sure=True)  # x[0, 1] = 5.0 is copied; wider places are filled
         return _copy(name, args, kwargs, device)
+    if name == "_foreach_copy_":  # between devices they are copied one by one
+        rest = args[2:] if len(args) > 2 else (kwargs.get("non_blocking", False),)
+        each = (_copy("copy_", (*pair, *rest), {}, device) for pair in zip(args[0], args[1], strict=True))
+        return next((found for found in each if found is not None), None)
     if name == "lift_fresh":  # torch.tensor(..., device=...) has copied already when it gets here
         return _pageable("tensor") if tensors[0].device.type == device and tensors[0].numel() else None
     generator = generator_of(kwargs.get("generator"))
@@ -148,6 +152,8 @@ def refusal(
         return Refusal(UNCAPTURED, 900, "item", sure=True)
     if name in ("linspace", "logspace") and any(_is_on(bound, device) for bound in args[:2]):
         return Refusal(UNCAPTURED, 900, "item", sure=True)
+    if name == "segment_reduce" and kwargs.get("lengths") is not None and not kwargs.get("unsafe"):
+        return _waits(name)  # whether the lengths add up
     if name == "linalg_matrix_exp":
         return _pageable("matrix_exp") if tensors[0].size(-1) > 1 else None
     if name == "histc":

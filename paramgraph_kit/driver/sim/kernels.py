@@ -198,13 +198,14 @@ class Kernel:
         operands: list[torch.Tensor] = []
         slots: list[int] = []  # positions in flat
         checked = False
-        numbers = 0  # of the host
+        numbers = -1  # of the host; not counted yet
         for i, value in enumerate(flat):
             if isinstance(value, torch.Tensor):
                 if value.device.type != DEVICE_NAME:
                     checked = checked or check_devices(self.op, args, kwargs)
+                    if numbers < 0:
+                        numbers = sum(isinstance(v, torch.Tensor) and v.is_cpu and not v.dim() for v in flat)
                     value = flat[i] = self._foreign(value, i, numbers)
-                    numbers += value.device.type != DEVICE_NAME
                 if value.device.type == DEVICE_NAME:
                     operands.append(value)
                     slots.append(i)
@@ -221,7 +222,7 @@ class Kernel:
             return value.to(machine().device)
         written = position in self.written and not self.op._opname.startswith("_foreach")
         if value.dim() == 0 and not written and self.op._opname not in DEVICE_OPERANDS:
-            if numbers and not self.op._opname.startswith("_f"):  # lists take one each
+            if numbers > 1 and not self.op._opname.startswith("_f"):  # lists take one each
                 raise RuntimeError("Trying to pass too many CPU scalars to non-CPU kernel!")
             if (refused := HOST_OPERANDS.get((self.op._opname.rstrip("_"), position))) is not None:
                 raise RuntimeError(refused)

@@ -77,6 +77,8 @@ def check_product(name: str, operands: Sequence[Any]) -> None:
     matrix = next((each for each in operands[:2] if isinstance(each, torch.Tensor)), None)
     if matrix is None or matrix.is_floating_point() or matrix.is_complex():
         return
+    if name == "addmm":  # its sizes are looked at first
+        operands[0].expand(operands[1].size(0), operands[2].size(1))
     raise NotImplementedError(f"\"{PRODUCTS[name]}\" not implemented for '{_TYPES[matrix.dtype]}'")
 
 

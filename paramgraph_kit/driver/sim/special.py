@@ -346,6 +346,19 @@ def segment_reduce(data: torch.Tensor, reduce: str, **options: Any) -> torch.Ten
 _segment_reduce = Kernel(aten.segment_reduce.default)
 
 
+def foreach_copy_(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], non_blocking: bool = False) -> None:
+    """``aten::_foreach_copy_``: one kernel for all on the device, and else copies, one by one."""
+    pairs = list(zip(targets, sources, strict=True))
+    if all(target.device == source.device for target, source in pairs):
+        _foreach_copy(targets, sources, non_blocking)
+        return
+    for target, source in pairs:
+        target.copy_(source, non_blocking)
+
+
+_foreach_copy = Kernel(aten._foreach_copy_.default)
+
+
 def _never(*args: Any, **kwargs: Any) -> bool:
     return False
 
@@ -438,6 +451,7 @@ def special_kernels() -> dict[str, Any]:
     for full in torch_name("_dispatch_get_all_op_names")():  # dir(aten) has only what somebody has asked for
         if full.startswith("aten::_foreach_") and not full.endswith("out"):
             found[full[6:]] = Kernel(_overload(full[6:]))
+    found["_foreach_copy_"] = foreach_copy_
     return found
 
 
