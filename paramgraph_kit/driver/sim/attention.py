@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from .libraries import as_one, use
+from .autograd import all_behind
+from .libraries import PART_OF, as_one, use
 
 ATTENTION = "scaled_dot_product_attention"
 NO_KERNEL = "No available kernel. Aborting execution."
@@ -71,7 +72,12 @@ def attention_kernel(op: Any) -> Any:
         if attn_mask is not None and is_causal:  # these take both
             given = (query, key, value, _causal(attn_mask, query.size(-2), key.size(-2)), dropout_p, False)
         with as_one():
-            return op.decompose(*given, **options)
+            found = op.decompose(*given, **options)
+        if found.grad_fn is not None:  # its backward is one kernel, too
+            before = [each.grad_fn for each in given if isinstance(each, torch.Tensor) and each.grad_fn is not None]
+            for node in all_behind(found.grad_fn, known=before):
+                node.metadata[PART_OF] = CUDNN if kernel == CUDNN else ""
+        return found
 
     return call
 

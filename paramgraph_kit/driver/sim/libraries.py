@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from . import autograd
 from .kernels import Kernel, pageable_copy_forbidden
 from .machine import machine
 from .pinned import forget as forget_blocks
@@ -67,6 +68,8 @@ UNCONVERGED = (
 )
 UNLIKE_TYPES = "expected m1 and m2 to have"  # of two matrices, as the CPU has it
 
+PART_OF = "paramgraph_kit sim library"  # of a backward node that is part of a kernel: whose, or "" for nobody's
+
 _free: Counter[str] = Counter()
 
 
@@ -100,7 +103,11 @@ def use(library: str) -> None:
         RuntimeError: a capture forbids that on this thread; it is spoiled.
     """
     mine = _mine()
-    if library in mine.of or mine.recurrent:
+    if mine.recurrent:
+        return
+    if autograd.task_id() != -1 and (node := autograd.current_node()) is not None:
+        library = node.metadata.get(PART_OF, library)
+    if not library or library in mine.of:
         return
     if _free[library]:
         _free[library] -= 1
