@@ -8,7 +8,6 @@ been launched becomes a node. Both go through the same ``Work``, so eager and re
 from __future__ import annotations
 
 import math
-import re
 import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
@@ -28,6 +27,7 @@ from .errors import PAGEABLE_COPY
 from .generators import known
 from .graph import Layout, SimNode, Work, pack_scalar
 from .machine import CPU_KEY, DEVICE_NAME, SET_STORAGE, SWAP, machine
+from .refused import UNKNOWN_TYPE, WIDER
 from .rng import STEP, DeviceGenerator, steps_of, with_default_generator
 from .stream import Stream, current_stream, note_leaf
 from .under_way import Capture, forbid_drawing
@@ -148,20 +148,6 @@ HOST_OPERANDS = {
     "swap your tensor1 and tensor2 terms.",
     ("lerp", 0): _ASSERTED.format(1),
     ("lerp", 1): _ASSERTED.format(2),
-}
-
-# CUDA has kernels for more types than the CPU (pooling of halves, histc of integers). Such an error of the CPU's names
-# one, and it is computed in another.
-UNKNOWN_TYPE = re.compile(r"not implemented for '(\w+)'")
-WIDER = {
-    "Half": (torch.float16, torch.float32),
-    "BFloat16": (torch.bfloat16, torch.float32),
-    "Bool": (torch.bool, torch.uint8),
-    "Byte": (torch.uint8, torch.float64),
-    "Char": (torch.int8, torch.float64),
-    "Short": (torch.int16, torch.float64),
-    "Int": (torch.int32, torch.float64),
-    "Long": (torch.int64, torch.float64),
 }
 
 

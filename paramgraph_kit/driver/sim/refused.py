@@ -1,8 +1,9 @@
-"""What the CPU computes and CUDA's kernels refuse: types, solvers, and algorithms that are not deterministic."""
+"""What one of CPU and CUDA computes and the other refuses: types, solvers, and algorithms of no fixed order."""
 
 from __future__ import annotations
 
 import importlib
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -35,6 +36,20 @@ PRODUCTS = {
 # Kernels of cuSOLVER's whose halves no check of torch's own refuses first.
 SOLVERS = {"linalg_cholesky_ex": "cholesky_cusolver", "cholesky": "cholesky_cusolver"}
 SOLVERS["_linalg_svd"] = "svd_cuda_gesvdjBatched"
+
+# CUDA has kernels for more types than the CPU (pooling of halves, histc of integers). Such an error of the CPU's names
+# one, and it is computed in another.
+UNKNOWN_TYPE = re.compile(r"not implemented for '(\w+)'")
+WIDER = {
+    "Half": (torch.float16, torch.float32),
+    "BFloat16": (torch.bfloat16, torch.float32),
+    "Bool": (torch.bool, torch.uint8),
+    "Byte": (torch.uint8, torch.float64),
+    "Char": (torch.int8, torch.float64),
+    "Short": (torch.int16, torch.float64),
+    "Int": (torch.int32, torch.float64),
+    "Long": (torch.int64, torch.float64),
+}
 
 NOT_DETERMINISTIC = (
     "{what} does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True)'. You "
