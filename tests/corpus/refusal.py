@@ -21,7 +21,7 @@ EXPECTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "host_node": ("opaque-node", ON_GPU),
     "allocation_nodes": ("opaque-node", ON_GPU),
     "event_node": ("opaque-node", ("cuda",)),
-    "table_from_host": ("host-memcpy", WITH_TRITON),
+    "table_from_host": ("host-memcpy|unsafe-op", WITH_TRITON),
     "table_from_kernel": ("", WITH_TRITON),
     "hidden_word": ("unexplained-word", WITH_TRITON),
     "hidden_word_in_aten": ("unexplained-word", WITH_TRITON),
