@@ -85,7 +85,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "unit/test_sim_capture.py",
         "unit/test_sim_capture_failures.py",
     ),
-    "driver/sim/allocator.py": ("unit/test_sim_allocator.py",),
+    "driver/sim/allocator.py": ("unit/test_sim_allocator.py", "unit/test_sim_counts.py"),
     "trace/format.py": ("unit/test_trace_format.py", "unit/test_trace_damaged.py"),
 }
 ALWAYS = (

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from paramgraph_kit.capture.jiterator import unused_of_compiled_at_runtime
 from paramgraph_kit.capture.unused import ATEN, unused_bytes
 from paramgraph_kit.driver.api import RawNode
 from paramgraph_kit.driver.kernel_names import may_write_addresses
@@ -289,6 +290,19 @@ def test_of_a_reduction_over_bytes_the_second_byte_is_a_number() -> None:
     data = reduction((5,), (8,), head=b"\xa5\x01\x00\x00")
     found = unused_bytes(node(SUM.replace("IfE", "IbE"), data), is_pointer)
     assert found & {0, 1, 2, 3} == {0}
+
+
+def test_a_reduction_compiled_at_runtime_is_known_wherever_its_struct_begins() -> None:
+    # GIVEN its struct at the beginning of the parameters, and eight bytes behind WHEN asked THEN the same is named
+    data = reduction((5,), (8,))
+    found = [
+        unused_of_compiled_at_runtime(
+            RawNode(NodeKind.KERNEL, "reduction_prod_kernel", bytes(at) + data, (), layout=((at, len(data)),))
+        )
+        for at in (0, 8)
+    ]
+    assert found[0]
+    assert found[1] == {at + 8 for at in found[0]}
 
 
 def test_a_struct_that_is_no_known_reduction_is_no_excuse() -> None:

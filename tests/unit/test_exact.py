@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,18 +13,22 @@ import torch
 
 import paramgraph_kit as pgk
 from paramgraph_kit.backend.plain import same
-from paramgraph_kit.capture.pair import _Segments, is_seed_on_host
+from paramgraph_kit.capture.calculators import _divides
+from paramgraph_kit.capture.pair import Kind, Output, _moved, _Segments, is_seed_on_host
+from paramgraph_kit.driver.api import RawAllocation
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.tensors import _weights
 from paramgraph_kit.launch import probation
-from paramgraph_kit.launch.generate import Form, launch_function
+from paramgraph_kit.launch.generate import Form, _flat, launch_function
 from paramgraph_kit.launch.launcher import _dies_here
+from paramgraph_kit.launch.plan import uses_of
 from paramgraph_kit.step.entry import let_go
 from paramgraph_kit.step.guard import Guard
 from paramgraph_kit.step.holders import Holder
 from paramgraph_kit.step.observe import Change
 from paramgraph_kit.step.release import _let_go
 from paramgraph_kit.step.streams import Streams
+from paramgraph_kit.trace.model import Word, WordKind
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
 
@@ -188,3 +193,35 @@ def test_a_like_of_what_was_held_comes_to_its_own_place_alone() -> None:
     assert _let_go(seen, change, {id(tensor): (tensor, like)}).after is like
     assert one["a"] is like
     assert [[value is like for value in held.values()] for held in contents] == [[True, False], [False]]
+
+
+def test_a_stand_in_for_outputs_of_several_types_is_of_bytes() -> None:
+    # GIVEN outputs in one allocation WHEN a stand-in for all is made THEN it has their type, or bytes where they differ
+    one, other = (Output(Kind.FRESH, 3, dtype=dtype) for dtype in (torch.float32, torch.int64))
+    assert _flat([one, one], 20) == Output(Kind.FRESH, 3, 0, (8,), (1,), torch.float32)
+    assert _flat([one, other], 20) == Output(Kind.FRESH, 3, 0, (32,), (1,), torch.uint8)
+    assert _flat([other, one], 33) == Output(Kind.FRESH, 3, 0, (48,), (1,), torch.uint8)
+
+
+def test_a_divisor_has_less_than_32_bits() -> None:
+    # GIVEN the largest that there is, and one more, each with the numbers that divide by it WHEN asked
+    assert _divides((1 << 31) - 1, ((1 << 32) * 1) // ((1 << 31) - 1) + 1, 31)
+    assert not _divides(1 << 31, 1, 31)
+    assert not _divides(0, 1, 0)
+
+
+def test_the_other_capture_s_allocations_lie_where_its_ranges_do() -> None:
+    # GIVEN allocations in two ranges, of which the other capture has others
+    made = [RawAllocation(100, 8, 0), RawAllocation(164, 8, 1, 5), RawAllocation(1016, 4, 2)]
+    # WHEN moved THEN each is as far into its own range
+    moved = _moved(made, [100, 1000], [70000, 9000])
+    assert moved == [RawAllocation(70000, 8, 0), RawAllocation(70064, 8, 1, 5), RawAllocation(9016, 4, 2)]
+
+
+def test_only_pointers_to_allocations_use_them() -> None:
+    # GIVEN words of two nodes: a pointer to nobody's memory, a number that says an allocation, and pointers
+    pointer = partial(Word, kind=WordKind.POINTER)
+    first = [pointer(0), Word(8, WordKind.SCALAR, 7), pointer(16, allocation=3), pointer(24, allocation=3)]
+    captured: Any = SimpleNamespace(words=[first, [pointer(0, allocation=3), pointer(8, allocation=1)]])
+    # WHEN asked which nodes use which THEN only the latter count, each node once
+    assert uses_of(captured) == {3: [0, 1], 1: [1]}
