@@ -301,7 +301,8 @@ def test_a_reduction_compiled_at_runtime_is_known_wherever_its_struct_begins() -
         )
         for at in (0, 8)
     ]
-    assert found[0]
+    assert min(found[0]) >= 0
+    assert max(found[0]) > 64
     assert found[1] == {at + 8 for at in found[0]}
 
 

@@ -31,6 +31,16 @@ def test_memory_is_counted_under_torchs_names(sim: torch.device, cuda: Any) -> N
     assert (again["allocated"], again["freed"]) == (again["current"], 0)
 
 
+def test_a_segment_is_counted_once(sim: torch.device, cuda: Any) -> None:
+    # GIVEN nothing that is cached WHEN a tensor needs a segment of its own THEN there is one more
+    cuda.empty_cache()
+    before = memory_stats()
+    large = torch.empty(16 << 20, dtype=torch.uint8, device=sim)
+    moved = {name: value - before[name] for name, value in memory_stats().items()}
+    assert (moved["segment.all.allocated"], moved["segment.large_pool.current"]) == (1, 1)
+    assert moved["reserved_bytes.all.allocated"] >= large.nbytes
+
+
 @pytest.mark.skipif(not hasattr(torch.UntypedStorage, SWAP), reason="this torch gives no storage other memory")
 def test_a_storage_is_resized_under_every_tensor_over_it(sim: torch.device, cuda: Any) -> None:
     # GIVEN a tensor, a part of it and the memory that is held
