@@ -104,17 +104,18 @@ def _run(program: str, cuda: Any) -> dict[str, Any]:
     if "memory_" in program:
         gc.collect()  # what is garbage by now must not be counted
     forget()
-    with redirect_stdout(printed), warnings.catch_warnings():
+    # torch's own tests, once imported, forbid every later writing of these flags: programs do, and we set them back.
+    with redirect_stdout(printed), warnings.catch_warnings(), torch.backends.__allow_nonbracketed_mutation():
         warnings.simplefilter("ignore")
         try:
             exec(on_simulator(program), names)
             cuda.synchronize()
         except Exception as error:
             raised = error
+        torch.backends.cudnn.benchmark = False
     cuda.recover()
     cuda.set_sync_debug_mode(0)
     torch.use_deterministic_algorithms(False)
-    torch.backends.cudnn.benchmark = False
     torch.distributions.Distribution.set_default_validate_args(True)  # torch.compile turns it off for good
     chain = []
     outcome = "ran" if raised is None else "fails"
