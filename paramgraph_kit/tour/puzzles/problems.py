@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 import torch
@@ -85,14 +86,16 @@ def _shapes(tensors: list[Tensor]) -> str:
 # the references
 
 
+_SCALES = cycle((0.2, 3.0))  # in turn: drawn, one grading in sixteen had replays of one kind alone
+
+
 def _limited(x: Tensor) -> Tensor:
     largest = float(x.abs().max())
     return x * (4 / largest) if largest > 4 else x
 
 
 def _limited_inputs(generator: Generator) -> Tensors:
-    scale = 0.2 if torch.rand((), generator=generator) < 0.5 else 3.0
-    return (_x(generator) * scale,)
+    return (_x(generator) * next(_SCALES),)
 
 
 def _decayed(x: Tensor, steps: Tensor) -> Tensor:
