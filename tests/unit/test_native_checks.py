@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -373,6 +375,27 @@ def test_without_a_compiler_all_stays_in_python(
     monkeypatch.setattr(build, "cache_folder", lambda: tmp_path)
     build._build()
     assert build.checks() is None
+
+
+def test_a_program_that_ends_while_they_are_loaded_ends_well(native: Any) -> None:
+    # GIVEN a thread that is in torch's C++ most of the time, loading them
+    program = """
+import sys, threading, torch
+from paramgraph_kit.driver.native import build
+sys.setswitchinterval(1e-5)
+load, begun = build.load, threading.Event()
+def long(path):
+    begun.set()
+    for _ in range(2000):
+        torch.empty(1).view(1, 1)
+    return load(path)
+build.load = long
+build.prepare()
+begun.wait(60)
+"""
+    # WHEN the program ends THEN nothing aborts it
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_torch_that_keeps_tensors_elsewhere_is_noticed(native: Any) -> None:

@@ -6,6 +6,7 @@ built and all is asked in Python.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import logging
 import os
@@ -34,6 +35,7 @@ SOURCES = ("checks.h", "checks.cpp", "interpreter.cpp", "places.cpp")
 LONGEST_S = 300
 _log = logging.getLogger(__name__)
 _built: list[Any] = []  # the module, once it is there
+_loading = threading.Lock()
 
 
 def checks() -> Any | None:
@@ -51,13 +53,17 @@ def prepare(*, wait: bool = False) -> None:
 @cache
 def _begin() -> threading.Thread:
     thread = threading.Thread(target=_build, name="paramgraph_kit builds its checks", daemon=True)
+    # A thread that the interpreter's end finds in torch's C++ aborts the process: a compiler is left, a load is not.
+    atexit.register(_loading.acquire, timeout=10)
     thread.start()
     return thread
 
 
 def _build() -> None:
     try:
-        _built.append(load(built_at(cache_folder())))
+        path = built_at(cache_folder())
+        with _loading:
+            _built.append(load(path))
     except Exception as error:
         _log.info("checks stay in Python: %s", error)
 
