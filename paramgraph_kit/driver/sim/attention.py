@@ -11,9 +11,13 @@ from .libraries import PART_OF, as_one, use
 
 ATTENTION = "scaled_dot_product_attention"
 NO_KERNEL = "No available kernel. Aborting execution."
+NONE_ENABLED = (
+    "No viable backend for scaled_dot_product_attention was found. "
+    "This is likely due to turning off both the math kernel and the fused kernels."
+)
 _HALVES = (torch.float16, torch.bfloat16)
 _MOST = 256  # numbers of a head that flash attention takes
-_MOST_OF_CUDNN = 128
+_MOST_OF_CUDNN = 256  # on a Hopper, with cuDNN 9.5.1 and later
 _DIMS = 4
 _ALIGNED = 16  # bytes that a head has to be a multiple of
 
@@ -44,6 +48,12 @@ def chosen(
     return next((name for name, able in may.items() if able), None)
 
 
+def _any_enabled() -> bool:
+    enabled: Any = torch.backends.cuda
+    names = ("cudnn_sdp", "flash_sdp", "mem_efficient_sdp", "math_sdp")
+    return any(getattr(enabled, f"{name}_enabled")() for name in names)
+
+
 def attention_kernel(op: Any) -> Any:
     """``aten::scaled_dot_product_attention``."""
 
@@ -64,7 +74,7 @@ def attention_kernel(op: Any) -> Any:
             return op.decompose(*given, **options)  # which says what is wrong
         kernel = chosen(query, key, value, attn_mask, is_causal)
         if kernel is None:
-            raise RuntimeError(NO_KERNEL)
+            raise RuntimeError(NO_KERNEL if _any_enabled() else NONE_ENABLED)
         if kernel == MATH:
             return op.decompose(*given, **options)
         if kernel == CUDNN:

@@ -43,6 +43,8 @@ def steps_of(operation: str, first: Any) -> int:
         return _FIXED[operation]
     if not isinstance(first, torch.Tensor):
         return STEP
+    if not first.numel():
+        return 0
     at_once = _THREADS * (2 if first.dtype in _WIDE else 4)
     return STEP * max(1, -(-first.numel() // at_once))
 
