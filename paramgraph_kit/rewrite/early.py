@@ -13,19 +13,28 @@ from paramgraph_kit.rewrite.pure import is_pure, kept_finite
 _SIGNS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 
 
+def end_of_round(
+    place: Place, end: type[ast.Break | ast.Continue]
+) -> tuple[ast.If, ast.For | ast.While, Function] | None:
+    """``if c: break`` or ``if c: continue`` in a loop's own body, with the loop and the function."""
+    node = place.statement
+    loop, function = place.source.parents.get(node), place.source.function_of(node)
+    if not isinstance(node, ast.If) or node.orelse or [type(part) for part in node.body] != [end]:
+        return None
+    if not isinstance(loop, (ast.For, ast.While)) or loop.orelse or node not in loop.body or function is None:
+        return None
+    return node, loop, function
+
+
 def go_on(place: Place) -> list[Edit]:
     """In a ``for`` loop, ``if c: break`` becomes ``done = done | c``, and what is carried on is kept where ``done``.
 
     Only loops are taken that do nothing but give values to the function's own names: all rounds run, and those after
     the end change nothing.
     """
-    node = place.statement
-    loop = place.source.parents.get(node)
-    function = place.source.function_of(node)
-    if not isinstance(node, ast.If) or node.orelse or [type(part) for part in node.body] != [ast.Break]:
+    if (found := end_of_round(place, ast.Break)) is None:
         return []
-    if not isinstance(loop, (ast.For, ast.While)) or loop.orelse or node not in loop.body or function is None:
-        return []
+    node, loop, function = found
     counter = _bound(place, loop.test)[:1] if isinstance(loop, ast.While) else ("",)
     if not counter:
         return []
@@ -68,12 +77,10 @@ def go_on(place: Place) -> list[Edit]:
 
 def leave_round_out(place: Place) -> list[Edit]:
     """In a ``for`` loop, ``if c: continue`` becomes ``skipped = c``; what follows changes nothing where that holds."""
-    node, source = place.statement, place.source
-    loop, function = source.parents.get(node), source.function_of(node)
-    if not isinstance(node, ast.If) or node.orelse or [type(part) for part in node.body] != [ast.Continue]:
+    found, source = end_of_round(place, ast.Continue), place.source
+    if found is None or not isinstance(found[1], ast.For):
         return []
-    if not isinstance(loop, ast.For) or loop.orelse or node not in loop.body or function is None:
-        return []
+    node, loop, function = found[0], found[1], found[2]
     steps = loop.body[loop.body.index(node) + 1 :]
     if not steps or not all(isinstance(part, (ast.Assign, ast.AugAssign)) and _name(part) for part in steps):
         return []

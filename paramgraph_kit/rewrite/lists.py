@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 
 from paramgraph_kit.rewrite.branches import condition_of, larger_on_device, may_run
+from paramgraph_kit.rewrite.early import end_of_round
 from paramgraph_kit.rewrite.edits import Edit, Function, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.place import Place, called, fresh
 from paramgraph_kit.rewrite.pure import kept_finite
@@ -88,12 +89,10 @@ def average_those_kept(place: Place) -> list[Edit]:
 
     A round that is left out adds a zero, and the sum is divided by how many are kept.
     """
-    node, source = place.statement, place.source
-    loop, function = source.parents.get(node), source.function_of(node)
-    if not isinstance(node, ast.If) or node.orelse or [type(part) for part in node.body] != [ast.Continue]:
+    found, source = end_of_round(place, ast.Continue), place.source
+    if found is None or not isinstance(found[1], ast.For):
         return []
-    if not isinstance(loop, ast.For) or loop.orelse or node not in loop.body or function is None:
-        return []
+    node, loop, function = found[0], found[1], found[2]
     *steps, last = loop.body[loop.body.index(node) + 1 :] or [node]
     call = last.value if isinstance(last, ast.Expr) else None
     if not isinstance(call, ast.Call) or called(call) != "append" or len(call.args) != 1:
