@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from typing import Any
@@ -16,14 +15,9 @@ from paramgraph_kit.driver.select import driver
 from paramgraph_kit.trace import ParamgraphError
 from paramgraph_kit.trace.errors import CaptureError, UnsupportedError
 from paramgraph_kit.trace.wording import failure_text
+from tests.integration.apart import APART
 
-pytestmark = [
-    pytest.mark.skipif(
-        torch.cuda.is_available() and "DOCTOR_ON_GPU" not in os.environ,
-        reason="on a GPU in a process of its own: tests/gpu runs this file there",
-    ),
-    pytest.mark.usefixtures("recovered"),
-]
+pytestmark = [APART, pytest.mark.usefixtures("recovered")]
 DEVICE = pgk.device()
 
 

@@ -14,14 +14,9 @@ import torch
 from torch import nn
 
 import paramgraph_kit as pgk
+from tests.integration.apart import APART
 
-pytestmark = [
-    pytest.mark.skipif(
-        torch.cuda.is_available() and "DOCTOR_ON_GPU" not in os.environ,
-        reason="failed captures stay out of this process",
-    ),
-    pytest.mark.usefixtures("recovered"),
-]
+pytestmark = [APART, pytest.mark.usefixtures("recovered")]
 DEVICE = pgk.device()
 
 

@@ -3,7 +3,6 @@
 # mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,10 +12,9 @@ import torch
 from torch import nn
 
 import paramgraph_kit as pgk
+from tests.integration.apart import APART
 
-pytestmark = pytest.mark.skipif(
-    torch.cuda.is_available() and "DOCTOR_ON_GPU" not in os.environ, reason="failed captures stay out of this process"
-)
+pytestmark = APART
 DEVICE = pgk.device()
 Given = tuple[Callable[..., Any], tuple[Any, ...], list[Any]]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import queue
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,9 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
+from tests.integration.apart import APART
 
-pytestmark = [
-    pytest.mark.skipif(
-        torch.cuda.is_available() and "DOCTOR_ON_GPU" not in os.environ,
-        reason="on a GPU in a process of its own: tests/gpu runs this file there",
-    ),
-    pytest.mark.usefixtures("recovered"),
-]
+pytestmark = [APART, pytest.mark.usefixtures("recovered")]
 DEVICE = pgk.device()
 
 

@@ -19,14 +19,9 @@ from paramgraph_kit.doctor.diagnosis import Diagnosis
 from paramgraph_kit.doctor.restore.surroundings import autocast_depth
 from paramgraph_kit.trace import ParamgraphError
 from paramgraph_kit.trace.wording import failure_text
+from tests.integration.apart import APART
 
-pytestmark = [
-    pytest.mark.skipif(
-        torch.cuda.is_available() and "DOCTOR_ON_GPU" not in os.environ,
-        reason="on a GPU in a process of its own: tests/gpu runs this file there",
-    ),
-    pytest.mark.usefixtures("recovered"),
-]
+pytestmark = [APART, pytest.mark.usefixtures("recovered")]
 DEVICE = pgk.device()
 
 

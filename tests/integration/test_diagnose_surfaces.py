@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,10 +21,9 @@ from paramgraph_kit.doctor.explain.reasons import failures_of
 from paramgraph_kit.trace import Failure
 from paramgraph_kit.trace.model import Frame, Reason
 from paramgraph_kit.trace.wording import failure_text
+from tests.integration.apart import APART
 
-pytestmark = pytest.mark.skipif(
-    torch.cuda.is_available() and "DOCTOR_ON_GPU" not in os.environ, reason="failed captures stay out of this process"
-)
+pytestmark = APART
 pgk.device()
 
 CELLS = (
