@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.backend.alike import Likeness, likeness
+from paramgraph_kit.backend.likeness import Likeness, likeness
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.launcher import Launcher
 from paramgraph_kit.partition.fixed import Kept
