@@ -1,15 +1,15 @@
 """What the host does in the middle of a step, wherever that is, is done after the launch, from a list.
 
-``losses.append(loss.item())`` in a loop, in a hook, in a callback or in a method that the step calls becomes a small
-function that is kept in ``later``, with the tensors that it reads. A capture fills the list once; after each launch all
-of it is done, in its order, on what the graph has written. Only statements are taken that nothing in the step reads
-the effects of.
+``losses.append(loss.item())`` in a loop, in a hook, in a callback or in a method that the step calls: what it reads is
+kept in ``later``. A capture fills the list once, a parameterized launch puts today's tensors there; after each of them
+all of it is done, in its order, on what the graph has written. Only statements are taken that nothing in the step
+reads the effects of. What reads variables of a function around its own is kept as a function itself.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
 
@@ -21,6 +21,9 @@ CODES = frozenset(("sync-item", "host-counter", "print", "copy-to-cpu", "output-
 _KINDS = (ast.Expr, ast.Assign, ast.AugAssign, ast.If)
 _CLOCKS = frozenset(("perf_counter", "perf_counter_ns", "monotonic", "time", "elapsed_time", "now"))
 _LOGS = frozenset(("info", "debug", "warning", "error", "write", "add_scalar", "log", "print", "put"))
+
+
+Graded = Mapping[tuple[str, int], Collection[str]]
 
 
 @dataclass(slots=True)
@@ -64,20 +67,75 @@ def outermost(source: Source, function: object, inner: Function) -> Function:
     return inner
 
 
-def defer(source: Source, found: Sequence[Block], first: Function, taken: Iterable[str]) -> tuple[list[Edit], str]:
-    """Edits that put these statements off, with the name of the list; ``first`` is what a step runs first."""
+def defer(
+    source: Source, found: Sequence[Block], first: Function, last: Function, taken: Iterable[str], graded: Graded
+) -> tuple[list[Edit], str, list[str]]:
+    """Edits that put these statements off, the name of the list, and what is done with it behind the launch.
+
+    Args:
+        source: the file.
+        found: what is put off.
+        first: what a step runs first.
+        last: the function behind which it is done.
+        taken: names that the list must not have.
+        graded: by name and line of a function its local names that hold a tensor with gradients as it returns.
+    """
     name = fresh("later", set(taken))
     start = first.body[0]
     if isinstance(start, ast.Expr) and isinstance(start.value, ast.Constant) and len(first.body) > 1:
         start = first.body[1]  # behind the docstring
     edits = [source.before(start, [f"{name}.clear()"], rank=-1)]
-    for block in found:
-        last = block.statements[-1]
+    closed = any(_reads_around(source, block) for block in found)
+    for number, block in enumerate(found):
+        end = block.statements[-1]
         edits += [source.without(node) for node in block.statements[:-1]]
-        indent = source.indent(last)
-        text = f"\n{indent}".join(_work(source, block, name))
-        edits.append(Edit(first_line(last), len(indent), last.end_lineno or last.lineno, _width(source, last), text))
-    return edits, name
+        indent = source.indent(end)
+        known = graded.get((block.function.name, first_line(block.function)), frozenset())
+        which = number if len(found) > 1 else None
+        put = _work(source, block, name) if closed else _kept(block, name, which, known, last)
+        edits.append(
+            Edit(
+                first_line(end), len(indent), end.end_lineno or end.lineno, _width(source, end), f"\n{indent}".join(put)
+            )
+        )
+    return edits, name, [f"for work in {name}:", "    work()"] if closed else _done(source, found, name, last)
+
+
+def _reads_around(source: Source, block: Block) -> bool:
+    """Whether statements read or write variables of a function around their own."""
+    around, names = source.function_of(block.function), {n for node in block.statements for n in names_in(node)}
+    names |= {path for node in block.statements for path in written(node)}
+    while around is not None:
+        if names & locals_of(around) - locals_of(block.function):
+            return True
+        around = source.function_of(around)
+    return False
+
+
+def _reads(block: Block, last: Function | None = None) -> list[str]:
+    """Local names that statements read; behind the function itself its owner is there."""
+    read = {n for node in block.statements for n in names_in(node)} & locals_of(block.function)
+    own = {"self"} if block.function is last else set[str]()
+    return sorted(read - stored(block.statements) - own)
+
+
+def _kept(block: Block, name: str, number: int | None, graded: Collection[str], last: Function) -> list[str]:
+    """What puts into the list what the statements read."""
+    given = [f"{each}.detach()" if each in graded else each for each in _reads(block, last)]
+    if number is not None:
+        given.insert(0, str(number))
+    return [f"{name}.append(({', '.join(given)}{',' * (len(given) == 1)}))"]
+
+
+def _done(source: Source, found: Sequence[Block], name: str, last: Function) -> list[str]:
+    """The statements, as they are done with what the list has."""
+    works = [f"work_{number}" if number else "work" for number in range(len(found))]
+    lines: list[str] = []
+    for work, block in zip(works, found, strict=True):
+        lines += [f"def {work}({', '.join(_reads(block, last))}):", *_body(source, block)]
+    if len(found) == 1:
+        return [*lines, f"for given in {name}:", "    work(*given)"]
+    return [*lines, f"for number, *given in {name}:", f"    ({', '.join(works)})[number](*given)"]
 
 
 def _width(source: Source, node: ast.stmt) -> int:
@@ -86,19 +144,23 @@ def _width(source: Source, node: ast.stmt) -> int:
 
 def _work(source: Source, block: Block, name: str) -> list[str]:
     """The statements as a function of what they read, which is put into the list."""
-    local = locals_of(block.function)
-    reads = {n for node in block.statements for n in names_in(node)} & local - stored(block.statements)
-    lines = [f"def work({', '.join(f'{each}={each}' for each in sorted(reads))}):"]
+    given = ", ".join(f"{each}={each}" for each in _reads(block))
+    return [f"def work({given}):", *_body(source, block), f"{name}.append(work)"]
+
+
+def _body(source: Source, block: Block) -> list[str]:
+    """The statements as those of a function of what they read."""
+    lines = []
     for word, kind in (("global", ast.Global), ("nonlocal", ast.Nonlocal)):
         outer = {n for node in ast.walk(block.function) if isinstance(node, kind) for n in node.names}
         if here := sorted(outer & {path for node in block.statements for path in written(node)}):
             lines.append(f"    {word} {', '.join(here)}")
     for node in block.statements:
         depth = len(source.indent(node))
-        whole = source.apply(cloned(source, node, reads))
+        whole = source.apply(cloned(source, node, _reads(block)))
         for line in whole[first_line(node) - 1 : node.end_lineno or node.lineno]:
             lines.append(f"    {line[depth:].rstrip()}")
-    return [*lines, f"{name}.append(work)"]
+    return lines
 
 
 def _siblings(source: Source, statement: ast.stmt) -> list[ast.stmt]:

@@ -50,6 +50,7 @@ class Lending:
         self.functions = [*self.prover.state.functions, *of_classes(self.prover.state)]
         self.tensors: dict[str, Form] = {}  # local names that hold one as the function returns
         self.graded: set[str] = set()  # and one that needs gradients
+        self.held: dict[tuple[str, int], set[str]] = {}  # the same of each function that ran, by name and line
         self.sources = {
             file: source
             for file in {f.__code__.co_filename for f in self.functions}
@@ -73,6 +74,9 @@ class Lending:
         def look(frame: types.FrameType, event: str, argument: Any) -> None:
             if event == "call" and frame.f_code.co_filename in files:
                 self.ran.add(frame.f_code)
+            if event == "return" and frame.f_code.co_filename in files:
+                needing = {n for n, v in frame.f_locals.items() if isinstance(v, torch.Tensor) and v.requires_grad}
+                self.held.setdefault((frame.f_code.co_name, frame.f_code.co_firstlineno), set()).update(needing)
             if event == "return" and frame.f_code is code:
                 held = {n: value for n, value in frame.f_locals.items() if isinstance(value, torch.Tensor)}
                 self.tensors |= {n: Form.of(value) for n, value in held.items()}
@@ -83,6 +87,10 @@ class Lending:
             yield
         finally:
             set_profile(before)
+
+    def knows(self, other: Lending) -> None:
+        """Take over what has been seen of the function's steps."""
+        self.ran, self.tensors, self.graded, self.held = other.ran, other.tensors, other.graded, other.held
 
     def texts(self, plans: Sequence[Plan]) -> dict[str, list[str]]:
         """The rewritten lines of each file."""

@@ -101,7 +101,8 @@ class Attempt(Lending):
     def advancing(self, failures: Sequence[Failure]) -> Attempt | None:
         """The same with the numbers that steps move, and that the device needs, in tensors; None without any."""
         other = Attempt(self.function, self.args, self.kwargs, self.prover)
-        other.moves, other.ran, other.tensors, other.graded = True, self.ran, self.tensors, self.graded
+        other.moves = True
+        other.knows(self)
         places = [(f, *at) for f in failures if f.code in advance.FROZEN and (at := other.place(f)) is not None]
         if len({source.file for _, source, _ in places}) != 1:
             return None
@@ -112,7 +113,8 @@ class Attempt(Lending):
     def leading(self, failures: Sequence[Failure]) -> Attempt | None:
         """The same with the rates that the host gives to optimizers written before the launch; None without any."""
         other = Attempt(self.function, self.args, self.kwargs, self.prover)
-        other.moves, other.ran, other.tensors, other.graded = True, self.ran, self.tensors, self.graded
+        other.moves = True
+        other.knows(self)
         other.leads = True
         return other if other._rates_ahead(failures) else None
 
@@ -309,12 +311,13 @@ class Attempt(Lending):
         if not chosen and not blocks:
             return None
         hoisted: list[str] = []
+        first: list[str] = []
         edits: list[Edit] = []
         if blocks:
             start = later.outermost(source, self.function, function)
-            edits, name = later.defer(source, blocks, start, names_in(source.tree))
+            taken = names_in(source.tree)
+            edits, name, first = later.defer(source, blocks, start, function, taken, self.held)
             hoisted.append(f"{name} = []")
-        first = [f"for work in {name}:", "    work()"] if blocks else []
         gone = [*(self.watch.starts if self.watch is not None else []), *self.ahead]
         self.moved = moving.move(source, function, chosen, self.graded, first, gone, tail, self._filled(source))
         if self.moved is None:
@@ -336,7 +339,8 @@ class Attempt(Lending):
     def split(self, left: Sequence[Failure]) -> Attempt | None:
         """The same with all from the first place on that is left behind the launch; None where nothing is before it."""
         other = Attempt(self.function, self.args, self.kwargs, self.prover)
-        other.moves, other.ran, other.tensors, other.graded = True, self.ran, self.tensors, self.graded
+        other.moves = True
+        other.knows(self)
         at = other._definition()
         if at is None or not left:
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -19,12 +20,14 @@ from paramgraph_kit.rewrite.kept_outside import kept_outside
 from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.proof import NOTHING, STEPS, Around, Prover, Truth
+from paramgraph_kit.rewrite.reach import owner_of
 from paramgraph_kit.rewrite.reads import frozen
 from paramgraph_kit.trace.errors import CaptureError
 from paramgraph_kit.trace.model import Failure
 from paramgraph_kit.trace.wording import frame_text
 
 LIMIT_S = 30.0
+_STARS = {inspect.Parameter.VAR_POSITIONAL: 1, inspect.Parameter.VAR_KEYWORD: 2}
 UNSTEADY = "two runs from one state give other results"
 TRIES = 4  # how often rewrites that change the numbers are taken back
 
@@ -41,6 +44,7 @@ class Rewriting:
     unsaid: list[Failure] = field(default_factory=list)  # those of which ``instead`` does not say what to write
     complete: bool = False  # everything found is rewritten, and one graph gives eager's numbers
     usage: str = ""  # how what was moved behind the launch is called
+    loop: list[str] = field(default_factory=list)  # the same as a user's lines, about what `launched` is
     around: Around = NOTHING  # what was moved, as functions of a step's inputs and result
     _borrow: Any = None
 
@@ -251,11 +255,30 @@ def _show(rounds: Rounds, found: Rewriting) -> None:
         text = _call(first.moved.name, first.moved.parameters) + " after each launch"
         usage.append(text + ", which returns the result" * first.moved.returns)
     found.usage = ", and ".join(usage)
+    found.loop = _loop(first, found.around)
+
+
+def _loop(first: Attempt, around: Around) -> list[str]:
+    """A step of the user's loop: what comes before a launch, the launch, and what comes after it."""
+    fed = first.fed if around.before is not None else None
+    moved = first.moved if around.after is not None else None
+    own = owner_of(first.function) is not None
+    names = [f"{'*' * _STARS.get(p.kind, 0)}{name}" for name, p in first.signature.parameters.items()][own:]
+    lines = [_called(fed.name, fed.parameters)] if fed is not None else []
+    given = ", ".join(moved.parameters[moved.arguments :]) if moved is not None and moved.results else ""
+    lines.append(f"{given or 'out'} = launched({', '.join(names)})")
+    if moved is not None:
+        lines.append("out = " * moved.returns + _called(moved.name, moved.parameters))
+    return lines
 
 
 def _call(name: str, parameters: Sequence[str]) -> str:
+    return f"call {_called(name, parameters)}"
+
+
+def _called(name: str, parameters: Sequence[str]) -> str:
     own = parameters[:1] == ["self"]
-    return f"call {'self.' * own}{name}({', '.join(parameters[own:])})"
+    return f"{'self.' * own}{name}({', '.join(parameters[own:])})"
 
 
 def _capture(rounds: Rounds, truth: Truth, found: Rewriting) -> list[Failure] | None:

@@ -115,7 +115,8 @@ def cells_of(changes: Iterable[Change], lazily: bool) -> list[tuple[Change, list
         plain = [x for x in leaves if not isinstance(x, torch.Tensor)]
         clears = not tensors and all(x is None for x in plain) and any(isinstance(x, torch.Tensor) for x in entry)
         then = [x for x in entry if not isinstance(x, torch.Tensor)]
-        settled = clears or (all(isinstance(x, PLAIN) for x in plain) and (not plain or same(plain, then)))
+        known = all(isinstance(x, PLAIN) for x in plain) or _are_there(plain, then)
+        settled = clears or (known and (not plain or same(plain, then)))
         if not (tensors or clears) or not settled:
             raise RefusedError(side_effect(change))
         if any(x.requires_grad and not is_spent(x) for x in tensors):
@@ -123,6 +124,11 @@ def cells_of(changes: Iterable[Change], lazily: bool) -> list[tuple[Change, list
             raise RefusedError(Reason("requires-grad", text))
         found.append((change, leaves, spec))
     return found
+
+
+def _are_there(now: Sequence[Any], then: Sequence[Any]) -> bool:
+    """Whether values are plain, or the very objects that were there before, as ``self`` beside tensors of each call."""
+    return len(now) == len(then) and all(isinstance(x, PLAIN) or x is y for x, y in zip(now, then, strict=True))
 
 
 def side_effect(change: Change) -> Reason:

@@ -328,9 +328,8 @@ class _Teller:
             raise self.stop("the parameterized results are not eager's: report this, and use the captured graph")
         self.out.complete = True
         self.say(f"\n{self.out.function} is parameterized, and gives eager's results at every step. In your own loop:")
-        self.say(_call(self.function, list(state) if whole else None), 3)
-        if self.out.fix is not None and self.out.fix.usage:
-            self.say(self.out.fix.usage, 3)
+        for line in _lines(self.function, list(state) if whole else None, self.out.fix):
+            self.say(line, 3)
         if plain:
             self.say("under torch.no_grad()", 3)
 
@@ -407,7 +406,7 @@ def _unproved(said: str) -> str:
 
 def _keeps_later(diff: str) -> bool:
     """Whether a fix keeps functions for after the launch."""
-    return any(line.startswith("+") and "later.append(" in line for line in diff.splitlines())
+    return any(line.startswith("+") and "later.append(work)" in line for line in diff.splitlines())
 
 
 def _is_cell(function: Any) -> bool:
@@ -422,18 +421,20 @@ def _name_of(value: Any, space: dict[str, Any]) -> str:
     return next(found, type(value).__name__.lower())
 
 
-def _call(function: Any, state: list[str] | None) -> str:
-    """What the user writes to have a function launched."""
+def _lines(function: Any, state: list[str] | None, fix: Rewriting | None) -> list[str]:
+    """What the user writes to have a function launched, and around each launch."""
     from paramgraph_kit.rewrite.reach import names_of, owner_of
 
     owner = owner_of(function)
-    name = _name_of(owner, names_of(function)) if owner is not None else getattr(function, "__name__", "fn")
+    me = _name_of(owner, names_of(function)) if owner is not None else ""
+    name = me if owner is not None else getattr(function, "__name__", "fn")
     if _is_cell(function):
         name = "step"  # of which it is the body
     elif owner is not None and owner is not function:
         name += f".{getattr(function, '__name__', '')}"
     given = "" if state is None else f", state=({', '.join(state)}{',' * (len(state) == 1)})"
-    return f"launched = pgk.parameterize({name}{given})"
+    around = fix.loop if fix is not None and fix.usage else []
+    return [f"launched = pgk.parameterize({name}{given})", *(line.replace("self.", f"{me}.") for line in around)]
 
 
 def story(fn: Any, *args: Any, say: Say | None = print, **kwargs: Any) -> Story:

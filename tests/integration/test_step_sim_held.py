@@ -253,3 +253,28 @@ def test_functions_that_a_step_leaves_for_later_are_told() -> None:
             work()
     assert [float(x[0]) for x in kept] == [0, 0, 1, 1, 2, 2, 3, 3]
     assert [reason.code for reason in pgk.report(launched).reasons] == ["side-effect"]
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_objects_beside_tensors_in_a_list_are_put_back_if_they_are_the_same(same: bool) -> None:
+    # GIVEN a step that leaves tensors in a list with a model, which is the one of before or one of its own
+    model = _Model().to(pgk.device())
+    later: list[Any] = []
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        later.clear()
+        for i in range(2):
+            x = x * 2
+            later.append((model if same else object(), i, x))
+        return x
+
+    # WHEN called again and again
+    launched = pgk.parameterize(step, state=model)
+    seen = []
+    for i in range(5):
+        launched(torch.full((4,), float(i), device=pgk.device()))
+        seen += [(first is model, i, float(x[0])) for first, i, x in later]
+    # THEN the list has today's tensors; from launches where nothing in it is new
+    assert seen == [(same, n, i * 2.0 ** (n + 1)) for i in range(5) for n in range(2)]
+    assert pgk.report(launched).rows[0].launches == (3 if same else 0)
+    assert [reason.code for reason in pgk.report(launched).reasons] == ([] if same else ["side-effect"])
