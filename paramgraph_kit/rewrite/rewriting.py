@@ -27,7 +27,7 @@ from paramgraph_kit.trace.model import Failure
 from paramgraph_kit.trace.wording import frame_text
 
 LIMIT_S = 30.0
-_STARS = {inspect.Parameter.VAR_POSITIONAL: 1, inspect.Parameter.VAR_KEYWORD: 2}
+_STARS: dict[Any, int] = {inspect.Parameter.VAR_POSITIONAL: 1, inspect.Parameter.VAR_KEYWORD: 2}
 UNSTEADY = "two runs from one state give other results"
 TRIES = 4  # how often rewrites that change the numbers are taken back
 
