@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from paramgraph_kit.backend.raw import KINDS, items_of
+
 PLAIN = (int, float, bool, complex, str, bytes, type(None), torch.dtype, torch.device, torch.memory_format, torch.Size,
          enum.Enum)  # fmt: skip
 _BARE = frozenset((int, float, bool, complex, str, bytes, type(None), torch.dtype, torch.device, torch.memory_format,
                    torch.Size))  # fmt: skip
-_KINDS = (dict, list, tuple, deque, set, frozenset)
-_CONTAINERS = frozenset((*_KINDS, defaultdict))  # of which nobody sets attributes
+_CONTAINERS = frozenset((*KINDS, defaultdict))  # of which nobody sets attributes
 _DEEP = 8
 
 
@@ -64,6 +65,14 @@ def _alike(a: Any, b: Any, depth: int) -> bool:
     return same(ours, theirs, depth + 1)
 
 
+def _same_items(a: Any, b: Any, depth: int) -> bool:
+    ours, theirs = items_of(a), items_of(b)
+    return len(ours) == len(theirs) and all(
+        (x is y or same(x, y, depth + 1)) and (k is m or same(k, m, depth + 1))
+        for (k, x), (m, y) in zip(ours, theirs, strict=True)
+    )
+
+
 def same(a: Any, b: Any, depth: int = 0) -> bool:
     """Identity for tensors and objects, value for plain values, and for containers that of their parts.
 
@@ -79,16 +88,20 @@ def same(a: Any, b: Any, depth: int = 0) -> bool:
         return repr(a) == repr(b) and (is_bare(a) or same(vars(a), vars(b), depth + 1))
     if isinstance(a, PLAIN):
         return bool(a == b) and (is_bare(a) or (not isinstance(a, enum.Enum) and same(vars(a), vars(b), depth + 1)))
-    if type(a) not in _CONTAINERS and isinstance(a, _KINDS) and not _alike(a, b, depth):
+    if isinstance(a, defaultdict) and a.default_factory is not b.default_factory:
         return False
+    if isinstance(a, deque) and a.maxlen != b.maxlen:
+        return False
+    if type(a) not in _CONTAINERS and isinstance(a, KINDS):
+        return _alike(a, b, depth) and _same_items(a, b, depth)
     if isinstance(a, dict):
-        if len(a) != len(b) or (isinstance(a, defaultdict) and a.default_factory is not b.default_factory):
+        if len(a) != len(b):
             return False
         if all(map(is_, a, b)) and all(map(is_, a.values(), b.values())):
             return True  # nearly always, and at the speed of C
         return same(list(a), list(b), depth + 1) and same(list(a.values()), list(b.values()), depth + 1)
     if isinstance(a, (list, tuple, deque, set, frozenset)):  # code may go through a set too, in its order
-        if len(a) != len(b) or (isinstance(a, deque) and a.maxlen != b.maxlen):
+        if len(a) != len(b):
             return False
         return all(map(is_, a, b)) or all(same(x, y, depth + 1) for x, y in zip(a, b, strict=True))
     return False

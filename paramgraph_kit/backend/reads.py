@@ -25,7 +25,7 @@ import threading
 import types
 import uuid
 import weakref
-from collections import defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
@@ -52,6 +52,7 @@ from paramgraph_kit.backend.code_names import (
     names_of,
 )
 from paramgraph_kit.backend.plain import PLAIN, is_bare, plain_key
+from paramgraph_kit.backend.raw import KINDS, items_of, length_of
 from paramgraph_kit.backend.watched import MISSING, ClassEntries, Watched
 from paramgraph_kit.driver.files import is_library_code
 from paramgraph_kit.driver.host_random import is_of_host
@@ -68,7 +69,6 @@ _OPAQUE = (types.CodeType, types.FrameType, types.GenericAlias, types.UnionType,
            types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType, types.GetSetDescriptorType,
            types.MemberDescriptorType, types.ClassMethodDescriptorType, torch._ops.OperatorBase,
            torch._ops.OpOverloadPacket)  # fmt: skip
-_CONTAINERS = (dict, list, set, deque, tuple, frozenset)
 _STRUCTURE = frozenset(vars(nn.Module())) - {"training"}  # of every module, looked at by itself
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _PARTS = ("__code__", "__defaults__", "__kwdefaults__")  # of a function
@@ -140,8 +140,8 @@ class Walk:
         if number is not None:
             return "again", number
         self._number(value, path)
-        if isinstance(value, _CONTAINERS):
-            return type(value), len(value)
+        if isinstance(value, KINDS):
+            return type(value), length_of(value)
         if isinstance(value, torch.Tensor):
             return "tensor"
         return id(value)
@@ -179,7 +179,7 @@ class Walk:
                 self._entries(own, [key for key in own if self.every or key in self.names], path)
             if own or not self.names.isdisjoint(_TRIED):
                 self.watch(Watched(path, "names", own))
-        elif isinstance(value, _CONTAINERS):
+        elif isinstance(value, KINDS):
             self._container(value, path)
         elif isinstance(value, nn.Module):
             self._module(value, path)
@@ -228,17 +228,17 @@ class Walk:
 
     def _container(self, value: Any, path: str) -> None:
         if isinstance(value, tuple | frozenset):
-            self.key += [self.look(part, f"{path}[{n}]") for n, part in enumerate(value)]
+            self.key += [self.look(part, f"{path}[{n}]") for n, part in items_of(value)]
         elif isinstance(value, dict):
-            keys = [f"{path}[{key!r}]" if isinstance(key, str | int) else f"{path}[...]" for key in value]
+            keys = [f"{path}[{key!r}]" if isinstance(key, str | int) else f"{path}[...]" for key, _ in items_of(value)]
             # An ordered one can be put in another order, of which its version does not tell.
-            versioned = type(value) is dict or not value
+            versioned = type(value) is dict or (type(value) in (OrderedDict, defaultdict) and not value)
             self.watch(Watched(path, "dict", value, versioned=versioned), [path] * len(keys) + keys)
         else:
-            self.watch(Watched(path, "items", value), [f"{path}[{n}]" for n in range(len(value))])
+            self.watch(Watched(path, "items", value), [f"{path}[{n}]" for n in range(length_of(value))])
         if isinstance(value, defaultdict):
             self._ask(f"{path}.default_factory", lambda: value.default_factory)
-        if type(value) not in _CONTAINERS and not is_foreign_module(type(value).__module__):
+        if type(value) not in KINDS and not is_foreign_module(type(value).__module__):
             self._attributes(value, path)
 
     def _function(self, function: types.FunctionType, path: str) -> None:
@@ -271,7 +271,7 @@ class Walk:
         hidden = (names.globals & own.keys()) - known  # a global of the name may come
         added = {name for name in hidden if type(own[name]) not in (types.BuiltinFunctionType, type)}
         if names.globals & {"globals", "eval", "exec"}:
-            known |= {key for key, value in space.items() if isinstance(value, (*PLAIN, *_CONTAINERS))}
+            known |= {key for key, value in space.items() if isinstance(value, (*PLAIN, *KINDS))}
         absent = names.globals - own.keys()  # deleted, or not there yet: it may come
         self._entries(space, (known | hidden | absent) - {"__builtins__"}, "")
         if added:
@@ -386,7 +386,7 @@ class Walk:
                 if self.every
                 or key in self.names
                 or key == "_value_"  # of a member of an enumeration
-                or (foreign and isinstance(part, (*PLAIN, *_CONTAINERS)))
+                or (foreign and isinstance(part, (*PLAIN, *KINDS)))
             ]
             self._entries(attributes, chosen, path)
             self.watch(Watched(path, "computed", functools.partial(len, attributes)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -10,6 +9,7 @@ from operator import attrgetter, is_
 from types import FunctionType
 from typing import Any
 
+from paramgraph_kit.backend.raw import kind_of, refill, refill_set
 from paramgraph_kit.driver.dict_versions import Versions
 from paramgraph_kit.driver.native.objects import Kinds, dictionary_of
 
@@ -42,9 +42,10 @@ class Watched:
             case "entries":
                 return tuple([holder.get(key, MISSING) for key in self.keys])
             case "dict":
-                return (*holder.keys(), *holder.values())
+                kind = kind_of(holder) if isinstance(holder, dict) else type(holder)
+                return (*kind.keys(holder), *kind.values(holder))
             case "items" | "names":
-                return tuple(holder)
+                return tuple(kind_of(holder).__iter__(holder))
             case "class":
                 return type(holder), dictionary_of(holder)
             case "cell":
@@ -81,17 +82,12 @@ class Watched:
                     self._put(key, value)
             case "dict":
                 half = len(values) // 2
-                holder.clear()
-                holder.update(zip(values[:half], values[half:], strict=True))
+                refill(holder, dict(zip(values[:half], values[half:], strict=True)))
             case "items":
-                if isinstance(holder, list):
-                    holder[:] = values
-                elif isinstance(holder, deque):
-                    holder.clear()
-                    holder.extend(values)
+                if isinstance(holder, set):
+                    refill_set(holder, values)
                 else:
-                    holder.clear()
-                    holder.update(values)
+                    refill(holder, dict(enumerate(values)))
             case "class":
                 holder.__class__ = values[0]
                 if values[1] is not None:

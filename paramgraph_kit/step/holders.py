@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from types import FunctionType, MemberDescriptorType
 from typing import Any
 
+from paramgraph_kit.backend.raw import items_of, put_item, refill, refill_set
 from paramgraph_kit.driver.files import is_library
-from paramgraph_kit.step.raw import items_of, put_item, refill, refill_set
 
 PARTS = ("__code__", "__defaults__", "__kwdefaults__")  # of a function: reloading a module writes them
 EMPTY = object()  # in a closure's variable that holds nothing yet

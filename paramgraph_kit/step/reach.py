@@ -17,7 +17,6 @@ import sys
 import threading
 import types
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,12 +27,12 @@ import torch
 from paramgraph_kit.backend.asked import ANSWERS, LARGE, decimals, nbytes, questions, registered
 from paramgraph_kit.backend.code_names import ENVIRONMENT, all_names, names_of
 from paramgraph_kit.backend.plain import PLAIN, is_bare, same
+from paramgraph_kit.backend.raw import KINDS, items_of
 from paramgraph_kit.driver.files import is_generated, is_library, is_library_code
 from paramgraph_kit.driver.host_random import is_of_host
 from paramgraph_kit.driver.native.objects import dictionary_of
 from paramgraph_kit.driver.tensors import parts_of
 from paramgraph_kit.step.holders import EMPTY, Holder, of_library, slots_of
-from paramgraph_kit.step.raw import items_of
 
 MOST = 100_000  # holders
 LONG = 4096  # a longer list or dict is data, not state: what is in it is not looked at
@@ -51,7 +50,6 @@ _GLOBAL_HOOKS = ("_global_forward_pre_hooks", "_global_forward_hooks", "_global_
                  "_global_backward_hooks")  # fmt: skip
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 _SETTINGS = (*PLAIN, list, set, types.ModuleType, type, *_FUNCTIONS)
-_CONTAINERS = (dict, list, set, deque, tuple, frozenset)
 _DECIMALS = frozenset(("decimal", "Decimal", "getcontext"))
 _TRIED = ("getattr", "hasattr", "AttributeError", "vars", "__dict__")  # who looks for attributes that are not there
 _SKIPPED = ("threading", "logging", "_thread", "queue", "concurrent", "multiprocessing", "weakref", "_io", "io")
@@ -233,7 +231,7 @@ class Reach:
         elif isinstance(value, (operator.attrgetter, operator.methodcaller)):
             texts = [each for each in value.__reduce__()[1] if isinstance(each, str)]
             self._all.known.update(part for text in texts for part in text.split("."))
-        elif isinstance(value, (dict, list, deque, set, tuple, frozenset)):
+        elif isinstance(value, KINDS):
             self._container(value, name)
         elif isinstance(value, types.ModuleType):
             self._module(value, name)
@@ -431,14 +429,14 @@ class Reach:
 
     def _container(self, value: Any, name: str) -> None:
         if isinstance(value, (tuple, frozenset)):
-            for n, part in enumerate(value):
+            for n, part in items_of(value):
                 self._visit(part, f"{name}[{n}]")
         else:
             self.holders.append(Holder.of(value, name))
             items = items_of(value)
-            if len(value) > LONG:
+            if len(items) > LONG:
                 if not all(is_bare(part) for _, part in items):
-                    self.unseen.append((name, f"has {len(value):,} items, each of which may change"))
+                    self.unseen.append((name, f"has {len(items):,} items, each of which may change"))
                 items = []
             for key, part in items:
                 self._visit(part, f"{name}[{key!r}]" if isinstance(key, (str, int)) else f"{name}[...]")
@@ -446,7 +444,7 @@ class Reach:
                     self._visit(key, name)
         for n, ask in enumerate(questions(value)):
             self._asked(value, name, ask, n)
-        if type(value) not in _CONTAINERS and (not of_library(type(value)) or dictionary_of(value)):
+        if type(value) not in KINDS and (not of_library(type(value)) or dictionary_of(value)):
             self._object(value, name)
 
     def _object(self, value: Any, name: str) -> None:

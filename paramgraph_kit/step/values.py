@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 import torch
 
 from paramgraph_kit.backend.plain import PLAIN
+from paramgraph_kit.backend.raw import KINDS, length_of
 
 
 def shown(value: Any) -> str:
@@ -21,7 +21,7 @@ def shown(value: Any) -> str:
     if isinstance(value, PLAIN):
         text = repr(value)
         return text if len(text) <= 40 else f"{text[:37]}..."
-    if isinstance(value, (list, tuple, dict, set, deque)):
-        return f"a {type(value).__name__} of {len(value)}"
+    if isinstance(value, KINDS):
+        return f"a {type(value).__name__} of {length_of(value)}"
     name = type(value).__name__
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

@@ -9,9 +9,31 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+KINDS = (dict, list, tuple, deque, set, frozenset)
+
+
+def kind_of(container: Any) -> Any:
+    """Whose methods read and write a container as it lies."""
+    if isinstance(container, OrderedDict):
+        return OrderedDict
+    return next(kind for kind in KINDS if isinstance(container, kind))
+
+
+def length_of(container: Any) -> int:
+    """How much it holds.
+
+    >>> class Lazy(list):
+    ...     def __len__(self):
+    ...         raise RuntimeError("not loaded yet")
+    >>> length_of(Lazy("ab"))
+    2
+    """
+    length: int = kind_of(container).__len__(container)
+    return length
+
 
 def items_of(container: Any) -> list[tuple[Any, Any]]:
-    """Keys with values of a dict, numbers with items of a list or deque.
+    """Keys with values of a dict, numbers with items of another container.
 
     >>> class Fresh(dict):
     ...     def __getitem__(self, key):
@@ -19,22 +41,19 @@ def items_of(container: Any) -> list[tuple[Any, Any]]:
     >>> items_of(Fresh(a=1)), items_of([7])
     ([('a', 1)], [(0, 7)])
     """
-    if isinstance(container, dict):
-        return list(_dict(container).items(container))
-    kind: Any = next(k for k in (list, deque, set) if isinstance(container, k))
-    return list(enumerate(kind.__iter__(container)))
+    kind = kind_of(container)
+    return list(kind.items(container) if isinstance(container, dict) else enumerate(kind.__iter__(container)))
 
 
 def put_item(container: Any, key: Any, value: Any) -> None:
     """Let a dict, list or deque hold a value."""
-    kind = _dict(container) if isinstance(container, dict) else list if isinstance(container, list) else deque
-    kind.__setitem__(container, key, value)
+    kind_of(container).__setitem__(container, key, value)
 
 
 def refill(container: Any, contents: Mapping[Any, Any]) -> None:
     """Let a dict, list or deque hold these, all of them, in this order, and nothing else."""
     if isinstance(container, dict):
-        kind = _dict(container)
+        kind = kind_of(container)
         if [key for key, _ in items_of(container)] != list(contents):
             kind.clear(container)
         for key, value in contents.items():
@@ -50,7 +69,3 @@ def refill_set(container: set[Any], values: Iterable[Any]) -> None:
     """Let a set hold these and nothing else."""
     set.clear(container)
     set.update(container, values)
-
-
-def _dict(container: dict[Any, Any]) -> Any:
-    return OrderedDict if isinstance(container, OrderedDict) else dict
