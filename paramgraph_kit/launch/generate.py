@@ -28,13 +28,15 @@ FEW = 8  # results that are nothing, one by one
 class State:
     """What one variant remembers between launches, guarded by ``lock``; one table of addresses for each stage."""
 
-    __slots__ = ("launches", "lock", "patched", "rooms", "stream", "tables", "watch")
+    __slots__ = ("homes", "launches", "lock", "patched", "rooms", "stream", "tables", "watch")
 
     def __init__(self, lock: Any, plan: Plan) -> None:
         self.lock = lock
         stages = len(plan.stages)
         self.tables: list[Table] = [()] * stages
         self.rooms = [block.nbytes for block in plan.blocks]  # to take for each block, as many at least
+        # For each block, by stream, where it lies for good: nothing is taken or given back there.
+        self.homes: list[dict[int, int]] = [{} for _ in plan.blocks]
         self.stream = -1
         self.launches = 0
         self.patched = [0] * stages  # launches of each stage that had to patch
@@ -111,8 +113,8 @@ def launch_function(
         "conj": torch.ops.aten._conj.default,
         "neg": torch.ops.aten._neg_view.default,
     }
-    for n, executable in enumerate(executables):
-        scope[f"patch{n}"], scope[f"replay{n}"] = executable.patch, executable.launch
+    scope |= {f"graph{n}": executable for n, executable in enumerate(executables)}
+    scope |= {f"home{b}": home for b, home in enumerate(state.homes)}
     scope |= {f"i{position}": tensor for position, tensor in form.static.items()}
     scope["fixed"] = tuple(map(driver.address_of, form.static.values()))
     source = "\n".join(_source(captured, plan, scope, partition, form))
@@ -157,7 +159,7 @@ def _source(captured: Captured, plan: Plan, scope: dict[str, Any], partition: Pa
     if plan.blocks:
         blocks = [f"w{b}" for b in range(len(plan.blocks))]
         lines += [f" {' = '.join(blocks)} = 0", " try:", *(f" {line}" for line in body), " except BaseException:"]
-        lines += [*(f"  if {w}: free({w})" for w in blocks), "  raise"]
+        lines += [*(f"  if w{b} and w{b} != home{b}.get(s): free(w{b})" for b in range(len(blocks))), "  raise"]
     else:
         lines += body
     opening, closing = ("(", ")") if captured.returns_tuple else ("[", "]")
@@ -215,7 +217,7 @@ def _stage(
         made.append("q")
     for b, block in enumerate(plan.blocks):
         if block.first == n:
-            lines += [" try:", f"  w{b} = allocate(rooms[{b}], s)"]
+            lines += [" try:", f"  w{b} = home{b}.get(s) or allocate(rooms[{b}], s)"]
             lines += [" except OutOfMemory:", f"  w{b} = allocate({block.nbytes}, s)"]
     lines += [f" keep({name}, {stream})" for name in made for stream in streams]
     table = _table(stage.slots, parts)
@@ -230,17 +232,19 @@ def _stage(
         f"  if watch is not None: watch = watch({n}, tables[{n}], t)",
         f"  if t != tables[{n}]:",
         f"   tables[{n}] = ()",  # if patching fails half-way, the next launch patches everything
-        f"   patch{n}(t)",
+        f"   graph{n}.patch(t)",
         f"   tables[{n}] = t",
         f"   patched[{n}] += 1",
-        f"  replay{n}(s)",
+        f"  graph{n}.launch(s)",
         "  if watch is not None: watch()",
         "  state.launches += 1",
         " finally:",
         "  release()",
     ]
     # Stream-ordered: whoever gets this memory next runs after this launch.
-    lines += [f" free(w{b}); w{b} = 0" for b, block in enumerate(plan.blocks) if block.last == n]
+    for b, block in enumerate(plan.blocks):
+        if block.last == n:
+            lines += [f" if w{b} != home{b}.get(s): free(w{b})", f" w{b} = 0"]
     if spent := [names[k] for k in stage.spent if k in names]:
         lines.append(f" {' = '.join(spent)} = None")
     return lines
