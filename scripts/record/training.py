@@ -10,9 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from paramgraph_kit.bench.measure import MODES
-from paramgraph_kit.bench.workloads import Workload, compile_workload, llama
+from paramgraph_kit.bench.workloads import Workload, compile_workload
 from paramgraph_kit.ledger import Snapshots
 from paramgraph_kit.trace.model import Trace
+from scripts.record.program import run_program
 from scripts.record.trees import watching_trees
 from scripts.record.workbench import Workbench, clones
 
@@ -27,7 +28,8 @@ def training(mode: str, *, blocks: bool) -> Trace:
     """Six steps; memory after the forward, after the backward and after the step, and at rest."""
     bench = Workbench()
     size: dict[str, Any] = LARGE if bench.real else SMALL | {"dtype": torch.float32}
-    workload = llama("llama", **size, blocks=blocks, training=True)
+    llama = run_program("workloads.py", "paramgraph_kit.bench")["llama"]  # its lines are to be seen
+    workload: Workload = llama("llama", **size, blocks=blocks, training=True)
     shape = f"8 layers, d={size['dim']}, {size['batch']} x {size['tokens']} tokens"
     title = f"Llama-like training step, {shape}, {'block by block' if blocks else 'whole model'}, {mode}"
     base = workload.build(bench.device)
