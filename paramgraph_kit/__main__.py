@@ -24,7 +24,12 @@ def parser() -> argparse.ArgumentParser:
     tour.add_argument("--html", type=Path, default=Path("paramgraph_tour.html"), help="the page (default %(default)s)")
     tour.add_argument("--quiet", action="store_true", help="print only where the page is")
     show = commands.add_parser("explore", help="print a trace file, or write it as an HTML page")
-    show.add_argument("trace", type=Path, metavar="FILE", help="what paramgraph_kit.save wrote (.pgtrace)")
+    show.add_argument(
+        "trace",
+        type=Path,
+        metavar="FILE",
+        help="what paramgraph_kit.save wrote (.pgtrace), or torch's memory._dump_snapshot",
+    )
     show.add_argument("--html", type=Path, help="write this page instead of printing")
     viewer = commands.add_parser("viewer", help="write one HTML page that shows any trace file, with a gallery")
     viewer.add_argument(

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from paramgraph_kit.ledger.snapshots import DEFAULT, LIVE, line_of
 from paramgraph_kit.trace.errors import TraceError
 from paramgraph_kit.trace.files import path_of, unreadable
-from paramgraph_kit.trace.model import Origin, PoolAction, PoolEvent, Source, Trace
+from paramgraph_kit.trace.model import Failure, Origin, PoolAction, PoolEvent, Source, Trace
+from paramgraph_kit.trace.wording import bytes_text
 
-_ACTIONS = {
-    "alloc": PoolAction.ALLOC,
-    "free_completed": PoolAction.FREE,
-    "segment_alloc": PoolAction.SEGMENT_ALLOC,
-    "segment_map": PoolAction.SEGMENT_ALLOC,
-    "segment_free": PoolAction.SEGMENT_FREE,
-    "segment_unmap": PoolAction.SEGMENT_FREE,
-}
+MOST_FAILURES = 20
+_BLOCKS = {"alloc": PoolAction.ALLOC, "free_completed": PoolAction.FREE}
+_SEGMENTS = {"segment_alloc": True, "segment_map": True, "segment_free": False, "segment_unmap": False}  # comes
+_GROWS = ("segment_map", "segment_unmap")  # pieces of expandable segments
+_Range = tuple[int, int]  # start and size
 
 
 class _Plain(pickle.Unpickler):
@@ -29,12 +28,24 @@ class _Plain(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it names {module}.{name}, and a memory snapshot has plain values only")
 
 
-def read_snapshot(path: str | os.PathLike[str], *, device: int = 0) -> Trace:
+def is_pickled(path: str | os.PathLike[str]) -> bool:
+    """Whether a file begins as torch's snapshots do."""
+    try:
+        with path_of(path).open("rb") as file:
+            return file.read(1) == b"\x80"
+    except OSError:
+        return False  # whoever reads it says so
+
+
+def read_snapshot(path: str | os.PathLike[str], *, device: int | None = None) -> Trace:
     """The allocator's history of one device, or its state where no history was recorded, as a trace to explore.
+
+    What was there before the history began is there from the first moment on. Allocations that found no room are its
+    failures.
 
     Args:
         path: what ``torch.cuda.memory._dump_snapshot`` wrote, or a pickle of ``torch.cuda.memory._snapshot()``.
-        device: whose history.
+        device: whose history; the first device's that has any if None.
 
     Raises:
         TraceError: it cannot be read, is no such snapshot, or holds more than plain values.
@@ -53,44 +64,106 @@ def read_snapshot(path: str | os.PathLike[str], *, device: int = 0) -> Trace:
             f"{path}: no memory snapshot ({error}); dump one with torch.cuda.memory._dump_snapshot"
         ) from None
     try:
-        segments = [each for each in snapshot["segments"] if each.get("device", 0) == device]
         traces = snapshot.get("device_traces") or []
+        if device is None:
+            used = [n for n, entries in enumerate(traces) if entries] or [
+                s.get("device", 0) for s in snapshot["segments"]
+            ]
+            device = min(used, default=0)
+        segments = [each for each in snapshot["segments"] if each.get("device", 0) == device]
         history = traces[device] if device < len(traces) else []
-        events = _history(history, segments) if history else _state(segments)
+        pool_events = _history(history, segments)
+        failures = [_no_room(entry) for entry in history if entry["action"] == "oom"]
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise TraceError(f"{path}: not the layout of a memory snapshot ({type(error).__name__}: {error})") from None
     source = Source(Origin.RECORDED, f"device {device} of a memory snapshot", "-", "unknown", "unknown", "date unknown")
-    return Trace(source, f"memory snapshot {source_file.name}", pool_events=events)
+    title = f"memory snapshot {source_file.name}"
+    return Trace(source, title, failures=failures[-MOST_FAILURES:], pool_events=pool_events)
 
 
 def _history(history: Sequence[Mapping[str, Any]], segments: Sequence[Mapping[str, Any]]) -> list[PoolEvent]:
-    names = _Names(segments)
-    events: list[PoolEvent] = []
-    for entry in history:
-        action = _ACTIONS.get(entry["action"])
-        if action is not None:
-            pool = names.of(int(entry["addr"]))
-            frame = line_of(entry.get("frames", ()))
-            events.append(PoolEvent(len(events), pool, action, int(entry["addr"]), int(entry["size"]), None, frame))
-    return events
-
-
-def _state(segments: Sequence[Mapping[str, Any]]) -> list[PoolEvent]:
-    """What is held now, all at one time: the order in which it came is not known."""
-    names = _Names(segments)
-    events: list[PoolEvent] = []
+    """What was held when the history began, all at one time, then every entry of it."""
+    names, reserved, live = _Names(segments), _Ranges(), {}
     for segment in segments:
         address = int(segment["address"])
-        pool = names.of(address)
-        events.append(PoolEvent(0, pool, PoolAction.SEGMENT_ALLOC, address, int(segment["total_size"])))
+        reserved.change(address, int(segment["total_size"]), comes=True)
         for block in segment["blocks"]:
             address = int(block.get("address", address))
-            size = int(block["size"])
             if block["state"] in LIVE:
-                frame = line_of(block.get("frames", ()))
-                events.append(PoolEvent(0, pool, PoolAction.ALLOC, address, size, None, frame))
-            address += size
+                live[address] = (int(block["size"]), line_of(block.get("frames", ())))
+            address += int(block["size"])
+    for entry in reversed(history):  # what it has done is undone, from the end to the beginning
+        action, address, size = entry["action"], int(entry.get("addr", 0)), int(entry["size"])
+        if action in _SEGMENTS:
+            reserved.change(address, size, comes=not _SEGMENTS[action], grows=action in _GROWS)
+        elif action == "alloc":
+            live.pop(address, None)
+        elif action == "free_completed":
+            live[address] = (size, None)
+    events = [PoolEvent(0, names.of(at), PoolAction.SEGMENT_ALLOC, at, size) for at, size in reserved]
+    for address, (size, line) in sorted(live.items()):
+        events.append(PoolEvent(0, names.of(address), PoolAction.ALLOC, address, size, None, line))
+    now = 1 if events else 0
+    for entry in history:
+        action, address, size = entry["action"], int(entry.get("addr", 0)), int(entry["size"])
+        frame = line_of(entry.get("frames", ()))
+        if action in _SEGMENTS:
+            gone, came = reserved.change(address, size, comes=_SEGMENTS[action], grows=action in _GROWS)
+            events += [PoolEvent(now, names.of(at), PoolAction.SEGMENT_FREE, at, n) for at, n in gone]
+            events += [PoolEvent(now, names.of(at), PoolAction.SEGMENT_ALLOC, at, n, None, frame) for at, n in came]
+        elif action in _BLOCKS:
+            events.append(PoolEvent(now, names.of(address), _BLOCKS[action], address, size, None, frame))
+        else:
+            continue
+        now += 1
     return events
+
+
+def _no_room(entry: Mapping[str, Any]) -> Failure:
+    """An allocation that failed."""
+    free = f"; the device had {bytes_text(int(entry['device_free']))} left" if "device_free" in entry else ""
+    return Failure(
+        "out-of-memory",
+        f"{bytes_text(int(entry['size']))} found no room",
+        f"out of memory{free}",
+        line_of(entry.get("frames", ())),
+        "The memory view shows what was held at that moment, each block at the line that asked for it.",
+        "free what is held longest, or torch.cuda.empty_cache() where much is reserved and little of it is live",
+    )
+
+
+class _Ranges:
+    """What is reserved, as ranges of addresses; expandable segments grow and shrink at their ends."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._sizes: dict[int, int] = {}
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return ((start, self._sizes[start]) for start in self._starts)
+
+    def change(self, start: int, size: int, *, comes: bool, grows: bool = False) -> tuple[list[_Range], list[_Range]]:
+        """Add or take away a range; returns the ranges that are no more, and those that are new."""
+        gone, came, end = [], [(start, size)], start + size
+        first = max(bisect_left(self._starts, start) - 1, 0)
+        for at in self._starts[first : bisect_right(self._starts, end)]:
+            low, high = at, at + self._sizes[at]
+            if comes and grows and (high == start or low == end):
+                gone.append((at, self._sizes[at]))
+                low, high = min(low, came[0][0]), max(high, sum(came[0]))
+                came = [(low, high - low)]
+            elif not comes and low < end and high > start:
+                gone.append((at, self._sizes[at]))
+        if not comes:
+            came = [(at, start - at) for at, _ in gone if at < start]
+            came += [(end, at + size - end) for at, size in gone if at + size > end]
+        for at, _ in gone:
+            self._starts.remove(at)
+            del self._sizes[at]
+        for at, each in came:
+            insort(self._starts, at)
+            self._sizes[at] = each
+        return gone, came
 
 
 class _Names:
@@ -98,11 +171,16 @@ class _Names:
 
     def __init__(self, segments: Sequence[Mapping[str, Any]]) -> None:
         names = {DEFAULT: "default"}
-        self._ranges = []
+        ranges = []
         for segment in segments:
             pool = tuple(segment.get("segment_pool_id", DEFAULT))
             name = names.setdefault(pool, f"private {len(names)}")
-            self._ranges.append((int(segment["address"]), int(segment["total_size"]), name))
+            ranges.append((int(segment["address"]), int(segment["total_size"]), name))
+        self._ranges = sorted(ranges)
+        self._starts = [start for start, _, _ in self._ranges]
 
     def of(self, address: int) -> str:
-        return next((name for start, size, name in self._ranges if start <= address < start + size), "default")
+        at = bisect_right(self._starts, address) - 1
+        if at < 0 or address >= sum(self._ranges[at][:2]):
+            return "default"
+        return self._ranges[at][2]

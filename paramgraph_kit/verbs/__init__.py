@@ -239,15 +239,21 @@ def save(what: Any, path: str | os.PathLike[str], *, strip_source: bool = False)
 def load(path: str | os.PathLike[str]) -> Trace:
     """Read a trace file; what was live when it was written is ``recorded`` from now on.
 
+    Args:
+        path: what ``save`` wrote, or a memory snapshot of torch's (``torch.cuda.memory._dump_snapshot``), of which
+            nothing is run: plain values are read.
+
     Raises:
-        TraceError: no such file, damaged, or no trace.
+        TraceError: no such file, damaged, or neither of the two.
         ParamgraphError: ``path`` is no path.
 
     Examples:
         >>> load("model.pgtrace")  # doctest: +SKIP
         Trace('model', recorded: 3 partitions, 2 captures, 40 launches, 0 failures, 812 pool events)
     """
-    return _load(path)
+    from paramgraph_kit.ledger import is_pickled, read_snapshot
+
+    return read_snapshot(path) if is_pickled(path) else _load(path)
 
 
 def _check_callable(verb: str, fn: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,6 +79,10 @@ def test_files_are_chosen_as_steps_and_bad_ones_refused(viewer: Page, tmp_path: 
     other.write_text("hello")
     viewer.locator("#files").set_input_files(other)
     viewer.get_by_text("notes.txt: this is no trace file").wait_for()
+    other = tmp_path / "snapshot.pickle"
+    other.write_bytes(pickle.dumps({"segments": []}))
+    viewer.locator("#files").set_input_files(other)
+    viewer.get_by_text("snapshot.pickle: a memory snapshot of torch's? paramgraph_kit.load reads it").wait_for()
     assert view.get_by_role("button", name="2 gpt2").is_visible()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import paramgraph_kit as pgk
 from paramgraph_kit.explore import explore
 from paramgraph_kit.ledger import Snapshots, read_snapshot
 from paramgraph_kit.trace import PoolAction, PoolEvent, TraceError
@@ -49,16 +50,91 @@ def test_a_history_has_each_block_with_the_line_that_asked_for_it(tmp_path: Path
     # GIVEN a snapshot with a history WHEN it is read
     trace = read_snapshot(written(tmp_path, {"segments": SEGMENTS, "device_traces": [HISTORY]}))
     # THEN what came and went is there, pool by pool, at the user's own line
-    assert [(event.pool, event.action, event.size) for event in trace.pool_events] == [
-        ("default", PoolAction.SEGMENT_ALLOC, 2048),
-        ("default", PoolAction.ALLOC, 512),
-        ("default", PoolAction.FREE, 512),
-        ("private 1", PoolAction.ALLOC, 64),
+    assert [(event.time, event.pool, event.action, event.size) for event in trace.pool_events] == [
+        (0, "private 1", PoolAction.SEGMENT_ALLOC, 4096),  # its coming is not in the history, so it was there before
+        (1, "default", PoolAction.SEGMENT_ALLOC, 2048),
+        (2, "default", PoolAction.ALLOC, 512),
+        (3, "default", PoolAction.FREE, 512),
+        (4, "private 1", PoolAction.ALLOC, 64),
     ]
-    frame = trace.pool_events[1].frame
+    frame = trace.pool_events[2].frame
     assert frame is not None
     assert frame.label() == "/home/me/train.py:12"
     assert "private 1" in explore(trace).text()
+
+
+def entry(action: str, address: int, size: int, **more: Any) -> dict[str, Any]:
+    return {"action": action, "addr": address, "size": size, "frames": USER, **more}
+
+
+def test_what_was_there_before_the_history_began_is_there_from_the_beginning(tmp_path: Path) -> None:
+    # GIVEN a history that was switched on after the model was made: weights stay, an older block goes, a segment goes
+    weights = {"address": 4096, "size": 512, "state": "active_allocated", "frames": []}
+    late = {"address": 5120, "size": 256, "state": "active_allocated", "frames": USER}
+    segment = {"device": 0, "address": 4096, "total_size": 2048, "blocks": [weights, late]}
+    history = [
+        entry("free_requested", 4608, 128),
+        entry("free_completed", 4608, 128),
+        entry("segment_free", 1 << 20, 8192),
+        entry("alloc", 5120, 256),
+    ]
+    trace = read_snapshot(written(tmp_path, {"segments": [segment], "device_traces": [history]}))
+    # WHEN it is read THEN both segments and both blocks are there first
+    assert [(event.time, event.action, event.address) for event in trace.pool_events] == [
+        (0, PoolAction.SEGMENT_ALLOC, 4096),
+        (0, PoolAction.SEGMENT_ALLOC, 1 << 20),
+        (0, PoolAction.ALLOC, 4096),
+        (0, PoolAction.ALLOC, 4608),
+        (1, PoolAction.FREE, 4608),
+        (2, PoolAction.SEGMENT_FREE, 1 << 20),
+        (3, PoolAction.ALLOC, 5120),
+    ]
+
+
+def test_segments_that_grow_are_one_range(tmp_path: Path) -> None:
+    # GIVEN an expandable segment that grew twice, with a block over both pieces, and gave the second one back in part
+    history = [
+        entry("segment_map", 0, 2048),
+        entry("segment_map", 2048, 2048),
+        entry("alloc", 0, 4000),
+        entry("free_completed", 0, 4000),
+        entry("segment_unmap", 3072, 1024),
+    ]
+    segment = {"device": 0, "address": 0, "total_size": 3072, "is_expandable": True, "blocks": []}
+    trace = read_snapshot(written(tmp_path, {"segments": [segment], "device_traces": [history]}))
+    # WHEN it is read THEN what is reserved is one range at each time
+    reserved = [event for event in trace.pool_events if event.action.value.startswith("segment")]
+    assert [(event.time, event.action, event.address, event.size) for event in reserved] == [
+        (0, PoolAction.SEGMENT_ALLOC, 0, 2048),
+        (1, PoolAction.SEGMENT_FREE, 0, 2048),
+        (1, PoolAction.SEGMENT_ALLOC, 0, 4096),
+        (4, PoolAction.SEGMENT_FREE, 0, 4096),
+        (4, PoolAction.SEGMENT_ALLOC, 0, 3072),
+    ]
+
+
+def test_the_device_that_was_used_is_read_and_what_found_no_room_is_a_failure(tmp_path: Path) -> None:
+    # GIVEN a process that worked on its second device, until that was full
+    history = [entry("segment_alloc", 0, 2048), entry("oom", 0, 3 << 30, device_free=1 << 20)]
+    segment = {"device": 1, "address": 0, "total_size": 2048, "blocks": []}
+    trace = read_snapshot(written(tmp_path, {"segments": [segment], "device_traces": [[], history]}))
+    # WHEN it is read THEN it is that device's, with the line that asked for too much
+    assert "device 1" in trace.source.label()
+    assert [event.size for event in trace.pool_events] == [2048]
+    (failure,) = trace.failures
+    assert (failure.code, failure.title) == ("out-of-memory", "3.0 GiB found no room")
+    assert "1.0 MiB left" in failure.message
+    assert failure.frame is not None
+    assert failure.frame.label() == "/home/me/train.py:12"
+
+
+def test_load_takes_one_as_it_takes_a_trace(tmp_path: Path) -> None:
+    # GIVEN a snapshot WHEN it is loaded like a trace, also without torch THEN it is one, which can be saved
+    path = written(tmp_path, {"segments": SEGMENTS, "device_traces": [HISTORY]})
+    assert pgk.load(path) == read_snapshot(path)
+    assert pgk.load(pgk.save(pgk.load(path), tmp_path / "a.pgtrace")).pool_events == read_snapshot(path).pool_events
+    with pytest.raises(TraceError, match="no memory snapshot"):
+        pgk.load(written(tmp_path, [Hostile(tmp_path)]))
 
 
 def test_without_a_history_the_state_is_shown(tmp_path: Path) -> None:
@@ -66,8 +142,8 @@ def test_without_a_history_the_state_is_shown(tmp_path: Path) -> None:
     trace = read_snapshot(written(tmp_path, {"segments": SEGMENTS, "device_traces": []}))
     assert [(event.pool, event.action, event.size, event.time) for event in trace.pool_events] == [
         ("default", PoolAction.SEGMENT_ALLOC, 2048, 0),
-        ("default", PoolAction.ALLOC, 512, 0),
         ("private 1", PoolAction.SEGMENT_ALLOC, 4096, 0),
+        ("default", PoolAction.ALLOC, 512, 0),
     ]
 
 

@@ -32,7 +32,9 @@ function start({ mount, Store }) {
     const documents = [];
     for (const file of list) {
       try {
-        documents.push([file.name.replace(/\.pgtrace$/, ""), await unpack(new Uint8Array(await file.arrayBuffer()))]);
+        const packed = new Uint8Array(await file.arrayBuffer());
+        if (packed[0] === 0x80) throw new Error("a memory snapshot of torch's? paramgraph_kit.load reads it in Python, and save makes a .pgtrace of it");
+        documents.push([file.name.replace(/\.pgtrace$/, ""), await unpack(packed)]);
       } catch (error) {
         said.textContent = `${file.name}: ${/** @type {Error} */ (error).message}`;
         return;
