@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import torch
 from torch import nn
 
 from paramgraph_kit.driver.sim.errors import PAGEABLE_COPY
+from paramgraph_kit.driver.sim.libraries import forget
 from paramgraph_kit.driver.sim.machine import machine
 from tests.unit.test_sim_capture import Body, captured
 
@@ -241,6 +244,41 @@ def test_a_graph_made_on_the_default_stream_cannot_be_walked_in_a_capture(sim: t
         captured(cuda, loss.backward)
     context: Any = caught.value.__context__
     assert context.error_code == 906
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "said"),
+    [
+        ("mm", torch.float32, "cublasCreate"),
+        ("addmv", torch.float32, "cublasCreate"),
+        ("linalg.inv", torch.float32, "cusolverDnCreate"),
+        ("fft.fft", torch.complex64, "CUFFT_INTERNAL_ERROR"),
+        ("normal", torch.float32, "not permitted when stream is capturing"),
+    ],
+)
+def test_what_writes_into_a_given_tensor_is_refused_as_what_makes_one(
+    name: str, kind: torch.dtype, said: str, sim: torch.device, cuda: Any
+) -> None:
+    # GIVEN an operation that a capture refuses at its first call, or always
+    x = torch.eye(4, device=sim)
+    of = {"mm": (x, x), "addmv": (x[0], x, x[0]), "normal": (x, x + 1)}.get(name, (x,))
+    function: Any = operator.attrgetter(name)(torch)
+    chains: list[list[str]] = []
+
+    def first() -> None:  # a thread of its own has no handles
+        forget()
+        for options in ({}, {"out": torch.empty(0, dtype=kind, device=sim)}):
+            with pytest.raises((torch.AcceleratorError, RuntimeError)) as caught:
+                captured(cuda, partial(function, *of, **options))
+            cuda.recover()
+            chains.append([str(caught.value), str(caught.value.__context__)])
+
+    # WHEN it is captured with out= THEN it fails as without
+    thread = threading.Thread(target=first)
+    thread.start()
+    thread.join()
+    assert chains[0] == chains[1]
+    assert said in chains[0][1]
 
 
 # after a failure

@@ -431,3 +431,47 @@ def test_a_module_whose_parameters_autograd_holds_moves_all_the_same(sim: torch.
     expected = layer(x)
     # WHEN it moves THEN it computes what it did
     assert torch.allclose(layer.to(sim)(x.to(sim)).cpu(), expected)
+
+
+@pytest.mark.parametrize(
+    "made", ["torch.UntypedStorage(16, device={0!r})", "torch.ones(4, device={0!r}).untyped_storage().new()"]
+)
+def test_storages_are_made_on_the_device_without_a_tensor(made: str, sim: torch.device) -> None:
+    # GIVEN torch's storages, which ask an allocator in C++ WHEN one is made by itself THEN it is the device's memory
+    storage = eval(made.format("sim"))
+    assert storage.device == sim
+    assert storage.nbytes() == eval(made.format("cpu")).nbytes()
+    storages: Any = torch.UntypedStorage  # torch leaves it untyped
+    assert storages([1, 2], device=sim).tolist() == storages([1, 2]).tolist() == [1, 2]
+
+
+def test_a_device_that_is_not_there_is_refused_everywhere(sim: torch.device, cuda: Any) -> None:
+    # GIVEN a program for two GPUs WHEN it runs on one THEN what asks for the second fails in CUDA's words
+    x = torch.ones(2, device=sim)
+    refused = "invalid device ordinal"
+    for ask in (
+        lambda: torch.ones(2, device="sim:1"),
+        lambda: torch.tensor([1.0], device="sim:1"),
+        lambda: torch.randn(2, device="sim:1"),
+        lambda: x.to("sim:1"),
+        lambda: torch.ones(2).to("sim:1"),
+        lambda: cuda.Stream("sim:1"),
+        lambda: cuda.Stream(1),
+        lambda: cuda.synchronize(1),
+        lambda: cuda.set_device(1),
+        lambda: cuda.device("sim:1").__enter__(),
+    ):
+        with pytest.raises(torch.AcceleratorError, match=refused):
+            ask()
+    # WHEN torch.cuda looks it up itself THEN in torch's, and the CPU is none of its devices
+    with pytest.raises(AssertionError, match="Invalid device id"):
+        cuda.get_device_properties(1)
+    with pytest.raises(RuntimeError, match=r"Device index value 1 is out of index range \[0, 1\)"):
+        cuda.current_stream(1)
+    with pytest.raises(RuntimeError, match="Invalid device argument 1"):
+        cuda.memory_allocated(1)
+    with pytest.raises(ValueError, match="Expected a cuda device, but got: cpu"):
+        cuda.set_device("cpu")
+    # AND the first one is there under every name
+    assert torch.ones(2, device="sim:0").to(0).device == cuda.Stream("sim").device == sim
+    assert cuda.memory_allocated(0) == cuda.memory_allocated("sim:0")

@@ -9,7 +9,7 @@ import torch
 
 from .allocator import PoolId
 from .capture import CUDAGraph
-from .errors import missing
+from .errors import missing, require_device
 from .machine import machine
 from .stream import Before, Stream, entered, leave
 from .under_way import forbid_device_sync
@@ -38,6 +38,7 @@ def stream(stream: Stream | None) -> StreamContext:
 
 def synchronize(device: Any = None) -> None:
     """Wait for the device; raises 900 in a capture."""
+    require_device(device)
     forbid_device_sync()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .errors import cuda_error
+from .errors import device_index, require_device
 from .machine import DEVICE_NAME, machine
 
 # The captures that the simulator follows were recorded on an H200: what asks for the capability gets that one's.
@@ -19,21 +19,29 @@ CAPABILITY = (9, 0)
 
 def get_device_name(device: Any = None) -> str:
     """How this device is labelled."""
+    _look_for(device)
     return "simulated device"
 
 
 def get_device_capability(device: Any = None) -> tuple[int, int]:
     """That of the GPU whose captures the simulator follows."""
+    _look_for(device)
     return CAPABILITY
 
 
 def get_device_properties(device: Any = None) -> Any:
     """Name, memory, capability and sizes; it has no others, since nothing here has clocks."""
+    _look_for(device)
     major, minor = CAPABILITY
     sizes = {"multi_processor_count": 132, "warp_size": 32}
     return types.SimpleNamespace(
         name=get_device_name(), total_memory=machine().arena.capacity, major=major, minor=minor, **sizes
     )
+
+
+def _look_for(device: Any) -> None:
+    if device_index(device) > 0:
+        raise AssertionError("Invalid device id")
 
 
 def is_available() -> bool:
@@ -76,10 +84,10 @@ class device:  # noqa: N801 - as torch.cuda calls it
     """``torch.cuda.device``: the only device there is, for the body of ``with``."""
 
     def __init__(self, device: Any) -> None:
-        set_device(device)
+        self.idx = -1 if device is None else device_index(device)
 
     def __enter__(self) -> None:
-        pass
+        require_device(self.idx)
 
     def __exit__(self, *_: object) -> None:
         pass
@@ -94,9 +102,7 @@ class device_of(device):  # noqa: N801 - as torch.cuda calls it
 
 def set_device(device: Any) -> None:
     """Accepts the only device there is."""
-    index = device if isinstance(device, int) else torch.device(DEVICE_NAME if device is None else device).index or 0
-    if index > 0:
-        raise cuda_error(101)
+    require_device(device)
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:

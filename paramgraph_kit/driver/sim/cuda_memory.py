@@ -10,7 +10,7 @@ from typing import Any
 from paramgraph_kit.trace.wording import bytes_text
 
 from .allocator import DEFAULT_POOL, PoolId, Segment, Tally
-from .errors import missing
+from .errors import device_index, missing, require_device
 from .machine import machine
 from .stream import Stream, current_stream
 from .under_way import moment
@@ -61,33 +61,44 @@ def use_mem_pool(pool: MemPool, device: Any = None) -> Iterator[None]:
         pools.remove(entry)
 
 
+def _look_for(device: Any) -> None:
+    if (index := device_index(device)) > 0:
+        raise RuntimeError(f"Invalid device argument {index}: did you call init?")
+
+
 def memory_allocated(device: Any = None) -> int:
     """Bytes in live blocks."""
+    _look_for(device)
     return machine().allocator.stats.allocated
 
 
 def memory_reserved(device: Any = None) -> int:
     """Bytes in segments of the caching allocator."""
+    _look_for(device)
     return machine().allocator.stats.reserved
 
 
 def max_memory_allocated(device: Any = None) -> int:
     """Peak of ``memory_allocated``."""
+    _look_for(device)
     return machine().allocator.stats.peak_allocated
 
 
 def max_memory_reserved(device: Any = None) -> int:
     """Peak of ``memory_reserved``."""
+    _look_for(device)
     return machine().allocator.stats.peak_reserved
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
     """Start the peaks again from now."""
+    _look_for(device)
     machine().allocator.reset_peaks()
 
 
 def reset_accumulated_memory_stats(device: Any = None) -> None:
     """Start what was taken and freed in all again from now."""
+    _look_for(device)
     machine().allocator.reset_totals()
 
 
@@ -98,6 +109,7 @@ reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
 
 def memory_stats(device: Any = None) -> dict[str, int]:
     """What the allocator counts, under ``torch.cuda.memory_stats``'s names."""
+    _look_for(device)
     found: dict[str, int] = {}
     _flatten("", memory_stats_as_nested_dict(), found)
     return dict(sorted(found.items()))
@@ -216,6 +228,7 @@ def ipc_collect() -> None:
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
     """(free, total) bytes of the device."""
+    require_device(device)
     arena = machine().arena
     return arena.capacity - arena.mapped, arena.capacity
 

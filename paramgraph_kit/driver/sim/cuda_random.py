@@ -7,12 +7,17 @@ from typing import Any
 
 import torch
 
+from .errors import device_index
 from .generators import Generator
 from .machine import machine
 
 
 def _generator() -> Generator:
     return Generator.of(machine().generator)
+
+
+def _of(device: Any) -> Generator:
+    return generators_of_devices()[device_index(device)]
 
 
 def generators_of_devices() -> tuple[Generator, ...]:
@@ -45,12 +50,12 @@ def initial_seed() -> int:
 
 def get_rng_state(device: Any = None) -> torch.Tensor:
     """Seed and offset, 16 bytes in a CPU tensor; in a capture, how far that has moved, as CUDA's [H100, torch 2.11]."""
-    return _generator().get_state()
+    return _of(device).get_state()
 
 
 def set_rng_state(new_state: torch.Tensor, device: Any = None) -> None:
     """Restore what ``get_rng_state`` returned; in a capture for what it records from here on."""
-    _generator().set_state(new_state)
+    _of(device).set_state(new_state)
 
 
 def get_rng_state_all() -> list[torch.Tensor]:

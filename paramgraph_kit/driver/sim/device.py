@@ -169,6 +169,22 @@ def _register_serialization() -> None:
         return storage
 
     torch.UntypedStorage.resize_ = resize_anywhere  # type: ignore[method-assign,assignment]
+    plain: Any = torch.UntypedStorage.__new__
+
+    def made(cls: Any, *args: Any, device: Any = None, **options: Any) -> Any:
+        if device is None or torch.device(device).type != "sim":
+            return plain(cls, *args, device=device, **options)
+        if args and not isinstance(args[0], int):
+            return copied(plain(cls, *args, **options))
+        return machine().storage(args[0] if args else options.get("size", 0))
+
+    torch.UntypedStorage.__new__ = made  # type: ignore[method-assign]
+    empty: Any = torch.UntypedStorage.new
+
+    def another(storage: Any) -> Any:
+        return machine().storage(0) if storage.device.type == "sim" else empty(storage)
+
+    torch.UntypedStorage.new = another  # type: ignore[method-assign,assignment]
 
 
 def _accept_our_streams() -> None:
@@ -202,7 +218,7 @@ def _make_our_own() -> None:
     from .stream import Event
 
     def generator(plain: Any, device: Any = "cpu") -> Any:
-        return Generator() if torch.device(device).type == "sim" else plain(device)
+        return Generator(device) if torch.device(device).type == "sim" else plain(device)
 
     def event(plain: Any, device: Any = None, **options: Any) -> Any:
         if device is not None and torch.device(device).type != "sim":

@@ -5,6 +5,8 @@ Real CUDA makes error 700 sticky (the context is lost); here the machine survive
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 _TAIL = (
@@ -63,6 +65,22 @@ def out_of_memory(nbytes: int, total: int, reserved: int, allocated: int) -> Run
         f"{mib(total)} of which {mib(max(total - reserved, 0))} is free. Of the allocated memory {mib(allocated)} is "
         f"allocated by PyTorch, and {mib(reserved - allocated)} is reserved by PyTorch but unallocated."
     )
+
+
+def device_index(device: Any) -> int:
+    """The number of a device that torch.cuda is given; raises ValueError for one of another kind."""
+    if device is None or isinstance(device, int):
+        return device or 0
+    found = torch.device(device)
+    if found.type in ("cpu", "meta"):
+        raise ValueError(f"Expected a cuda device, but got: {found}")
+    return found.index or 0
+
+
+def require_device(device: Any) -> None:
+    """Raise error 101 for a device that is not there: there is one."""
+    if device_index(device) > 0:
+        raise cuda_error(101)
 
 
 def missing(kind: str, name: str) -> AttributeError:

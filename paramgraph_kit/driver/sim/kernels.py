@@ -23,7 +23,7 @@ from paramgraph_kit.trace.model import NodeKind
 
 from .arena import extent
 from .devices import check_devices
-from .errors import PAGEABLE_COPY
+from .errors import PAGEABLE_COPY, require_device
 from .generators import known
 from .graph import Layout, SimNode, Work, pack_scalar
 from .machine import CPU_KEY, DEVICE_NAME, SET_STORAGE, SWAP, machine
@@ -198,6 +198,8 @@ class Kernel:
                     if value.requires_grad:
                         note_leaf(value)
             elif isinstance(value, torch.device):
+                if value.type == DEVICE_NAME:
+                    require_device(value)
                 flat[i] = CPU
         if capture is None:
             return self._eager(flat, spec, slots, operands, random)

@@ -9,11 +9,14 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
+
+from paramgraph_kit.driver.torch_names import torch_name
 
 from . import autograd
 from .kernels import Kernel, pageable_copy_forbidden
@@ -21,7 +24,7 @@ from .machine import machine
 from .pinned import forget as forget_blocks
 from .refused import check_types
 from .stream import current_stream
-from .transforms import forget_plans, transform_kernels
+from .transforms import TRANSFORMS, forget_plans, transform_kernel
 from .under_way import forbid_in_capture, forbidding
 
 CUSOLVER = (
@@ -264,6 +267,15 @@ def svd(
     return tuple(each.fill_(torch.nan) for each in found)
 
 
+def svd_into(*args: Any, U: torch.Tensor, S: torch.Tensor, Vh: torch.Tensor, **kwargs: Any) -> Any:  # noqa: N803 - aten's
+    """``aten::_linalg_svd.U``: the same into given tensors."""
+    for out, value in zip((U, S, Vh), svd(*args, **kwargs), strict=True):
+        if out.shape != value.shape:
+            out.resize_(value.shape)
+        out.copy_(value)
+    return U, S, Vh
+
+
 _svd, _svd_unsolved = Kernel(torch.ops.aten._linalg_svd.default), unsolved_kernel(torch.ops.aten._linalg_svd.default)
 
 
@@ -283,27 +295,35 @@ def unique_dim(*args: Any, **kwargs: Any) -> Any:
 _unique_dim = Kernel(torch.ops.aten.unique_dim.default)
 
 
+def _forms(name: str) -> Iterator[tuple[str, Any]]:
+    """(full name, overload) of an operation that takes and makes tensors, and of those that write into given ones."""
+    packet = getattr(torch.ops.aten, name, None)  # torch 2.15 has no cholesky of its own any more
+    has_kernel = torch_name("_dispatch_has_kernel_for_dispatch_key")
+    for overload in packet.overloads() if packet is not None else ():
+        op = getattr(packet, overload)
+        full = name if overload == "default" else f"{name}.{overload}"
+        takes_results = overload == "no_stats" or any(each.is_out for each in op._schema.arguments)
+        if overload == "default" or (takes_results and has_kernel(f"aten::{full}", "CPU")):
+            yield full, op
+
+
 def library_kernels() -> dict[str, Any]:
     """Every operation that is a call of a library, by its name."""
-    aten = torch.ops.aten
     found: dict[str, Any] = {}
-    for names, library in ((PRODUCTS, "cuBLAS"), (SOLVERS, "cuSOLVER")):
+
+    def kernels(names: Iterable[str], make: Callable[[Any], Any]) -> None:
         for name in names:
-            for each in (name, f"{name}_"):
-                if hasattr(aten, each):
-                    found[each] = library_kernel(getattr(aten, each).default, library)
-    for name in ("_linalg_eigh", "_linalg_eigvals", "linalg_ldl_factor_ex"):
-        found[name] = unsolved_kernel(getattr(aten, name).default)
-    found["_linalg_svd"], found["unique_dim"] = svd, unique_dim
+            found.update((full, make(op)) for full, op in _forms(name))
+
+    for names, library in ((PRODUCTS, "cuBLAS"), (SOLVERS, "cuSOLVER")):
+        kernels((*names, *(f"{name}_" for name in names)), partial(library_kernel, library=library))
+    kernels(("_linalg_eigh", "_linalg_eigvals", "linalg_ldl_factor_ex"), unsolved_kernel)
+    found["_linalg_svd"], found["_linalg_svd.U"], found["unique_dim"] = svd, svd_into, unique_dim
     for name, waits in WAITS.items():
-        if not hasattr(aten, name):  # torch 2.15 has no cholesky of its own any more
-            continue
-        found[name] = waiting_kernel(getattr(aten, name).default, "cuSOLVER", waits)
-    for name in ("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"):
-        found[name] = norm_kernel(getattr(aten, name).default)
-    found.update(transform_kernels())
-    for name in ("convolution", "convolution_backward"):
-        found[name] = convolution_kernel(getattr(aten, name).default)
+        kernels((name,), partial(waiting_kernel, library="cuSOLVER", waits=waits))
+    kernels(("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"), norm_kernel)
+    kernels(TRANSFORMS, transform_kernel)
+    kernels(("convolution", "convolution_backward"), convolution_kernel)
     return found
 
 

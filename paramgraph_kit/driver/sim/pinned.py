@@ -66,8 +66,9 @@ def take(nbytes: int) -> torch.UntypedStorage:
 
 
 def forget() -> None:
-    """Keep no free blocks, as in a fresh process."""
+    """Keep no free blocks and nothing of what was registered, as in a fresh process."""
     _free.clear()
+    _registered.clear()
 
 
 def lasting(tensor: torch.Tensor) -> torch.Tensor:

@@ -143,11 +143,12 @@ def check_order(what: str) -> None:
 
 def refusing(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
     """A kernel that refuses first what CUDA's does."""
-    if name in PRODUCTS:
-        checks: Callable[..., None] = lambda *args, **_: check_product(name, args)  # noqa: E731
-    elif name in SOLVERS:
-        checks = lambda *args, **_: check_solver(name, args)  # noqa: E731
-    elif name == "linalg_lstsq":
+    operation = name.partition(".")[0]  # those that write into given tensors refuse the same
+    if operation in PRODUCTS:
+        checks: Callable[..., None] = lambda *args, **_: check_product(operation, args)  # noqa: E731
+    elif operation in SOLVERS:
+        checks = lambda *args, **_: check_solver(operation, args)  # noqa: E731
+    elif operation == "linalg_lstsq":
         checks = lambda *args, driver=None, **_: check_least_squares(driver)  # noqa: E731
     elif name in UNORDERED:
         checks = lambda *_, **__: check_order(UNORDERED[name])  # noqa: E731

@@ -12,6 +12,7 @@ from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import NodeKind
 from paramgraph_kit.trace.wording import bytes_text
 
+from .errors import require_device
 from .graph import HOST_COPIES, pack_scalar
 from .indexed import index_kernel, index_put_impl_
 from .kernels import Kernel, pageable_copy_forbidden, record, resize
@@ -54,8 +55,11 @@ WAITING = (
     "_to_sparse",
     "_to_sparse.sparse_dim",
     "linalg_eig",
+    "linalg_eig.out",
     "normal.Tensor_Tensor",  # whether any deviation is negative
+    "normal.Tensor_Tensor_out",
     "normal.float_Tensor",
+    "normal.float_Tensor_out",
 )
 
 # Operations that CUDA has no kernel for.
@@ -136,7 +140,7 @@ def empty(
 ) -> torch.Tensor:
     """``aten::empty.memory_format``."""
     stride = torch.empty(tuple(size), device="meta", memory_format=memory_format or torch.contiguous_format).stride()
-    return empty_strided(size, stride, dtype, layout)
+    return empty_strided(size, stride, dtype, layout, device)
 
 
 def empty_strided(
@@ -148,6 +152,7 @@ def empty_strided(
     pin_memory: bool | None = None,
 ) -> torch.Tensor:
     """``aten::empty_strided``."""
+    require_device(device)
     if layout not in (None, torch.strided):
         raise NotImplementedError(f"the simulated device has dense tensors only, not {layout}")
     found = machine().empty_strided(size, stride, dtype or torch.get_default_dtype())
@@ -374,6 +379,7 @@ def _has_bounds(tensor: torch.Tensor, bins: int = 100, low: float = 0, high: flo
 
 def scalar_tensor(value: Any, *, dtype: torch.dtype | None = None, **options: Any) -> torch.Tensor:
     """``aten::scalar_tensor``: a number made a tensor, as an assignment to ``x[index]`` does first."""
+    require_device(options.get("device"))
     found = _fill(machine().empty_strided((), (), dtype or torch.get_default_dtype()), value)
     capture = current_stream().capture
     if capture is not None:
@@ -439,6 +445,7 @@ def special_kernels() -> dict[str, Any]:
         "masked_fill_.Scalar": masked_fill_kernel(aten.masked_fill_.Scalar),
         "bincount": host_copy_kernel(aten.bincount.default, _never),
         "histc": host_copy_kernel(aten.histc.default, _has_bounds),
+        "histc.out": host_copy_kernel(aten.histc.out, _has_bounds),
         "linalg_matrix_exp": host_copy_kernel(aten.linalg_matrix_exp.default, _is_of_numbers),
     }
     kinds = ((VIEWS, view_kernel), (WAITING, waiting_kernel))

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from . import autograd
-from .errors import cuda_error, missing
+from .errors import cuda_error, device_index, missing, require_device
 from .under_way import Capture, forbid_in_capture
 
 HIGHEST = 3  # torch has pools of streams for four priorities
@@ -38,6 +38,8 @@ class Stream(torch.Stream):
                 raise TypeError(f"Stream() got an unexpected keyword argument {name!r}")
             if name == "stream_ptr" and value:
                 raise missing("Stream", name)
+        if not kwargs:
+            require_device(device)
         number = kwargs.get("stream_id") or _table.next_number()
         return super().__new__(cls, stream_id=number, device_index=0, device_type=_DEVICE_TYPE)
 
@@ -267,7 +269,13 @@ _default = Stream()
 
 def default_stream(device: Any = None) -> Stream:
     """The legacy default stream."""
+    _look_for(device)
     return _default
+
+
+def _look_for(device: Any) -> None:
+    if (index := device_index(device)) > 0:
+        raise RuntimeError(f"Device index value {index} is out of index range [0, 1)")
 
 
 def stream_of(number: int) -> Stream:
@@ -282,6 +290,8 @@ def current_stream(device: Any = None) -> Stream:
     each of its nodes was made, and joins these streams with that of the caller. In a capture that is as good as running
     all of it on the stream of the caller.
     """
+    if device is not None:
+        _look_for(device)
     stream, task = _table.current(), autograd.task_id()
     node = autograd.current_node() if task != -1 else None
     if node is not None and task != _table.backward:  # on whichever thread it runs

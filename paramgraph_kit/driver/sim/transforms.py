@@ -17,6 +17,7 @@ ODD = (
     "cuFFT only supports dimensions whose sizes are powers of two when computing in half precision, but got a signal "
     "size of{sizes}"
 )
+TRANSFORMS = ("_fft_c2c", "_fft_r2c", "_fft_c2r")  # that cuFFT makes
 _PARTS = ("", "2", "n")
 NAMES = tuple(f"fft_{kind}fft{part}" for kind in ("", "i", "r", "ir", "h", "ih") for part in _PARTS)
 
@@ -75,12 +76,6 @@ def half_kernel(op: Any) -> Callable[..., Any]:
         return found.to(_NARROW[found.dtype])
 
     return call
-
-
-def transform_kernels() -> dict[str, Any]:
-    """The transforms that cuFFT makes, by name."""
-    names = ("_fft_c2c", "_fft_r2c", "_fft_c2r")
-    return {name: transform_kernel(getattr(torch.ops.aten, name).default) for name in names}
 
 
 def install_transforms(library: Any) -> None:
