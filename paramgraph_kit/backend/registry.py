@@ -114,6 +114,16 @@ class CompiledGraph:
             raise RefusedError(reason)
 
 
+def forget(graph: CompiledGraph) -> None:
+    """Destroy what a graph launches, which nobody calls any more, and leave it out of reports.
+
+    Dynamo keeps what it compiled in the globals of the function, for as long as that lives.
+    """
+    _graphs.pop(graph.order, None)
+    for launcher in graph.launchers:
+        launcher.destroy()
+
+
 def compiled_graphs() -> list[CompiledGraph]:
     """Every compiled graph that is still alive, oldest first."""
     # A list made in one go: another thread may be compiling.

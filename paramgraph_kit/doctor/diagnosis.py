@@ -26,6 +26,7 @@ class Fix(Protocol):
     verified: list[str]  # what was tried
     instead: list[str]  # what could not be rewritten safely, and what to do
     usage: str  # how what was moved behind the launch is called
+    pieces: str  # what compiling it brings where it cannot be one graph, tried as well
     around: Any  # what was moved, as functions of a step's inputs and result
     complete: bool  # everything found is rewritten, and one graph gives eager's numbers
 

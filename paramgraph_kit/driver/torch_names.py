@@ -216,6 +216,7 @@ NAMES: dict[str, TorchName] = {
         TorchName("torch._dynamo.output_graph:OutputGraph", BOTH, "streams of the simulated device in compiled code"),
         TorchName("torch._dynamo.eval_frame:innermost_fn", BOTH, "the function that Dynamo evaluates"),
         TorchName("torch._dynamo.eval_frame:_debug_get_cache_entry_list", BOTH, "the guards of a compiled function"),
+        TorchName("torch._dynamo.eval_frame:reset_code", BOTH, "forgetting what a trial has compiled"),
         TorchName(
             "torch._dynamo.compiled_autograd:", BOTH, "whether backwards are being compiled", "compiled_autograd_module"
         ),

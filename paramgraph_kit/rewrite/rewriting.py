@@ -45,6 +45,7 @@ class Rewriting:
     complete: bool = False  # everything found is rewritten, and one graph gives eager's numbers
     usage: str = ""  # how what was moved behind the launch is called
     loop: list[str] = field(default_factory=list)  # the same as a user's lines, about what `launched` is
+    pieces: str = ""  # what compiling it brings where it cannot be one graph, tried as well
     around: Around = NOTHING  # what was moved, as functions of a step's inputs and result
     _borrow: Any = None
 
@@ -62,6 +63,7 @@ class Rewriting:
         parts += [f"  then   {self.usage}"] if self.usage else []
         parts += [f"  tried  {line}" for line in self.verified]
         parts += [f"  by hand  {line}" for line in self.instead]
+        parts += [f"  pieces   {self.pieces}"] if self.pieces else []
         return "\n".join(parts) if parts else "  nothing to rewrite"
 
     def __repr__(self) -> str:

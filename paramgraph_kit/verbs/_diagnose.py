@@ -52,6 +52,7 @@ class Diagnose:
             confirm: also capture the function for real, in a child process.
             fix: also rewrite its lines where that is sure, try them on moved inputs against the function as it is,
                 eagerly and captured, and show them as a diff. The function is borrowed for that; no file is written.
+                Where that is not enough for one graph, the function is compiled and tried as well, whose pieces are.
 
         Raises:
             ParamgraphError: ``what`` is none of these, or a capture is under way.
@@ -97,7 +98,11 @@ class Diagnose:
         if fix and found and not found.state:
             from paramgraph_kit.rewrite.rewriting import rewrite
 
-            found.fix = rewrite(what, args, kwargs, found.failures)
+            found.fix = rewritten = rewrite(what, args, kwargs, found.failures)
+            if not rewritten.complete and not any(failure.code in ENDS for failure in found.failures):
+                from paramgraph_kit.verbs._pieces import in_pieces
+
+                rewritten.pieces = in_pieces(what, args, kwargs, rewritten)
         return found
 
     def catalogue(self) -> tuple[FailureClass, ...]:

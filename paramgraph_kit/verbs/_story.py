@@ -240,6 +240,7 @@ class _Teller:
                 )
             raise self.stop(
                 f"no safe rewrite is known for all of it{where}: change these lines as said, and call story again"
+                + ("; till then it can be launched in pieces, as said" if fix is not None and fix.pieces else "")
             )
 
     def around(self) -> Around:
@@ -386,11 +387,12 @@ def _state(function: Any) -> tuple[bool, dict[str, Any]]:
     from paramgraph_kit.backend.code_names import names_of as named_in
     from paramgraph_kit.driver.select import device
     from paramgraph_kit.rewrite.reach import entry_of, names_of, owner_of
+    from paramgraph_kit.verbs._pieces import object_name
 
     entry, owner, space = entry_of(function), owner_of(function), names_of(function)
     own = getattr(owner, "__dict__", {})
     code = entry.__code__ if entry is not None else (lambda: None).__code__
-    outer, me = named_in(code).globals | {*code.co_freevars}, _name_of(owner, space)
+    outer, me = named_in(code).globals | {*code.co_freevars}, object_name(owner, space)
     known = {name: space[name] for name in sorted(outer) if name in space} | {me: owner}
     known |= {f"{me}.{name}": value for name, value in own.items() if name in code.co_names}
     kinds = (torch.nn.Module, torch.optim.Optimizer, torch.Tensor)
@@ -415,23 +417,14 @@ def _is_cell(function: Any) -> bool:
     return getattr(getattr(function, "__code__", None), "co_filename", "") in cell.FILES
 
 
-def _name_of(value: Any, space: dict[str, Any]) -> str:
-    """What the user calls an object."""
-    found = (name for name, each in space.items() if each is value and not name.startswith("_"))
-    return next(found, type(value).__name__.lower())
-
-
 def _lines(function: Any, state: list[str] | None, fix: Rewriting | None) -> list[str]:
     """What the user writes to have a function launched, and around each launch."""
     from paramgraph_kit.rewrite.reach import names_of, owner_of
+    from paramgraph_kit.verbs._pieces import called, object_name
 
     owner = owner_of(function)
-    me = _name_of(owner, names_of(function)) if owner is not None else ""
-    name = me if owner is not None else getattr(function, "__name__", "fn")
-    if _is_cell(function):
-        name = "step"  # of which it is the body
-    elif owner is not None and owner is not function:
-        name += f".{getattr(function, '__name__', '')}"
+    me = object_name(owner, names_of(function)) if owner is not None else ""
+    name = "step" if _is_cell(function) else called(function)  # of which it is the body
     given = "" if state is None else f", state=({', '.join(state)}{',' * (len(state) == 1)})"
     around = fix.loop if fix is not None and fix.usage else []
     return [f"launched = pgk.parameterize({name}{given})", *(line.replace("self.", f"{me}.") for line in around)]

@@ -1,0 +1,134 @@
+"""What is left where no rewrite is sure: the function compiled, whose pieces between the host's lines are graphs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from paramgraph_kit.backend import paramgraph
+from paramgraph_kit.backend.registry import compiled_graphs, forget
+from paramgraph_kit.backend.report import Report, make_report
+from paramgraph_kit.driver.select import driver
+from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.rewrite.proof import NOTHING, STEPS, Prover, Truth
+from paramgraph_kit.rewrite.reach import names_of, owner_of
+
+if TYPE_CHECKING:
+    from paramgraph_kit.rewrite.rewriting import Rewriting
+
+STEADY = 2  # calls at the end in which nothing may be compiled any more
+MOST_LINES = 4
+LOGGERS = ("torch._dynamo", "torch._guards", "torch._inductor")
+MOST_OPERATIONS = 1_500  # of a step: where a GPU compiles for minutes, nobody waits for what was not asked for
+
+
+def in_pieces(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fix: Rewriting) -> str:
+    """What compiling a function brings that cannot be one graph, tried on moved inputs; "" where nothing is proved.
+
+    As it is, or else with the lines that could be rewritten.
+    """
+    name = called(function)
+    for lines in (None, fix) if fix.diff else (None,):
+        with lines.applied() if lines is not None else nullcontext(), _forgotten():
+            if text := _tried(function, args, kwargs, lines):
+                how = "with these lines" if lines is not None else "without changing a line"
+                return f'{name} = torch.compile({name}, backend="paramgraph"), {how}: {text}'
+    return ""
+
+
+def called(function: Any) -> str:
+    """What the user calls a function: its name, with that of the object whose method it is."""
+    owner = owner_of(function)
+    if owner is None:
+        return str(getattr(function, "__name__", "fn"))
+    name = object_name(owner, names_of(function))
+    return name if owner is function else f"{name}.{getattr(function, '__name__', '')}"
+
+
+def object_name(value: Any, space: dict[str, Any]) -> str:
+    """What the user calls an object."""
+    found = (name for name, each in space.items() if each is value and not name.startswith("_"))
+    return next(found, type(value).__name__.lower())
+
+
+def _tried(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], lines: Rewriting | None) -> str:
+    try:
+        prover = Prover(function, args, kwargs)
+        truth = Truth(prover)
+        if truth.unsteady or sum(prover.operations) > MOST_OPERATIONS:
+            return ""
+        step = _Watched(torch.compile(function, backend=paramgraph))
+        wrong = truth.wrong(prover.launched(step, lines.around if lines is not None else NOTHING))
+    except KeyboardInterrupt:
+        raise  # it is the user's
+    except BaseException:  # what torch.compile cannot take; the function itself has run before
+        return ""
+    report, launches, kernels = step.last()
+    if wrong or not launches or len(set(step.compiled[-STEADY - 1 :])) > 1:
+        return ""
+    return (
+        f"eager's results and state {truth.closeness()} in {STEPS} steps ({driver().source().label()}), "
+        f"{launches} launch{'es' * (launches > 1)} with {kernels} kernel{'s' * (kernels > 1)} in the last; "
+        f"what the host does between them stays{_where(report)}"
+    )
+
+
+class _Watched:
+    """A compiled function, and after each call what of it there is."""
+
+    def __init__(self, compiled: Any) -> None:
+        self._compiled = compiled
+        self._reports: list[Report] = []
+        self.compiled: list[int] = []  # how many graphs there are after each call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        result = self._compiled(*args, **kwargs)
+        self._reports.append(make_report(self._compiled))
+        self.compiled.append(len(compiled_graphs()))
+        return result
+
+    def last(self) -> tuple[Report, int, int]:
+        """The report; how many launches the last call was, and how many kernels they had."""
+        before, after = self._reports[-2:]
+        known = {(row.graph, row.partition): row.launches for row in before.rows}
+        new = [(row.launches - known.get((row.graph, row.partition), 0), row.kernels or 0) for row in after.rows]
+        return after, sum(count for count, _ in new), sum(count * kernels for count, kernels in new)
+
+
+def _where(report: Report) -> str:
+    """The lines that keep it from being one piece."""
+    frames = [reason.frame for reason in report.reasons if reason.frame is not None]
+    places = list(dict.fromkeys(f"{Path(frame.file).name}:{frame.line}" for frame in frames))
+    more = f" and {len(places) - MOST_LINES} more" if len(places) > MOST_LINES else ""
+    return f" ({', '.join(places[:MOST_LINES])}{more})" if places else ""
+
+
+@contextmanager
+def _forgotten() -> Iterator[None]:
+    """What the body of ``with`` compiles is gone after it, unsaid: the user's reports and limits are as they were."""
+    known, reasons = {graph.order for graph in compiled_graphs()}, torch_name("graph_break_reasons")
+    said, loggers = len(reasons), [logging.getLogger(name) for name in LOGGERS]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)  # of a trial that nobody has asked for, nobody wants to read
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+        graphs = compiled_graphs()
+        kept = {id(_code(graph)) for graph in graphs if graph.order in known}
+        for graph in (graph for graph in graphs if graph.order not in known):
+            if (code := _code(graph)) is not None and id(code) not in kept:
+                torch_name("reset_code")(code)
+                forget(graph)
+        del reasons[said:]
+
+
+def _code(graph: Any) -> Any:
+    return graph.compilation.code() if graph.compilation is not None else None

@@ -1,0 +1,82 @@
+"""Where no rewrite makes one graph of a function, it is compiled and tried: what that brings is said if proved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from paramgraph_kit.backend.registry import compiled_graphs
+from tests.integration.rewritten import rewritten, run
+from tests.programs.running import differences, eager
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+ASKS = """
+import bisect
+limits, names = [-9.0, 0.9, 9.0], ["low", "usual", "high", "higher"]
+args = (torch.randn(8, 4, device=device),)
+def f(x):
+    h = (x * 2 + 1).sin()
+    kind = names[bisect.bisect(limits, h.mean().item())]
+    if kind.startswith("high"):
+        h = h / 2
+    return h.relu() + 1
+"""
+
+
+def test_a_function_of_the_hosts_decisions_is_launched_in_pieces(tmp_path: Path) -> None:
+    # GIVEN a function whose middle belongs to the host
+    # WHEN a fix is asked for
+    fix = rewritten(ASKS, tmp_path)
+    assert not fix.complete
+    text = str(fix)
+    # THEN what compiling it brings is said, with what to write, how much is launched, and where it is cut
+    assert 'pieces   f = torch.compile(f, backend="paramgraph"), without changing a line: eager\'s results' in text
+    assert "2 launches with 6 kernels in the last" in text
+    assert "what the host does between them stays (program.py:" in text
+    # AND that is true
+    truth, names = eager(run(ASKS, tmp_path), "f"), run(ASKS, tmp_path)
+    names["f"] = torch.compile(names["f"], backend="paramgraph")
+    assert not differences(truth, eager(names, "f"), set())
+
+
+def test_nothing_of_the_trial_stays(tmp_path: Path) -> None:
+    # GIVEN what is compiled in this process
+    before = {graph.order for graph in compiled_graphs()}
+    # WHEN a function is tried in pieces
+    names = run(ASKS, tmp_path)
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    assert fix.pieces
+    # THEN no graph is left, and a report of it knows of none
+    assert {graph.order for graph in compiled_graphs()} <= before
+    assert not pgk.report(names["f"]).rows
+
+
+def test_a_function_that_is_compiled_anew_at_each_step_is_not_offered(tmp_path: Path) -> None:
+    # GIVEN one that Dynamo compiles for each value of a number
+    text = ASKS.replace("def f(x):", "count = 0\ndef f(x):\n    global count\n    count += 1\n    x = x * count")
+    # WHEN / THEN pieces of it would be captured, and never launched: nothing is promised
+    fix = rewritten(text, tmp_path)
+    assert not fix.complete
+    assert not fix.pieces
+
+
+def test_a_function_that_is_one_graph_is_not_cut(tmp_path: Path) -> None:
+    # GIVEN / WHEN a fix is whole
+    fix = rewritten("args = (torch.ones(4, device=device),)\ndef f(x):\n    return x * x.sum().item()\n", tmp_path)
+    # THEN nothing else is said
+    assert fix.complete
+    assert not fix.pieces
+
+
+def test_a_story_that_stops_says_what_can_be_launched_till_then(tmp_path: Path) -> None:
+    # GIVEN the same function
+    names = run(ASKS, tmp_path)
+    # WHEN / THEN
+    story = pgk.story(names["f"], *names["args"], say=None)
+    assert story.stopped.endswith("; till then it can be launched in pieces, as said")
+    assert 'torch.compile(f, backend="paramgraph")' in str(story)
