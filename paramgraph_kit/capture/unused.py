@@ -47,7 +47,7 @@ def unused_bytes(node: RawNode, is_pointer: Callable[[int], bool]) -> set[int]:
     inside = {at for offset, size in fields(node) for at in range(offset, offset + size)}
     found.update(at for at in range(len(node.parameters)) if at not in inside)
     if not node.name.startswith(ATEN):
-        return found | unused_of_compiled_at_runtime(node) | unused_of_flash_attention(node)
+        return found | unused_of_compiled_at_runtime(node) | unused_of_flash_attention(node) | unused_of_indexing(node)
     if "TensorListAddresses" in node.name:  # one pointer for each block; ATen/native/cuda/ForeachReduceOp.cu
         for start, size in node.layout:
             found.update(range(start + 8 * node.grid[0], start + size))

@@ -148,3 +148,42 @@ def test_the_operation_of_a_scan_has_no_members_and_another_byte_may_be_a_flag()
     # WHEN asked THEN it is named; of a kernel that may hold a flag it is not
     assert 16 in unused_bytes(kernel, is_pointer)
     assert 16 not in unused_bytes(node(f"{ATEN}9my_kernelEb", COUNT, b"\x80\xff", b"\x00"), is_pointer)
+
+
+HISTOGRAM = (
+    "_ZN2at4cuda17kernelHistogram1DIiilLi1ELi2ELin1ELNS0_23CUDAHistogramMemoryTypeE0EZNS0_21CUDA_tensor_histogramIiiLb0E"
+    "EEbNS_6TensorES4_S4_lNS_14AccumulateTypeIT0_Lb1EE4typeES8_NS0_13TensorArgTypeES9_S9_EUllE0_EEvNS0_6detail10Tenso"
+)
+
+
+def info(address: int, *dims: tuple[int, int]) -> bytes:
+    """What describes a tensor with (size, stride) of each dimension: room for 25, garbage behind and at the end."""
+    lists = [struct.pack(f"<{len(dims)}q", *column).ljust(200, b"\xa5") for column in zip(*dims, strict=True)]
+    return struct.pack("<Q", address) + b"".join(lists or [b"\xa5" * 400]) + struct.pack("<i", len(dims)) + b"\xa5" * 4
+
+
+@pytest.mark.parametrize("operation", [b"\xa5", info(STATE, (64, 1))])
+def test_a_histogram_without_partial_results_describes_an_empty_tensor(operation: bytes) -> None:
+    # GIVEN a histogram in shared memory: nothing of the second tensor is filled in; weighted or not [H200: experts]
+    tensors = info(PHANTOM, (8, 1)), info(0), info(PHANTOM + 512, (4, 2), (2, 1))
+    numbers = [struct.pack("<q", n) for n in (8, 0, 7, 16)]
+    kernel = node(HISTOGRAM, *tensors, *numbers, operation)
+    # WHEN asked THEN exactly what is not filled is named
+    assert unused_bytes(kernel, is_pointer) == {at for at, byte in enumerate(kernel.parameters) if byte == 0xA5}
+    # AND nothing where it is no such struct, another function or another kernel
+    broken = tensors[0][:-8] + struct.pack("<i", 26) + bytes(4), *tensors[1:]
+    assert not unused_bytes(node(HISTOGRAM, *broken, *numbers, operation), is_pointer)
+    assert not unused_bytes(node(HISTOGRAM, *tensors, *numbers, bytes(8)), is_pointer)
+    assert not unused_bytes(node(HISTOGRAM, *tensors, *numbers, bytes(8), operation), is_pointer) & set(range(1248))
+    assert not unused_bytes(node(HISTOGRAM.replace("Memory", "Other"), *tensors, *numbers, operation), is_pointer)
+
+
+@pytest.mark.parametrize(("kind", "named"), [("index", True), ("index_put", True), ("index_put_kernel_quantized", False)])
+def test_an_index_ends_with_a_function_without_members(kind: str, named: bool) -> None:
+    # GIVEN a closure of indexing whose last eight bytes are a function and what fills it up [H200: a schedule's table]
+    length = len(f"{kind}_kernel_impl")
+    name = f"{INDEX}16gpu_index_kernelIZNS0_{length}{kind}_kernel_implINS0_10OpaqueTypeILi4EEEEEvRNS_18TensorIterator"
+    kernel = node(name, COUNT, closure((5,), 3, bytes(600) + b"\xa5" * 8))
+    # WHEN asked THEN it is named where that function holds nothing
+    assert (set(range(1240, 1248)) <= unused_bytes(kernel, is_pointer)) == named
+    assert not unused_bytes(kernel, is_pointer) & set(range(640, 1240))
