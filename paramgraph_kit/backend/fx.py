@@ -19,7 +19,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 from paramgraph_kit.backend.attention import host_seeds, on_memory_of_their_own
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.code import PartitionCode
-from paramgraph_kit.partition.host_reads import learn
+from paramgraph_kit.partition.host_reads import leaving_out
 from paramgraph_kit.partition.lanes import before_partitioning, without_additions
 from paramgraph_kit.partition.names import input_names, value_names
 from paramgraph_kit.partition.nodes import is_random
@@ -128,7 +128,12 @@ class _Wrapping:
         number = f"{prefix}{region.index}"
 
         def recut(error: BaseException) -> Run | None:
-            return self.program(split(region.module, self.device_type), f"{number}.") if learn(error) else None
+            with leaving_out(error) as known:
+                cut = split(region.module, self.device_type) if known else None
+            # What is refused may be launched by other code than this operation's: then nothing would change.
+            if cut is None or all(each.graphed for each in cut.regions if each.kernels):
+                return None
+            return self.program(cut, f"{number}.")
 
         code = PartitionCode(
             f"{self.graph} partition {number}",

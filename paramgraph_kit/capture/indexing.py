@@ -76,9 +76,9 @@ def _of_histogram(node: RawNode) -> set[int]:
     tensors, behind = node.layout[:3], node.layout[3:]
     if len(behind) != _NUMBERS + 1 or any(size > 8 for _, size in behind[:_NUMBERS]):
         return set()
-    start, size = behind[_NUMBERS]
-    found = {start} if size == 1 else set()
-    for start, size in (*tensors, *((start, size),) * (size != 1)):
+    operation = behind[_NUMBERS]
+    found = {operation[0]} if operation[1] == 1 else set()
+    for start, size in (*tensors, *([operation] if not found else [])):
         if size != _INFO:
             return set()
         (dims,) = struct.unpack_from("<i", node.parameters, start + _INFO - 8)

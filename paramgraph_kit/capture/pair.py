@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -12,6 +13,7 @@ from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from paramgraph_kit.capture.words import Host, Side, merge_ambiguous, notable_words
 from paramgraph_kit.driver.api import Driver, RawAllocation, Recording
@@ -174,6 +176,48 @@ def capture_pair(
         returns_tuple,
         capture_s,
     )
+
+
+def launched_by(
+    driver: Driver,
+    run: Callable[[list[Any]], Any],
+    specs: Sequence[InputSpec | None],
+    scalars: Sequence[Any],
+    position: int,
+) -> tuple[Any, int] | None:
+    """The operation of torch's that launches the node recorded at ``position``, and how many like it come before.
+
+    None where none does.
+    """
+    watching = _Watching(driver, position)
+
+    def watched(inputs: list[Any]) -> Any:
+        with watching:
+            return run(inputs)
+
+    with driver.phantom(0) as phantom:
+        _, inputs = _mirror(driver, phantom, specs, scalars, 0, [0] * len(specs))
+        recording = driver.record(partial(_call, watched, inputs), phantom, survey=False)
+        recording.result = None
+        inputs.clear()
+    driver.discard(recording)
+    return watching.found
+
+
+class _Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    def __init__(self, driver: Driver, position: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._driver, self._position = driver, position
+        self._calls: Counter[str] = Counter()
+        self.found: tuple[Any, int] | None = None
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        before = self._driver.recorded_nodes()
+        result = func(*args, **(kwargs or {}))
+        if before <= self._position < self._driver.recorded_nodes():
+            self.found = func, self._calls[func._schema.name]
+        self._calls[func._schema.name] += 1
+        return result
 
 
 def is_anchored(x: torch.Tensor) -> bool:

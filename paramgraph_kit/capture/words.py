@@ -169,61 +169,76 @@ def notable_words(
     indices = _Index(first.allocations), _Index(second.allocations)
     result = []
     for a, b in zip(first.nodes, second.nodes, strict=True):
-        words = []
-        unused = _Unused((a, b), (first.contains, second.contains))
-        pairs = enumerate(zip(_values(a), _values(b), strict=True))
-        for place, value_x, value_y in [(n, x, y) for n, (x, y) in pairs if x != y or _FIRST_ADDRESS <= x < _END]:
-            offset = 8 * place
-            in_x, in_y = first.contains(value_x), second.contains(value_y)
-            if in_x and in_y and _is_one_value(a, offset):
-                target = _resolve(indices, (value_x, value_y), (a.position, b.position))
-                if target is not None:
-                    words.append(
-                        Word(offset, WordKind.POINTER, *target, evidence="same allocation and offset in both captures")
-                    )
-                    continue
-                if unused.differs_only_there(offset, 8):
-                    words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_UNUSED))
-                elif not (value_x ^ value_y) & _LOWER_HALF:  # in which no address is the same on both sides
-                    words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_BESIDE))
-                else:
-                    _refuse(a, offset, 8, "phantom memory of two different owners")
-            elif value_x == value_y:
-                try:
-                    if (in_x and indices[0].ever(value_x)) or (in_y and indices[1].ever(value_y)):
-                        _refuse_stale(a, offset)
-                    owner = _owner(a, offset, value_x, static_owner) or host.owner(a, offset, value_x)
-                    evidence = f"same address in both captures: {owner}" if owner else _SAME
-                except RefusedError:  # what lay on the stack may be an old address, twice the same
-                    if not unused.touches(offset, 8):
-                        raise
-                    evidence = _UNUSED
-                words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=evidence))
-            elif (
-                not (in_x or in_y)
-                and _may_be_left_over(a, offset)
-                and not unused.touches(offset, 8)
-                and host.left_over(a, value_x)
-                and host.left_over(b, value_y)
-            ):
-                words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_LEFTOVER))
-            elif _differ_beside_a_number(a, offset, (value_x, value_y), (in_x, in_y)):
-                words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_BESIDE))
-            elif (
-                unused.differs_only_there(offset, 8)
-                or differ_in_padding(a, offset, value_x, value_y)
-                or (a.name.startswith(CUDNN) and not _meets_address((a, b), (first.contains, second.contains), offset))
-            ):
-                # cuDNN's descriptors have room for more dimensions than are filled in, and an address would be
-                # phantom in both.
-                words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_UNUSED))
-            else:
-                _refuse(a, offset, 8, "no rule explains it")
-        tail = len(a.parameters) % 8
-        if not unused.differs_only_there(len(a.parameters) - tail, tail):
-            _refuse(a, len(a.parameters) - tail, tail, "no rule explains it")
-        result.append(tuple(words))
+        try:
+            result.append(_words_of((a, b), (first, second), indices, static_owner, host))
+        except RefusedError as refusal:
+            refusal.position = a.position
+            raise
     return result
+
+
+def _words_of(
+    nodes: tuple[RawNode, RawNode],
+    sides: tuple[Side, Side],
+    indices: tuple[_Index, _Index],
+    static_owner: Callable[[int], str | None],
+    host: Host,
+) -> tuple[Word, ...]:
+    (a, b), (first, second) = nodes, sides
+    words = []
+    unused = _Unused((a, b), (first.contains, second.contains))
+    pairs = enumerate(zip(_values(a), _values(b), strict=True))
+    for place, value_x, value_y in [(n, x, y) for n, (x, y) in pairs if x != y or _FIRST_ADDRESS <= x < _END]:
+        offset = 8 * place
+        in_x, in_y = first.contains(value_x), second.contains(value_y)
+        if in_x and in_y and _is_one_value(a, offset):
+            target = _resolve(indices, (value_x, value_y), (a.position, b.position))
+            if target is not None:
+                words.append(
+                    Word(offset, WordKind.POINTER, *target, evidence="same allocation and offset in both captures")
+                )
+                continue
+            if unused.differs_only_there(offset, 8):
+                words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_UNUSED))
+            elif not (value_x ^ value_y) & _LOWER_HALF:  # in which no address is the same on both sides
+                words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_BESIDE))
+            else:
+                _refuse(a, offset, 8, "phantom memory of two different owners")
+        elif value_x == value_y:
+            try:
+                if (in_x and indices[0].ever(value_x)) or (in_y and indices[1].ever(value_y)):
+                    _refuse_stale(a, offset)
+                owner = _owner(a, offset, value_x, static_owner) or host.owner(a, offset, value_x)
+                evidence = f"same address in both captures: {owner}" if owner else _SAME
+            except RefusedError:  # what lay on the stack may be an old address, twice the same
+                if not unused.touches(offset, 8):
+                    raise
+                evidence = _UNUSED
+            words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=evidence))
+        elif (
+            not (in_x or in_y)
+            and _may_be_left_over(a, offset)
+            and not unused.touches(offset, 8)
+            and host.left_over(a, value_x)
+            and host.left_over(b, value_y)
+        ):
+            words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_LEFTOVER))
+        elif _differ_beside_a_number(a, offset, (value_x, value_y), (in_x, in_y)):
+            words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_BESIDE))
+        elif (
+            unused.differs_only_there(offset, 8)
+            or differ_in_padding(a, offset, value_x, value_y)
+            or (a.name.startswith(CUDNN) and not _meets_address((a, b), (first.contains, second.contains), offset))
+        ):
+            # cuDNN's descriptors have room for more dimensions than are filled in, and an address would be
+            # phantom in both.
+            words.append(Word(offset, WordKind.SCALAR, value=value_x, evidence=_UNUSED))
+        else:
+            _refuse(a, offset, 8, "no rule explains it")
+    tail = len(a.parameters) % 8
+    if not unused.differs_only_there(len(a.parameters) - tail, tail):
+        _refuse(a, len(a.parameters) - tail, tail, "no rule explains it")
+    return tuple(words)
 
 
 def _differ_beside_a_number(node: RawNode, offset: int, values: tuple[int, int], inside: tuple[bool, bool]) -> bool:

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -25,6 +25,7 @@ from paramgraph_kit.capture.pair import (
     capture_pair,
     check_alike,
     describe,
+    launched_by,
 )
 from paramgraph_kit.driver.api import Driver, Executable
 from paramgraph_kit.driver.lines import line_behind
@@ -310,10 +311,12 @@ class Launcher:
             if refusal.reason.code == UNDER_WAY:  # the user's own capture: this call is in it, a later one is not
                 return outputs
             self.variants[key] = None
+            if self._recut(refusal, specs, scalars):
+                return outputs
             self._refuse(refusal.reason)
         except Exception as error:  # whatever capture ran into, this call has its result: say why and go on
             self.variants[key] = None
-            if self._recut(error):
+            if self._recut(error, specs, scalars):
                 return outputs
             text, frame = line_behind(error)
             self._refuse(Reason("capture-failed", text, frame))
@@ -325,10 +328,13 @@ class Launcher:
         """Let all variants, which take turns, take alike pieces of workspace."""
         share_room((v.plan, v.state) for v in self.variants.values() if v is not None)
 
-    def _recut(self, error: BaseException) -> bool:
-        """Whether there is code that leaves out what a capture failed in: then that runs from now on."""
+    def _recut(self, error: BaseException, specs: list[InputSpec | None], scalars: list[Any]) -> bool:
+        """Whether there is code that leaves out what a capture failed in, or refused: then that runs from now on."""
         if self.options.strict or any(variant is not None for variant in self.variants.values()):
             return False
+        if isinstance(error, RefusedError) and error.position is not None:
+            with suppress(Exception):  # whatever happens there: the reason is told as it is
+                error.launched_by = launched_by(self.driver, self.code.run, specs, scalars, error.position)
         run = self.code.recut(error)
         if run is not None:
             self.current = run

@@ -12,8 +12,12 @@ import inspect
 import re
 import textwrap
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
+from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -21,7 +25,8 @@ import torch.fx
 
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.partition.nodes import operands, tensors_in, value_of
-from paramgraph_kit.trace.errors import cause_chain
+from paramgraph_kit.trace.errors import RefusedError, cause_chain
+from paramgraph_kit.trace.model import Reason
 from paramgraph_kit.trace.wording import one_line
 
 
@@ -39,6 +44,49 @@ def host_read(node: torch.fx.Node) -> str | None:
 _learned: dict[str, str] = {}  # by name with overload, what a capture failed in
 _OPERATION = re.compile(r"\btorch\.ops\.(\w+)\.(\w+)\.(\w+)\(")
 _READS = frozenset({"tolist", "item", "cpu", "numpy", "nonzero", "synchronize"})
+
+
+# Operations with a kernel that a graph refused, while the code that held them is cut again: by name, which of them
+# (None: all) and why.
+_refused: ContextVar[Mapping[str, tuple[int | None, Reason]]] = ContextVar(
+    "paramgraph_refused", default=MappingProxyType({})
+)
+
+
+@contextmanager
+def leaving_out(error: BaseException, *, alike: bool = False) -> Iterator[bool]:
+    """Cut at what a capture failed in from now on, or while the block runs at what launches a refused kernel.
+
+    Tells whether that is known. A failure as such is learned; a kernel may be refused for what this call of it was
+    given, and others ``alike`` be none the worse.
+    """
+    found = error.launched_by if isinstance(error, RefusedError) else None
+    if not isinstance(error, RefusedError) or found is None or not isinstance(found[0], torch._ops.OpOverload):
+        yield not isinstance(error, RefusedError) and learn(error)
+        return
+    operation, number = found
+    entry = None if alike else number, error.reason
+    token = _refused.set({**_refused.get(), operation._schema.name: entry})
+    try:
+        yield True
+    finally:
+        _refused.reset(token)
+
+
+def refused_kernel(node: torch.fx.Node) -> Reason | None:
+    """Why a kernel of this operation was refused, while what held it is cut again."""
+    target, entries = node.target, _refused.get()
+    if not entries or not isinstance(target, torch._ops.OpOverload) or target._schema.name not in entries:
+        return None
+    number, reason = entries[target._schema.name]
+    if number is None:
+        return reason
+    alike = (n for n in node.graph.nodes if _name(n) == target._schema.name)
+    return reason if node is next(islice(alike, number, None), None) else None
+
+
+def _name(node: torch.fx.Node) -> str:
+    return node.target._schema.name if isinstance(node.target, torch._ops.OpOverload) else ""
 
 
 def learn(error: BaseException) -> bool:

@@ -15,7 +15,7 @@ import torch.fx
 from paramgraph_kit.driver.api import TIMED_EVENT
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.partition.frames import frame_of
-from paramgraph_kit.partition.host_reads import host_read
+from paramgraph_kit.partition.host_reads import host_read, refused_kernel
 from paramgraph_kit.partition.lanes import host_waits, record_now
 from paramgraph_kit.partition.nodes import Kind, attribute, kind_of, operation_of, tensors_in, value_of
 from paramgraph_kit.partition.normalize import is_copy, normalized, scalars_to_move
@@ -33,6 +33,9 @@ def reason(node: torch.fx.Node, device_type: str) -> Reason | None:
     """
     if kind_of(node) is not Kind.KERNEL:
         return None
+    if (refusal := refused_kernel(node)) is not None:
+        text = f"{refusal.message}, in its kernel {refusal.operation}" if refusal.operation else refusal.message
+        return Reason(refusal.code, text, frame_of(node), operation_of(node))
     found = _find(node, device_type)
     if found is None:
         return None

@@ -46,6 +46,8 @@ class RefusedError(ParamgraphError):
 
     address: int | None = None  # that nobody owns, where that is the reason,
     outside: bool = False  # and whether it is none of the caching allocator's
+    position: int | None = None  # of the node that is refused, where it is one, in the order of recording
+    launched_by: Any = None  # and, once somebody has asked, which operation's how many-th call launches it
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason.label())

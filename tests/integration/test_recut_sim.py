@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -37,6 +38,14 @@ def scaled(x: Tensor) -> Any:
     return x * x.sum().item()
 
 
+calls = itertools.count()
+
+
+def salted(x: Tensor, salt: float) -> Any:
+    """Its kernel is given another number at each call where there is salt."""
+    return (x + (next(calls) * 0.5 if salt else 0.25)) * 0 + x
+
+
 @pytest.fixture(autouse=True)
 def hidden() -> Iterator[None]:
     """An operation whose inside nobody can read, and nothing learned before or after."""
@@ -46,6 +55,9 @@ def hidden() -> Iterator[None]:
         library.define("scaled(Tensor x) -> Tensor")
         library.impl("scaled", scaled, "CompositeExplicitAutograd")
         library.impl("scaled", torch.empty_like, "Meta")
+        library.define("salted(Tensor x, float salt) -> Tensor")
+        library.impl("salted", salted, "CompositeExplicitAutograd")
+        library.impl("salted", lambda x, salt: torch.empty_like(x), "Meta")
         yield
     host_reads._learned.clear()
     host_reads._learned.update(learned)
@@ -151,3 +163,35 @@ def test_running_out_of_memory_is_no_property_of_an_operation() -> None:
         torch.ops.aten.mm.default(torch.ones(2, 3), torch.ones(2, 3))
     assert not host_reads.learn(raised.value)
     assert "aten.mm.default" not in host_reads._learned
+
+
+def seasoned(x: Tensor) -> Any:
+    for salt in (0.0, 1.0, 0.0, 2.0, 0.0):
+        x = torch.ops.pgk_hidden.salted(x.sin() + 1, salt)
+    return x
+
+
+@pytest.mark.parametrize("compile_", [pgk.compile, pgk.parameterize])
+def test_a_kernel_that_nothing_explains_costs_its_own_operation(compile_: Callable[[Any], Any]) -> None:
+    # GIVEN an operation that is called five times, of which two give their kernel a number that changes
+    fast = compile_(seasoned)
+    for call in range(6):
+        x = moved(6, 4, seed=call)
+        # WHEN called THEN numbers are eager's
+        assert same_bits(fast(x), seasoned(x))
+    # AND all but these two calls are graphed, and nothing is learned about the operation
+    report = pgk.report(fast)
+    assert report.kernels == (19, 21)
+    assert all(row.launches >= 3 for row in report.rows if row.graphed)
+    assert {(reason.code, reason.operation) for reason in report.reasons} == {("unexplained-word", "pgk_hidden.salted")}
+    assert all(", in its kernel add" in reason.message for reason in report.reasons)
+    assert not any("salted" in name for name in host_reads._learned)
+
+
+def test_a_refused_kernel_is_an_error_where_options_are_strict() -> None:
+    # GIVEN such a function under strict WHEN called THEN it is not cut again: each call says why
+    fast = pgk.compile(seasoned, strict=True)
+    for _ in range(2):
+        with pytest.raises(pgk.RefusedError) as found:
+            fast(moved(6, 4))
+        assert (found.value.reason.code, found.value.reason.operation) == ("unexplained-word", "add.Tensor")

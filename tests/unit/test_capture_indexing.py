@@ -178,7 +178,9 @@ def test_a_histogram_without_partial_results_describes_an_empty_tensor(operation
     assert not unused_bytes(node(HISTOGRAM.replace("Memory", "Other"), *tensors, *numbers, operation), is_pointer)
 
 
-@pytest.mark.parametrize(("kind", "named"), [("index", True), ("index_put", True), ("index_put_kernel_quantized", False)])
+@pytest.mark.parametrize(
+    ("kind", "named"), [("index", True), ("index_put", True), ("index_put_kernel_quantized", False)]
+)
 def test_an_index_ends_with_a_function_without_members(kind: str, named: bool) -> None:
     # GIVEN a closure of indexing whose last eight bytes are a function and what fills it up [H200: a schedule's table]
     length = len(f"{kind}_kernel_impl")
