@@ -7,10 +7,11 @@ compilations is under way that name leads here, otherwise to torch's own functio
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from typing import Any
 from unittest import mock
 
@@ -26,10 +27,10 @@ from paramgraph_kit.backend.outside import TRANSFERS, copies_in_their_place, kee
 from paramgraph_kit.backend.registry import CompiledGraph, Piece
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.torch_names import torch_name
-from paramgraph_kit.launch.code import PartitionCode
+from paramgraph_kit.launch.code import PartitionCode, Run
 from paramgraph_kit.launch.launcher import Launcher, Options
 from paramgraph_kit.partition.fixed import keep_fixed
-from paramgraph_kit.partition.host_reads import learn
+from paramgraph_kit.partition.host_reads import host_read, leaving_out, refused_kernel
 from paramgraph_kit.partition.names import input_names, modules_by_name, value_names
 from paramgraph_kit.partition.rules import reasons_for
 from paramgraph_kit.trace.errors import RefusedError, UnsupportedError
@@ -143,21 +144,52 @@ def compile_with_inductor(
     def inner(graph_module: torch.fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
         phase = "backward" if kwargs.get("is_backward") else "inference" if kwargs.get("is_inference") else "forward"
         graph = new_graph(phase)
-        as_it_was = torch.fx.Graph()
-        as_it_was.output(as_it_was.graph_copy(graph_module.graph, {}))
+        as_it_was = _copy(graph_module.graph)
         graph.kept = keep_fixed(graph_module, driver.device.type, numbers=False)
+        again = _Again()
         try:
-            return compile_graph(graph_module, graph, phase, inputs, kwargs)
+            output = compile_graph(graph_module, graph, phase, inputs, kwargs, again)
         except RefusedError:
             raise
         except Exception:  # should this Inductor not take the constants: the graph as it was, or its own error
             if not graph.kept:
                 raise
             graph.kept, graph_module.graph = [], as_it_was
-            return compile_graph(graph_module, graph, phase, inputs, kwargs)
+            output = compile_graph(graph_module, graph, phase, inputs, kwargs, again)
+        has_code = hasattr(output, "current_callable")  # without an operation Inductor gives back a plain function
+        code = codes.add(
+            GraphCode(output.current_callable if has_code else output, graph, backward=phase == "backward")
+        )
+        if not has_code:
+            return code
+        output.current_callable = code
+        # A backward relies on how its forward lays out what it saves, and sizes that change have guards.
+        if phase == "inference" and all(isinstance(x, torch.Tensor) for x in inputs):
+            again.ready(
+                code, partial(compile_again, graph_module, _copy(as_it_was), weakref.ref(graph), list(inputs), kwargs)
+            )
+        return output
+
+    def compile_again(
+        module: torch.fx.GraphModule,
+        as_it_was: torch.fx.Graph,
+        graph: weakref.ref[CompiledGraph],
+        inputs: Sequence[Any],
+        how: dict[str, Any],
+        again: _Again,
+    ) -> Any:
+        module, registered = torch.fx.GraphModule(module, _copy(as_it_was)), graph()
+        if registered is None or not any(host_read(node) or refused_kernel(node) for node in module.graph.nodes):
+            return None
+        return compile_graph(module, registered, "inference", inputs, how, again)
 
     def compile_graph(
-        graph_module: torch.fx.GraphModule, graph: CompiledGraph, phase: str, inputs: Sequence[Any], how: dict[str, Any]
+        graph_module: torch.fx.GraphModule,
+        graph: CompiledGraph,
+        phase: str,
+        inputs: Sequence[Any],
+        how: dict[str, Any],
+        again: _Again,
     ) -> Any:
         for reason in reasons_for(graph_module, driver.device.type):
             graph.refuse(reason)
@@ -178,8 +210,8 @@ def compile_with_inductor(
                 output = compile_inner(graph_module, inputs, **how)
         finally:
             _active.reset(token)
-        if not hasattr(output, "current_callable"):  # without an operation Inductor gives back a plain function
-            return codes.add(GraphCode(output, graph, backward=phase == "backward"))
+        if not hasattr(output, "current_callable"):
+            return output
         _note_skips(graph, output)
         source = GeneratedCode(getattr(output, "source_code", "") or "")
         graph.outside = source.launches_outside()
@@ -193,7 +225,7 @@ def compile_with_inductor(
                 f"{graph.name} partition {number}",
                 partition.aligned,
                 partition.constants,
-                recut=_only_learn,
+                recut=partial(again, partition.aligned),
                 host_seeds=tuple(k for k, name in enumerate(partition.placeholders) if name in seeds),
                 unguarded=tangents_of(partition.placeholders),
                 together=saved.get(number, frozenset()),
@@ -213,7 +245,6 @@ def compile_with_inductor(
                 graph.positions[graph.launchers[number].name] = (position,)
         if seeds and (graph.outside or not graph.launchers):
             _give_seeds_on_the_host(output, names, seeds)
-        output.current_callable = codes.add(GraphCode(output.current_callable, graph, backward=phase == "backward"))
         output._paramgraph = graph  # the registry holds it weakly: it lives as long as the compiled code
         return output
 
@@ -234,9 +265,54 @@ def _config() -> dict[str, Any]:
     }
 
 
-def _only_learn(error: BaseException) -> None:
-    """What is compiled stays; the next compilation leaves out what failed."""
-    learn(error)
+def _copy(graph: torch.fx.Graph) -> torch.fx.Graph:
+    copy = torch.fx.Graph()
+    copy.output(copy.graph_copy(graph, {}))
+    return copy
+
+
+class _Again:
+    """Compiles a graph once more, without what its capture failed in or what no graph may take.
+
+    It holds what it compiles weakly, whose launchers hold it.
+    """
+
+    def __init__(self) -> None:
+        self._code: weakref.ref[GraphCode] | None = None
+        self._compile: Callable[[_Again], Any] | None = None
+
+    def ready(self, code: GraphCode, compile_: Callable[[_Again], Any]) -> None:
+        """Know what is called, and how to compile; which gives None where nothing is left out."""
+        self._code, self._compile = weakref.ref(code), compile_
+
+    def __call__(self, run: Run, error: BaseException) -> Run | None:
+        """Asked by a launcher: from the next call on other code runs; in this one its partition goes on as ``run``."""
+        with leaving_out(error, alike=True) as known:
+            code = self._code() if known and self._code is not None else None
+            if code is None or self._compile is None:  # what is compiled stays; the next compilation leaves it out
+                return None
+            replaced: bool = torch.compiler.disable(self._replace)(code, self._compile)  # type: ignore[no-untyped-call]
+        return run if replaced else None
+
+    def _replace(self, code: GraphCode, compile_: Callable[[_Again], Any]) -> bool:
+        graph = code.graph
+        before = {name: getattr(graph, name) for name in _OF_CODE}
+        for name, value in before.items():
+            setattr(graph, name, type(value)())
+        try:
+            with torch_name("config").patch(_config()):
+                output = compile_(self)
+            code.code, code.kept = output.current_callable, output  # which empties its code when it goes
+        except Exception:  # what is compiled goes on, and its reason is told
+            for name, value in before.items():
+                setattr(graph, name, value)
+            return False
+        for launcher in before["launchers"]:  # in the rest of this call
+            launcher.pause()
+        return True
+
+
+_OF_CODE = ("launchers", "reasons", "kept", "constants", "pieces", "positions", "outside")  # of a CompiledGraph
 
 
 @contextmanager

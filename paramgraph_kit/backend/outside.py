@@ -12,7 +12,7 @@ import torch
 import torch.fx
 
 from paramgraph_kit.driver.torch_names import torch_name
-from paramgraph_kit.partition.host_reads import host_read
+from paramgraph_kit.partition.host_reads import host_read, refused_kernel
 
 # Operations of offloading, from torch 2.12 on: they wait by what Python knows of the tensors' addresses.
 TRANSFERS = ("offload", "reload", "wait_tensor")
@@ -23,7 +23,7 @@ _NAMESPACE = "paramgraph_kit_outside"
 
 def keep_outside(module: torch.fx.GraphModule) -> None:
     """Let no partition hold an operation that cannot be captured, whatever Inductor knows of it; in place."""
-    changed = [node for node in module.graph.nodes if host_read(node) is not None]
+    changed = [node for node in module.graph.nodes if host_read(node) is not None or refused_kernel(node) is not None]
     for node in changed:
         node.target = tagged(node.target)
     if changed:

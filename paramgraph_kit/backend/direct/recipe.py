@@ -152,6 +152,7 @@ class GraphCode:
         constants: Sequence[Any] = (),
     ) -> None:
         self.code, self.graph, self.backward = code, graph, backward
+        self.kept: Any = None  # what must live as long as this
         self._constants = constants  # which its launcher is given besides inputs
         self.recipe: Recipe | None = None
         self.call: Call | None = None  # the last watched one, until ``forget``
