@@ -16,6 +16,7 @@ from collections.abc import Callable
 from paramgraph_kit.capture.calculators import DIMENSIONS, SIZES, STRIDES, is_calculator
 from paramgraph_kit.capture.elementwise import unused_of_elementwise
 from paramgraph_kit.capture.flash import unused_of_flash_attention
+from paramgraph_kit.capture.grouped import unused_of_grouped
 from paramgraph_kit.capture.indexing import unused_of_indexing
 from paramgraph_kit.capture.jiterator import unused_of_compiled_at_runtime
 from paramgraph_kit.capture.multi_tensor import KERNEL, unused_entries
@@ -47,7 +48,14 @@ def unused_bytes(node: RawNode, is_pointer: Callable[[int], bool]) -> set[int]:
     inside = {at for offset, size in fields(node) for at in range(offset, offset + size)}
     found.update(at for at in range(len(node.parameters)) if at not in inside)
     if not node.name.startswith(ATEN):
-        return found | unused_of_compiled_at_runtime(node) | unused_of_flash_attention(node) | unused_of_indexing(node)
+        for of_kernels in (
+            unused_of_compiled_at_runtime,
+            unused_of_flash_attention,
+            unused_of_indexing,
+            unused_of_grouped,
+        ):
+            found |= of_kernels(node)
+        return found
     if "TensorListAddresses" in node.name:  # one pointer for each block; ATen/native/cuda/ForeachReduceOp.cu
         for start, size in node.layout:
             found.update(range(start + 8 * node.grid[0], start + size))
