@@ -22,6 +22,7 @@ from paramgraph_kit.backend.plain import PLAIN, flatten
 from paramgraph_kit.backend.questions import Questions
 from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.backend.state import State
+from paramgraph_kit.backend.undisturbed import note_whose, others_undisturbed
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.launcher import Options
@@ -56,6 +57,7 @@ class Flat(nn.Module):
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Runs while it is traced only."""
+        note_whose()
         tensors = tuple(tensors[k] for k in self._same)
         leaves = list(self._values)
         for n, tensor in zip(self._holes, tensors[self._own :], strict=True):
@@ -134,6 +136,7 @@ def trace_flat(
             torch_name("tracing")(context),
             _without_streams(),
             _as_eager_asks(),
+            others_undisturbed(),
         ):
             run = compile_with_eager_kernels(
                 root,  # type: ignore[arg-type]  # AOTAutograd wants a module of flat tensors, no more

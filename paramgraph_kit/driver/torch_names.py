@@ -157,6 +157,7 @@ NAMES: dict[str, TorchName] = {
         ),
         TorchName("torch:_nested_tensor_from_mask_left_aligned", BOTH, "what an encoder asks of its padding mask"),
         TorchName("torch.nn.modules.activation:_is_make_fx_tracing", BOTH, "attention asks whether it is traced"),
+        TorchName("torch.fx._symbolic_trace:is_fx_symbolic_tracing", BOTH, "compiled functions ask whether they are"),
         TorchName("torch._subclasses.fake_tensor:unset_fake_temporarily", ("2.11", "2.13"), "real work while tracing"),
         TorchName("torch._subclasses.functional_tensor:FunctionalTensorMode", BOTH, "which outputs a call is given"),
         TorchName("torch:_functionalize_has_data_mutation", BOTH, "whether a trace has left an input's storage"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 import paramgraph_kit as pgk
+from paramgraph_kit.driver.tensors import same_bits
 from tests.integration.test_parameterize_sim import equal, launches, randn
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
@@ -73,3 +75,40 @@ def test_what_torch_compile_returned_is_named_where_it_is_called() -> None:
         assert reason.message.startswith("it calls what torch.compile returned")
         assert reason.frame is not None
         assert reason.frame.function == "outer"
+
+
+def test_another_thread_calls_what_it_has_compiled_while_this_one_traces() -> None:
+    # GIVEN a function and a model that another thread has compiled, and a function that waits for it while it is traced
+    linear = nn.Linear(4, 4).to(DEVICE).requires_grad_(False)
+
+    def doubled(x: torch.Tensor) -> Any:
+        return linear(x) * 2
+
+    compiled: Any = torch.compile(doubled, backend="paramgraph")
+    x, seen = randn(3, 4), list[Any]()
+    expected = [compiled(x), linear(x)]
+    started, done = threading.Event(), threading.Event()
+
+    def other() -> None:
+        started.wait(30)
+        try:
+            seen.extend([compiled(x), linear(x)])
+        except RuntimeError as error:
+            seen.append(error)
+        done.set()
+
+    def slow(x: torch.Tensor) -> torch.Tensor:
+        started.set()
+        done.wait(30)
+        return x.sin() + 1
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    # WHEN it is called meanwhile THEN it gives what it always gives
+    fast = pgk.parameterize(slow)
+    assert same_bits(fast(x), slow(x))
+    thread.join()
+    assert [same_bits(a, b) for a, b in zip(seen, expected, strict=True)] == [True, True]
+    # AND nothing is left of the trace
+    assert not torch.fx._symbolic_trace.is_fx_symbolic_tracing()
+    assert vars(torch.fx._symbolic_trace)["torch"] is torch
