@@ -10,6 +10,7 @@ from paramgraph_kit.backend.allocations import allocations_of, module_by_paramet
 from paramgraph_kit.backend.generated_code import of_nodes
 from paramgraph_kit.backend.lanes import lanes_of
 from paramgraph_kit.backend.registry import CompiledGraph, Piece
+from paramgraph_kit.capture.pair import TRITONS
 from paramgraph_kit.capture.words import complete
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.driver.lines import frame_at, frame_of_line
@@ -21,7 +22,6 @@ from paramgraph_kit.trace.model import Capture, Node, NodeKind, Partition, Reaso
 
 NOT_CALLED = Reason("not-called", "not called yet: the first call captures it")
 MOST_SOURCE = 20_000  # characters of one kernel's text
-KERNEL_ALIGNMENT = 16  # Inductor copies an input that is aligned less, where a kernel assumes more
 
 
 def live_variants(launcher: Launcher) -> list[Variant]:
@@ -37,7 +37,7 @@ def kernels_of(variant: Variant) -> int:
 def copied_each_launch(launcher: Launcher, variant: Variant) -> int:
     """Bytes of inputs that one launch copies because their alignment is less than a kernel assumes."""
     specs = [variant.captured.specs[position] for position in launcher.code.aligned()]
-    return sum(spec.nbytes for spec in specs if spec is not None and spec.alignment < KERNEL_ALIGNMENT)
+    return sum(spec.nbytes for spec in specs if spec is not None and spec.alignment < TRITONS)
 
 
 def kernels_known(graph: CompiledGraph, launcher: Launcher) -> int | None:

@@ -6,7 +6,7 @@ import bisect
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cache, partial
 from itertools import accumulate
@@ -24,6 +24,9 @@ from paramgraph_kit.trace.model import Reason, Word
 
 T = TypeVar("T")
 ALIGNMENT = 256  # the largest that cuBLAS's choice of kernel looks at
+TRITONS = 16  # the largest that Triton's kernels are compiled for
+# Inductor's own, which take any address of the alignment that they are compiled for, and our copies.
+_GENERATED = ("triton_poi_fused", "triton_red_fused", "triton_per_fused", "triton_tem_fused", "pgk_")
 
 
 class Kind(Enum):
@@ -74,6 +77,18 @@ class Captured:
     specs: list[InputSpec | None] = field(default_factory=list)
     returns_tuple: bool = True
     capture_s: float = 0.0  # seconds that both captures took, running the partition's code
+    aligned: int = ALIGNMENT  # as far as its kernels look: what divides an address beyond that makes no difference
+
+    def relax(self) -> None:
+        """Ask for no more alignment than the kernels' own, where all of them are known not to be chosen by it."""
+        if all(node.name.startswith(_GENERATED) for node in self.recording.nodes):
+            self.aligned = TRITONS
+            self.specs = [spec and replace(spec, alignment=min(spec.alignment, TRITONS)) for spec in self.specs]
+
+    def takes(self, position: int, address: int) -> bool:
+        """Whether an input may lie at this address."""
+        spec = self.specs[position]
+        return spec is None or min(alignment_of(address), self.aligned) == spec.alignment
 
 
 def alignment_of(address: int) -> int:

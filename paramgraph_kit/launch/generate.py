@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.capture.pair import ALIGNMENT, Captured, InputSpec, Kind, Output
+from paramgraph_kit.capture.pair import Captured, InputSpec, Kind, Output
 from paramgraph_kit.driver.api import Driver, Executable
 from paramgraph_kit.driver.native.tensors import aligned_addresses, shifted
 from paramgraph_kit.driver.tensors import PLAIN, Bits
@@ -132,7 +132,7 @@ def _source(captured: Captured, plan: Plan, scope: dict[str, Any], partition: Pa
     asked = [*(names[k] for k in aligned), *(["held[-1]"] if form.shelved else [])]
     if asked:  # all in one call
         rows = "held" if len(aligned) == len(names) - len(form.static) else f"[{', '.join(asked)}]"
-        lines.append(f" a = addresses({rows}, {ALIGNMENT - 1})")
+        lines.append(f" a = addresses({rows}, {captured.aligned - 1})")
     for k in captured.input_positions:
         if k in names and k not in form.static and k not in aligned:
             lines.append(f" a{k} = address({names[k]})")
@@ -183,7 +183,7 @@ def _names(captured: Captured, form: Form) -> tuple[dict[int, str], list[int]]:
     given = [k for k in range(len(captured.specs)) if k not in apart]
     names = {k: f"i{k}" for k in form.static} | {k: f"held[{n}]" for n, k in enumerate(given)}
     tensors = [k for k in captured.input_positions if k not in apart]
-    return names, [k for k in tensors if _alignment(captured, k) == ALIGNMENT]
+    return names, [k for k in tensors if _alignment(captured, k) == captured.aligned]
 
 
 def _around(captured: Captured, scope: dict[str, Any]) -> tuple[list[str], list[str]]:
@@ -290,7 +290,7 @@ def _guard(
     tests = []
     for k in captured.input_positions:
         alignment = _alignment(captured, k)
-        if alignment != ALIGNMENT and k in names and k not in form.static:
+        if alignment != captured.aligned and k in names and k not in form.static:
             tests.append(f"a{k} & {2 * alignment - 1} != {alignment}")
     # What made these may have run ungraphed this time: then they are on the host.
     tests += [f"{names[k]}.is_cpu" for k in partition.host_seeds if k in names and k not in form.static]
@@ -324,7 +324,7 @@ def _differs(name: str, constant: str, value: Any, scope: dict[str, Any]) -> str
 
 def _alignment(captured: Captured, position: int) -> int:
     spec = captured.specs[position]
-    return spec.alignment if spec else ALIGNMENT
+    return spec.alignment if spec else captured.aligned
 
 
 def _outputs(

@@ -45,7 +45,6 @@ from paramgraph_kit.trace.model import Reason
 MAX_VARIANTS = 16  # executables of one partition: one for each set of scalars and alignments that it is called with
 MAX_SCALARS = 4  # of these, how many may differ in nothing but numbers: a number that changes has no end of values
 BY_CHOICE = ("not-selected", "slower-as-graph")  # reasons that were asked for: no error where options are strict
-_PLAINLY = (ALIGNMENT, *PLAIN)  # the part of a key that stands for a tensor with nothing special
 UNDER_WAY = "capture-under-way"  # the reason of a driver that cannot record now but may later
 
 
@@ -145,10 +144,12 @@ class Launcher:
     calls: Calls = field(default_factory=Calls)
     paused: bool = False
     current: Callable[[list[Any]], Any] = field(init=False)
+    aligned: int = ALIGNMENT  # as far as keys tell alignments apart: as its kernels do, once they are known
     # Sets of numbers that were captured with, by layout of the tensors.
     _scalars: dict[tuple[InputSpec | None, ...], list[tuple[Any, ...]]] = field(default_factory=dict)
     # The first key's parts, and the positions of plain tensors, of which only the alignment is asked again, and others.
     _usual: tuple[list[Any], list[int], list[int]] | None = None
+    _widened: bool = False  # kernels that are chosen by more came later
 
     def __post_init__(self) -> None:
         self.current = self._select
@@ -264,7 +265,7 @@ class Launcher:
     def _key(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         if self._usual is not None:  # a partition may take hundreds of tensors, and be asked at each call
             usual, aligned, others = self._usual
-            if aligned_addresses([inputs[k] for k in aligned], ALIGNMENT - 1) is not None:
+            if aligned_addresses([inputs[k] for k in aligned], self.aligned - 1) is not None:
                 found = usual.copy()
                 for k in others:
                     found[k] = self._key_of(inputs[k])
@@ -272,7 +273,8 @@ class Launcher:
         found = [self._key_of(x) for x in inputs]
         if self._usual is None and not self.code.layouts:
             # What a launch asks no more about either: whoever guards the partition's arguments has.
-            plain = [k for k, key in enumerate(found) if key == _PLAINLY and not inputs[k].is_complex()]
+            plainly = (self.aligned, *PLAIN)  # a tensor with nothing special
+            plain = [k for k, key in enumerate(found) if key == plainly and not inputs[k].is_complex()]
             aligned = [k for k in plain if k not in self.code.unguarded]
             self._usual = found, aligned, sorted(set(range(len(found))) - set(aligned))
         return (self.driver.library_state(), *found)
@@ -283,7 +285,7 @@ class Launcher:
     def _tensor_key(self, x: torch.Tensor) -> Any:
         if x.device != self.driver.device or (kind := not_carried(x)) is not None:
             return str(x.device), "" if x.device != self.driver.device else kind
-        alignment = alignment_of(self.driver.address_of(x))
+        alignment = min(alignment_of(self.driver.address_of(x)), self.aligned)
         return (alignment, *bits_of(x), x.shape, x.stride()) if self.code.layouts else (alignment, *bits_of(x))
 
     def _first_call(self, inputs: list[Any], key: tuple[Any, ...]) -> Any:
@@ -305,7 +307,7 @@ class Launcher:
         self.calls.ungraphed += 1
         try:
             with no_collection(), telling(self.name):
-                self.variants[key] = self._capture(specs, scalars, increment, dying, outputs)
+                self._keep(key, self._capture(specs, scalars, increment, dying, outputs))
             self.share_room()
         except RefusedError as refusal:
             if refusal.reason.code == UNDER_WAY:  # the user's own capture: this call is in it, a later one is not
@@ -323,6 +325,19 @@ class Launcher:
         if numbers not in seen:  # the switches of libraries are in the key too, and may be what differs
             seen.append(numbers)
         return outputs
+
+    def _keep(self, key: tuple[Any, ...], variant: Variant) -> None:
+        """Find a new variant again by as much of its key as counts."""
+        aligned = variant.captured.aligned
+        if aligned < self.aligned and not self.variants and not self._widened:
+            self.aligned, self._usual = aligned, None
+            parts = [(min(part[0], aligned), *part[1:]) if type(part[0]) is int else part for part in key[1:]]
+            key = (key[0], *parts)
+        elif aligned > self.aligned:  # of no key so far is known what it asks for: all are captured anew
+            self.aligned, self._usual, self._widened = aligned, None, True
+            self.variants.clear()
+            return
+        self.variants[key] = variant
 
     def share_room(self) -> None:
         """Let all variants, which take turns, take alike pieces of workspace."""
@@ -359,6 +374,7 @@ class Launcher:
         except BaseException:
             self.driver.discard(captured.recording)
             raise
+        captured.relax()
         launch = launch_function(
             self.driver, captured, plan, executables, state, self._select, self._ungraphed, self.code
         )

@@ -232,3 +232,30 @@ def test_watched_launches_say_when_they_ran_on_the_device() -> None:
         assert following is not None
         assert start + us <= following + 5
     assert all(launch.start_us is not None for launch in trace.launches)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+def test_rows_of_one_tensor_share_a_graph_of_generated_kernels(dtype: torch.dtype) -> None:
+    # GIVEN a compiled function of Inductor's kernels alone, and one with a product of a library's beside them
+    def own(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x * 2 + x.sin(), -1) * x.sum(-1, keepdim=True)
+
+    def mixed(x: torch.Tensor) -> torch.Tensor:
+        return own(x) @ x.mT
+
+    for fn, counts in ((own, range(1, 3)), (mixed, range(1, 9))):
+        before = {id(g) for g in compiled_graphs()}
+        compiled = torch.compile(fn, backend=paramgraph, dynamic=False)
+        # WHEN it is called with one row after the other, of 16 bytes' alignment at least, and with one of less
+        flat = torch.randn(1 << 16, device="cuda", dtype=dtype)
+        starts = [16 * k for k in range(40)] + [1, 3, 17, 0, 16]
+        rows = [flat[start : start + 24 * 64].view(24, 64) for start in starts]
+        found = [compiled(row) for row in rows]
+        launchers = [x for g in compiled_graphs() if id(g) not in before for x in g.launchers]
+        for launcher in launchers:
+            launcher.pause()
+        # THEN each has the bits of the same code without graphs, and the first one graph for all that 16 divides
+        for row, ours in zip(rows, found, strict=True):
+            assert torch.equal(compiled(row), ours)
+        assert [len([v for v in x.variants.values() if v]) in counts for x in launchers] == [True] * len(launchers)
+        assert sum(v.state.launches for x in launchers for v in x.variants.values() if v) >= 30

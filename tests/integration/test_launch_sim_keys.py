@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from paramgraph_kit.capture import pair
 from paramgraph_kit.driver.tensors import not_carried
 from paramgraph_kit.launch import launcher as launcher_module
 from tests.integration.launch_bench import DEVICE, codes, host, launcher_of, launches, moved, variants
@@ -94,3 +95,61 @@ def test_a_seed_that_comes_on_the_host_is_never_taken_for_the_device_s() -> None
     (found,) = launcher([x, torch.tensor(3.0).to(DEVICE)])
     assert torch.equal(host(found), host(x) * 3.0)
     assert launches(launcher) == 3
+
+
+def rows_of(seed: int) -> list[Tensor]:
+    """Eight rows that start at 32 bytes' distance, so at four kinds of alignment."""
+    return list(moved(64, seed=seed).view(8, 8))
+
+
+def test_kernels_of_inductors_have_one_graph_for_all_addresses_that_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a partition whose kernels are all compiled for addresses that 16 divides
+    monkeypatch.setattr(pair, "_GENERATED", ("",))
+    launcher = launcher_of(two_ways)
+
+    # WHEN it is called with one row after the other THEN one graph launches them all but the first call
+    for seed in range(2):
+        for x in rows_of(seed):
+            (found,) = launcher([x, moved(8, seed=3), 2])
+            assert torch.equal(host(found), host(x) * 2 + host(moved(8, seed=3)))
+    assert len(variants(launcher)) == 1
+    assert launches(launcher) == 15
+
+    # AND WHEN one lies worse than that THEN it has a graph of its own
+    x = moved(9, seed=9)[1:]
+    for _ in range(2):
+        (found,) = launcher([x, moved(8, seed=3), 2])
+        assert torch.equal(host(found), host(x) * 2 + host(moved(8, seed=3)))
+    assert len(variants(launcher)) == 2
+    assert launches(launcher) == 16
+
+
+def test_kernels_of_a_library_have_a_graph_for_each_alignment() -> None:
+    # GIVEN a partition with kernels that may have been chosen by where their inputs lie
+    launcher = launcher_of(two_ways)
+    # WHEN it is called with one row after the other
+    for seed in range(2):
+        for x in rows_of(seed):
+            (found,) = launcher([x, moved(8, seed=3), 2])
+            assert torch.equal(host(found), host(x) * 2 + host(moved(8, seed=3)))
+    # THEN each kind of alignment has its own
+    assert len(variants(launcher)) == 4
+
+
+def test_a_library_that_comes_later_takes_its_partition_s_graphs_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a partition whose kernels asked for 16, and which has another kind of kernel for another number
+    launcher = launcher_of(two_ways)
+    with monkeypatch.context() as patch:
+        patch.setattr(pair, "_GENERATED", ("",))
+        for x in rows_of(0):
+            launcher([x, moved(8), 2])
+    assert len(variants(launcher)) == 1
+
+    # WHEN the two take turns THEN results are right, and graphs are told apart by all that may count from then on
+    for seed in range(4):
+        for n in (3, 2):
+            for x in rows_of(seed):
+                (found,) = launcher([x, moved(8, seed=3), n])
+                assert torch.equal(host(found), host(x) * n + host(moved(8, seed=3)))
+    assert len(variants(launcher)) == 8
+    assert launcher.aligned == pair.ALIGNMENT

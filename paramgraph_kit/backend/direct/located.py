@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.backend.direct.recipe import Given, Made, Origin, Recipe, View, assembler, view_of
-from paramgraph_kit.capture.pair import Kind, alignment_of
+from paramgraph_kit.capture.pair import Kind
 from paramgraph_kit.launch.generate import Form
 from paramgraph_kit.launch.launcher import Variant
 from paramgraph_kit.launch.plan import Shelf
@@ -153,8 +153,7 @@ def _on_shelf(variant: Variant, origin: Made, taker: Variant, position: int) -> 
         return False
     if not isinstance(variant.plan.placements[variant.captured.outputs[origin.index].source].slot, Shelf):
         return False
-    spec = taker.captured.specs[position]
-    return spec is None or alignment_of(_byte(variant, origin)) == spec.alignment
+    return taker.captured.takes(position, _byte(variant, origin))
 
 
 def _byte(variant: Variant, origin: Made) -> int:
