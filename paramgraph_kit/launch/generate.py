@@ -28,12 +28,13 @@ FEW = 8  # results that are nothing, one by one
 class State:
     """What one variant remembers between launches, guarded by ``lock``; one table of addresses for each stage."""
 
-    __slots__ = ("homes", "launches", "lock", "patched", "rooms", "stream", "tables", "watch")
+    __slots__ = ("homes", "launches", "lock", "patched", "rooms", "stream", "tables", "watch", "written")
 
     def __init__(self, lock: Any, plan: Plan) -> None:
         self.lock = lock
         stages = len(plan.stages)
-        self.tables: list[Table] = [()] * stages
+        self.tables: list[tuple[Any, ...]] = [()] * stages  # what the last launch was told by, and
+        self.written: list[Table] = [()] * stages  # the addresses that it read
         self.rooms = [block.nbytes for block in plan.blocks]  # to take for each block, as many at least
         # For each block, by stream, where it lies for good: nothing is taken or given back there.
         self.homes: list[dict[int, int]] = [{} for _ in plan.blocks]
@@ -105,6 +106,8 @@ def launch_function(
         "libraries_then": driver.library_state(),
         "state": state,
         "tables": state.tables,
+        "written": state.written,
+        "this": object(),  # unlike any address, and any other form's
         "rooms": state.rooms,
         "patched": state.patched,
         "acquire": state.lock.acquire,
@@ -220,20 +223,26 @@ def _stage(
             lines += [" try:", f"  w{b} = home{b}.get(s) or allocate(rooms[{b}], s)"]
             lines += [" except OutOfMemory:", f"  w{b} = allocate({block.nbytes}, s)"]
     lines += [f" keep({name}, {stream})" for name in made for stream in streams]
-    table = _table(stage.slots, parts)
+    table = f"({''.join(f'{entry}, ' for entry in _table(stage.slots, parts))})"
+    # Addresses that are always the same need no look at each launch: of a launch of this form the others tell enough.
+    fixed = {Input(k) for k, (name, _) in parts.items() if name == "fixed"}
+    changing = [slot for slot in stage.slots if slot not in fixed]
+    short = len(changing) < len(stage.slots)
+    key = f"(this, {''.join(f'{entry}, ' for entry in _table(changing, parts))})" if short else table
     lines += [
         " acquire()",
         " try:",
-        f"  t = ({''.join(f'{entry}, ' for entry in table)})",
+        f"  t = {key}",
         "  if s != state.stream:",
         "   if state.stream != -1: join(state.stream, s)",  # a patch must not overtake a launch on another stream
         "   state.stream = s",
         "  watch = state.watch",
-        f"  if watch is not None: watch = watch({n}, tables[{n}], t)",
+        f"  if watch is not None: watch = watch({n}, written[{n}], {table if short else 't'})",
         f"  if t != tables[{n}]:",
-        f"   tables[{n}] = ()",  # if patching fails half-way, the next launch patches everything
-        f"   graph{n}.patch(t)",
-        f"   tables[{n}] = t",
+        f"   tables[{n}] = written[{n}] = ()",  # if patching fails half-way, the next launch patches everything
+        f"   now = {table if short else 't'}",
+        f"   graph{n}.patch(now)",
+        f"   tables[{n}], written[{n}] = t, now",
         f"   patched[{n}] += 1",
         f"  graph{n}.launch(s)",
         "  if watch is not None: watch()",

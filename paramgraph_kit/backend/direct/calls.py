@@ -111,6 +111,13 @@ class DirectCall:
             return False
         return not torch_name("compiled_autograd_module").compiled_autograd_enabled
 
+    def elsewhere(self) -> Callable[[], bool]:
+        """Whether a call without gradients is not ``as_learnt``, where no transform of functorch's is active."""
+        switched, device, current = torch_name("compiled_autograd_module"), self._device, torch.cuda.current_device
+        if device is None:
+            return lambda: bool(switched.compiled_autograd_enabled)
+        return lambda: switched.compiled_autograd_enabled or current() != device
+
     def _infer(self, recipe: Recipe, args: Sequence[Any]) -> Any:
         if self._written:
             torch.autograd.graph.increment_version([args[k] for k in self._written])

@@ -108,7 +108,9 @@ class Alike:
             return
         scope: dict[str, Any] = {"map": map, "list": list, "id": id, "static": static, "MISSED": MISSED}
         names = [*(None for _ in static), *(given[id(x)] for x in inputs)]
-        launch = launch_lines(run, [*static, *inputs], names, scope)
+        if call_state.unguarded_switches() != self._more:
+            return
+        launch = launch_lines(run, [*static, *inputs], names, scope, switched=True)
         if launch is None:
             return
         if (back := returned(result, made, scope)) is None:

@@ -15,15 +15,20 @@ from paramgraph_kit.backend.direct.recipe import Given
 from paramgraph_kit.launch.generate import Form
 
 HEEDED = " if not direct.as_learnt(): return MISSED"
+ELSEWHERE = " if elsewhere(): return MISSED"  # the same, where it is known that nobody hears the call
 
 
 def launch_lines(
-    call: DirectCall, arguments: Sequence[Any], names: Sequence[str | None], scope: dict[str, Any]
+    call: DirectCall,
+    arguments: Sequence[Any],
+    names: Sequence[str | None],
+    scope: dict[str, Any],
+    switched: bool = False,
 ) -> list[str] | None:
     """Source that makes ``made``, the graph's results, by a launch; None where this is not launched at each call.
 
     ``names`` are expressions of the call's arguments; of what has none the tensor in ``arguments`` is meant, and
-    whoever calls makes sure that it is that one, where it was.
+    whoever calls makes sure that it is that one, where it was. ``switched``: and that libraries' switches are today's.
     """
     recipe = call.inference
     if recipe is None or any(each.view is not None for each in recipe.takes):
@@ -32,11 +37,12 @@ def launch_lines(
     inputs = [arguments[each.index] if isinstance(each, Given) else each.tensor for each in recipe.takes]
     if (variant := recipe.launcher.settled(inputs)) is None:
         return None
-    form = Form(static={k: inputs[k] for k, name in enumerate(places) if name is None})
+    form = Form(static={k: inputs[k] for k, name in enumerate(places) if name is None}, switched=switched)
     launch = recipe.launcher.launch_as(form, variant, lambda _: MISSED)
     scope |= {"direct": call, "launch": launch, "give": recipe.give, "MISSED": MISSED}
     dynamic = ", ".join(name for name in places if name is not None)
-    lines = [HEEDED, f" made = launch([{dynamic}])", " if made is MISSED: return MISSED"]
+    scope["elsewhere"] = call.elsewhere()
+    lines = [ELSEWHERE, f" made = launch([{dynamic}])", " if made is MISSED: return MISSED"]
     if call.written:
         scope |= {"moved": torch.autograd.graph.increment_version}
         scope |= {f"w{k}": arguments[k] for k in call.written if names[k] is None}
