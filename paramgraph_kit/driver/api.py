@@ -74,19 +74,6 @@ class Binding:
     delta: int
 
 
-@dataclass(frozen=True, slots=True)
-class Stays:
-    """Addresses that are written into a graph once, as it is made; those of the slots that still move are patched."""
-
-    addresses: Sequence[int]  # one for each slot
-    moving: frozenset[int]
-
-    def split(self, bindings: Sequence[Binding]) -> tuple[list[Binding], list[Binding]]:
-        """Words that are written once, and those to patch: all words of the nodes in which one moves."""
-        moving = {b.node for b in bindings if b.slot in self.moving}
-        return [b for b in bindings if b.node not in moving], [b for b in bindings if b.node in moving]
-
-
 class Phantom(Protocol):
     """Address ranges that a capture may record but never touch; gone after ``with``."""
 
@@ -102,21 +89,16 @@ class Phantom(Protocol):
 
 
 class Executable(Protocol):
-    """An instantiated graph whose pointer words can be rewritten."""
+    """An instantiated graph whose pointer words can be rewritten.
 
-    @property
-    def patching(self) -> str:
-        """Who rewrites them: "device", "host" or "simulated"."""
+    ``patch(addresses)`` writes one address per slot to every bound word, in stream order;
+    ``launch(stream)`` replays, first bringing the random-number state up to date.
+    """
 
-    @property
-    def device_bytes(self) -> int:
-        """Device memory that the executable itself holds."""
-
-    def patch(self, addresses: Sequence[int], /) -> None:
-        """Write one address per slot to every bound word, in stream order."""
-
-    def launch(self, stream: int, /) -> None:
-        """Replay, first bringing the random-number state up to date."""
+    patch: Callable[[Sequence[int]], None]
+    launch: Callable[[int], None]
+    patching: str  # "device", "host" or "simulated"
+    device_bytes: int  # device memory that the executable itself holds
 
     def destroy(self) -> None:
         """Free the executable; the object is unusable afterwards."""
@@ -174,20 +156,12 @@ class Driver(Protocol):
         """
 
     def instantiate(
-        self,
-        recording: Recording,
-        nodes: range,
-        bindings: Sequence[Binding],
-        slots: int,
-        *,
-        patching: str,
-        stays: Stays | None = None,
+        self, recording: Recording, nodes: range, bindings: Sequence[Binding], slots: int, *, patching: str
     ) -> Executable:
         """Turn some nodes of a recorded graph, one after the other in its order, into an executable.
 
         ``patch`` rewrites what is bound; ``patching``: auto, device, host. Launching the first nodes moves the
-        generator on for all. With ``stays`` most nodes are ordinary ones: ``patch`` and ``launch`` are then right only
-        where every address but those of moving slots is the one that was written.
+        generator on for all.
         """
 
     def join_streams(self, before: int, after: int) -> None:

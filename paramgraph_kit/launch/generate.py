@@ -28,7 +28,7 @@ FEW = 8  # results that are nothing, one by one
 class State:
     """What one variant remembers between launches, guarded by ``lock``; one table of addresses for each stage."""
 
-    __slots__ = ("homes", "launches", "lock", "patched", "rooms", "stream", "tables", "watch", "written")
+    __slots__ = ("launches", "lock", "patched", "rooms", "stream", "tables", "watch", "written")
 
     def __init__(self, lock: Any, plan: Plan) -> None:
         self.lock = lock
@@ -36,8 +36,6 @@ class State:
         self.tables: list[tuple[Any, ...]] = [()] * stages  # what the last launch was told by, and
         self.written: list[Table] = [()] * stages  # the addresses that it read
         self.rooms = [block.nbytes for block in plan.blocks]  # to take for each block, as many at least
-        # For each block, by stream, where it lies for good: nothing is taken or given back there.
-        self.homes: list[dict[int, int]] = [{} for _ in plan.blocks]
         self.stream = -1
         self.launches = 0
         self.patched = [0] * stages  # launches of each stage that had to patch
@@ -116,8 +114,8 @@ def launch_function(
         "conj": torch.ops.aten._conj.default,
         "neg": torch.ops.aten._neg_view.default,
     }
-    scope |= {f"graph{n}": executable for n, executable in enumerate(executables)}
-    scope |= {f"home{b}": home for b, home in enumerate(state.homes)}
+    for n, executable in enumerate(executables):
+        scope[f"patch{n}"], scope[f"replay{n}"] = executable.patch, executable.launch
     scope |= {f"i{position}": tensor for position, tensor in form.static.items()}
     scope["fixed"] = tuple(map(driver.address_of, form.static.values()))
     source = "\n".join(_source(captured, plan, scope, partition, form))
@@ -162,7 +160,7 @@ def _source(captured: Captured, plan: Plan, scope: dict[str, Any], partition: Pa
     if plan.blocks:
         blocks = [f"w{b}" for b in range(len(plan.blocks))]
         lines += [f" {' = '.join(blocks)} = 0", " try:", *(f" {line}" for line in body), " except BaseException:"]
-        lines += [*(f"  if w{b} and w{b} != home{b}.get(s): free(w{b})" for b in range(len(blocks))), "  raise"]
+        lines += [*(f"  if {w}: free({w})" for w in blocks), "  raise"]
     else:
         lines += body
     opening, closing = ("(", ")") if captured.returns_tuple else ("[", "]")
@@ -220,7 +218,7 @@ def _stage(
         made.append("q")
     for b, block in enumerate(plan.blocks):
         if block.first == n:
-            lines += [" try:", f"  w{b} = home{b}.get(s) or allocate(rooms[{b}], s)"]
+            lines += [" try:", f"  w{b} = allocate(rooms[{b}], s)"]
             lines += [" except OutOfMemory:", f"  w{b} = allocate({block.nbytes}, s)"]
     lines += [f" keep({name}, {stream})" for name in made for stream in streams]
     table = f"({''.join(f'{entry}, ' for entry in _table(stage.slots, parts))})"
@@ -241,19 +239,17 @@ def _stage(
         f"  if t != tables[{n}]:",
         f"   tables[{n}] = written[{n}] = ()",  # if patching fails half-way, the next launch patches everything
         f"   now = {table if short else 't'}",
-        f"   graph{n}.patch(now)",
+        f"   patch{n}(now)",
         f"   tables[{n}], written[{n}] = t, now",
         f"   patched[{n}] += 1",
-        f"  graph{n}.launch(s)",
+        f"  replay{n}(s)",
         "  if watch is not None: watch()",
         "  state.launches += 1",
         " finally:",
         "  release()",
     ]
     # Stream-ordered: whoever gets this memory next runs after this launch.
-    for b, block in enumerate(plan.blocks):
-        if block.last == n:
-            lines += [f" if w{b} != home{b}.get(s): free(w{b})", f" w{b} = 0"]
+    lines += [f" free(w{b}); w{b} = 0" for b, block in enumerate(plan.blocks) if block.last == n]
     if spent := [names[k] for k in stage.spent if k in names]:
         lines.append(f" {' = '.join(spent)} = None")
     return lines

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -38,7 +38,6 @@ from paramgraph_kit.launch.generate import Form, State, launch_function
 from paramgraph_kit.launch.plan import Plan, make_plan
 from paramgraph_kit.launch.probation import Probation
 from paramgraph_kit.launch.room import share_room
-from paramgraph_kit.launch.settled import made_executables
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
 
@@ -365,16 +364,20 @@ class Launcher:
     ) -> Variant:
         started = time.perf_counter()
         captured = capture_pair(self.driver, self.code.run, specs, scalars, self.code.constants, increment)
+        executables: list[Executable] = []
         try:
             check_alike(captured, outputs, self.driver.device)
             now("plans where memory lies and makes the graph")
             plan = make_plan(captured, dying, self.code.together, self.options.stages)
-            state = State(threading.Lock(), plan)
-            executables = made_executables(self.driver, captured, plan, state, self.options.patching)
+            make = partial(self.driver.instantiate, captured.recording, patching=self.options.patching)
+            executables += [make(stage.nodes, stage.bindings, len(stage.slots)) for stage in plan.stages]
         except BaseException:
+            for executable in executables:
+                executable.destroy()
             self.driver.discard(captured.recording)
             raise
         captured.relax()
+        state = State(threading.Lock(), plan)
         launch = launch_function(
             self.driver, captured, plan, executables, state, self._select, self._ungraphed, self.code
         )
@@ -388,7 +391,7 @@ class Launcher:
             measure=self.options.select == "measure",
         )
         prepared_s = time.perf_counter() - started - captured.capture_s
-        variant = Variant(captured, plan, executables, state, launch, probation, prepared_s)
+        variant = Variant(captured, plan, tuple(executables), state, launch, probation, prepared_s)
         for tell in observers:
             tell(self, variant)
         return variant

@@ -6,20 +6,20 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from paramgraph_kit.capture.pair import Kind, alignment_of
-from paramgraph_kit.driver.api import Driver
+from paramgraph_kit.driver.api import Driver, Executable
 from paramgraph_kit.driver.native.tensors import Gradients, written
 from paramgraph_kit.driver.progress import now
 from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.launch.generate import Form, State, launch_function
 from paramgraph_kit.launch.launcher import Options, Variant
 from paramgraph_kit.launch.plan import make_plan
-from paramgraph_kit.launch.settled import made_executables
 from paramgraph_kit.step.capture import Alias, Recorded
 from paramgraph_kit.step.guard import Guard
 from paramgraph_kit.step.kept import Kept
@@ -53,12 +53,16 @@ class Graphed:
         kept_at = range(inputs - len(recorded.kept), inputs)
         now("plans where memory lies and makes the graph")
         plan = make_plan(captured, most_stages=options.stages, rewritten=kept_at)
-        state = State(threading.Lock(), plan)
+        executables: list[Executable] = []
         try:
-            executables = made_executables(driver, captured, plan, state, options.patching)
+            make = partial(driver.instantiate, captured.recording, patching=options.patching)
+            executables += [make(stage.nodes, stage.bindings, len(stage.slots)) for stage in plan.stages]
         except BaseException:
+            for executable in executables:
+                executable.destroy()
             driver.discard(captured.recording)
             raise
+        state = State(threading.Lock(), plan)
         misfit = lambda _: MISFIT  # noqa: E731
         form = Form(
             together=kept_at,
@@ -69,7 +73,7 @@ class Graphed:
         self.checked = Checked()
         probation: Any = self.checked
         self.variant = Variant(
-            captured, plan, executables, state, launch, probation, time.perf_counter() - started, recorded.called
+            captured, plan, tuple(executables), state, launch, probation, time.perf_counter() - started, recorded.called
         )
         self._launch = launch
         self._kept = kept

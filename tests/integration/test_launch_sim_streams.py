@@ -11,6 +11,7 @@ from torch import Tensor
 
 from paramgraph_kit.driver.sim import cuda_twin
 from paramgraph_kit.driver.sim.driver import SimDriver
+from paramgraph_kit.launch.generate import Form
 from tests.integration.launch_bench import (
     assert_same,
     codes,
@@ -156,3 +157,20 @@ def test_an_event_that_measures_time_is_in_no_graph() -> None:
         launcher([moved(8)])
         assert start.elapsed_time(end) > 0
     assert (launches(launcher), codes(launcher)) == (0, ["timed-event"])
+
+
+def test_two_forms_of_one_launch_are_told_apart_though_what_changes_in_them_lies_at_the_same_places() -> None:
+    # GIVEN one variant that is launched in two forms: of each the same two tensors are left out, in other places
+    launcher = launcher_of(lambda a, b, c: (a * 2 + b * 3 + c * 5,))
+    p, q, r = (moved(64, seed=k) for k in range(3))
+    for _ in range(3):
+        launcher([p, q, r])
+    variant = launcher.settled([p, q, r])
+    assert variant is not None
+    last = launcher.launch_as(Form(static={1: p, 2: q}), variant, launcher)
+    first = launcher.launch_as(Form(static={0: p, 1: q}), variant, launcher)
+    # WHEN they take turns with the same tensor, and the ordinary form with all three THEN each computes its own
+    for _ in range(3):
+        assert_same(last([r]), (r * 2 + p * 3 + q * 5,))
+        assert_same(first([r]), (p * 2 + q * 3 + r * 5,))
+        assert_same(launcher([p, r, q]), (p * 2 + r * 3 + q * 5,))

@@ -21,8 +21,9 @@ MIB = 1 << 20
 @pytest.mark.parametrize("how", ["first", "always"])
 def test_a_wrong_launch_is_noticed(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN an executable that forgets one of its bindings
-    def wrong(self: Any, nodes: Any, bindings: Any, *how: Any) -> None:
-        real(self, nodes, [*bindings[:-1], bindings[-1].__class__(bindings[-1].node, bindings[-1].offset, 0, 0)], *how)
+    def wrong(self: Any, nodes: Any, bindings: Any, slots: int, increment: int) -> None:
+        real(self, nodes, [*bindings[:-1], bindings[-1].__class__(bindings[-1].node, bindings[-1].offset, 0, 0)], slots,
+             increment)  # fmt: skip
 
     real = SimExecutable.__init__
     monkeypatch.setattr(SimExecutable, "__init__", wrong)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -33,16 +32,6 @@ class Owned:
     def close(self) -> None:
         """Release the handle now, once."""
         self._end()
-
-
-@contextmanager
-def beside_captures() -> Iterator[None]:
-    """Let this thread make and wait for what captures of other threads forbid; they go on."""
-    before = call(cu.cuThreadExchangeStreamCaptureMode, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
-    try:
-        yield
-    finally:
-        call(cu.cuThreadExchangeStreamCaptureMode, before)
 
 
 @cache

@@ -13,9 +13,9 @@ import torch
 from cuda.bindings import driver as cu
 from cuda.bindings import nvml
 
-from paramgraph_kit.driver.api import Binding, RawNode, Recording, Stays
+from paramgraph_kit.driver.api import Binding, RawNode, Recording
 from paramgraph_kit.driver.cuda import aftermath, random
-from paramgraph_kit.driver.cuda.calls import beside_captures, call, is_device_address
+from paramgraph_kit.driver.cuda.calls import call, is_device_address
 from paramgraph_kit.driver.cuda.describe import nodes_of
 from paramgraph_kit.driver.cuda.executable import CudaExecutable
 from paramgraph_kit.driver.cuda.forks import capture_stream, captures, known_streams, stream_of
@@ -146,20 +146,10 @@ class CudaDriver:
         return nodes_of(cu.CUgraph(raw))
 
     def instantiate(
-        self,
-        recording: Recording,
-        nodes: range,
-        bindings: Sequence[Binding],
-        slots: int,
-        *,
-        patching: str,
-        stays: Stays | None = None,
+        self, recording: Recording, nodes: range, bindings: Sequence[Binding], slots: int, *, patching: str
     ) -> CudaExecutable:
         """An executable graph of some nodes of ``recording``."""
-        if stays is None:
-            return CudaExecutable(recording, nodes, bindings, slots, patching, self._index)
-        with beside_captures():  # nobody expects anything to be made by now
-            return CudaExecutable(recording, nodes, bindings, slots, patching, self._index, stays)
+        return CudaExecutable(recording, nodes, bindings, slots, patching, self._index)
 
     def discard(self, recording: Recording) -> None:
         """Free a recorded graph."""

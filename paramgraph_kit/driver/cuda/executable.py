@@ -10,13 +10,13 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from cuda.bindings import driver as cu
 
-from paramgraph_kit.driver.api import Binding, RawNode, Recording, Stays
+from paramgraph_kit.driver.api import Binding, RawNode, Recording
 from paramgraph_kit.driver.cuda import kernels
 from paramgraph_kit.driver.cuda.calls import Owned, call, library
 from paramgraph_kit.driver.cuda.forks import stream_of
@@ -27,43 +27,31 @@ from paramgraph_kit.trace.model import NodeKind, Reason
 
 _UPDATABLE = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE
 _BINDING = struct.Struct("<QIIq")  # struct Binding in kernels.cu
-_WORD = struct.Struct("<Q")
 
 
 class CudaExecutable:
     """See driver.api.Executable."""
 
     def __init__(
-        self,
-        recording: Recording,
-        nodes: range,
-        bindings: Sequence[Binding],
-        slots: int,
-        patching: str,
-        device: int,
-        stays: Stays | None = None,
+        self, recording: Recording, nodes: range, bindings: Sequence[Binding], slots: int, patching: str, device: int
     ) -> None:
-        written: Sequence[Binding] = ()
-        if stays is not None:
-            written, bindings = stays.split(bindings)
-        once = _by_node(written), stays.addresses if stays else ()
         self._device = device
         self._random = 0 if nodes.start else recording.random_increment
         self._keep: list[Any] = []  # host memory that the driver has the addresses of
         self._rows: torch.Tensor | None = None  # the bindings, in device memory
         self._streams: set[int] = set()  # that the allocator knows to read the rows
         free = torch.cuda.mem_get_info(device)[0]  # everybody's: asking NVML for this process takes milliseconds
-        self._clone(recording, nodes, bindings, *once)
+        self._clone(recording, nodes, bindings)
         self.patching = patching
         patch_node = None
-        if patching != "host" and not (stays and not bindings):
+        if patching != "host":
             try:
                 patch_node = self._add_patch_node(recording, bindings, slots)
                 self.patching = "device"
             except (DriverCallError, UnsupportedError):
                 if patching == "device":
                     raise
-                self._clone(recording, nodes, bindings, *once)  # a device-updatable node cannot be turned back
+                self._clone(recording, nodes, bindings)  # a device-updatable node cannot be turned back
                 self.patching = "host"
         raw = call(cu.cuGraphInstantiate, self._graph.raw, 0)
         self._exec = Owned(raw, cu.cuGraphExecDestroy)
@@ -89,35 +77,17 @@ class CudaExecutable:
         self._keep.clear()
         self._rows = None
 
-    def _clone(
-        self,
-        recording: Recording,
-        nodes: range,
-        bindings: Sequence[Binding],
-        written: Mapping[int, Sequence[Binding]],
-        addresses: Sequence[int],
-    ) -> None:
+    def _clone(self, recording: Recording, nodes: range, bindings: Sequence[Binding]) -> None:
         self._graph = Owned(call(cu.cuGraphClone, recording.graph.raw), cu.cuGraphDestroy)
         bound = {b.node for b in bindings}
         self._nodes = {}
         for index, node in enumerate(recording.nodes):
-            if index in bound or index in written or index not in nodes:
+            if index in bound or index not in nodes:
                 copy = call(cu.cuGraphNodeFindInClone, node.handle[0], self._graph.raw)
-                if index in written:
-                    self._write_once(node, copy, written[index], addresses)
-                elif index in nodes:
+                if index in nodes:
                     self._nodes[index] = copy
                 else:
                     call(cu.cuGraphDestroyNode, copy)
-
-    def _write_once(self, raw: RawNode, node: Any, words: Sequence[Binding], addresses: Sequence[int]) -> None:
-        """Give a node that nobody updates its addresses, before there is an executable."""
-        parameters = bytearray(raw.parameters)
-        for b in words:
-            _WORD.pack_into(parameters, b.offset, addresses[b.slot] + b.delta)
-        params = _params(raw, bytes(parameters))  # with what they point at, which CUDA copies
-        with allowed(*_needs(raw), self._device):
-            call(cu.cuGraphKernelNodeSetParams, node, params[0])
 
     def _add_patch_node(self, recording: Recording, bindings: Sequence[Binding], slots: int) -> Any:
         """Put the patch kernel before everything else and let it update the nodes behind it."""
@@ -166,11 +136,29 @@ class CudaExecutable:
         return patch
 
     def _host_patch(self, recording: Recording, bindings: Sequence[Binding]) -> Callable[[Sequence[int]], None]:
+        by_node: dict[int, list[Binding]] = defaultdict(list)
+        for binding in bindings:
+            by_node[binding.node].append(binding)
         work = []
-        for index, words in _by_node(bindings).items():
+        for index, words in by_node.items():
             raw = recording.nodes[index]
-            params, buffer, kept = _params(raw, raw.parameters)
-            self._keep += kept
+            _, function, layout = raw.handle
+            buffer = ctypes.create_string_buffer(raw.parameters, len(raw.parameters))
+            params = cu.CUDA_KERNEL_NODE_PARAMS()
+            params.func = cu.CUfunction(function)
+            params.gridDimX, params.gridDimY, params.gridDimZ = raw.grid
+            params.blockDimX, params.blockDimY, params.blockDimZ = raw.block
+            params.sharedMemBytes = raw.shared_bytes
+            base = ctypes.addressof(buffer)
+            if layout and max(o + s for o, s in layout) == len(raw.parameters):
+                pointers = (ctypes.c_uint64 * len(layout))(*[base + offset for offset, _ in layout])
+                params.kernelParams = ctypes.addressof(pointers)
+                self._keep += [buffer, pointers]
+            else:
+                size = ctypes.c_size_t(len(raw.parameters))
+                extra = (ctypes.c_uint64 * 5)(1, base, 2, ctypes.addressof(size), 0)
+                params.extra = ctypes.addressof(extra)
+                self._keep += [buffer, size, extra]
             needs = _needs(raw)
             work.append((needs, self._nodes[index], params, buffer, [(b.offset, b.slot, b.delta) for b in words]))
             # Asked now, with what was captured: a node that does not take its own parameters takes no others in a call.
@@ -179,7 +167,7 @@ class CudaExecutable:
             if status != cu.CUresult.CUDA_SUCCESS:
                 text = f"CUDA takes no parameters for a kernel of the graph any more ({status.name})"
                 raise RefusedError(Reason("opaque-node", text, operation=raw.name))
-        set_params, executable, pack = cu.cuGraphExecKernelNodeSetParams, self._exec.raw, _WORD.pack_into
+        set_params, executable, pack = cu.cuGraphExecKernelNodeSetParams, self._exec.raw, struct.Struct("<Q").pack_into
         success, device = cu.CUresult.CUDA_SUCCESS, self._device
 
         entry = self._entry
@@ -223,33 +211,6 @@ class CudaExecutable:
             launch(stream)
 
         return launch_random if increment else launch
-
-
-def _by_node(bindings: Sequence[Binding]) -> dict[int, list[Binding]]:
-    found: dict[int, list[Binding]] = defaultdict(list)
-    for binding in bindings:
-        found[binding.node].append(binding)
-    return found
-
-
-def _params(raw: RawNode, parameters: bytes) -> tuple[Any, Any, list[Any]]:
-    """A kernel node's parameters, the buffer that they are read from, and all that must live while they are read."""
-    _, function, layout = raw.handle
-    buffer = ctypes.create_string_buffer(parameters, len(parameters))
-    params = cu.CUDA_KERNEL_NODE_PARAMS()
-    params.func = cu.CUfunction(function)
-    params.gridDimX, params.gridDimY, params.gridDimZ = raw.grid
-    params.blockDimX, params.blockDimY, params.blockDimZ = raw.block
-    params.sharedMemBytes = raw.shared_bytes
-    base = ctypes.addressof(buffer)
-    if layout and max(o + s for o, s in layout) == len(parameters):
-        pointers = (ctypes.c_uint64 * len(layout))(*[base + offset for offset, _ in layout])
-        params.kernelParams = ctypes.addressof(pointers)
-        return params, buffer, [buffer, pointers]
-    size = ctypes.c_size_t(len(parameters))
-    extra = (ctypes.c_uint64 * 5)(1, base, 2, ctypes.addressof(size), 0)
-    params.extra = ctypes.addressof(extra)
-    return params, buffer, [buffer, size, extra]
 
 
 def _needs(node: RawNode) -> tuple[int, int, int]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.driver.api import TIMED_EVENT, Binding, Phantom, RawNode, Recording, Stays
+from paramgraph_kit.driver.api import TIMED_EVENT, Binding, Phantom, RawNode, Recording
 from paramgraph_kit.driver.host_memory import host_memory
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.errors import DriverCallError, RefusedError, UnsupportedError, cause_chain
@@ -37,12 +37,7 @@ class SimExecutable:
     """An instantiated graph: its own copy of every parameter buffer, and which words to rewrite."""
 
     def __init__(
-        self,
-        nodes: Sequence[SimNode],
-        bindings: Sequence[Binding],
-        slots: int,
-        random_increment: int,
-        stays: Stays | None = None,
+        self, nodes: Sequence[SimNode], bindings: Sequence[Binding], slots: int, random_increment: int
     ) -> None:
         self.patching = "simulated"
         self.patch: Callable[[Sequence[int]], None] = self._patch
@@ -51,18 +46,14 @@ class SimExecutable:
         self._slots = slots
         self._random = random_increment
         self._destroyed = False
-        self._pack = struct.Struct("<Q").pack_into
-        self._words = [self._word(b) for b in bindings]
-        if stays is not None:
-            self._patch(stays.addresses)
-            self._words = [self._word(b) for b in stays.split(bindings)[1]]
+        self._words: list[tuple[bytearray, int, int, int]] = []
+        for b in bindings:
+            parameters = self._nodes[b.node].parameters
+            if b.offset % 8 or not 0 <= b.offset <= len(parameters) - 8 or not 0 <= b.slot < slots:
+                raise ValueError(f"{b} does not name an aligned word of its node and one of {slots} slots")
+            self._words.append((parameters, b.offset, b.slot, b.delta))
         self.device_bytes = sum(len(node.parameters) for node in self._nodes)
-
-    def _word(self, b: Binding) -> tuple[bytearray, int, int, int]:
-        parameters = self._nodes[b.node].parameters
-        if b.offset % 8 or not 0 <= b.offset <= len(parameters) - 8 or not 0 <= b.slot < self._slots:
-            raise ValueError(f"{b} does not name an aligned word of its node and one of {self._slots} slots")
-        return parameters, b.offset, b.slot, b.delta
+        self._pack = struct.Struct("<Q").pack_into
 
     def _patch(self, addresses: Sequence[int]) -> None:
         """Write one address per slot to every bound word."""
@@ -250,14 +241,7 @@ class SimDriver:
         return [_raw(node, i) for i, node in enumerate(graph.nodes())]
 
     def instantiate(
-        self,
-        recording: Recording,
-        nodes: range,
-        bindings: Sequence[Binding],
-        slots: int,
-        *,
-        patching: str,
-        stays: Stays | None = None,
+        self, recording: Recording, nodes: range, bindings: Sequence[Binding], slots: int, *, patching: str
     ) -> SimExecutable:
         """An executable whose bound words ``patch`` rewrites."""
         if patching not in ("auto", "device", "host", "simulated"):
@@ -272,7 +256,7 @@ class SimDriver:
                 )
                 raise RefusedError(Reason("unexplained-word", text, operation=node.name))
         moved = [replace(b, node=b.node - nodes.start) for b in bindings]
-        return SimExecutable(chosen, moved, slots, 0 if nodes.start else recording.random_increment, stays)
+        return SimExecutable(chosen, moved, slots, 0 if nodes.start else recording.random_increment)
 
     def join_streams(self, before: int, after: int) -> None:
         """Make work on stream ``after`` wait for all work now on stream ``before``."""
