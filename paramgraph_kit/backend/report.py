@@ -40,6 +40,13 @@ LEGEND = {
 HEADS = tuple(LEGEND)
 
 
+class _Lines(str):
+    """Text that a notebook shows as it is printed."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One partition in numbers; sizes are bytes, and a number is None where nobody knows it."""
@@ -106,7 +113,7 @@ class Report:
         >>> print(make_report().legend().splitlines()[0])
         partition    a compiled graph, by the order of compiling, and a piece of it
         """
-        return "\n".join(f"{head:<11}  {says}" for head, says in LEGEND.items())
+        return _Lines("\n".join(f"{head:<11}  {says}" for head, says in LEGEND.items()))
 
     def __str__(self) -> str:
         lines = ["paramgraph report", self.trace.source.label()]

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 
 from paramgraph_kit.trace.model import Trace
 
 _lock = threading.Lock()
 _growing: list[tuple[Trace, list[Callable[[], None]]]] = []  # by identity: traces compare by what is in them
+_latest: weakref.ref[Trace] | None = None
 
 
 def begin(trace: Trace) -> None:
     """``trace`` is being recorded from now on."""
+    global _latest
     with _lock:
         _growing.append((trace, []))
+        _latest = weakref.ref(trace)
+
+
+def latest() -> Trace | None:
+    """The trace that was begun last, if somebody still has it."""
+    return _latest() if _latest is not None else None
 
 
 def end(trace: Trace) -> None:

@@ -209,7 +209,7 @@ class PoolEvent:
     frame: Frame | None = None  # the line that asked for it, where the recorder knows
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class Trace:
     """Everything that was recorded, in order."""
 

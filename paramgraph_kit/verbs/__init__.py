@@ -21,6 +21,7 @@ from paramgraph_kit.trace.wording import kind_text
 # Eager, although the verbs are lazy: the first import of a subpackage sets the attribute of that name on its parent,
 # and must not do so after ``paramgraph_kit.explore`` has become the function below.
 from paramgraph_kit.verbs._device import device as device
+from paramgraph_kit.verbs._device import instead_of_cuda
 from paramgraph_kit.verbs._diagnose import diagnose as diagnose
 
 if TYPE_CHECKING:
@@ -186,6 +187,10 @@ def watch(title: str = "watch") -> Iterator[Trace]:
         with watching(title, explain) as trace, pool_events(trace.pool_events):
             growing.begin(trace)  # an explorer that is shown in the block follows
             yield trace
+    except Exception as error:
+        if hint := instead_of_cuda(error):
+            error.add_note(hint)
+        raise
     finally:
         if trace is not None:
             growing.end(trace)

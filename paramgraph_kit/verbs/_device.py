@@ -32,6 +32,28 @@ def device() -> torch.device:
     return found
 
 
+_NO_GPU = (
+    "Torch not compiled with CUDA enabled",
+    "Found no NVIDIA driver",
+    "No CUDA GPUs are available",
+    "Tried to instantiate dummy base class",  # CUDAGraph, Stream, Event
+)
+
+
+def instead_of_cuda(error: BaseException) -> str:
+    """What to say of an error that means that there is no GPU; "" of any other.
+
+    Examples:
+        >>> instead_of_cuda(RuntimeError("No CUDA GPUs are available"))
+        'no GPU here: device=pgk.device() and pgk.cuda are the simulated ones, and run these lines'
+        >>> instead_of_cuda(KeyError("a"))
+        ''
+    """
+    if not any(text in str(error) for text in _NO_GPU):
+        return ""
+    return "no GPU here: device=pgk.device() and pgk.cuda are the simulated ones, and run these lines"
+
+
 @cache
 def check_backward(device: torch.device) -> None:
     """Run the smallest backward on the simulated device.

@@ -9,9 +9,11 @@ import argparse
 import ast
 import io
 import keyword
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
+from difflib import get_close_matches
 from functools import partial
 from itertools import takewhile
 from types import CodeType
@@ -22,7 +24,8 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_exp
 from IPython.display import display
 
 from paramgraph_kit import verbs
-from paramgraph_kit.trace import ParamgraphError, Trace
+from paramgraph_kit.trace import ParamgraphError, Trace, growing
+from paramgraph_kit.verbs._device import instead_of_cuda
 from paramgraph_kit.verbs._story import story
 
 NAME = "paramgraph"
@@ -31,6 +34,7 @@ WIDTH = 88  # of the help, wherever it is read
 INTRODUCTION = """Watch a cell, find out why a capture failed, look at graphs and memory.
 
     %%paramgraph watch -o trace       run this cell and keep what the launcher did
+    %paramgraph explore               look at what was watched last: graphs, failures, memory, launches
     %paramgraph graph                 the picture of its first graph
     %paramgraph memory model          the same verbs for a trace, a report or a compiled model
     %%paramgraph diagnose --fix       run this cell, find all that a capture of it would refuse or freeze, and mend it
@@ -55,7 +59,10 @@ class _Parser(argparse.ArgumentParser):
             self.color = False
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{self.prog}: {message} (%{NAME}? shows the help)")
+        wrong, _, known = message.partition(" (choose from ")
+        close = get_close_matches(wrong.rpartition(" ")[2].strip("'"), re.findall(r"\w+", known), 1)
+        meant = f"did you mean {close[0]}? " if close else ""
+        raise UsageError(f"{self.prog}: {message} ({meant}%{NAME}? shows the help)")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         raise _Done
@@ -114,7 +121,8 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser
         expression="a function and its arguments with commas between them",
         page=False,
     )
-    verb("explore", "look at everything: partitions, graph, failures and memory", "the explorer", expression=last)
+    everything = "look at everything: partitions, graph, failures, memory and launches"
+    verb("explore", everything, "the explorer", expression=last)
     verb("partitions", "show what is graphed, what is not, and why", "the view", expression=last)
     graph = verb("graph", "draw a captured graph", "the picture", expression=last)
     graph.add_argument("--capture", type=int, default=0, metavar="N", help="which one (default %(default)s)")
@@ -188,7 +196,7 @@ class ParamgraphMagics(Magics):  # type: ignore[misc]
     def paramgraph(self, line: str, cell: str | None = None) -> None:
         # The docstring is the help, set below from the parser.
         __tracebackhide__ = True  # as in all that is between the shell and the code of a cell
-        if not line.strip() and cell is None:
+        if line.strip() in ("", "help") and cell is None:
             print(f"{INTRODUCTION}\n{self.parser.format_help()}")
             return
         try:
@@ -390,9 +398,24 @@ class ParamgraphMagics(Magics):  # type: ignore[misc]
     def _subject(self, options: argparse.Namespace) -> Any:
         if options.expression:
             return self._value(options)
-        if self.trace is None:
+        trace = self._last()
+        if trace is None:
             self._wrong(options, f"nothing is watched yet: run a cell with %%{NAME} watch, or name a trace or a model")
-        return self.trace
+        return trace
+
+    def _last(self) -> Trace | None:
+        """The trace that was begun last, by a cell or ``with watch() as trace``; else any that has a name here."""
+        named = [each for each in self.shell.user_ns.values() if isinstance(each, Trace)]
+        latest = growing.latest()
+        if any(each is latest for each in named):
+            return latest
+        return self.trace or next(reversed(named), None)
+
+    def point_at_device(self, result: Any) -> None:
+        """After a cell that asked for a GPU where there is none: what runs here, too."""
+        error = getattr(result, "error_in_exec", None)
+        if error is not None and (hint := instead_of_cuda(error)):
+            print(hint, file=sys.stderr)
 
     def _view(self, options: argparse.Namespace, view: Callable[[Any], Any]) -> None:
         what = self._subject(options)
@@ -450,7 +473,9 @@ ParamgraphMagics.paramgraph.__doc__ = help_text()
 def load(shell: Any) -> None:
     """Register the magic with a shell, in place of one that is there."""
     unload(shell)
-    shell.register_magics(ParamgraphMagics(shell))
+    magics = ParamgraphMagics(shell)
+    shell.register_magics(magics)
+    shell.events.register("post_run_cell", magics.point_at_device)
 
 
 def unload(shell: Any) -> None:
@@ -459,5 +484,6 @@ def unload(shell: Any) -> None:
     for kind in ("line", "cell"):
         if isinstance(getattr(manager.magics[kind].get(NAME), "__self__", None), ParamgraphMagics):
             del manager.magics[kind][NAME]
-    manager.registry.pop(ParamgraphMagics.__name__, None)
+    if (magics := manager.registry.pop(ParamgraphMagics.__name__, None)) is not None:
+        shell.events.unregister("post_run_cell", magics.point_at_device)
     shell.configurables[:] = [one for one in shell.configurables if not isinstance(one, ParamgraphMagics)]
