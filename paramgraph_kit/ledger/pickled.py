@@ -15,6 +15,7 @@ from paramgraph_kit.trace.model import Failure, Origin, PoolAction, PoolEvent, S
 from paramgraph_kit.trace.wording import bytes_text
 
 MOST_FAILURES = 20
+SMALLEST_BLOCK = 512
 _BLOCKS = {"alloc": PoolAction.ALLOC, "free_completed": PoolAction.FREE}
 _SEGMENTS = {"segment_alloc": True, "segment_map": True, "segment_free": False, "segment_unmap": False}  # comes
 _GROWS = ("segment_map", "segment_unmap")  # pieces of expandable segments
@@ -92,19 +93,20 @@ def _history(history: Sequence[Mapping[str, Any]], segments: Sequence[Mapping[st
             if block["state"] in LIVE:
                 live[address] = (int(block["size"]), line_of(block.get("frames", ())))
             address += int(block["size"])
-    for entry in reversed(history):  # what it has done is undone, from the end to the beginning
+    taken = {}  # bytes by the place of an allocation in the history, which has what was asked for
+    for place, entry in reversed(list(enumerate(history))):  # what it has done is undone, from the end to the beginning
         action, address, size = entry["action"], int(entry.get("addr", 0)), int(entry["size"])
         if action in _SEGMENTS:
             reserved.change(address, size, comes=not _SEGMENTS[action], grows=action in _GROWS)
         elif action == "alloc":
-            live.pop(address, None)
+            taken[place], _ = live.pop(address, (_rounded(size), None))
         elif action == "free_completed":
-            live[address] = (size, None)
+            live[address] = (_rounded(size), None)
     events = [PoolEvent(0, names.of(at), PoolAction.SEGMENT_ALLOC, at, size) for at, size in reserved]
     for address, (size, line) in sorted(live.items()):
         events.append(PoolEvent(0, names.of(address), PoolAction.ALLOC, address, size, None, line))
     now = 1 if events else 0
-    for entry in history:
+    for place, entry in enumerate(history):
         action, address, size = entry["action"], int(entry.get("addr", 0)), int(entry["size"])
         frame = line_of(entry.get("frames", ()))
         if action in _SEGMENTS:
@@ -112,11 +114,17 @@ def _history(history: Sequence[Mapping[str, Any]], segments: Sequence[Mapping[st
             events += [PoolEvent(now, names.of(at), PoolAction.SEGMENT_FREE, at, n) for at, n in gone]
             events += [PoolEvent(now, names.of(at), PoolAction.SEGMENT_ALLOC, at, n, None, frame) for at, n in came]
         elif action in _BLOCKS:
+            size = taken.get(place, _rounded(size))
             events.append(PoolEvent(now, names.of(address), _BLOCKS[action], address, size, None, frame))
         else:
             continue
         now += 1
     return events
+
+
+def _rounded(size: int) -> int:
+    """What the allocator takes for so many bytes, at least."""
+    return -(-size // SMALLEST_BLOCK) * SMALLEST_BLOCK
 
 
 def _no_room(entry: Mapping[str, Any]) -> Failure:

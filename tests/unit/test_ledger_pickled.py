@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import pickle
 from pathlib import Path
@@ -14,6 +15,7 @@ from paramgraph_kit.explore import explore
 from paramgraph_kit.ledger import Snapshots, read_snapshot
 from paramgraph_kit.trace import PoolAction, PoolEvent, TraceError
 
+DATA = Path(__file__).resolve().parents[1] / "data"
 USER = [
     {"filename": "/usr/x.cpp", "line": 1, "name": "at::empty"},
     {"filename": "/home/me/train.py", "line": 12, "name": "step"},
@@ -55,7 +57,7 @@ def test_a_history_has_each_block_with_the_line_that_asked_for_it(tmp_path: Path
         (1, "default", PoolAction.SEGMENT_ALLOC, 2048),
         (2, "default", PoolAction.ALLOC, 512),
         (3, "default", PoolAction.FREE, 512),
-        (4, "private 1", PoolAction.ALLOC, 64),
+        (4, "private 1", PoolAction.ALLOC, 512),  # which is the least that the allocator takes
     ]
     frame = trace.pool_events[2].frame
     assert frame is not None
@@ -126,6 +128,30 @@ def test_the_device_that_was_used_is_read_and_what_found_no_room_is_a_failure(tm
     assert "1.0 MiB left" in failure.message
     assert failure.frame is not None
     assert failure.frame.label() == "/home/me/train.py:12"
+
+
+def test_what_an_h200_had_reserved_and_allocated_comes_out(tmp_path: Path) -> None:
+    # GIVEN a snapshot of training steps, a captured forward and an allocation that failed, on an H200 with torch 2.11;
+    # its history began after the first step, and its frames are shortened
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(gzip.decompress((DATA / "h200_memory_snapshot.pickle.gz").read_bytes()))
+    # WHEN it is read and followed to its end
+    trace = pgk.load(path)
+    held: dict[tuple[bool, int], int] = {}
+    for event in trace.pool_events:
+        key = event.action in (PoolAction.ALLOC, PoolAction.FREE), event.address
+        if event.action in (PoolAction.ALLOC, PoolAction.SEGMENT_ALLOC):
+            held[key] = event.size
+        else:
+            del held[key]
+    # THEN it is what torch.cuda.memory_reserved() and memory_allocated() said
+    assert sum(size for (block, _), size in held.items() if not block) == 205_520_896
+    assert sum(size for (block, _), size in held.items() if block) == 176_202_752
+    assert [(one.title, one.frame and one.frame.label()) for one in trace.failures] == [
+        ("32.0 TiB found no room", "/home/me/train.py:29")
+    ]
+    asked = {event.frame.line for event in trace.pool_events if event.frame and event.action is PoolAction.ALLOC}
+    assert asked == {15, 22, 25, 27}
 
 
 def test_load_takes_one_as_it_takes_a_trace(tmp_path: Path) -> None:
