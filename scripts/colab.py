@@ -1,6 +1,9 @@
-"""Lessons for Colab: ``python scripts/colab.py check|write`` for the table in docs/colab.md, ``copies FOLDER``.
+"""Lessons for Colab and Binder: ``python scripts/colab.py check|write`` for docs/colab.md, ``copies FOLDER``.
 
-A copy has one cell more, its first: where the package is missing it is installed, and widgets are allowed.
+``write`` gives each lesson its badges for the address on GitHub from which this clone came, or for ``--repository``;
+``check`` takes the page's own address, so that it says the same in every clone.
+
+A copy for Colab has one cell more, its first: where the package is missing it is installed, and widgets are allowed.
 The lesson's own first cell then takes the GPU, or the simulated device where there is none.
 """
 
@@ -8,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,12 +21,13 @@ sys.path.insert(0, str(ROOT))
 
 from scripts import notebooks  # noqa: E402  # after the path
 
-REPOSITORY = ""  # "owner/name" on GitHub; empty as long as the project has no public address
 BRANCH = "colab"  # where the copies are put
 PAGE = ROOT / "docs" / "colab.md"
 BEGIN, END = "<!-- the table: python scripts/colab.py write -->", "<!-- its end -->"
 BADGE = "https://colab.research.google.com/assets/colab-badge.svg"
 OPENS = "https://colab.research.google.com/github"
+BINDER = "https://mybinder.org/badge_logo.svg"
+STARTS = "https://mybinder.org/v2/gh"
 FIRST = """\
 # Colab has torch; the rest is installed here. With a GPU (Runtime, Change runtime type) the lesson runs on it,
 # and without one on the simulated device.
@@ -45,25 +51,52 @@ def lessons() -> list[Path]:
     return [path for path in notebooks.notebooks() if "exercises" not in path.parts]
 
 
-def table(repository: str = REPOSITORY) -> str:
-    """A row for each lesson: its title, and its badge where there is an address."""
+def origin(folder: Path = ROOT) -> str:
+    """``owner/name`` on GitHub, where this clone came from there."""
+    command = ["git", "-C", str(folder), "config", "--get", "remote.origin.url"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return of_address(found.stdout.strip())
+
+
+def of_address(address: str) -> str:
+    """``owner/name`` of an address on GitHub, "" for any other.
+
+    >>> of_address("git@github.com:ada/kit.git"), of_address("https://github.com/ada/kit"), of_address("/srv/kit")
+    ('ada/kit', 'ada/kit', '')
+    """
+    found = re.fullmatch(r"(?:https://|ssh://git@|git@)github\.com[:/]([\w.-]+/[\w.-]+?)(?:\.git)?/?", address)
+    return found[1] if found else ""
+
+
+def of_page(page: str) -> str:
+    """The repository whose badges the page has, "" for none."""
+    found = re.search(re.escape(STARTS) + r"/([\w.-]+/[\w.-]+)/", page)
+    return found[1] if found else ""
+
+
+def table(repository: str) -> str:
+    """A row for each lesson: its title, and its badges where there is an address."""
     rows = ["| lesson | what it is about | |", "|---|---|---|"]
     for path in lessons():
         place = path.relative_to(ROOT).as_posix()
-        badge = f"[![open]({BADGE})]({OPENS}/{repository}/blob/{BRANCH}/{place})" if repository else ""
-        rows.append(f"| [{path.stem}](../{place}) | {_title(path)} | {badge} |")
+        colab = f"[![in Colab]({BADGE})]({OPENS}/{repository}/blob/{BRANCH}/{place})"
+        binder = f"[![in Binder]({BINDER})]({STARTS}/{repository}/HEAD?urlpath=lab/tree/{place})"
+        rows.append(f"| [{path.stem}](../{place}) | {_title(path)} | {f'{colab} {binder}' if repository else ''} |")
     return "\n".join(rows)
 
 
-def note(repository: str = REPOSITORY) -> str:
-    """How a lesson is opened: by its badge, or as long as there is no address by hand."""
+def note(repository: str) -> str:
+    """How a lesson is opened: by its badges, or as long as there is no address by hand."""
     if repository:
         where = f"[{repository}](https://github.com/{repository})"
-        return f"Each badge opens a lesson of {where}; its first cell installs the package."
+        return (
+            f"Each badge opens a lesson of {where}. Colab's copies lie on the branch `{BRANCH}`, and their first cell\n"
+            "installs the package; Binder makes the environment of `binder/`, without a GPU."
+        )
     return (
         "There is no public address yet, so there are no badges: write the copies as above, from a wheel, and upload\n"
-        "both. Once there is one, it is written into `scripts/colab.py` (`REPOSITORY`), the copies go to the\n"
-        "branch `colab`, and each row gets its badge."
+        "both. In a clone from GitHub `python scripts/colab.py write` gives each lesson its badges for Colab and\n"
+        f"Binder; the copies go to the branch `{BRANCH}`."
     )
 
 
@@ -72,7 +105,7 @@ def _title(path: Path) -> str:
     return "".join(cells[0]["source"]).splitlines()[0].lstrip("# ")
 
 
-def with_table(page: str, repository: str = REPOSITORY) -> str:
+def with_table(page: str, repository: str) -> str:
     """The page with the table of today between its marks."""
     before, _, rest = page.partition(BEGIN)
     return f"{before}{BEGIN}\n{note(repository)}\n\n{table(repository)}\n{END}{rest.partition(END)[2]}"
@@ -100,11 +133,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("do", choices=("check", "write", "copies"))
     parser.add_argument("folder", nargs="?", type=Path, help="of the copies")
     parser.add_argument("--source", help="what pip installs: an address, or a wheel that was uploaded")
+    parser.add_argument("--repository", help="OWNER/NAME on GitHub; by default what this clone came from")
     options = parser.parse_args(arguments)
+    repository = origin() if options.repository is None else options.repository
     if options.do == "copies":
-        source = options.source or (f"paramgraph_kit[cuda] @ git+https://github.com/{REPOSITORY}" if REPOSITORY else "")
+        source = options.source or (f"paramgraph_kit[cuda] @ git+https://github.com/{repository}" if repository else "")
         if options.folder is None or not source:
-            parser.error("copies needs a FOLDER, and --source as long as the project has no public address")
+            parser.error("copies needs a FOLDER, and --source where this clone came from no public address")
         for path in lessons():
             target = options.folder / path.relative_to(ROOT)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -112,12 +147,13 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{options.folder}: {len(lessons())} notebooks that install {source}")
         return 0
     page = PAGE.read_text(encoding="utf-8")
-    wanted = with_table(page)
     if options.do == "write":
-        PAGE.write_text(wanted, encoding="utf-8")
-    elif page != wanted:
+        PAGE.write_text(with_table(page, repository), encoding="utf-8")
+    elif page != with_table(page, of_page(page)):
         print("docs/colab.md: another table than that of the lessons: run python scripts/colab.py write")
         return 1
+    elif repository and not of_page(page):
+        print(f"docs/colab.md: no badges; python scripts/colab.py write makes those of {repository}")
     return 0
 
 
