@@ -1,15 +1,19 @@
-"""What several of these tests need: programs that are diagnosed and rewritten, and a device that is slow."""
+"""What several of these tests need: programs that are diagnosed and rewritten, a device that is slow, a shell."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import paramgraph_kit as pgk
 from tests.integration.rewritten import Fixed, Program, rewritten, run
+
+if TYPE_CHECKING:
+    from tests.integration.shells import Session
 
 
 @pytest.fixture
@@ -38,3 +42,11 @@ def slow_launches(monkeypatch: pytest.MonkeyPatch) -> None:
         launch(executable, stream)
 
     monkeypatch.setattr(SimExecutable, "_launch", slowly)
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    """An IPython shell with the extension loaded."""
+    from tests.integration.shells import in_a_shell  # others run without IPython
+
+    yield from in_a_shell(monkeypatch)

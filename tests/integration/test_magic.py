@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import gc
 import signal
-import sys
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 import torch
-from IPython.core.interactiveshell import InteractiveShell
-from IPython.utils.capture import capture_output
-from traitlets.config import Config
 
 import paramgraph_kit as pgk
 from paramgraph_kit.backend import watch as watching
@@ -23,81 +16,11 @@ from paramgraph_kit.backend.report import Report
 from paramgraph_kit.doctor.diagnosis import Diagnosis
 from paramgraph_kit.explore import Picture, View
 from paramgraph_kit.trace import Trace
+from tests.integration.shells import CALLS, Session
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="counts nodes of the simulator")
 
-SETUP = """
-import torch, paramgraph_kit as pgk
-model = pgk.compile(torch.nn.Linear(8, 8).to(pgk.device()))
-x = torch.randn(4, 8).to(pgk.device())
-"""
-CALLS = "with torch.no_grad():\n    kept = [model(x) for _ in range(3)]\n"
 BROKEN = "with pgk.cuda.graph(pgk.cuda.CUDAGraph()):\n    x.sum().item()\n"
-
-
-class Session:
-    """A shell, and what one cell after the other says in it."""
-
-    def __init__(self, shell: Any) -> None:
-        self.shell = shell
-
-    def run(self, cell: str) -> Any:
-        """The cell's result with what it printed (``out``, ``err``) and the bundles it displayed (``shown``)."""
-        with capture_output() as said:
-            result = self.shell.run_cell(cell, store_history=True)
-        result.out, result.err = said.stdout, said.stderr
-        result.shown = [output.data for output in said.outputs]
-        return result
-
-    def good(self, cell: str) -> Any:
-        """``run``, of a cell that must not fail."""
-        result = self.run(cell)
-        assert result.success, result.out + result.err
-        return result
-
-    def refused(self, cell: str) -> str:
-        """The one line that a wrong cell gets."""
-        result = self.run(cell)
-        assert type(result.error_in_exec).__name__ == "UsageError"
-        assert result.shown == []
-        said: str = (result.out + result.err).strip()
-        assert said.startswith("UsageError: %paramgraph")
-        assert "\n" not in said
-        return said.removeprefix("UsageError: ")
-
-    def __getitem__(self, name: str) -> Any:
-        return self.shell.user_ns[name]
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.shell.user_ns
-
-    def magics(self) -> list[str]:
-        """Kinds of magic that have our name."""
-        return [kind for kind, known in self.shell.magics_manager.magics.items() if "paramgraph" in known]
-
-
-@pytest.fixture
-def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
-    for name in ("last_type", "last_value", "last_traceback", "last_exc"):
-        monkeypatch.delattr(sys, name, raising=False)
-    torch._dynamo.reset()
-    gc.collect()
-    config = Config()
-    config.HistoryManager.enabled = False
-    config.InteractiveShell.colors = "nocolor"
-    module = ModuleType("magic_session")
-    shell = InteractiveShell.instance(config=config, user_module=module)
-    session = Session(shell)
-    session.good("%load_ext paramgraph_kit")
-    session.good(SETUP)
-    yield session
-    session.run("pgk.cuda.set_stream(pgk.cuda.default_stream())\npgk.diagnose.repair()")
-    InteractiveShell.clear_instance()
-    sys.modules.pop("magic_session", None)
-    for name in ("last_type", "last_value", "last_traceback", "last_exc"):
-        if hasattr(sys, name):
-            delattr(sys, name)
-    assert not watching._active
 
 
 # A cell
@@ -393,45 +316,6 @@ def test_a_cell_and_a_function_of_its_lines_get_one_answer(session: Session, tmp
         )
         assert of_cell, name
         assert sorted(map(str, of_cell)) == sorted(map(str, of_function)), name
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="about a machine without a GPU")
-def test_cuda_without_a_gpu_points_at_the_device_that_is_there(session: Session) -> None:
-    result = session.run("%%paramgraph diagnose\nimport torch\ntorch.zeros(3, device='cuda')")
-    assert not result.success
-    assert "device=pgk.device() and pgk.cuda run here too" in result.out
-    session.good("def f():\n    return torch.zeros(3, device='cuda')")
-    session.good("%paramgraph story f -o told")
-    assert "Make it run first: device=pgk.device() and pgk.cuda run here too" in session["told"].stopped
-    # AND so does any other cell, once the extension is loaded, and an error that leaves what is watched
-    hint = "no GPU here: device=pgk.device() and pgk.cuda are the simulated ones"
-    for cell in ("torch.zeros(3, device='cuda')", "torch.zeros(3).cuda()", "torch.cuda.CUDAGraph()"):
-        assert hint in session.run(cell).err
-    assert hint not in session.run("1 / 0").err
-    watched = session.run("with pgk.watch():\n    torch.zeros(3, device='cuda')")
-    assert watched.result is None
-    assert hint in "".join(watched.error_in_exec.__notes__)
-    session.good("%unload_ext paramgraph_kit")
-    assert hint not in session.run("torch.zeros(3).cuda()").err
-
-
-def test_a_slip_of_the_pen_is_told_what_was_meant(session: Session) -> None:
-    assert "(did you mean explore? %paramgraph? shows the help)" in session.refused("%paramgraph exlore")
-    assert "mean" not in session.refused("%paramgraph x")
-    assert session.good("%paramgraph help").out == session.good("%paramgraph").out
-
-
-def test_what_was_watched_without_the_magic_is_the_last_trace_too(session: Session) -> None:
-    # GIVEN a cell that the magic watched, and one that watched by itself after it
-    session.good("%%paramgraph watch --title first\n" + CALLS)
-    session.good("with pgk.watch('second') as mine:\n    model(x)")
-    # WHEN a view is asked for without a name THEN it is of the one that was begun last
-    session.good("%paramgraph explore -o view")
-    assert session["view"].trace is session["mine"]
-    # AND where that has gone, of the magic's own
-    session.good("del mine, view")
-    session.good("%paramgraph explore -o view")
-    assert session["view"].trace.title == "first"
 
 
 @pytest.mark.parametrize(
