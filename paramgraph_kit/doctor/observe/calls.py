@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -36,16 +35,22 @@ class WantsToExit(BaseException):
 
 def _imported(functions: Container[int]) -> list[tuple[Any, str, Any]]:
     """Where modules of the user's have some functions, told by their ids, under names of their own."""
-    modules = [(name, m) for name, m in list(sys.modules.items()) if isinstance(m, ModuleType)]
-    own = [m for name, m in modules if _is_own(name, vars(m).get("__file__") or "")]
-    return [(m, name, value) for m in own for name, value in list(vars(m).items()) if id(value) in functions]
+    return [(m, name, value) for m in _own() for name, value in list(vars(m).items()) if id(value) in functions]
 
 
-@cache
+_LIBRARIES = set[str]()  # names of modules that are not the user's: there are thousands, and each call asks
+
+
+def _own() -> list[ModuleType]:
+    named = [(name, m) for name, m in list(sys.modules.items()) if name not in _LIBRARIES and isinstance(m, ModuleType)]
+    libraries = {name for name, m in named if not _is_own(name, vars(m).get("__file__") or "")}
+    _LIBRARIES.update(libraries)
+    return [m for name, m in named if name not in libraries]
+
+
 def _is_own(name: str, file: str) -> bool:
     """Whether a module is the user's: a file, or what has none, as a session."""
-    library = name in sys.builtin_module_names or name.partition(".")[0] in ("torch", "cuda") or is_library(file)
-    return not library
+    return not (name in sys.builtin_module_names or name.partition(".")[0] in ("torch", "cuda") or is_library(file))
 
 
 @contextmanager

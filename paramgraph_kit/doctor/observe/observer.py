@@ -116,8 +116,10 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             return func(*args, **kwargs)  # of a lazy module, which has no shape yet
         place = self._caused_by(self.places.here(), op, tensors)
         if op.name == "lift_fresh":  # torch.tensor() has just made it, out of sight
-            self.keeper.note_made(tensors[0])
-        self._before(op, args, kwargs, tensors, values, place)
+            self.keeper.note_made(storage_key(tensors[0]))
+        keys = [storage_key(tensor) for tensor in tensors]
+        there = any(tensor.device.type == self._device for tensor in tensors)
+        self._before(op, args, kwargs, tensors, keys, values, place, there)
         inside = self._of_custom(func, tensors)
         if inside is None:
             result = func(*args, **kwargs)
@@ -128,7 +130,9 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                     result = func.redispatch(inside, *args, **kwargs)
             finally:
                 self._custom -= 1
-        self._after(op, args, result, tensors, place)
+        if op.written:  # as set_() does, which gives a tensor other memory
+            keys = [storage_key(tensor) for tensor in tensors]
+        self._after(op, result, tensors, keys, place, there)
         return result
 
     def _of_custom(self, func: Any, tensors: list[torch.Tensor]) -> torch._C.DispatchKeySet | None:
@@ -163,8 +167,10 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         tensors: list[torch.Tensor],
+        keys: list[int],
         values: list[Value],
         place: Place,
+        on_device: bool,
     ) -> None:
         keeper = self.keeper
         for i in op.written:
@@ -175,29 +181,24 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                     keeper.before_write(tensor)
         if (generator := generator_of(kwargs.get("generator"))) is not None:
             keeper.note_generator(generator)
-        on_device = False
         from_cpu: list[Value] = []
         outside: list[int] = []
-        for tensor in tensors:
-            kind = tensor.device.type
-            if kind == self._device:
-                on_device = True
+        for tensor, key in zip(tensors, keys, strict=True):
             if tensor.requires_grad:
                 if tensor.is_leaf:
                     self._note_leaf(tensor)
-                elif keeper.is_outside(tensor):
+                elif key not in keeper.made:
                     for leaf in keeper.leaves_of(tensor):
                         self._note_leaf(leaf)
-            key = storage_key(tensor)
-            if kind == self._device:
+            if on_device and tensor.device.type == self._device:
                 outside.append(key if key not in keeper.made else 0)
         # Attention takes its seed and offset so, and leaves them undefined where nothing is dropped.
         if on_device and "attention" not in op.name and op.name not in COPIED_THERE:
-            for tensor in tensors:
+            for tensor, key in zip(tensors, keys, strict=True):
                 if tensor.device.type == "cpu" and tensor.dim() == 0:
                     value = tensor.item()
                     from_cpu.append(value)
-                    if keeper.is_outside(tensor) or storage_key(tensor) in self._of_cpu:
+                    if key not in keeper.made or key in self._of_cpu:
                         self.silent("cpu-scalar-frozen", f"a CPU tensor of value {value} in {op.name}", place)
         casts = self._casts and torch.is_grad_enabled() and op.name == "_to_copy"
         if casts and tensors[0].requires_grad and tensors[0].is_leaf:
@@ -228,18 +229,16 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.silent("host-counter", f"{op.name} changes a tensor on the CPU", place)
 
     def _after(
-        self, op: Operation, args: tuple[Any, ...], result: Any, tensors: list[torch.Tensor], place: Place
+        self, op: Operation, result: Any, tensors: list[torch.Tensor], keys: list[int], place: Place, on_device: bool
     ) -> None:
-        on_device = any(tensor.device.type == self._device for tensor in tensors)
         if result is not None:
-            known = {storage_key(tensor) for tensor in tensors}
-            of_cpu = not on_device and any(self.keeper.is_outside(t) or storage_key(t) in self._of_cpu for t in tensors)
+            of_cpu = not on_device and any(key not in self.keeper.made or key in self._of_cpu for key in keys)
             for tensor in result if isinstance(result, (list, tuple)) else (result,):
                 if isinstance(tensor, torch.Tensor):
                     on_device = on_device or tensor.device.type == self._device
-                    if storage_key(tensor) not in known:
-                        self.keeper.note_made(tensor)
-                        (self._of_cpu.add if of_cpu else self._of_cpu.discard)(storage_key(tensor))
+                    if (key := storage_key(tensor)) not in keys:
+                        self.keeper.note_made(key)
+                        (self._of_cpu.add if of_cpu else self._of_cpu.discard)(key)
             if op.name in ("scalar_tensor", "full", "fill_", "zeros", "ones"):
                 self._filled = {id(result)}
                 self._number = id(result) if op.name == "scalar_tensor" else 0
@@ -359,8 +358,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         """Another thread of the function's runs an operation, on a stream of its own choice."""
         known = {storage_key(tensor) for tensor in given}
         for tensor in made:
-            if storage_key(tensor) not in known:
-                self.keeper.note_made(tensor)
+            if (key := storage_key(tensor)) not in known:
+                self.keeper.note_made(key)
         if name in ("empty", "empty_strided"):
             self.background("background-memory", f"another thread runs {name}")
         elif not self._is_capturing():

@@ -102,14 +102,17 @@ def frame_of(spot: Spot | None) -> Frame | None:
     return Frame(display_name(code.co_filename), line, code.co_name, linecache.getline(code.co_filename, line).strip())
 
 
-@cache
-def _kind(file: str) -> str:
-    if not is_library(file):
-        return "own"
-    normal = file.replace("\\", "/")
-    # Of installed packages only torch, Python's own and ours are nobody's business.
-    outside = package_of(file) not in ("", "torch")
-    return "package" if outside and not _is_ours(normal) else "library"
+class _Kinds(dict[str, str]):
+    """By file: the user's "own", a "package", or a "library": torch's, Python's and ours, nobody's business."""
+
+    def __missing__(self, file: str) -> str:
+        normal = file.replace("\\", "/")
+        named = package_of(file) not in ("", "torch") and not _is_ours(normal)
+        kind = self[file] = "own" if not is_library(file) else "package" if named else "library"
+        return kind
+
+
+_KINDS = _Kinds()
 
 
 def _is_ours(file: str) -> bool:
@@ -162,27 +165,31 @@ class Places:
 
     def is_inside(self, frame: FrameType | None) -> bool:
         """Whether a frame is ours, torch's or Python's own: something may be half done there."""
-        return frame is not None and _kind(frame.f_code.co_filename) == "library"
+        return frame is not None and _KINDS[frame.f_code.co_filename] == "library"
 
     def of(self, frame: FrameType | None) -> Place:
         """What runs at a frame of the thread."""
         stack: list[Spot] = []
         ids: list[int] = []
         below: list[Spot] = []
-        own = False
-        while frame is not None and frame.f_code is not self.bottom:
+        own = engine = False
+        bottom, kinds, spots = self.bottom, _KINDS, _SPOTS  # asked at every operation, for every frame
+        while frame is not None:
             code = frame.f_code
-            kind = _kind(code.co_filename)
-            if kind == "library":
-                if not own:
-                    below.append((code, frame.f_lasti))
-            else:
-                stack.append((code, frame.f_lasti))
-                ids += _ids(code, frame.f_lasti)
+            if code is bottom:
+                break
+            kind = kinds[code.co_filename]
+            if kind != "library":
+                at = frame.f_lasti
+                stack.append((code, at))
+                known = spots.get((id(code), at))
+                ids += known[1] if known is not None else _ids(code, at)
                 own = own or kind == "own"
+            elif not own:
+                below.append((code, frame.f_lasti))
+                engine = engine or code.co_name == "_engine_run_backward"
             frame = frame.f_back
         stack.reverse()
-        engine = any(code.co_name == "_engine_run_backward" for code, _ in below)
         return Place(tuple(stack), tuple(below), tuple(ids), engine)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -94,12 +95,32 @@ class Refusal:
     sure: bool = False  # whatever the line looks like
 
 
-def _waits(name: str) -> Refusal:
-    return Refusal(UNCAPTURED, 900, name)
+Rule = Callable[["_Asked"], Refusal | None]
 
 
-def _pageable(name: str) -> Refusal:
-    return Refusal(PAGEABLE, None, name)
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A call that is about to run on the device, or next to it."""
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    tensors: list[torch.Tensor]
+    device: str
+    known: set[int]
+    number: int
+
+    def argument(self, i: int, name: str, default: Any = None) -> Any:
+        """An argument that may be given by its place or by its name."""
+        return self.args[i] if len(self.args) > i else self.kwargs.get(name, default)
+
+
+def _waits(name: str, *, sure: bool = False) -> Refusal:
+    return Refusal(UNCAPTURED, 900, name, sure)
+
+
+def _pageable(name: str, *, sure: bool = False) -> Refusal:
+    return Refusal(PAGEABLE, None, name, sure)
 
 
 def refusal(
@@ -116,56 +137,19 @@ def refusal(
     ``known`` are ids of tensors just filled with a number; ``number`` is that of the latest that torch made of one.
     """
     name = op.name
-    if name in ("_to_copy", "copy_"):
-        if name == "copy_" and not args[0].dim() and not args[1].dim() and id(args[1]) == number:
-            return Refusal(PAGEABLE, None, NUMBER, sure=True)  # x[0, 1] = 5.0 is copied; wider places are filled
-        return _copy(name, args, kwargs, device)
-    if name == "_foreach_copy_":  # between devices they are copied one by one
-        rest = args[2:] if len(args) > 2 else (kwargs.get("non_blocking", False),)
-        each = (_copy("copy_", (*pair, *rest), {}, device) for pair in zip(args[0], args[1], strict=True))
-        return next((found for found in each if found is not None), None)
-    if name == "lift_fresh":  # torch.tensor(..., device=...) has copied already when it gets here
-        return _pageable("tensor") if tensors[0].device.type == device and tensors[0].numel() else None
-    generator = generator_of(kwargs.get("generator"))
+    if kwargs.get("generator") is not None and _draws_elsewhere(kwargs, tensors, device):
+        return Refusal("Attempt to increase offset for a CUDA generator not in capture mode.", None, name)
+    rule = _RULES.get(name)  # every operation is asked, and few have one
+    if rule is None or not (name in _WHEREVER or any(tensor.device.type == device for tensor in tensors)):
+        return None
+    return rule(_Asked(name, args, kwargs, tensors, device, known, number))
+
+
+def _draws_elsewhere(kwargs: dict[str, Any], tensors: list[torch.Tensor], device: str) -> bool:
+    generator = generator_of(kwargs["generator"])
     there = any(tensor.device.type == device for tensor in tensors)
     made_there = torch.device(kwargs.get("device") or "cpu").type == device
-    if (
-        generator is not None
-        and generator.device.type == device
-        and (there or made_there)
-        and not _is_default(generator)
-    ):
-        return Refusal("Attempt to increase offset for a CUDA generator not in capture mode.", None, name)
-    if not there:
-        return None
-    if name in WAITING:
-        return _waits(WAITING[name])
-    if name in _AT_ONCE and tensors[0].dim() > 2:
-        return _waits(_AT_ONCE[name])
-    if name in _COPYING:
-        return _pageable(_COPYING[name])
-    if name == "normal" and isinstance(args[1] if len(args) > 1 else kwargs.get("std"), torch.Tensor):
-        return _waits("normal")  # whether any deviation is negative
-    if name in ("masked_fill", "masked_fill_") and _is_on(args[2] if len(args) > 2 else kwargs.get("value"), device):
-        return Refusal(UNCAPTURED, 900, "item", sure=True)  # a number of the GPU's becomes a kernel's argument
-    if name in ("index_fill", "index_fill_") and _is_on(args[3] if len(args) > 3 else kwargs.get("value"), device):
-        return Refusal(UNCAPTURED, 900, "item", sure=True)
-    if name in ("linspace", "logspace") and any(_is_on(bound, device) for bound in args[:2]):
-        return Refusal(UNCAPTURED, 900, "item", sure=True)
-    if name == "segment_reduce" and kwargs.get("lengths") is not None and not kwargs.get("unsafe"):
-        return _waits(name)  # whether the lengths add up
-    if name == "linalg_matrix_exp":
-        return _pageable("matrix_exp") if tensors[0].size(-1) > 1 else None
-    if name == "histc":
-        low, high = (kwargs.get(key, args[i] if len(args) > i else 0) for key, i in (("min", 2), ("max", 3)))
-        return _pageable("histc") if low == high else None
-    if name == "repeat_interleave":
-        return _waits(name) if kwargs.get("output_size") is None and len(tensors) == 1 else None
-    if name in ("index", "index_put_", "index_put", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"):
-        return _index(name, args, kwargs, device, known)
-    if name in ("where", "bernoulli_") and any(tensor.device.type == "cpu" for tensor in tensors):
-        return _pageable(name)
-    return None
+    return generator.device.type == device and (there or made_there) and not _is_default(generator)
 
 
 def _is_on(value: Any, device: str) -> bool:
@@ -174,6 +158,56 @@ def _is_on(value: Any, device: str) -> bool:
 
 def _is_default(generator: torch.Generator) -> bool:
     return any(generator is one for one in twin().default_generators)
+
+
+def _copied(a: _Asked) -> Refusal | None:
+    if a.name == "copy_" and not a.args[0].dim() and not a.args[1].dim() and id(a.args[1]) == a.number:
+        return _pageable(NUMBER, sure=True)  # x[0, 1] = 5.0 is copied; wider places are filled
+    return _copy(a.name, a.args, a.kwargs, a.device)
+
+
+def _copied_each(a: _Asked) -> Refusal | None:
+    rest = a.args[2:] if len(a.args) > 2 else (a.kwargs.get("non_blocking", False),)
+    each = (_copy("copy_", (*pair, *rest), {}, a.device) for pair in zip(a.args[0], a.args[1], strict=True))
+    return next((found for found in each if found is not None), None)
+
+
+def _lifted(a: _Asked) -> Refusal | None:
+    return _pageable("tensor") if _is_on(a.tensors[0], a.device) and a.tensors[0].numel() else None
+
+
+def _host_number(i: int, name: str) -> Rule:
+    # A number of the GPU's becomes a kernel's argument.
+    return lambda a: _waits("item", sure=True) if _is_on(a.argument(i, name), a.device) else None
+
+
+def _bounded(a: _Asked) -> Refusal | None:
+    return _waits("item", sure=True) if any(_is_on(bound, a.device) for bound in a.args[:2]) else None
+
+
+def _normal(a: _Asked) -> Refusal | None:
+    return _waits("normal") if isinstance(a.argument(1, "std"), torch.Tensor) else None  # whether any is negative
+
+
+def _segments(a: _Asked) -> Refusal | None:
+    # Whether the lengths add up.
+    return _waits(a.name) if a.kwargs.get("lengths") is not None and not a.kwargs.get("unsafe") else None
+
+
+def _matrix_exp(a: _Asked) -> Refusal | None:
+    return _pageable("matrix_exp") if a.tensors[0].size(-1) > 1 else None
+
+
+def _histogram(a: _Asked) -> Refusal | None:
+    return _pageable("histc") if a.argument(2, "min", 0) == a.argument(3, "max", 0) else None
+
+
+def _repeated(a: _Asked) -> Refusal | None:
+    return _waits(a.name) if a.kwargs.get("output_size") is None and len(a.tensors) == 1 else None
+
+
+def _beside_the_cpu(a: _Asked) -> Refusal | None:
+    return _pageable(a.name) if any(tensor.device.type == "cpu" for tensor in a.tensors) else None
 
 
 def _copy(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], device: str) -> Refusal | None:
@@ -219,7 +253,42 @@ def _index(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], device: str
         return _pageable("x[list]=")
     if values.device.type == "cpu":
         if device != "cuda" and not values.dim():  # Python's numbers are on the simulated device already
-            return Refusal(PAGEABLE, None, "to", sure=True)
+            return _pageable("to", sure=True)
         return _pageable("copy_" if values.dim() else NUMBER)
     # A GPU gets the number as a CPU tensor; a simulated device has it already.
     return _pageable(NUMBER) if id(values) in known and device != "cuda" else None
+
+
+def _indexed(a: _Asked) -> Refusal | None:
+    return _index(a.name, a.args, a.kwargs, a.device, a.known)
+
+
+def _always(found: Refusal) -> Rule:
+    return lambda a: found
+
+
+def _at_once(found: Refusal) -> Rule:
+    return lambda a: found if a.tensors[0].dim() > 2 else None
+
+
+_WHEREVER = ("_to_copy", "copy_", "_foreach_copy_", "lift_fresh")  # also where nothing of it is on the device yet
+_RULES: dict[str, Rule] = {
+    **{name: _always(_waits(said)) for name, said in WAITING.items()},
+    **{name: _at_once(_waits(said)) for name, said in _AT_ONCE.items()},
+    **{name: _always(_pageable(said)) for name, said in _COPYING.items()},
+    **dict.fromkeys(("_to_copy", "copy_"), _copied),
+    "_foreach_copy_": _copied_each,  # between devices they are copied one by one
+    "lift_fresh": _lifted,  # torch.tensor(..., device=...) has copied already when it gets here
+    "normal": _normal,
+    **dict.fromkeys(("masked_fill", "masked_fill_"), _host_number(2, "value")),
+    **dict.fromkeys(("index_fill", "index_fill_"), _host_number(3, "value")),
+    **dict.fromkeys(("linspace", "logspace"), _bounded),
+    "segment_reduce": _segments,
+    "linalg_matrix_exp": _matrix_exp,
+    "histc": _histogram,
+    "repeat_interleave": _repeated,
+    **dict.fromkeys(
+        ("index", "index_put_", "index_put", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"), _indexed
+    ),
+    **dict.fromkeys(("where", "bernoulli_"), _beside_the_cpu),
+}

@@ -148,6 +148,7 @@ class HostState:
         self.generators: list[torch.Generator] = []  # of the device, whose states torch keeps
         self.lazy: list[object] = []  # modules whose parameters come with the first call, and stay
         self._seen: set[int] = set()
+        self._kinds: dict[int, tuple[type, bool, bool]] = {}  # by id, and the type, whose id stays its own so
         self._visit(function, "", 0)
         for name, value in _named(function, args, kwargs):
             self._visit(value, name, 0)
@@ -318,8 +319,16 @@ class HostState:
             else:
                 self._visit(part, called, depth + 1)
 
+    def _known_of(self, value: Any) -> tuple[bool, bool]:
+        """Whether an object's class is a library's, and has slots: a model has many objects of few classes."""
+        kind = type(value)
+        if id(kind) not in self._kinds:
+            self._kinds[id(kind)] = (kind, _of_library(kind), bool(_slots_of(value)))
+        return self._kinds[id(kind)][1:]
+
     def _object(self, value: Any, name: str, depth: int) -> None:
-        if _slots_of(value) and not _of_library(type(value)):
+        of_library, has_slots = self._known_of(value)
+        if has_slots and not of_library:
             self.holders.append(Holder("slots", name, value))
             for key, part in self.holders[-1].read().items():
                 self._visit(part, key, depth + 1)
@@ -330,12 +339,11 @@ class HostState:
         if isinstance(value, LazyModuleMixin) and value.has_uninitialized_params():  # type: ignore[misc]
             self.lazy.append(value)
             return
-        module = type(value).__module__ or ""
         is_module = isinstance(value, torch.nn.Module)
-        torchs = module.startswith(_TORCHS)
-        if not torchs and not is_module and _of_library(type(value)):
+        torchs = (type(value).__module__ or "").startswith(_TORCHS)
+        if not torchs and not is_module and of_library:
             return
-        own = not torchs and not _of_library(type(value))
+        own = not torchs and not of_library
         if own:
             self._visit(type(value), name, depth)
         self.holders.append(Holder("attributes", name, attributes, not own))
@@ -399,11 +407,10 @@ def _slots_of(value: Any) -> list[tuple[str, Any]]:
 
 
 def _is_set(slot: Any, owner: Any) -> bool:
-    try:
+    with suppress(AttributeError):
         slot.__get__(owner)
-    except AttributeError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _end_of(file: io.IOBase) -> int | None:
@@ -454,8 +461,7 @@ def _of_library(kind: type) -> bool:
     files = [f.__code__.co_filename for f in _functions_of(kind)]
     if any(not is_library(file) for file in files if not file.startswith("<")):
         return False  # others may be made for it by a library, as those of a dataclass are
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    if file is not None:
+    if (file := getattr(sys.modules.get(kind.__module__), "__file__", None)) is not None:
         return is_library(file)
     if kind.__module__ == "__main__":
         return False
@@ -470,10 +476,8 @@ def _further(then: Any, now: Any, times: int) -> Any:
 
 def _same(a: Any, b: Any) -> bool:
     """Identity for objects, value for numbers and text, and for containers that of their parts."""
-    if a is b:
-        return True
-    if type(a) is not type(b):
-        return False
+    if a is b or type(a) is not type(b):
+        return a is b
     if isinstance(a, (int, float, complex, str, bytes)):
         return bool(a == b) or (a != a and b != b)  # nan is itself
     return isinstance(a, (dict, list, tuple, deque, set)) and _same_parts(a, b)

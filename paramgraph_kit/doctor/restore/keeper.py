@@ -26,9 +26,8 @@ class Keeper:
         """Whether the memory of a tensor was there before the call."""
         return storage_key(tensor) not in self.made
 
-    def note_made(self, tensor: torch.Tensor) -> None:
-        """A tensor came out of an operation that did not get its memory."""
-        key = storage_key(tensor)
+    def note_made(self, key: int) -> None:
+        """Memory came out of an operation that did not get it."""
         if key not in self._written:
             self.made.add(key)
 
