@@ -104,6 +104,9 @@ for _error in ERRORS:
     _error.__module__ = "paramgraph_kit"  # what a traceback says, and where users import it from
 
 
+_CAUSE, _CONTEXT = vars(BaseException)["__cause__"], vars(BaseException)["__context__"]
+
+
 def cause_chain(error: BaseException | None) -> Iterator[BaseException]:
     """An exception and what it was raised from or during, each once: ``raise e from e`` makes a circle of them.
 
@@ -116,5 +119,5 @@ def cause_chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         yield error
-        cause = error.__cause__
-        error = cause if cause is not None and id(cause) not in seen else error.__context__
+        cause = _CAUSE.__get__(error)  # a class may answer as it likes, and raise
+        error = cause if cause is not None and id(cause) not in seen else _CONTEXT.__get__(error)

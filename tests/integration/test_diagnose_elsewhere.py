@@ -21,6 +21,7 @@ import paramgraph_kit as pgk
 from tests.doctor_programs import HEAD, marked, program
 from tests.doctor_programs.elsewhere import BY_HAND, CELLS, COMPILED
 from tests.doctor_programs.strangers import STRANGE
+from tests.doctor_programs.strangers_silent import SILENT_STRANGE
 from tests.doctor_programs.strangers_sound import SOUND_STRANGE
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="failed captures stay out of this process")
@@ -61,7 +62,10 @@ def expected(text: str) -> list[tuple[str, int]]:
     return sorted((code, line - first) for code, line in marked(text))
 
 
-@pytest.mark.parametrize("text", [*STRANGE.values(), *SOUND_STRANGE.values()], ids=[*STRANGE, *SOUND_STRANGE])
+FUNCTIONS = STRANGE | SILENT_STRANGE | SOUND_STRANGE
+
+
+@pytest.mark.parametrize("text", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_a_function(text: str, tmp_path: Path) -> None:
     # GIVEN a function WHEN diagnosed THEN each problem is told at its line, and nothing else
     names = program(text, tmp_path / "program.py")

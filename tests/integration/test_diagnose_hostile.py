@@ -78,10 +78,14 @@ def waits_for_ever(x: torch.Tensor) -> Any:
 
 
 class Own(BaseException):
-    """An exception that has no text."""
+    """An exception that has no text, and does not say why."""
 
     def __str__(self) -> str:
         raise RuntimeError("no text")
+
+    @property
+    def __cause__(self) -> BaseException | None:
+        raise RuntimeError("no cause")
 
 
 def raises_own(x: torch.Tensor) -> torch.Tensor:
@@ -154,6 +158,7 @@ def test_settings_and_tensors_that_a_function_turns_over_are_put_back(tmp_path: 
     x, z = torch.ones(2, device=DEVICE), torch.ones(2, device=DEVICE)
     p, model = nn.Parameter(torch.ones(3, device=DEVICE)), nn.Linear(2, 2).to(DEVICE)
     memory = p.data_ptr(), model.weight.data_ptr()
+    gone = tmp_path / "gone"
 
     def f(x: torch.Tensor) -> torch.Tensor:
         y = x + 1
@@ -161,7 +166,10 @@ def test_settings_and_tensors_that_a_function_turns_over_are_put_back(tmp_path: 
         torch.set_default_device("meta")
         torch.autocast("cpu").__enter__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         torch.set_grad_enabled(False)
-        os.chdir(tmp_path)
+        gone.mkdir()
+        os.chdir(gone)
+        gone.rmdir()
+        sys.stdout = None  # type: ignore[assignment]
         os.environ["PARAMGRAPH_TEST"] = "1"
         p.data = torch.zeros(5, device=DEVICE)
         model.weight.data = model.weight.data.half()
@@ -170,8 +178,9 @@ def test_settings_and_tensors_that_a_function_turns_over_are_put_back(tmp_path: 
         return y
 
     # WHEN diagnosed THEN each is as before
-    folder = Path.cwd()
+    folder, printed = Path.cwd(), sys.stdout
     assert pgk.diagnose(f, x).codes == ()
+    assert sys.stdout is printed
     assert (torch.get_default_dtype(), torch.get_default_device().type) == (torch.float32, "cpu")
     assert (torch.is_autocast_enabled("cpu"), autocast_depth()) == (False, 0)
     assert torch.is_grad_enabled()

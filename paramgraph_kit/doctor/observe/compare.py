@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from difflib import SequenceMatcher
+from types import CodeType
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.observer import Step
@@ -16,6 +18,7 @@ from paramgraph_kit.trace.model import Failure, Frame
 
 ANOTHER = "read a tensor that was another one in the next call"
 MOST = 4000  # differing operations that are aligned with care
+Block = tuple[str, int, int, int, int]  # difflib's
 RANDOM_WORDS = ("rand", "choice", "shuffle", "gauss", "normal", "sample")
 
 
@@ -39,10 +42,11 @@ def differences(
     found: dict[tuple[str, Frame | None], Failure] = {}
     exchanged: dict[tuple[int, int], list[Failure]] = {}
     sized = False
-    for a, b in _aligned(first, second):
-        if a is None or b is None:
-            continue
-        if a.outside != b.outside:
+    blocks = _blocks(first, second)
+    # Where the calls took other ways, one round of a loop may stand beside another round.
+    times = Counter(step.key for step in first) if only_random and any(b[0] != "equal" for b in blocks) else Counter()
+    for a, b in _aligned(blocks, first, second):
+        if a.outside != b.outside and times[a.key] < 2:
             for pair in _exchanged(a, b, told):
                 text = f"{a.name} {ANOTHER}"
                 # Nothing but random numbers differs, so one of them has picked it.
@@ -56,7 +60,7 @@ def differences(
     for reads in exchanged.values():  # told once, and rather where it is written too
         failure = next((f for f in reads if f.frame in rebound), reads[0])
         found.setdefault((failure.code, failure.frame), failure)
-    for failure in _branches(first, second):
+    for failure in _branches(blocks, first, second):
         if ("size-frozen", failure.frame) not in found or _is_branch(
             failure.frame
         ):  # else of that size, torch does it so
@@ -64,7 +68,7 @@ def differences(
     return list(found.values())
 
 
-def _blocks(first: list[Step], second: list[Step]) -> list[tuple[str, int, int, int, int]]:
+def _blocks(first: list[Step], second: list[Step]) -> list[Block]:
     """difflib's opcodes, without its cost where the calls hardly differ."""
     left, right = [step.key for step in first], [step.key for step in second]
     start = 0
@@ -85,8 +89,8 @@ def _blocks(first: list[Step], second: list[Step]) -> list[tuple[str, int, int, 
     return blocks
 
 
-def _aligned(first: list[Step], second: list[Step]) -> Iterator[tuple[Step | None, Step | None]]:
-    for tag, a, b, c, d in _blocks(first, second):
+def _aligned(blocks: list[Block], first: list[Step], second: list[Step]) -> Iterator[tuple[Step, Step]]:
+    for tag, a, b, c, d in blocks:
         if tag == "equal":
             yield from zip(first[a:b], second[c:d], strict=True)
 
@@ -151,9 +155,17 @@ def _failure(code: str, said: str, place: Place) -> Failure:
     return BY_ID[code].failure(said, place.frame())
 
 
-def _branches(first: list[Step], second: list[Step]) -> Iterator[Failure]:
+def _branches(blocks: list[Block], first: list[Step], second: list[Step]) -> list[Failure]:
     """Where the calls took different ways, at the line that decided."""
-    for tag, a, b, c, d in _blocks(first, second):
+    found = list(_ways(blocks, first, second))
+    # Where the same operations come again and again, their alignment also names lines that call what has decided.
+    called = {frame_of(spot) for failure, ran in found if _is_branch(failure.frame) for spot in ran.stack[:-1]}
+    return [failure for failure, _ in found if _is_branch(failure.frame) or failure.frame not in called]
+
+
+def _ways(blocks: list[Block], first: list[Step], second: list[Step]) -> Iterator[tuple[Failure, Place]]:
+    """Each such place, with what ran in one of the calls alone."""
+    for tag, a, b, c, d in blocks:
         if tag == "equal":
             continue
         one = first[a].place if a < b else None
@@ -172,7 +184,7 @@ def _branches(first: list[Step], second: list[Step]) -> Iterator[Failure]:
         frame = _deciding(ran, [p for p in (one, other, after, before) if p], second if one else first)
         # torch leaves out a slice of all: no branch has decided that.
         sized = set(names) <= FACTORIES_AND_VIEWS and frame == ran[0].frame() and not _is_branch(frame)
-        yield BY_ID["size-frozen" if sized else "branch-frozen"].failure(said, frame)
+        yield BY_ID["size-frozen" if sized else "branch-frozen"].failure(said, frame), ran[0]
 
 
 def _is_branch(frame: Frame | None) -> bool:
@@ -192,18 +204,26 @@ def _deciding(ran: list[Place], near: list[Place], others: list[Step]) -> Frame 
             break
     if code is None:
         return _chosen(ran[0], others)
+    between = branch_between(code, _positions(code, near), _positions(code, ran[:1]), _elsewhere(code, others))
+    return between or _chosen(ran[0], others)
 
-    def positions(places: Iterable[Place]) -> list[Position]:
-        return [position_of(c, at) for place in places for c, at in place.stack if c is code]
 
-    elsewhere = positions({step.place.ids: step.place for step in others}.values())
-    return branch_between(code, positions(near), positions(ran[:1]), elsewhere) or _chosen(ran[0], others)
+def _positions(code: CodeType, places: Iterable[Place]) -> list[Position]:
+    return [position_of(c, at) for place in places for c, at in place.stack if c is code]
+
+
+def _elsewhere(code: CodeType, others: list[Step]) -> list[Position]:
+    return _positions(code, {step.place.ids: step.place for step in others}.values())
 
 
 def _chosen(place: Place, others: list[Step]) -> Frame | None:
-    """The line of a place; where nothing in that function decides, the call that has chosen the function."""
+    """The branch around a place, or its line; where nothing in that function decides, the call that has chosen it."""
     spots = [spot for spot in place.stack if not is_library(spot[0].co_filename)]
     entered = {code for step in others for code, _ in step.place.stack}
     while len(spots) > 1 and spots[-1][0] not in entered and not has_branch(spots[-1][0]):
         spots.pop()
-    return frame_of(spots[-1]) if spots else place.frame()
+    if not spots:
+        return place.frame()
+    code, at = spots[-1]
+    here = [position_of(code, at)]
+    return branch_between(code, here, here, _elsewhere(code, others)) or frame_of(spots[-1])

@@ -90,15 +90,16 @@ def _plain(value: Any, depth: int) -> Any:
 
 
 def _keeps_tensor(change: Change) -> bool:
-    def parts(value: Any) -> list[Any]:
-        return list(value.values()) if isinstance(value, dict) else list(value)
-
+    """Whether a container has one more of the device's tensors, also in a tuple or a dictionary: a row of a log."""
     device = driver().device.type
-    known = {id(part) for part in parts(change.before)}
-    return any(
-        isinstance(part, torch.Tensor) and part.device.type == device and id(part) not in known
-        for part in parts(change.after)
-    )
+    known = {id(part) for part in _parts(change.before)}
+    new = [part for part in _parts(change.after) if id(part) not in known]
+    inside = [each for part in new for each in (_parts(part) if isinstance(part, (tuple, list, dict)) else (part,))]
+    return any(isinstance(each, torch.Tensor) and each.device.type == device for each in inside[:MOST_PARTS])
+
+
+def _parts(value: Any) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else list(value)
 
 
 def _brief(value: Any) -> str:

@@ -19,6 +19,7 @@ from paramgraph_kit.doctor.observe.kept import kept
 from paramgraph_kit.doctor.observe.notes import has_tensor, notes_of
 from paramgraph_kit.doctor.observe.one_call import Call, Caller, check_free, synchronize
 from paramgraph_kit.doctor.observe.places import codes_in
+from paramgraph_kit.doctor.observe.refusals import FACTORIES_AND_VIEWS
 from paramgraph_kit.doctor.observe.source_lines import entered_after, frame_at, gives_memory, tests_of, written_at
 from paramgraph_kit.doctor.restore.host_state import Change, Holder
 from paramgraph_kit.doctor.restore.keeper import storage_key
@@ -144,8 +145,9 @@ class _Examiner(Caller):
         if self.first is not None and all(self.first is not call for call in calls):
             # It made what is made once; but not all is that.
             asked = {(f.frame.file, f.frame.line) for f in [*problems.values(), *more] if f.frame}
+            kept = found.operations and not any(call.steps for call in calls)  # its results, as by lru_cache
             for f in self.first.found:
-                if f.frame and self.depends(f.frame, asked):
+                if kept or (f.frame and self.depends(f.frame, asked)):
                     problems.setdefault((f.code, f.frame), f)
         problems |= {(f.code, f.frame): f for f in more if (f.code, f.frame) not in problems}
         found.calls, found.lost = self.number, self.lost
@@ -295,11 +297,14 @@ def _without_echoes(problems: list[Failure]) -> list[Failure]:
     rng = {f.frame for f in problems if f.code == "host-random"}
     read_again = {f.frame for f in problems if f.code == "stale-input"}
     ways = {(f.frame.file, f.frame.function) for f in problems if f.code == "branch-frozen" and f.frame}
+    branches = {f.frame for f in problems if f.code == "branch-frozen"}
     return [
         f
         for f in problems
+        # Which part of a tensor is read there, is another one because of the branch.
+        if not (f.code == "host-random" and f.frame in branches and f.message.split()[0] in FACTORIES_AND_VIEWS)
         # What another way through a function reads follows from that.
-        if not (
+        and not (
             f.code == "host-random" and ANOTHER in f.message and f.frame and (f.frame.file, f.frame.function) in ways
         )
         and not (f.code == "host-counter" and f.message.startswith((A_LOG, "print(")) and f.frame in waits)

@@ -31,11 +31,18 @@ def frame_at(code: CodeType, line: int) -> Frame:
 
 def written_at(change: Change, codes: Iterable[CodeType]) -> Frame | None:
     """The line that made a change, or None where no line of the user's writes to that name."""
-    for code in codes:
-        for node in nodes_of(code):
-            if _writes(node, change):
-                return frame_at(code, node.lineno)  # type: ignore[attr-defined]  # all that write have a line
+    writing = [(code, node) for code in codes for node in nodes_of(code) if _writes(node, change)]
+    likely = [each for each in writing if not _writes_other(each[1], change)] or writing
+    for code, node in likely:
+        return frame_at(code, node.lineno)  # type: ignore[attr-defined]  # all that write have a line
     return _named_in(change, codes)
+
+
+def _writes_other(node: ast.AST, change: Change) -> bool:
+    """Whether it assigns a constant that is not what the name holds now, as where a count begins again."""
+    if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)):
+        return False
+    return isinstance(change.after, (int, float, str)) and node.value.value != change.after
 
 
 def _named_in(change: Change, codes: Iterable[CodeType]) -> Frame | None:

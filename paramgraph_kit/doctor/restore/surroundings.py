@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -53,7 +54,7 @@ class Surroundings:
         self._device = torch.get_default_device()
         self._autocast = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _AUTOCAST]
         self._cache, self._depth = torch.is_autocast_cache_enabled(), autocast_depth()
-        self._folder = os.getcwd()
+        self._folder, self._printed = _folder(), (sys.stdout, sys.stderr)
         self._environment = dict(os.environ)
         self._tensors = [entry for tensor in tensors for entry in _as_it_is(tensor)]
 
@@ -73,8 +74,9 @@ class Surroundings:
         while autocast_depth() > self._depth:  # entered, and not left: its kept casts would stay, too
             torch.autocast_decrement_nesting()
             torch.clear_autocast_cache()
-        if os.getcwd() != self._folder:
+        if self._folder is not None and _folder() != self._folder:
             os.chdir(self._folder)
+        sys.stdout, sys.stderr = self._printed
         if dict(os.environ) != self._environment:
             os.environ.clear()
             os.environ.update(self._environment)
@@ -83,6 +85,14 @@ class Surroundings:
                 tensor.data = then
             if tensor.requires_grad != requires_grad and tensor.is_leaf:
                 tensor.requires_grad_(requires_grad)
+
+
+def _folder() -> str | None:
+    """Where this process works; None where that folder has been removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
 
 
 def _as_it_is(tensor: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor, bool]]:

@@ -25,7 +25,7 @@ ignore = ("past",)  #-
 @torch.no_grad()
 def decode(x):
     q, k, v = wq(x), wk(x), wv(x)
-    past.append((k, v))  #- expect: host-counter|results-kept|stale-input may: output-alias host-counter
+    past.append((k, v))  #- expect: output-alias|host-counter|stale-input
     keys = torch.cat([p[0] for p in past])  #- may: size-frozen stale-input branch-frozen
     values = torch.cat([p[1] for p in past])  #- may: size-frozen stale-input branch-frozen
     #+ cache_k.index_copy_(0, pos, k)
