@@ -64,12 +64,16 @@ def work(jobs: list[Job], folder: Path) -> list[list[Any]]:
     done: list[list[Any]] = []
     folder.mkdir()
     given, answers = folder / "jobs.json", folder / "answers"
+    # What another process has compiled is read from its cache, and then nothing is cold.
+    cold = any(name.startswith("cold") for _, name in jobs) and jobs in ALONE
+    caches = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+    own = {name: str(folder / name.lower()) for name in caches} if cold else {}
     answers.touch()
     while len(done) < len(jobs):
         given.write_text(json.dumps(jobs[len(done) :]))
         command = [sys.executable, "-m", "tests.gpu.doctor_worker", str(given), str(answers)]
         with (folder / "errors").open("w") as errors:
-            child = subprocess.Popen(command, cwd=ROOT, stdout=errors, stderr=errors, env=environment())
+            child = subprocess.Popen(command, cwd=ROOT, stdout=errors, stderr=errors, env={**environment(), **own})
             seen, since = len(done), time.monotonic()
             while child.poll() is None and time.monotonic() - since < SILENCE_S:
                 time.sleep(0.2)
