@@ -2,7 +2,7 @@
 # people and CI run the same steps. `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test tour env lint types widgets unit notebooks browser recipes binder check format clean
+.PHONY: help lab test tour env lint types widgets unit notebooks sweeps browser recipes binder check format clean
 # The steps share one environment and one terminal: run them in order, whatever -j says.
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
@@ -38,6 +38,9 @@ notebooks: env ## every notebook: canonical, and each stored output reproduced
 	@scripts/run notebooks
 
 check: lint types ## what needs no execution: lint and types
+
+sweeps: env ## the tests that `make test` leaves out because they take minutes
+	@.venv/bin/python -m pytest -m sweep
 
 browser: ## the tests in a real JupyterLab in chromium
 	@scripts/browser
