@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
 
@@ -19,6 +20,7 @@ from paramgraph_kit.rewrite.values import DRAWN, FACTORIES, is_size, made_there
 Advice = Callable[[Place], str]
 NUMBERED = (ast.Name, ast.Attribute, ast.BinOp)
 BROUGHT = ("copy-to-gpu", "tensor-literal", "cpu-index", "cpu-scalar-frozen")
+READ_THERE = ("copy-to-cpu", "sync-item")
 HELD = (*BROUGHT, "mixed-devices")
 SIZED = (*FACTORIES, *DRAWN, "range", "repeat", "expand", "one_hot")
 _MAKERS = "tensor as_tensor from_numpy load cumprod cumsum stack cat"
@@ -65,6 +67,20 @@ def _is_sized(place: Place, call: ast.Call) -> bool:
     return isinstance(above, ast.Call) and called(above) in SIZED
 
 
+def _rows_of_eye(place: Place) -> str:
+    """``torch.eye(n)[i.cpu()].to(d)``."""
+    if place.failure.code not in (*READ_THERE, "copy-to-gpu"):
+        return ""
+    for node in _indexed(place):
+        made, index = node.value, node.slice
+        if not isinstance(made, ast.Call) or called(made) not in FACTORIES or not isinstance(index, ast.Call):
+            continue
+        if called(index) in ("cpu", "to", "numpy") and isinstance(index.func, ast.Attribute):
+            at = place.text(index.func.value)
+            return f"make it where `{at}` is, `{place.text(made)[:-1]}, device={at}.device)[{at}]`, and copy nothing"
+    return ""
+
+
 def _picked_by_number(place: Place) -> str:
     if place.failure.code == "tensor-bound":
         for node in _indexed(place):
@@ -102,12 +118,25 @@ def _drawn_on_cpu(place: Place) -> str:
         return f"draw on the device, `{text}`: other numbers than the CPU's, so it was not rewritten"
     for name, made in assignments(place):
         value = made.value
+        if drawn := _drawn_from(place, made):
+            return f"`{name}` comes of `{drawn}`: stays as it is, and copies nothing, once that is drawn on the device"
         if isinstance(value, ast.Call) and called(value) in DRAWN and "device" not in place.text(value):
             text = f"{place.text(value)[:-1]}, device={place.device})"
             return (
                 f"`{name}` is drawn on the CPU, at line {made.lineno}: `{name} = {text}` draws it there; other numbers "
                 "than the CPU's, so it was not rewritten"
             )
+    return ""
+
+
+def _drawn_from(place: Place, made: ast.Assign) -> str:
+    """The name of what is drawn on the CPU and decides what a line makes."""
+    if isinstance(made.value, ast.Call) and called(made.value) in DRAWN:
+        return ""
+    for name, first in assignments(replace(place, statement=made)):
+        text = place.text(first.value)
+        if isinstance(first.value, ast.Call) and called(first.value) in DRAWN and "device" not in text:
+            return name
     return ""
 
 
@@ -257,6 +286,7 @@ _ADVICE: tuple[Advice, ...] = (
     *GROWING,
     *NEEDS,
     _a_size,
+    _rows_of_eye,
     _drawn_on_cpu,
     *MADE,
     _kept_on_cpu,

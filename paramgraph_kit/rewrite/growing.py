@@ -10,7 +10,8 @@ from paramgraph_kit.rewrite.edits import Function, heads, locals_of, names_in, p
 from paramgraph_kit.rewrite.optimizers import is_fusable, stepped
 from paramgraph_kit.rewrite.place import Place, called
 from paramgraph_kit.rewrite.rows import masks_of
-from paramgraph_kit.rewrite.shapes import form_of
+from paramgraph_kit.rewrite.shapes import assigned_by_where, form_of
+from paramgraph_kit.rewrite.values import DRAWN
 
 _GROWS = ("stale-input", "size-frozen", "host-counter", "branch-frozen", "output-alias")
 _LEAVES = (ast.Return, ast.Continue, ast.Break)
@@ -196,8 +197,13 @@ def asked_first(place: Place) -> str:
         rest = [n for n in node.body if n not in put]
         if not put or not mask:
             continue
-        lines = "`, `".join(place.text(n) for n in put)
-        text = f"leave the question out: `{lines}` change nothing where `{mask}` has nothing (use `torch.where`)"
+        lines = "`, `".join(assigned_by_where(place, n) or place.text(n) for n in put)
+        text = (
+            f"leave the question out, and write for all rows: `{lines}`, with `{mask}[:, None]` where these are rows; "
+            f"it changes nothing where `{mask}` has nothing"
+        )
+        if any(called(n) in DRAWN for each in put for n in ast.walk(each) if isinstance(n, ast.Call)):
+            text += ", but draws in each step: other numbers than before, so it was not rewritten"
         if rest:
             text += f"; `{place.text(rest[0])}` belongs behind the launch: return what it reads, taken before that"
         return text

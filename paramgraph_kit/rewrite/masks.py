@@ -1,8 +1,9 @@
 """Rows that a mask picks stay with all the others, which are left out where they would be added up.
 
 ``h = emb(ids)[keep]`` keeps all rows, and ``F.cross_entropy(head(h), y[keep])`` leaves out those of ``-100``;
-``x[keep].mean(0)`` becomes a sum with zeros, divided by how many are kept. Only where every use of such rows ends in
-a sum, a mean, a loss, or asks how many there are.
+``x[keep].mean(0)`` becomes a sum with zeros, divided by how many are kept. ``best[keep] = net(x[keep]).max(1).values``
+is computed for all rows, and put where ``keep`` is. Only where every use of such rows ends in a sum, a mean, a loss, in
+rows of the same mask, or asks how many there are.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paramgraph_kit.rewrite.edits import Edit, names_in, within
+from paramgraph_kit.rewrite.edits import Edit, heads, names_in, within
 from paramgraph_kit.rewrite.place import Place, binds_tighter, called
 from paramgraph_kit.rewrite.pure import RISKY, SINGULAR
 from paramgraph_kit.rewrite.rowwise import is_rowwise
-from paramgraph_kit.rewrite.shapes import LOSSES, MASKS, PER_ROW, is_chosen
+from paramgraph_kit.rewrite.shapes import LOSSES, MASKS, PER_ROW, assigned_by_where, is_chosen
 
 _WAYS = ("sum", "mean")
 
@@ -37,10 +38,18 @@ def leave_out(place: Place) -> list[Edit]:
         return _is_row(place, node, mask, rows)
 
     for node in order:
+        if (value := _put_by(place, node, mask)) is not None and any(is_row(n) for n in within(value)):
+            text = assigned_by_where(place, node) if isinstance(node, ast.Assign) else ""
+            if not text or not is_rowwise(place, value, is_row):
+                return []
+            if place.trains and any(_is_singular(place, n, mask, rows) for n in within(value)):
+                return []
+            edits.append(place.source.replace(node, text))
+            continue
         ends = list(_ends(place, node, mask, rows))
         inside = {part for end in ends for part in ast.walk(end)}
-        left = [n for n in within(node) if n not in inside and _is_row(place, n, mask, rows)]
-        counts = [n for n in within(node) if n not in inside and _is_count(n, rows)]
+        left = [n for n in heads(node) if n not in inside and _is_row(place, n, mask, rows)]
+        counts = [n for n in heads(node) if n not in inside and _is_count(n, rows)]
         counted = {part for each in counts for part in ast.walk(each)}
         left = [n for n in left if n not in counted]
         if left:
@@ -63,9 +72,17 @@ def leave_out(place: Place) -> list[Edit]:
                 return []
             edits.append(place.source.replace(end, text))
         edits += [place.source.replace(n, f"{_bracketed(mask)}.sum()") for n in counts if isinstance(n, ast.expr)]
-        if place.trains and (left or ends) and any(_is_singular(place, n, mask, rows) for n in within(node)):
+        if place.trains and (left or ends) and any(_is_singular(place, n, mask, rows) for n in heads(node)):
             return []  # the gradient of a row that is left out would be no number
     return edits
+
+
+def _put_by(place: Place, node: ast.stmt, mask: str) -> ast.expr | None:
+    """What is put into the rows of a mask."""
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    if not isinstance(node, ast.Assign) or not isinstance(target, ast.Subscript):
+        return None
+    return node.value if place.text(target.slice) == mask else None
 
 
 def _is_singular(place: Place, node: ast.AST, mask: str, rows: set[str]) -> bool:
@@ -114,7 +131,7 @@ def _is_count(node: ast.AST, rows: set[str]) -> bool:
 def _ends(place: Place, node: ast.stmt, mask: str, rows: set[str]) -> Iterator[ast.Call]:
     """The calls of a statement that add rows up, the outermost ones."""
     inside: set[ast.AST] = set()
-    for part in within(node):
+    for part in heads(node):
         if not isinstance(part, ast.Call) or part in inside:
             continue
         ending = called(part) in _WAYS and isinstance(part.func, ast.Attribute)

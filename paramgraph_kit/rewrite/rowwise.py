@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.rewrite.edits import path_of
-from paramgraph_kit.rewrite.place import Place, called
+from paramgraph_kit.rewrite.place import Place, called, integer
 
 # Of each element alone, whatever they are called on.
 _ELEMENTS = frozenset(
@@ -18,6 +18,11 @@ _ELEMENTS = frozenset(
     logical_not logical_or logit long lt masked_fill maximum minimum mul nan_to_num ne neg pow reciprocal relu remainder
     round rsqrt sigmoid sign silu sin sinh softplus sqrt square sub tan tanh to trunc type_as where elu selu mish
     hardswish relu6 logsigmoid""".split()  # noqa: SIM905
+)
+# Of each row alone where they go along another dimension, which is their first argument or ``dim=``.
+_ALONG = frozenset(
+    """all amax amin any argmax argmin cumprod cumsum flatten gather log_softmax logsumexp max mean min norm prod
+    softmax squeeze std sum topk unsqueeze var""".split()  # noqa: SIM905
 )
 _LOSSES = frozenset(("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"))
 _ROWWISE = (
@@ -54,15 +59,56 @@ def _keeps_rows(place: Place, part: ast.AST, is_row: IsRow) -> bool:
     name = called(part)
     if name in _ELEMENTS or name in _LOSSES:
         return True
+    if name in _ALONG and (dim := _dim(part)):
+        return dim > 0 or _is_module(place, part)
     value = _value(place, path_of(part.func)) if path_of(part.func) else None
-    return isinstance(value, torch.nn.Module) and all(_is_rowwise(each) for each in value.modules())
+    return isinstance(value, torch.nn.Module) and all(_is_rowwise(place, each) for each in value.modules())
 
 
-def _is_rowwise(module: torch.nn.Module) -> bool:
+def _dim(call: ast.Call) -> int:
+    """The dimension along which something goes; 0 where that is not told."""
+    given = [option.value for option in call.keywords if option.arg == "dim"] or call.args[:1]
+    if isinstance(call.func, ast.Attribute) and path_of(call.func.value) in ("torch", "F"):
+        given = [option.value for option in call.keywords if option.arg == "dim"] or call.args[1:2]
+    return (integer(given[0]) or 0) if given else 0
+
+
+def _is_module(place: Place, call: ast.Call) -> bool:
+    """Whether something is done with what a module gives, which has rows of its own."""
+    inner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    path = path_of(inner.func) if isinstance(inner, ast.Call) else ""
+    return bool(path) and isinstance(_value(place, path), torch.nn.Module)
+
+
+def _computes_rows(place: Place, module: torch.nn.Module) -> bool:
+    """Whether the ``forward`` of a class in the same file calls other modules and what computes each row alone."""
+    classes = (
+        n for n in ast.walk(place.source.tree) if isinstance(n, ast.ClassDef) and n.name == type(module).__name__
+    )
+    parts = [n for each in classes for n in each.body if isinstance(n, ast.FunctionDef) and n.name == "forward"]
+    if len(parts) != 1 or type(module).__module__.startswith("torch."):
+        return False
+    for node in (n for part in parts[0].body for n in ast.walk(part)):
+        if isinstance(node, (ast.For, ast.While, ast.If, ast.Subscript)):
+            return False
+        if isinstance(node, ast.Attribute) and node.attr in ("T", "mT", "H"):
+            return False
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+            return False
+        if isinstance(node, ast.Call):
+            own = path_of(node.func).split(".")
+            inner = own[0] == "self" and isinstance(module._modules.get(own[-1]), torch.nn.Module) and len(own) == 2
+            if not inner and called(node) not in _ELEMENTS and not (called(node) in _ALONG and _dim(node) > 0):
+                return False
+    return True
+
+
+def _is_rowwise(place: Place, module: torch.nn.Module) -> bool:
     known = type(module).__module__.startswith("torch.nn.modules.activation") and not isinstance(
         module, (torch.nn.MultiheadAttention, torch.nn.RReLU, torch.nn.Softmax, torch.nn.LogSoftmax)
     )
-    return (known or type(module) in _ROWWISE) and not module._forward_hooks and not module._forward_pre_hooks
+    own = known or type(module) in _ROWWISE or _computes_rows(place, module)
+    return own and not module._forward_hooks and not module._forward_pre_hooks
 
 
 def _value(place: Place, path: str) -> Any:

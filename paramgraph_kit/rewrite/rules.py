@@ -61,6 +61,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     ),
     "copy-to-gpu": (
         values.number_in_full,
+        values.number_there,
         values.make_it_there,
         values.look_up_there,
         values.make_it_before,

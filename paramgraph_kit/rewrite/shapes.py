@@ -246,7 +246,8 @@ def cut_by_index(place: Place) -> list[Edit]:
         cut = [part for part in parts if isinstance(part, ast.Slice) and part.lower is not None]
         wide = [(part, width) for part in cut if (width := width_of(place, part))]
         rest = [p for p in parts if not isinstance(p, ast.Slice) and not isinstance(p, ast.Constant)]
-        if len(wide) != 1 or rest or parts.index(wide[0][0]) != 0:
+        plain = all(isinstance(p, ast.Slice) for p in parts)
+        if len(wide) != 1 or rest or (parts.index(wide[0][0]) != 0 and not plain):
             continue  # several indexes would be taken together
         part, width = wide[0]
         assert part.lower is not None

@@ -161,9 +161,11 @@ def _is_summed(place: Place, node: ast.AST) -> bool:
 
 
 def _is_put(place: Place, node: ast.AST) -> bool:
-    """Whether a slice is that of ``x[a : a + 4] = v``, which has a size of its own."""
+    """Whether a slice is that of ``x[a : a + 4] = v`` or ``x[:, a : a + 4] = v``, which has a size of its own."""
     above = place.source.parents.get(node)
-    put = isinstance(above, ast.Subscript) and above.slice is node and isinstance(above.ctx, ast.Store)
+    inside = above if isinstance(above, ast.Tuple) and all(isinstance(n, ast.Slice) for n in above.elts) else node
+    above = place.source.parents.get(inside)
+    put = isinstance(above, ast.Subscript) and above.slice is inside and isinstance(above.ctx, ast.Store)
     return put and isinstance(node, ast.Slice) and bool(width_of(place, node))
 
 
@@ -205,6 +207,36 @@ def number_in_full(place: Place) -> list[Edit]:
     return found
 
 
+def number_there(place: Place) -> list[Edit]:
+    """``torch.tensor(2.0**i).to(x)`` in a loop over ``i`` is filled on the device."""
+    found = []
+    for call in place.calls("to", "cuda"):
+        made = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if not isinstance(made, ast.Call) or path_of(made.func) != "torch.tensor" or len(made.args) != 1:
+            continue
+        if made.keywords or len(call.args) > 1 or call.keywords or not _is_fixed(place, made.args[0]):
+            continue
+        target = place.text(call.args[0]) if call.args else place.device
+        like = bool(call.args) and is_a_tensor(place, call.args[0])
+        text = f"torch.full((), {place.text(made.args[0])}, device={target}{'.device' * like})"
+        found.append(place.source.replace(call, f"{text}.to({target})" if like else text))
+    return found
+
+
+def _is_fixed(place: Place, node: ast.expr) -> bool:
+    """Whether an expression is a number that is the same in every call: of numbers and of what a loop counts."""
+    if isinstance(node, ast.BinOp):
+        return _is_fixed(place, node.left) and _is_fixed(place, node.right)
+    if isinstance(node, ast.Name):
+        function = place.source.function_of(place.statement)
+        loops = [n for n in ast.walk(function or place.statement) if isinstance(n, ast.For)]
+        stores = [n for n in ast.walk(function or place.statement) if isinstance(n, ast.Name) and n.id == node.id]
+        counts = [n for n in loops if isinstance(n.target, ast.Name) and n.target.id == node.id]
+        ranges = [n for n in counts if isinstance(n.iter, ast.Call) and called(n.iter) == "range"]
+        return bool(ranges) and sum(isinstance(n.ctx, ast.Store) for n in stores) == len(ranges)
+    return is_number(node)
+
+
 def make_it_there(place: Place) -> list[Edit]:
     """``torch.tril(torch.ones(n, n)).to(d)`` becomes ``torch.tril(torch.ones(n, n, device=d))``."""
     return [place.source.replace(call, text) for call, text in made_there(place, FACTORIES)]
@@ -219,13 +251,33 @@ def made_there(place: Place, names: Collection[str]) -> Iterator[tuple[ast.Call,
         if not isinstance(made, ast.Call) or len(targets) > 1 or options.keys() - {"device"}:
             continue
         text, target = place.text(made), place.text(targets[0]) if targets else place.device
+        like = bool(targets) and is_a_tensor(place, targets[0])
         factories = [node for node in ast.walk(made) if isinstance(node, ast.Call) and called(node) in names]
         factories = [node for node in factories if names_in(node.func) == {"torch"}]
         for factory in factories:
             old = place.text(factory)
-            text = text.replace(old, f"{old[:-1]}, device={target})", 1)
-        if factories:
-            yield call, text
+            text = text.replace(old, f"{old[:-1]}, device={target}{'.device' * like})", 1)
+        if factories:  # what is made like another tensor gets its type, too
+            yield call, f"{text}.to({target})" if like else text
+
+
+def is_a_tensor(place: Place, node: ast.expr) -> bool:
+    """Whether what ``x.to(...)`` is given is a tensor, as far as the function's use of it tells."""
+    if not isinstance(node, ast.Name) or not place.local(node):
+        return False
+    if node.id in place.tensors:
+        return True
+    function = place.source.function_of(place.statement)
+    above = (place.source.parents.get(n) for n in ast.walk(function or place.statement) if _is_named(n, node.id))
+    return any(isinstance(n, (ast.BinOp, ast.Subscript)) or _asks_a_tensor(n) for n in above)
+
+
+def _is_named(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+
+
+def _asks_a_tensor(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr != "type" and hasattr(torch.Tensor, node.attr)
 
 
 def made_of_it(place: Place) -> list[Edit]:

@@ -120,7 +120,8 @@ def cells_of(changes: Iterable[Change], lazily: bool) -> list[tuple[Change, list
         if not (tensors or clears) or not settled:
             raise RefusedError(side_effect(change))
         if any(x.requires_grad and not is_spent(x) for x in tensors):
-            text = f"{change.place} holds a tensor that needs gradients afterwards: keep {change.place}.detach()"
+            whose = change.place if isinstance(change.after, torch.Tensor) else "each"
+            text = f"{change.place} holds a tensor that needs gradients afterwards: keep {whose}.detach() there"
             raise RefusedError(Reason("requires-grad", text))
         found.append((change, leaves, spec))
     return found

@@ -181,8 +181,8 @@ class Reach:
             self._visit(value, name)
         self._of_modules()
 
-    def let_go(self, old: torch.Tensor, new: torch.Tensor) -> None:
-        """What led to a tensor leads to another one."""
+    def let_go(self, old: Any, new: Any) -> None:
+        """What led to a tensor, or to a tuple of some, leads to another one."""
         if (known := self.tensors.pop(id(old), None)) is not None:
             self.tensors[id(new)] = known[0], new
         self._alive = [new if x is old else x for x in self._alive]

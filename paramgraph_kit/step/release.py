@@ -43,6 +43,8 @@ def released(result: Any) -> Any:
 def release(seen: Observation) -> None:
     """The same for all that a watched call has left."""
     ends = [change.after for change in seen.changes if change.holder.kind != "gradient"]
+    # A list or a dictionary is a place of its own; a tuple, as an LSTM's state, has others in its place with them.
+    ends = [leaf for end in ends for leaf in (flatten(end)[0] if isinstance(end, tuple) else [end])]
     instead = _instead([*flatten(seen.result)[0], *ends])
     if not instead:
         return
@@ -69,7 +71,10 @@ def told(reason: Reason, device: torch.device) -> Reason:
 def _is_held(what: Any, device: torch.device) -> bool:
     if not issubclass(type(what), torch.Tensor) or isinstance(what, FakeTensor):
         return False
-    return what.device == device and what.grad_fn is not None and not is_bare_spent(what)
+    try:
+        return what.device == device and what.grad_fn is not None and not is_bare_spent(what)
+    except RuntimeError:  # somebody's view of what was written with gradients, whose graph torch does not tell
+        return False
 
 
 _Instead = dict[int, tuple[torch.Tensor, torch.Tensor]]  # by id of the first
@@ -92,11 +97,13 @@ def _leaves(leaves: Sequence[Any], instead: _Instead) -> list[Any]:
 
 
 def _let_go(seen: Observation, change: Change, instead: _Instead) -> Change:
-    """A place that holds one: from here on its like."""
-    if id(change.after) not in instead or change.holder.read().get(change.key) is not change.after:
+    """A place that holds one, or a tuple of them: from here on its like."""
+    leaves = flatten(change.after)[0] if isinstance(change.after, tuple) else [change.after]
+    if not instead.keys() & set(map(id, leaves)) or change.holder.read().get(change.key) is not change.after:
         return change
-    new = instead[id(change.after)][1]
+    new = _with(change.after, instead)
     change.holder.put(change.key, new)
+    seen.after.reach.let_go(change.after, new)
     place = change.holder.kind, id(change.holder.target), change.holder.key
     for holder, contents in zip(seen.after.reach.holders, seen.after.contents, strict=True):
         if (holder.kind, id(holder.target), holder.key) == place and contents.get(change.key) is change.after:

@@ -32,6 +32,10 @@ LATER = (
     "what comes after it behind each replay; for launches, return the tensors that they read, and do their work with "
     "these"
 )
+CARRIED = (
+    "A graph captured by hand would need today's tensor copied into the one that it has read before each replay; a\n"
+    "parameterized launch reads the one that is there, so the story goes on with it."
+)
 STALE_FROM = 3  # the replays before it have the inputs that the graph was captured with
 
 
@@ -95,6 +99,7 @@ class _Teller:
         self.prover: Prover = Prover(function, args, kwargs)
         self.truth: Truth
         self.failure: Failure | None = None  # of the capture as it is
+        self.carried = False  # all that is left are tensors that each call makes anew, which a launch takes as they are
 
     # saying
 
@@ -130,8 +135,9 @@ class _Teller:
             fix = self.out.fix
             with fix.applied() if fix is not None else nullcontext():
                 self.prover = self.prover.from_now()
-                self.captured()
-                self.frozen()
+                if not self.carried:
+                    self.captured()
+                    self.frozen()
                 self.parameterized()
         except _Stopped:
             pass
@@ -225,7 +231,11 @@ class _Teller:
             raise self.stop("its replays are wrong, and the doctor does not know why: compare the traces step by step")
         self.chapter("The fix, in your own words")
         self.say(str(fix) if fix is not None else "none is known", 3)
-        if fix is None or not fix.complete:
+        if fix is not None and fix.left and all(failure.code == "stale-input" for failure in fix.left):
+            self.carried = not fix.complete and not self.truth.unsteady
+        if self.carried:
+            self.say(CARRIED, 3)
+        elif fix is None or not fix.complete:
             left = fix.left if fix is not None else list(found.failures)
             places = len({failure.frame for failure in left})
             where = f" ({places} place{'' if places == 1 else 's'})" if left else ""
@@ -398,7 +408,8 @@ def _state(function: Any) -> tuple[bool, dict[str, Any]]:
     kinds = (torch.nn.Module, torch.optim.Optimizer, torch.Tensor)
     # What the host keeps in tensors of its own is none of the step's state: other values would be another graph.
     state = {n: v for n, v in known.items() if isinstance(v, kinds) and getattr(v, "device", device()) == device()}
-    return any(isinstance(value, torch.optim.Optimizer) for value in (*space.values(), *own.values())), state
+    trains = any(isinstance(value, torch.optim.Optimizer) for value in (*space.values(), *own.values()))
+    return trains or "backward" in code.co_names, state
 
 
 def _unproved(said: str) -> str:

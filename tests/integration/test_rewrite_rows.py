@@ -10,6 +10,51 @@ from tests.integration.rewritten import Fixed, lines_of
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
 
 WHOLE = {
+    "rows of a mask that are put back by it": (
+        """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 2)
+    def forward(self, x):
+        return self.second(F.relu(self.first(x)))
+net = Net().to(device)
+args = (torch.randn(6, 4, device=device), torch.rand(6, device=device) < 0.4)
+def f(x, done):
+    going = ~done
+    some = x[going]
+    best = torch.zeros(len(x), device=x.device)
+    with torch.no_grad():
+        best[going] = net(some).max(1).values
+    return best
+""",
+        ["some = x", "best.copy_(torch.where(going, net(some).max(1).values, best))"],
+    ),
+    "a ring along another dimension": (
+        """
+ring, at = torch.randn(4, 8, device=device), torch.zeros(1, dtype=torch.long, device=device)
+args = (torch.randn(2, 4, device=device),)
+def f(keys):
+    n = len(keys)
+    ptr = int(at)
+    ring[:, ptr : ptr + n] = keys.T
+    ptr = (ptr + n) % 8
+    at[0] = ptr
+    return ring.sum(0)
+""",
+        ["ring[:, ptr + torch.arange(n, device=ring.device)] = keys.T"],
+    ),
+    "what is made like another tensor": (
+        """
+args = (torch.randn(6, device=device),)
+def f(x):
+    z = torch.linspace(0.0, 1.0, 6).to(x)
+    for i in range(2):
+        z = z + torch.tensor(2.0**i).to(x) * x
+    return z
+""",
+        ["z = torch.linspace(0.0, 1.0, 6, device=x.device).to(x)", "torch.full((), 2.0**i, device=x.device).to(x)"],
+    ),
     "experts that are given their rows": (
         """
 experts = nn.ModuleList(nn.Linear(4, 4) for _ in range(3)).to(device)
@@ -137,6 +182,21 @@ def test_all_is_computed_and_what_is_not_meant_left_out(text: str, lines: list[s
 
 
 LEFT = {
+    "rows that others change": (
+        """
+class Net(nn.Module):
+    def forward(self, x):
+        return x - x.mean(0)
+net = Net().to(device)
+args = (torch.randn(6, 4, device=device), torch.rand(6, device=device) < 0.4)
+def f(x, done):
+    best = torch.zeros(len(x), device=x.device)
+    some = x[done]
+    best[done] = net(some).max(1).values
+    return best
+""",
+        "some = x[done]",
+    ),
     "experts that see all of their rows": (
         """
 class Centred(nn.Linear):
