@@ -149,7 +149,10 @@ class Arguments:
 
     def _alignment(self, tensor: torch.Tensor) -> int:
         if tensor.device != self._driver.device:
-            text = f"an argument is on {tensor.device}, the graph on {self._driver.device}: its value would be baked"
+            there = self._driver.device
+            text = (
+                f"an argument is on {tensor.device}, the graph on {there}: its value would be baked, so give it there"
+            )
             raise RefusedError(Reason("foreign-input", text))
         return alignment_of(self._driver.address_of(tensor))
 

@@ -109,7 +109,8 @@ def record_step(
         raise RefusedError(_named(refusal, driver.device)) from refusal
     tensors, order = numbered(seen.result, [change.after for change, _, _ in found])
     if not all(order.same(other) for other in taker.orders):
-        raise RefusedError(Reason("unstable-capture", "a capture made other results than the call before"))
+        text = "a capture made other results than the call before: make caches before the first call, and leave to the"
+        raise RefusedError(Reason("unstable-capture", f"{text} host what depends on how often it was called"))
     check_alike(captured, tensors, driver.device)
     spent = [n for n, x in enumerate(tensors) if x.requires_grad]
     if any(captured.outputs[n].kind is not Kind.FRESH for n in spent):
@@ -229,7 +230,7 @@ class _Taker:
         held = [change.holder.read().get(change.key, EMPTY) for change in self._changes]
         for change, now, known in zip(self._changes, held, self._specs, strict=True):
             if flatten(now)[1] != known:
-                text = f"{change.place} is of another kind under capture than in the call before"
+                text = f"{change.place} is of another kind under capture than in the call before: decide that outside"
                 raise RefusedError(Reason("unstable-capture", text))
         tensors, order = numbered(result, held)
         self.orders.append(order)

@@ -146,7 +146,22 @@ def side_effect(change: Change) -> Reason:
         return Reason("side-effect", f"{text}: keep what changes out of its arguments")
     if change.key in ("lr", "betas", "momentum", "weight_decay"):
         return Reason("changing-scalar", f"{text}, and a graph has it baked in: make it a tensor on the device")
-    return Reason("side-effect", f"{text}, which a launch would not do again: pgk.diagnose(step) shows where")
+    text += f", which a launch would not do again: {_instead(change)} (pgk.diagnose(step) shows where)"
+    return Reason("side-effect", text)
+
+
+def _instead(change: Change) -> str:
+    """What to write for a change that no launch makes."""
+    numbers = isinstance(change.before, (int, float)) and isinstance(change.after, (int, float))
+    if numbers and not isinstance(change.after, bool):
+        return "count behind each launch, or in a tensor on the device that the step adds to"
+    if change.before is EMPTY and change.holder.kind == "sequence":
+        return "return what is appended, and append it behind each launch"
+    if change.after is EMPTY:
+        return "take it away before the first call, or behind each launch"
+    if any(isinstance(x, torch.Tensor) for x in pytree.tree_leaves(change.after)):
+        return "make it once, before the first call, and write into it"
+    return f"set {change.place} before or behind each launch"
 
 
 def all_are(found: Iterable[Any], known: Iterable[Any]) -> bool:

@@ -41,7 +41,8 @@ def check_observation(seen: Observation) -> None:
         RefusedError: a launch would not do all that the call does.
     """
     if not seen.before.reach.complete or not seen.after.reach.complete:
-        raise RefusedError(Reason("too-much-state", "the step leads to too many objects to watch: give it less"))
+        text = "the step leads to too many objects to watch: keep long lists out of what it names, or in tensors"
+        raise RefusedError(Reason("too-much-state", text))
     if scripted := seen.before.reach.scripted:
         text = (
             f"{scripted} was compiled by torch.jit, which keeps its tensors out of sight: use the module it was made of"
@@ -51,14 +52,15 @@ def check_observation(seen: Observation) -> None:
         raise RefusedError(seen.asked)
     if seen.unforeseen:
         names = ", ".join(sorted(seen.unforeseen)[:3])
-        raise RefusedError(Reason("unknown-state", f"each call reads globals that no earlier one led to: {names}"))
+        text = f"each call reads globals that no earlier one led to ({names}): give what they hold as arguments"
+        raise RefusedError(Reason("unknown-state", text))
     for name, what in seen.unseen:
         raise RefusedError(Reason("unknown-state", f"{name} {what}: give what it holds as an argument"))
     if "_version" in seen.names.own:
-        text = "the step reads how often a tensor was written (_version), which launches count otherwise"
-        raise RefusedError(Reason("unknown-state", text))
+        text = "the step reads how often a tensor was written (_version), which launches count otherwise: ask between"
+        raise RefusedError(Reason("unknown-state", f"{text} steps"))
     if seen.rekinded:
-        text = "the call gives an object another class or dictionary, which a launch would not do again"
+        text = "the call gives an object another class or dictionary, which a launch would not do again: do it before"
         raise RefusedError(Reason("side-effect", text))
     if seen.aside:
         text = "the step works on a stream that has not waited for the step's own, and no launch would have that work"
@@ -85,9 +87,14 @@ def check_observation(seen: Observation) -> None:
                     Reason("unknown-output", f"{text}: return what is inside (to_local(), dequantize())")
                 )
             if leaf.device.type == "cpu":
-                raise RefusedError(Reason("host-output", "a result is on the CPU: its value would be frozen"))
+                text = "a result is on the CPU, where its value would be frozen: return the device's, and copy that"
+                raise RefusedError(Reason("host-output", f"{text} behind the launch"))
         elif not isinstance(leaf, PLAIN):
-            text = f"the step returns a {type(leaf).__name__}, and a graph returns tensors and plain values only"
+            kind = type(leaf).__name__
+            text = (
+                f"the step returns a {kind}, and a graph returns tensors and plain values only: return these, and make"
+            )
+            text = f"{text} the {kind} behind the launch"
             raise RefusedError(Reason("unknown-output", text))
 
 
@@ -103,12 +110,12 @@ def check_left(before: tuple[Any, ...], tensors: Sequence[torch.Tensor]) -> None
         RefusedError: a launch would not change it again.
     """
     whats = (
-        "leaves one of torch's switches otherwise, such as grad mode or a default",
-        "sets an attribute of an argument",
+        ("leaves one of torch's switches otherwise, such as grad mode or a default", "set it in a `with`, or before"),
+        ("sets an attribute of an argument", "return what it is set to"),
     )
-    for then, now, what in zip(before, surroundings(tensors), whats, strict=True):
+    for then, now, (what, instead) in zip(before, surroundings(tensors), whats, strict=True):
         if now != then:
-            raise RefusedError(Reason("side-effect", f"the call {what}, which a launch would not do again"))
+            raise RefusedError(Reason("side-effect", f"the call {what}, which a launch would not do again: {instead}"))
 
 
 def _host_written(seen: Observation) -> Reason:

@@ -292,13 +292,15 @@ class Step:
             where = next(
                 (f"{found[0]} holds something else" for found in differing if found), "its state lies elsewhere"
             )
-            text = f"captured {MAX_FUTILE} times and launched none of them: {where} at each call"
+            text = f"captured {MAX_FUTILE} times and launched none of them: {where} at each call; keep what changes in"
+            text += " tensors on the device, or set it before the first call"
             raise RefusedError(Reason("too-many-variants", text))
         numbers = Counter(place for place, is_number in filter(None, differing) if is_number)
         if numbers and max(numbers.values()) >= MAX_SCALARS:
             raise RefusedError(changing(f"{numbers.most_common(1)[0][0]} is a number"))
         if sum(map(len, self._graphs.values())) >= MAX_GRAPHS:
-            raise RefusedError(Reason("too-many-variants", f"called in more than {MAX_GRAPHS} ways"))
+            text = f"called in more than {MAX_GRAPHS} ways: pad what it is given to fewer shapes"
+            raise RefusedError(Reason("too-many-variants", text))
 
     def _drop(self, key: Any, graphed: Graphed) -> None:
         self._graphs[key].remove(graphed)

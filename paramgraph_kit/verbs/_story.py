@@ -331,10 +331,8 @@ class _Teller:
         if not trace.launches:
             self.say(str(report(step)), 3)
             fix = self.out.fix
-            raise self.stop(
-                "it runs ungraphed; the report above says why"
-                + (f". {LATER}" if fix and _keeps_later(fix.diff) else "")
-            )
+            why = "; ".join(reason.message for reason in report(step).reasons) or "the report above says why"
+            raise self.stop(f"it runs ungraphed: {why}" + (f". {LATER}" if fix and _keeps_later(fix.diff) else ""))
         if not proof.equal and not self.close(seen):
             raise self.stop("the parameterized results are not eager's: report this, and use the captured graph")
         self.out.complete = True

@@ -298,3 +298,40 @@ def test_objects_beside_tensors_in_a_list_are_put_back_if_they_are_the_same(same
     assert seen == [(same, n, i * 2.0 ** (n + 1)) for i in range(5) for n in range(2)]
     assert pgk.report(launched).rows[0].launches == (3 if same else 0)
     assert [reason.code for reason in pgk.report(launched).reasons] == ([] if same else ["side-effect"])
+
+
+def _counts(x: torch.Tensor) -> torch.Tensor:
+    _counts.calls += 1  # type: ignore[attr-defined]
+    return x * 2
+
+
+def _appends(x: torch.Tensor) -> torch.Tensor:
+    _kept.append(x.sum())
+    return x * 2
+
+
+def _copies(x: torch.Tensor) -> torch.Tensor:
+    return (x * 2).cpu()
+
+
+def _returns(x: torch.Tensor) -> Any:
+    return copy.copy
+
+
+_counts.calls = 0  # type: ignore[attr-defined]
+_kept: list[torch.Tensor] = []
+WORDS = [
+    (_counts, "count behind each launch, or in a tensor on the device that the step adds to"),
+    (_appends, "return what is appended, and append it behind each launch"),
+    (_copies, "return the device's, and copy that behind the launch"),
+    (_returns, "return these, and make the function behind the launch"),
+]
+
+
+@pytest.mark.parametrize(("step", "words"), WORDS, ids=lambda each: getattr(each, "__name__", ""))
+def test_a_refusal_ends_with_what_to_write(step: Step, words: str) -> None:
+    # GIVEN a step that a launch would not do again WHEN parameterized THEN its reason says what to write instead
+    launched = pgk.parameterize(step, state=())
+    for _ in range(3):
+        launched(torch.ones(3, device=pgk.device()))
+    assert words in pgk.report(launched).reasons[0].message
