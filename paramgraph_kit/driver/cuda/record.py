@@ -26,6 +26,7 @@ from paramgraph_kit.driver.cuda.calls import Owned, call, library
 from paramgraph_kit.driver.cuda.forks import Forks, captures, known_streams
 from paramgraph_kit.driver.cuda.phantom import PhantomRange, phantom_range
 from paramgraph_kit.driver.profiling import set_profile
+from paramgraph_kit.driver.recorders import Recorders
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.errors import RefusedError, cause_chain
 from paramgraph_kit.trace.model import Reason
@@ -83,8 +84,9 @@ def record(
     because watching leaves traces (labels, time stamps) in bytes of kernel parameters that nobody initialises.
     """
     allocations: list[RawAllocation] = []
+    history = _History()
     if survey:
-        allocations = _survey(run, phantom, stream, device, _History())
+        allocations = _survey(run, phantom, stream, device, history)
         if eager:  # hooks show more, but might change what they look at
             finer = _survey(run, phantom, stream, device, _History(each_node=True))
             if [(a.address, a.size) for a in finer] == [(a.address, a.size) for a in allocations]:
@@ -95,6 +97,9 @@ def record(
     owned = Owned(call(cu.cuGraphClone, cu.CUgraph(graph.raw_cuda_graph())), cu.cuGraphDestroy)
     graph.reset()  # its hold on the pool ends here: the clone is ours
     nodes = graph_nodes.read(owned.raw)
+    if eager and history.recorders.count == len(nodes):  # other code's lines are known from its text
+        for node in nodes:
+            node.origin = history.recorders.at(node.position)
     return Recording(nodes, allocations, result, owned, streams=forks.streams, events=events)
 
 
@@ -208,6 +213,7 @@ class _History:
         self._each_node = each_node  # of backward passes
         self._tag = f"pgk{next(_tags)}:"
         self._labels = [0]
+        self.recorders = Recorders()
         self._was_on = False
 
     def __enter__(self) -> _History:
@@ -234,12 +240,13 @@ class _History:
         get_nodes, reference = library().cuGraphGetNodes, ctypes.byref(count)
         set_label, tag, labels = torch_name("_cuda_setMemoryMetadata"), self._tag, self._labels
         generated = torch_name("cache_dir")()
-        unseen = [True]
+        unseen, note = [True], self.recorders.note
         seen = f"{tag}0+"
 
         def hook(frame: types.FrameType, event: str, _argument: object) -> None:
             nonlocal seen
             get_nodes(graph, None, reference)
+            note(frame, event, count.value)
             if event == "c_call":
                 unseen.append(True)
             elif event == "call":

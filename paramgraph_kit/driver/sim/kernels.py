@@ -10,13 +10,12 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
-from types import FrameType
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_map_only
 
-from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.driver.recorders import recording
 from paramgraph_kit.driver.tensors import bits_of, lazily
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import NodeKind
@@ -74,16 +73,7 @@ def record(
 
 def recording_line() -> tuple[str, int] | None:
     """(file, line) of code that torch has generated from a graph and that runs now, else of the user's own, or None."""
-    frame: FrameType | None = sys._getframe(1)
-    own: tuple[str, int] | None = None
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if file.startswith("<eval_with_key>"):
-            return file, frame.f_lineno
-        if own is None and not is_library(file):
-            own = file, frame.f_lineno
-        frame = frame.f_back
-    return own
+    return recording(sys._getframe(1))[1]
 
 
 Spec = tuple[tuple[int, ...], tuple[str, ...]]  # per argument its length if it is a list, else -1; keyword names
