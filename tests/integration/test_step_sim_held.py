@@ -17,7 +17,7 @@ import paramgraph_kit as pgk
 
 class _Model(nn.Module):
     last: torch.Tensor | None = None
-    state: tuple[torch.Tensor, torch.Tensor] | None = None
+    state: tuple[torch.Tensor, ...] = ()
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,7 +104,6 @@ def _carried(model: _Model, optimizer: Any, run: Any) -> Step:
 
     def step(x: torch.Tensor) -> Any:
         optimizer.zero_grad()
-        assert model.state is not None
         model.state = tuple(each.detach() for each in model.state)
         y = run(x) + model.state[0].mean() * model.state[1].mean()
         model.state = y, y.square()
