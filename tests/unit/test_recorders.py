@@ -66,7 +66,7 @@ def _recorded(function: Callable[[Graph], None]) -> tuple[Graph, Recorders, int]
     return graph, recorders, function.__code__.co_firstlineno
 
 
-LINES = {
+LINES: dict[Callable[[Graph], None], list[int | None]] = {
     _calls: [1, 2, 2],
     _operators: [1, 2, 4, 4, 5],
     _inside: [3, 6],
