@@ -215,14 +215,14 @@ args = (torch.randn(3, 4, device=device),)
 def f(x):
     later.clear()
     y = lin(x).detach()
-    def work(y=y):
-        kept.append(y.mean().item())
-    later.append(work)
+    later.append((lin, 1, y))
     return y
 """
     names = program(text)
-    # WHEN diagnosed THEN the list that is filled again is none
+    # WHEN diagnosed THEN the list that is filled again is none, and one that keeps what it had is one
     assert pgk.diagnose(names["f"], *names["args"]).codes == ()
+    names = program(text.replace("later.clear()", "del later[:-1]"))
+    assert pgk.diagnose(names["f"], *names["args"]).codes == ("host-counter",)
 
 
 def test_a_choice_of_the_host_is_not_made_in_any_case(program: Program) -> None:

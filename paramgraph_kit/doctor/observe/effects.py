@@ -39,9 +39,18 @@ def effect(change: Change, frame: Frame | None) -> Failure | None:
 
 
 def _is_filled_again(change: Change) -> bool:
-    """Whether a list was emptied and has as many functions as before."""
+    """Whether a list was emptied, and has as many functions, or rows of other tensors, as before."""
     then, now = change.before, change.after
-    return isinstance(now, list) and len(then) == len(now) and all(isinstance(each, FunctionType) for each in now)
+    if not isinstance(now, list) or len(then) != len(now) or {id(each) for each in then} & {id(each) for each in now}:
+        return False
+    return all(isinstance(new, FunctionType) or _is_row_of(old, new) for old, new in zip(then, now, strict=True))
+
+
+def _is_row_of(then: Any, now: Any) -> bool:
+    """Whether a tuple holds other tensors, and beside them what it held: ``(i, x)``."""
+    if not (type(then) is type(now) is tuple) or len(then) != len(now):
+        return False
+    return all(old is new or _same_but_tensors(old, new) for old, new in zip(then, now, strict=True))
 
 
 def _replaces_tensors(change: Change) -> bool:
