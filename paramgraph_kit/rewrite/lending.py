@@ -51,6 +51,7 @@ class Lending:
         self.tensors: dict[str, Form] = {}  # local names that hold one as the function returns
         self.graded: set[str] = set()  # and one that needs gradients
         self.held: dict[tuple[str, int], set[str]] = {}  # the same of each function that ran, by name and line
+        self.forms: dict[tuple[str, int], dict[str, Form]] = {}  # and which of its names hold one, and of what kind
         self.sources = {
             file: source
             for file in {f.__code__.co_filename for f in self.functions}
@@ -75,8 +76,10 @@ class Lending:
             if event == "call" and frame.f_code.co_filename in files:
                 self.ran.add(frame.f_code)
             if event == "return" and frame.f_code.co_filename in files:
-                needing = {n for n, v in frame.f_locals.items() if isinstance(v, torch.Tensor) and v.requires_grad}
-                self.held.setdefault((frame.f_code.co_name, frame.f_code.co_firstlineno), set()).update(needing)
+                place = frame.f_code.co_name, frame.f_code.co_firstlineno
+                found = {n: value for n, value in frame.f_locals.items() if isinstance(value, torch.Tensor)}
+                self.held.setdefault(place, set()).update(n for n, value in found.items() if value.requires_grad)
+                self.forms.setdefault(place, {}).update((n, Form.of(value)) for n, value in found.items())
             if event == "return" and frame.f_code is code:
                 held = {n: value for n, value in frame.f_locals.items() if isinstance(value, torch.Tensor)}
                 self.tensors |= {n: Form.of(value) for n, value in held.items()}
@@ -90,7 +93,18 @@ class Lending:
 
     def knows(self, other: Lending) -> None:
         """Take over what has been seen of the function's steps."""
-        self.ran, self.tensors, self.graded, self.held = other.ran, other.tensors, other.graded, other.held
+        self.ran, self.tensors, self.graded = other.ran, other.tensors, other.graded
+        self.held, self.forms = other.held, other.forms
+
+    def forms_in(self, source: Source, statement: ast.stmt) -> dict[str, Form]:
+        """The local names that hold a tensor in the function of a statement, as far as that was seen."""
+        function = source.function_of(statement)
+        own = self.forms.get((function.name, first_line(function))) if function is not None else None
+        return self.tensors if own is None or function is None or self._is_entry(function) else own
+
+    def _is_entry(self, function: Function) -> bool:
+        code = self.entry.__code__ if self.entry is not None else None
+        return code is not None and (code.co_name, code.co_firstlineno) == (function.name, first_line(function))
 
     def texts(self, plans: Sequence[Plan]) -> dict[str, list[str]]:
         """The rewritten lines of each file."""

@@ -251,7 +251,7 @@ class Attempt(Lending):
         cuda = "cuda" if "cuda" in names_in(source.tree) else "torch.cuda"
         trains = any(tensor.requires_grad for tensor in self.prover.state.tensors)
         trains = trains and not without_gradients(source, source.function_of(statement))
-        known = (self.space, self.tensors, self.numbers, attributes_of(self.prover.state))
+        known = (self.space, self.forms_in(source, statement), self.numbers, attributes_of(self.prover.state))
         return Place(source, statement, failure, self.device, cuda, *known, trains=trains)
 
     def _left_out(self, failure: Failure) -> str:

@@ -55,6 +55,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     "copy-to-cpu": (
         values.return_the_tensor,
         values.look_up_there,
+        tables.gather_there,
         lists.stack_the_elements,
         lists.join_on_device,
         values.list_on_device,
