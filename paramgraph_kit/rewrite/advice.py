@@ -54,6 +54,28 @@ def _call_of(place: Place) -> str:
     return f"give line {calls[0].lineno}, `{place.text(calls[0])}`," if len(calls) == 1 else "call this with"
 
 
+def _rate(place: Place) -> str:
+    """``group["lr"] = rate``, written by the step itself."""
+    function = place.source.function_of(place.statement)
+    if place.failure.code != "learning-rate-frozen" or function is None:
+        return ""
+    every = [n for part in function.body for n in within(part)]
+    written = [n for n in every if isinstance(n, ast.Assign) and any(_is_rate(each) for each in n.targets)]
+    if len(written) != 1:
+        return ""
+    target, value = place.text(written[0].targets[0]), place.text(written[0].value)
+    where = "behind" if written[0].lineno > place.statement.lineno else "before"
+    return (
+        f"line {written[0].lineno}, `{place.text(written[0])}`, belongs {where} each launch, with what `{value}` comes "
+        f"of; make the optimizer with `lr=torch.tensor(..., device={place.device})`, and write there "
+        f"`{target}.fill_({value})`"
+    )
+
+
+def _is_rate(node: ast.expr) -> bool:
+    return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and node.slice.value == "lr"
+
+
 def _listed(place: Place) -> str:
     if place.failure.code in READS and isinstance(place.statement, ast.Return):
         return "return the tensors themselves, and make numbers or lists of them behind the launch"
@@ -287,6 +309,7 @@ _ADVICE: tuple[Advice, ...] = (
     *NEEDS,
     _a_size,
     _rows_of_eye,
+    _rate,
     _drawn_on_cpu,
     *MADE,
     _kept_on_cpu,

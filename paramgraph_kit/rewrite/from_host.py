@@ -10,7 +10,7 @@ import torch
 
 from paramgraph_kit.rewrite.branches import choose_by_where
 from paramgraph_kit.rewrite.edits import Function, heads, locals_of, names_in, path_of, within
-from paramgraph_kit.rewrite.moving import paths
+from paramgraph_kit.rewrite.moving import arguments_of, paths
 from paramgraph_kit.rewrite.place import Place, called
 from paramgraph_kit.rewrite.values import is_size
 
@@ -228,6 +228,15 @@ def assignments(place: Place) -> Iterator[tuple[str, ast.Assign]]:
             yield name, made[0]
 
 
+def _returned_name(place: Place, node: ast.Assign) -> str:
+    """The name that a statement gives a value to, and that its function returns."""
+    function = place.source.function_of(node)
+    names = {each.id for each in node.targets if isinstance(each, ast.Name)}
+    ends = (n for part in (function.body if function is not None else ()) for n in within(part))
+    read = {name for n in ends if isinstance(n, ast.Return) and n.value is not None for name in names_in(n.value)}
+    return min(names & read, default="")
+
+
 def behind(place: Place) -> str:
     """Work of the host in the function itself that could be behind the launch."""
     if place.failure.code not in ("host-counter", *READS, "print") or is_size(place):
@@ -240,6 +249,10 @@ def behind(place: Place) -> str:
     kept = path_of(call.func).removesuffix(".append") if isinstance(call, ast.Call) and called(call) == "append" else ""
     if kept.isidentifier() and place.is_local(kept):
         return ""  # the step itself reads it
+    if function is not None and isinstance(node, ast.Assign) and (name := _returned_name(place, node)):
+        local = sorted(n for n in place.local(node.value) if n in place.tensors and n not in arguments_of(function))
+        what = f"return `{'`, `'.join(local)}` in its place" if local else "leave it out of the result"
+        return f"the result has `{name}`: {what}, and compute `{name}` of it behind the launch"
     if isinstance(node, ast.AugAssign) and function is not None and (path := path_of(node.target)):
         for later in (n for part in function.body for n in within(part) if isinstance(n, ast.Assign)):
             if later.lineno > node.lineno and path in paths(later.value):

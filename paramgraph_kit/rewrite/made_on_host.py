@@ -141,6 +141,32 @@ def before_launch(place: Place) -> str:
     )
 
 
+def made_by_host(place: Place) -> str:
+    """``mask = torch.from_numpy(spans(x.shape[:2])).to(d)``, which the host draws or computes anew at each step."""
+    node = place.statement
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    if place.failure.code != "copy-to-gpu" or not isinstance(target, ast.Name):
+        return ""
+    for call in place.calls("from_numpy", *_FROM_LISTS):
+        made = call.args[0] if call.args else None
+        if not isinstance(made, ast.Call) or called(made) in _READ:
+            continue
+        sized = {n for n in ast.walk(made) if isinstance(n, ast.Attribute) and n.attr in ("shape", "device", "dtype")}
+        inside = {n for each in sized for n in ast.walk(each)}
+        if any(n.id in place.tensors for n in ast.walk(made) if isinstance(n, ast.Name) and n not in inside):
+            continue
+        kept, form = f"{target.id}_in", place.tensors.get(target.id)
+        like = (
+            f"torch.zeros({tuple(form.shape)}, dtype={form.dtype}, device={place.device})" if form else "a tensor of it"
+        )
+        numbers = ", with the shape as numbers" * bool(sized)
+        return (
+            f"the host makes it: it belongs before each launch. Once `{kept} = {like}`, before each launch "
+            f"`{kept}.copy_({place.text(call)})`{numbers}, here `{kept}` for `{target.id}`"
+        )
+    return ""
+
+
 def only_tells(place: Place) -> str:
     """``if bad.any(): print("...")``: a branch on the device in which nothing is computed."""
     node = place.statement
@@ -158,4 +184,16 @@ def _tells(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and called(node.value) in _TELLS
 
 
-MADE = (stacked, index_made, literal, before_launch, made_above, only_tells)
+def brought_back(place: Place) -> str:
+    """``return out.view(n).to(t.device)`` of what was made on the CPU in the lines before."""
+    if place.failure.code != "copy-to-gpu":
+        return ""
+    for call in place.calls("to", "cuda"):
+        for name in sorted(place.local(call.func)):
+            made = next(_named(place, name), None)
+            if made is not None and any(called(n) in _READ for n in ast.walk(made.value) if isinstance(n, ast.Call)):
+                return f"stays as it is, and copies nothing, once line {made.lineno} makes `{name}` on the device"
+    return ""
+
+
+MADE = (stacked, index_made, literal, before_launch, made_by_host, made_above, brought_back, only_tells)
