@@ -88,12 +88,16 @@ def _operators(code: types.CodeType) -> tuple[list[tuple[int, int]], list[tuple[
 
 
 def _between(code: types.CodeType, first: int, last: int) -> list[int]:
-    """Lines of the operators that may have run between two instructions, in their order."""
+    """Lines of the operators that may have run between two instructions, in their order.
+
+    The first may be one itself, in which something was called: an allocator. So may the last, if nothing else is.
+    """
     operators, jumps = _operators(code)
-    if first < last:
-        return [line for offset, line in operators if first < offset < last]
+    own = [line for offset, line in operators if offset == last]
+    if first < last or (first == last and own):
+        return [line for offset, line in operators if first <= offset < last] or own
     back = next(((start, end) for start, end in jumps if start > first and end <= last), None)
     if back is None:
         return []
-    tail = [line for offset, line in operators if first < offset < back[0]]
+    tail = [line for offset, line in operators if first <= offset < back[0]]
     return tail + [line for offset, line in operators if back[1] <= offset < last]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -44,6 +44,16 @@ def _loop(graph: Graph) -> None:
         graph += ["late"]
 
 
+def _made(names: list[str]) -> Iterator[str]:
+    yield from names
+
+
+def _called_back(graph: Graph) -> None:
+    graph += _made(["first"])
+    graph += _made(["second", "second"])
+    graph.append("third")
+
+
 def _unclear(graph: Graph) -> None:
     n = 1
     m = n + 1
@@ -71,6 +81,7 @@ LINES: dict[Callable[[Graph], None], list[int | None]] = {
     _operators: [1, 2, 4, 4, 5],
     _inside: [3, 6],
     _loop: [2, 3, 4] * 3,
+    _called_back: [1, 2, 2, 3],
     _unclear: [None, None, None, 4],
 }
 
