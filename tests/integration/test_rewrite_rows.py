@@ -53,7 +53,7 @@ def f(x):
         z = z + torch.tensor(2.0**i).to(x) * x
     return z
 """,
-        ["z = torch.linspace(0.0, 1.0, 6, device=x.device).to(x)", "torch.full((), 2.0**i, device=x.device).to(x)"],
+        ["z = torch.linspace(0.0, 1.0, 6, device=x.device).to(x)", "torch.full((), 2.0**i, device=x.device).to(x) * x"],
     ),
     "experts that are given their rows": (
         """
