@@ -287,8 +287,8 @@ def why_not(error: BaseException) -> Reason:
             return each.reason
     text = one_line(str(error)) or type(error).__name__
     if "convert all Tensors to FakeTensors" in text:
-        text = "it uses a tensor that is no argument and no member of a module: pass it as one, or give state=[] for what"
-        return Reason("hidden-tensor", f"{text} the code reads where it lies: pgk.parameterize(fn, state=[])")
+        text = "it uses a tensor that is no argument and no member of a module: pass it as one, or give state=[] for"
+        return Reason("hidden-tensor", f"{text} what the code reads where it lies: pgk.parameterize(fn, state=[])")
     if type(error).__name__ in ("DataDependentOutputException", "DynamicOutputShapeException"):
         return Reason("data-dependent", f"the host needs a value that is on the device: {text}")
     return Reason("not-traceable", f"tracing stopped: {type(error).__name__}: {text}")
