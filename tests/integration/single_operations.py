@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import io
 import json
+import math
 import re
 import threading
 import time
@@ -72,7 +73,7 @@ _FLOAT = re.compile(r"-?\d+\.\d+")
 def on_simulator(text: str) -> str:
     """The program for the simulated device, or the message as it would name that."""
     text = text.replace(".cuda()", ".to('sim')").replace(".cuda(non_blocking", ".to('sim',non_blocking")
-    return text.replace("'cuda'", "'sim'").replace("cuda:0", "sim:0")
+    return re.sub(r"\bcuda:(\d)", r"sim:\1", text.replace("'cuda'", "'sim'"))
 
 
 def seen_and_recorded(name: str, cuda: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -129,5 +130,5 @@ def _close(one: str, other: str) -> bool:
     """Whether texts differ in the last digit of numbers at most: sums of another order round otherwise."""
     mine, theirs = (_FLOAT.findall(text) for text in (one, other))
     return _FLOAT.sub("#", one) == _FLOAT.sub("#", other) and all(
-        abs(float(a) - float(b)) < 0.11 for a, b in zip(mine, theirs, strict=True)
+        math.isclose(float(a), float(b), rel_tol=1e-6, abs_tol=0.11) for a, b in zip(mine, theirs, strict=True)
     )

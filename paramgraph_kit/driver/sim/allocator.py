@@ -83,10 +83,11 @@ class Segment:
 class Tally:
     """How much was taken and given back in all, and at most held at once, of one kind of thing."""
 
-    __slots__ = ("freed", "peak", "taken")
+    __slots__ = ("freed", "from_freed", "from_taken", "peak", "taken")
 
     def __init__(self) -> None:
         self.taken = self.freed = self.peak = 0
+        self.from_taken = self.from_freed = 0  # from where what was taken and given back is told
 
     def take(self, amount: int) -> None:
         """Count what was taken."""
@@ -371,9 +372,9 @@ class CachingAllocator:
             tally.peak = tally.taken - tally.freed
 
     def reset_totals(self) -> None:
-        """Start what was taken and given back in all again from what is held now."""
+        """Tell what was taken and given back in all from now on."""
         for tally in (*self.tallies[0].all(), *self.tallies[1].all()):
-            tally.taken, tally.freed = tally.taken - tally.freed, 0
+            tally.from_taken, tally.from_freed = tally.taken, tally.freed
 
     def find(self, address: int) -> Block | None:
         """The block that holds an address, live or free, or None."""

@@ -165,7 +165,8 @@ _POOLS = (("large_pool", False), ("small_pool", True))
 
 
 def _counts(tally: Tally) -> dict[str, int]:
-    return {"current": tally.taken - tally.freed, "peak": tally.peak, "allocated": tally.taken, "freed": tally.freed}
+    since = {"allocated": tally.taken - tally.from_taken, "freed": tally.freed - tally.from_freed}
+    return {"current": tally.taken - tally.freed, "peak": tally.peak, **since}
 
 
 def _now(value: int) -> dict[str, int]:

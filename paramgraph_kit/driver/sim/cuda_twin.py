@@ -74,6 +74,7 @@ from .cuda_runtime import CudaError, check_error, cudart
 from .graph import pack_scalar
 from .graphed import make_graphed_callables
 from .kernels import record
+from .libraries import handle
 from .stream import Event, Stream, current_stream, default_stream, set_current, stream_of
 from .under_way import get_sync_debug_mode, set_sync_debug_mode
 
@@ -93,6 +94,7 @@ __all__ = [
     "can_device_access_peer",
     "check_error",
     "cudart",
+    "current_blas_handle",
     "current_device",
     "current_stream",
     "default_stream",
@@ -120,6 +122,7 @@ __all__ = [
     "is_bf16_supported",
     "is_current_stream_capturing",
     "is_initialized",
+    "is_tf32_supported",
     "make_graphed_callables",
     "manual_seed",
     "manual_seed_all",
@@ -176,6 +179,16 @@ def ExternalStream(stream_ptr: int, device: Any = None, **kwargs: Any) -> Stream
 get_stream_from_external = ExternalStream
 
 
+def current_blas_handle() -> int:
+    """The number of cuBLAS's handle on this thread, which is made here if there is none."""
+    return handle("cuBLAS")
+
+
+def is_tf32_supported() -> bool:
+    """True, as on the GPU whose captures are followed."""
+    return True
+
+
 def _sleep(cycles: int) -> None:
     """A kernel that waits for ``cycles`` on a GPU, and for nothing here."""
     stream = current_stream()
@@ -211,4 +224,4 @@ def __getattr__(name: str) -> Any:
         return generators_of_devices()
     if not name.startswith("_") and name in dir(torch.cuda):
         raise AttributeError(f"the simulated device has no torch.cuda.{name}: {INSTEAD}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise AttributeError(f"module 'torch.cuda' has no attribute {name!r}")

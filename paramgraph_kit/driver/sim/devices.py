@@ -18,6 +18,25 @@ _FUNCTION = re.compile(r"^- func: (\S+?)\(", re.MULTILINE)
 # Operations that call another one, which checks: its method, and how it names their arguments.
 _PASSED_ON = {"embedding": ("_index_select", {"weight": "self", "indices": "index"})}
 
+# Their CUDA kernels do not take even one number of the host, as those of TensorIterator's others do.
+DEVICE_OPERANDS = frozenset({"addcdiv", "addcdiv_"})
+# Or only where these have it, by operation and position.
+_UNSUPPORTED = "CPU Scalar support for {} argument is not supported when calling addcmul on CUDA tensors."
+_ASSERTED = (
+    'iter.device(arg).is_cuda() INTERNAL ASSERT FAILED at "/pytorch/aten/src/ATen/native/cuda/Loops.cuh":109, please '
+    "report a bug to PyTorch. argument {}: expected a CUDA device but found cpu"
+)
+HOST_OPERANDS = {
+    ("addcmul", 0): _UNSUPPORTED.format("self"),
+    (
+        "addcmul",
+        1,
+    ): f"{_UNSUPPORTED.format('tensor1')} However, CPU Scalar support for tensor2 is supported, please "
+    "swap your tensor1 and tensor2 terms.",
+    ("lerp", 0): _ASSERTED.format(1),
+    ("lerp", 1): _ASSERTED.format(2),
+}
+
 
 @cache
 def _checking() -> dict[str, str]:

@@ -20,6 +20,7 @@ CUDA_ERRORS: dict[int, tuple[str, str]] = {
     101: ("cudaErrorInvalidDevice", "invalid device ordinal"),
     401: ("cudaErrorIllegalState", "the operation cannot be performed in the present state"),
     700: ("cudaErrorIllegalAddress", "an illegal memory access was encountered"),
+    710: ("cudaErrorAssert", "device-side assert triggered"),
     900: ("cudaErrorStreamCaptureUnsupported", "operation not permitted when stream is capturing"),
     901: ("cudaErrorStreamCaptureInvalidated", "operation failed due to a previous error during capture"),
     902: ("cudaErrorStreamCaptureMerge", "operation would result in a merge of separate capture sequences"),
@@ -51,6 +52,13 @@ def cuda_error(code: int) -> RuntimeError:
         f"group__CUDART__TYPES.html for more information.\n{_TAIL}"
     )
     error.error_code = code  # type: ignore[attr-defined]  # torch sets it in C++
+    return error
+
+
+def asserted(found: Exception) -> RuntimeError:
+    """The error of a replayed kernel that has found a value which it cannot take, and what this one says of it."""
+    error = cuda_error(710)
+    error.args = (f"{error.args[0]}The simulated kernel says: {found}\n",)
     return error
 
 

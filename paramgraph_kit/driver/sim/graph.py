@@ -17,6 +17,7 @@ from paramgraph_kit.driver.tensors import Bits, lazily
 from paramgraph_kit.trace.model import NodeKind
 
 from .arena import Arena
+from .errors import asserted
 
 HOST_COPIES = ("memcpy from host", "memcpy to host")  # names of nodes begin so, as on a GPU
 
@@ -110,7 +111,15 @@ class SimNode:
             (seed,) = struct.unpack("<Q", arena.read(seed_at, 8))
             (offset,) = struct.unpack("<Q", arena.read(offset_at, 8))
             state = (seed, offset + self.random_delta)
-        self.work(self._views, state)
+        try:
+            self.work(self._views, state)
+        except torch.AcceleratorError:
+            raise
+        except (IndexError, RuntimeError) as found:
+            error = asserted(found)
+        else:
+            return
+        raise error  # by itself, as CUDA's: not while another one is handled
 
 
 def pack_scalar(value: Any) -> bytes:

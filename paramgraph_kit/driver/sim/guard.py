@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import re
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -19,6 +20,7 @@ from paramgraph_kit.driver.torch_names import torch_name
 CREATE_GRAPH = 3  # its position among the engine's arguments
 REST_S = 0.01  # the engine's thread still has Python to call, which ends the process if that is about to exit
 _PRIVATEUSE1 = torch_name("DeviceType").PrivateUse1
+_TYPE = re.compile(r"\[sim(\w+)Type ")
 _taken: list[BaseException] = []
 
 # One call takes the exception and makes the interpreter ready for the next one; nothing may be called before it.
@@ -40,6 +42,12 @@ class DeviceGuard(torch_name("DeviceGuard")):  # type: ignore[misc]  # a class o
         if _kind:
             _keep()
         return _PRIVATEUSE1
+
+
+def _in_cuda_s_words(error: RuntimeError) -> RuntimeError:
+    """The same of a tensor that was written to meanwhile, as torch names one of CUDA's."""
+    text = _TYPE.sub(r"[torch.cuda.\1Tensor ", str(error))
+    return error if text == str(error) else RuntimeError(text)
 
 
 def _keep() -> None:
@@ -70,6 +78,9 @@ def install(begin: Callable[[Iterable[Any]], None], done: Callable[[Iterable[Any
                 raise
             error = _taken[0]
             _taken.clear()
+        except RuntimeError as written:
+            if (error := _in_cuda_s_words(written)) is written:
+                raise
         else:
             if len(args) > CREATE_GRAPH and args[CREATE_GRAPH]:
                 done(results or (), args[0])

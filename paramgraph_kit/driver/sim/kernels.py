@@ -8,6 +8,7 @@ been launched becomes a node. Both go through the same ``Work``, so eager and re
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,11 +22,12 @@ from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import NodeKind
 
 from .arena import extent
-from .devices import check_devices
+from .devices import DEVICE_OPERANDS, HOST_OPERANDS, check_devices
 from .errors import PAGEABLE_COPY, require_device
 from .generators import known
 from .graph import Layout, SimNode, Work, pack_scalar
 from .machine import CPU_KEY, DEVICE_NAME, SET_STORAGE, SWAP, machine
+from .overlap import check_overlap
 from .refused import UNKNOWN_TYPE, WIDER
 from .rng import STEP, DeviceGenerator, steps_of, with_default_generator
 from .stream import Stream, current_stream, note_leaf
@@ -33,6 +35,8 @@ from .under_way import Capture, forbid_drawing
 
 CPU = torch.device("cpu")
 META = torch.device("meta")
+UNCHECKED = re.compile("for index|supposed to be|cannot sample n_sample")  # by meta kernels; no word of values
+FEW = 1 << 16  # numbers that are worth a look
 
 # Operations whose results have other strides, types or sizes on the CPU than on the meta device even for contiguous
 # operands; torch's operator database finds them.
@@ -121,25 +125,6 @@ def leaves(result: Any) -> list[Any]:
 # Given a CPU tensor, CUDA's kernels copy it to the device first, also where a number would do; "where" a number only.
 COPIES_CPU_OPERANDS = frozenset({"where", "index", "index_put", "index_put_", "_index_put_impl_", "bernoulli_"})
 
-# Their CUDA kernels do not take even one number of the host, as those of TensorIterator's others do.
-DEVICE_OPERANDS = frozenset({"addcdiv", "addcdiv_"})
-# Or only where these have it, by operation and position.
-_UNSUPPORTED = "CPU Scalar support for {} argument is not supported when calling addcmul on CUDA tensors."
-_ASSERTED = (
-    'iter.device(arg).is_cuda() INTERNAL ASSERT FAILED at "/pytorch/aten/src/ATen/native/cuda/Loops.cuh":109, please '
-    "report a bug to PyTorch. argument {}: expected a CUDA device but found cpu"
-)
-HOST_OPERANDS = {
-    ("addcmul", 0): _UNSUPPORTED.format("self"),
-    (
-        "addcmul",
-        1,
-    ): f"{_UNSUPPORTED.format('tensor1')} However, CPU Scalar support for tensor2 is supported, please "
-    "swap your tensor1 and tensor2 terms.",
-    ("lerp", 0): _ASSERTED.format(1),
-    ("lerp", 1): _ASSERTED.format(2),
-}
-
 
 class Kernel:
     """One aten overload on the device."""
@@ -149,6 +134,7 @@ class Kernel:
         self.function = function or op  # what runs on CPU (and meta) tensors
         schema = op._schema
         self.name = f"{op._opname}" + ("" if op._overloadname in ("default", "") else f".{op._overloadname}")
+        self.indexed = any(word in self.name for word in ("index", "scatter", "gather", "multinomial", "take"))
         self.random = torch.Tag.nondeterministic_seeded in op.tags
         self.takes_generator = any(a.name == "generator" for a in schema.arguments)
         self.argument_names = [a.name for a in schema.arguments]
@@ -156,6 +142,8 @@ class Kernel:
         self.pivot_names = [name for name in self.argument_names if name.endswith("pivots")]
         self.written = [i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
         self.in_place = bool(self.written)
+        self.written_names = [schema.arguments[i].name for i in self.written]
+        self.pointwise = torch.Tag.pointwise in op.tags
         self.scalar_cpu_ok = op._opname not in COPIES_CPU_OPERANDS
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -325,6 +313,10 @@ class Kernel:
             meta = lazily(meta, bits_of(tensor))
             meta_flat[i] = meta
             metas[id(meta)] = tensor
+        if self.pointwise and self.written:
+            for i in self._positions(self.written_names, flat, spec):
+                if isinstance(target := flat[i], torch.Tensor):
+                    check_overlap(target, operands)
         shapes = self._infer(meta_flat, spec, slots)
         for i in self._positions(self.out_names, flat, spec):
             fit_out(flat[i], meta_flat[i])
@@ -364,10 +356,14 @@ class Kernel:
         # Meta kernels lose the order of strides here and there, and refuse in words of their own.
         if self.op._opname not in UNLIKE_META and all(meta_flat[i].is_contiguous() for i in slots):
             try:
-                return leaves(self._run(args, kwargs))
+                found = leaves(self._run(args, kwargs))
             except (NotImplementedError, RuntimeError, ValueError):
-                pass
-            return self._infer_on_cpu(meta_flat, spec, slots)
+                found = None
+            if found is None:
+                return self._infer_on_cpu(meta_flat, spec, slots)
+            if self.indexed and sum(meta_flat[i].numel() for i in slots) < FEW:
+                self.check_indices(meta_flat, spec, slots)
+            return found
         try:
             return self._infer_on_cpu(meta_flat, spec, slots)
         except RuntimeError as error:  # it looks at values
@@ -377,6 +373,14 @@ class Kernel:
         except (RuntimeError, ValueError):
             pass
         raise looked
+
+    def check_indices(self, meta_flat: list[Any], spec: Spec, slots: list[int]) -> None:
+        """Raise what the CPU's kernel has against types and sizes, of which meta kernels check fewer."""
+        try:
+            self._infer_on_cpu(meta_flat, spec, slots)
+        except (IndexError, RuntimeError) as error:
+            if UNCHECKED.search(str(error)):
+                raise
 
     def _infer_on_cpu(self, meta_flat: list[Any], spec: Spec, slots: list[int]) -> list[Any]:
         """The same by the CPU's kernel on stand-ins, which no reader ever sees."""

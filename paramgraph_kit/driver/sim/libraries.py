@@ -9,18 +9,19 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from paramgraph_kit.driver.torch_names import torch_name
 
 from . import autograd
 from .kernels import Kernel, pageable_copy_forbidden
-from .machine import machine
+from .machine import DEVICE_NAME, machine
 from .pinned import forget as forget_blocks
 from .refused import check_types
 from .stream import current_stream
@@ -50,6 +51,7 @@ SOLVERS = (
 # For many matrices at once these are cuBLAS's.
 IN_BATCHES = ("_linalg_det", "_linalg_slogdet", "_linalg_solve_ex", "linalg_inv_ex", "linalg_lu", "linalg_lu_factor_ex")
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+PADDED, DROPOUT = 9, 5  # how many arguments these have, of batches that are not packed, and where dropout stands
 
 # Those that cuSOLVER fails to do in a capture, in the call that it names.
 UNSOLVED = {
@@ -99,8 +101,8 @@ def _mine() -> _Handles:
     return found
 
 
-def use(library: str) -> None:
-    """Call a library on this thread, which makes a handle if it has none.
+def use(library: str, check: Callable[[], None] = lambda: None) -> None:
+    """Call a library on this thread, which makes a handle if it has none; ``check`` comes before what is forbidden.
 
     Raises:
         RuntimeError: a capture forbids that on this thread; it is spoiled.
@@ -116,9 +118,16 @@ def use(library: str) -> None:
         _free[library] -= 1
     elif (capture := forbidding()) is not None:
         capture.check()
+        check()
         capture.fail(900)
         raise RuntimeError(NO_HANDLE[library])
     mine.of.add(library)
+
+
+def handle(library: str) -> int:
+    """The number of this thread's handle, made if there is none; raises as ``use``."""
+    use(library)
+    return id(_mine())
 
 
 def forget() -> None:
@@ -128,6 +137,7 @@ def forget() -> None:
     forget_blocks()
     forget_plans()
     _tried.clear()
+    _once.clear()
     for handles in list(_everyone):
         handles.of.clear()
     _free.clear()
@@ -140,10 +150,10 @@ def library_kernel(op: Any, library: str) -> Callable[..., Any]:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         first = args[0]
-        fits = op._opname != "mm" or first.shape[-1:] == args[1].shape[:1]  # torch looks before it asks for a handle
-        if first.numel() and fits:
-            use("cuBLAS" if batched and first.dim() > 2 else library)
         try:
+            if first.numel():
+                which = "cuBLAS" if batched and first.dim() > 2 else library
+                use(which, lambda: _check(op, args, kwargs))
             return run(*args, **kwargs)
         except RuntimeError as error:
             if not str(error).startswith(UNLIKE_TYPES):
@@ -154,6 +164,24 @@ def library_kernel(op: Any, library: str) -> Callable[..., Any]:
     return call
 
 
+def _check(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """Raise what torch has against sizes and types, at which it looks before it asks for a handle."""
+    metas, hosts = (
+        tree_map_only(torch.Tensor, partial(_like, device=place), (tuple(args), kwargs)) for place in ("meta", "cpu")
+    )
+    try:
+        op(*metas[0], **metas[1])
+        fits = len({each.dtype for each in args if isinstance(each, torch.Tensor)}) == 1
+    except (RuntimeError, ValueError):
+        fits = False
+    if not fits:
+        op(*hosts[0], **hosts[1])
+
+
+def _like(tensor: torch.Tensor, device: str) -> torch.Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
+
+
 def convolution_kernel(op: Any) -> Callable[..., Any]:
     """A convolution, forward or backward: cuDNN's, or a product where that is off."""
     run = Kernel(op)
@@ -161,8 +189,9 @@ def convolution_kernel(op: Any) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if op._opname == "convolution":
             check_types(*args[:3])
-        if args[0].numel():
-            use("cuDNN" if torch.backends.cudnn.enabled else "cuBLAS")
+        if args[0].numel() and not _is_depthwise(op, args):
+            check = (lambda: _check(op, args, kwargs)) if op._opname == "convolution" else (lambda: None)
+            use("cuDNN" if torch.backends.cudnn.enabled else "cuBLAS", check)
             if torch.backends.cudnn.enabled and torch.backends.cudnn.benchmark:
                 _try_kernels((op._opname, *map(_shape, args)))
         return run(*args, **kwargs)
@@ -170,6 +199,27 @@ def convolution_kernel(op: Any) -> Callable[..., Any]:
     return call
 
 
+def _is_depthwise(op: Any, args: Sequence[Any]) -> bool:
+    """Whether a convolution of each channel by itself is a kernel of torch's own, and no library's."""
+    forward = op._opname == "convolution"
+    tensor, weight = args[:2] if forward else args[1:3]
+    transposed, groups = (args[6], args[8]) if forward else (args[7], args[9])
+    if (
+        transposed
+        or groups < 2
+        or tensor.dim() not in (3, 4, 5)
+        or tensor.shape[1] != groups
+        or weight.shape[0] % groups
+    ):
+        return False
+    if not torch.backends.cudnn.enabled:
+        return True
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim(), torch.contiguous_format)
+    in_order = any(each.is_contiguous(memory_format=last) and not each.is_contiguous() for each in (tensor, weight))
+    return not in_order and (tensor.dtype != torch.float16 or groups < CUDNN_CHANNELS)
+
+
+CUDNN_CHANNELS = 32  # from so many on halves may be cuDNN's
 _tried: set[tuple[Any, ...]] = set()  # convolutions whose kernels cuDNN has timed in this process
 
 
@@ -198,6 +248,20 @@ def norm_kernel(op: Any) -> Callable[..., Any]:
         if of_cudnn and tensor.numel() and tensor.dim() > 2:
             use("cuDNN")
         return run(tensor, weight, bias, *args, **kwargs)
+
+    return call
+
+
+def sampling_kernel(op: Any) -> Callable[..., Any]:
+    """Sampling at places of a grid: cuDNN's, between four neighbours, zeros outside, and corners aligned."""
+    run = Kernel(op)
+    first = [each.name for each in op._schema.arguments].index("input")
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        tensor, _, interpolation, padding, aligned = args[first : first + 5]
+        if torch.backends.cudnn.enabled and tensor.numel() and (interpolation, padding, aligned) == (0, 0, True):
+            use("cuDNN")
+        return run(*args, **kwargs)
 
     return call
 
@@ -322,6 +386,7 @@ def library_kernels() -> dict[str, Any]:
     for name, waits in WAITS.items():
         kernels((name,), partial(waiting_kernel, library="cuSOLVER", waits=waits))
     kernels(("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"), norm_kernel)
+    kernels(("grid_sampler_2d", "grid_sampler_2d_backward"), sampling_kernel)
     kernels(TRANSFORMS, transform_kernel)
     kernels(("convolution", "convolution_backward"), convolution_kernel)
     return found
@@ -335,10 +400,24 @@ def install_recurrent() -> None:
 
 def _as_one(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
+        if not torch.backends.cudnn.enabled:
+            return function(*args, **kwargs)
+        if len(args) == PADDED and args[0].device.type == DEVICE_NAME and args[DROPOUT] and args[DROPOUT + 1]:
+            _make_dropout_state()
         with as_one():
             return function(*args, **kwargs)
 
     return call
+
+
+def _make_dropout_state() -> None:
+    """What cuDNN draws its masks from: made at the first call that drops anything, and not in a capture."""
+    if "dropout" not in _once:
+        forbid_in_capture(current_stream())
+        _once.add("dropout")
+
+
+_once: set[str] = set()  # what is made once in a process
 
 
 @contextmanager

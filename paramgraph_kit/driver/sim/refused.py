@@ -23,6 +23,8 @@ _TYPES = {
     torch.int16: "Short",
     torch.int32: "Int",
     torch.int64: "Long",
+    torch.float32: "Float",
+    torch.float64: "Double",
 }
 _HALVES = (torch.float16, torch.bfloat16)
 
@@ -131,6 +133,14 @@ def check_types(tensor: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor |
             raise RuntimeError(f"Input type ({one}) and {name} type ({two}) should be the same")
 
 
+def check_classes(scores: torch.Tensor, target: torch.Tensor, weight: Any, reduction: int, *_: Any, **__: Any) -> None:
+    """Raise NotImplementedError for classes that are not integers of 64 bits, or bytes."""
+    if target.dtype not in (torch.int64, torch.uint8) and scores.dim() in (1, 2):
+        kernel = "reduce_cuda_kernel_1d_index" if scores.dim() == 1 else "reduce_cuda_kernel_2d_index"
+        kernel = kernel if reduction or scores.dim() == 1 else "no_reduce_cuda_kernel_index"
+        raise NotImplementedError(f"\"nll_loss_forward_{kernel}\" not implemented for '{_TYPES[target.dtype]}'")
+
+
 def check_order(what: str) -> None:
     """Raise RuntimeError, or warn, where ``torch.use_deterministic_algorithms`` asks for it."""
     if not torch.are_deterministic_algorithms_enabled():
@@ -150,6 +160,8 @@ def refusing(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
         checks = lambda *args, **_: check_solver(operation, args)  # noqa: E731
     elif operation == "linalg_lstsq":
         checks = lambda *args, driver=None, **_: check_least_squares(driver)  # noqa: E731
+    elif operation == "nll_loss_forward":
+        checks = check_classes
     elif name in UNORDERED:
         checks = lambda *_, **__: check_order(UNORDERED[name])  # noqa: E731
     elif name in UNORDERED_IF:

@@ -12,17 +12,20 @@ from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import NodeKind
 from paramgraph_kit.trace.wording import bytes_text
 
+from .asking import ASKING, asking_kernel
 from .errors import require_device
 from .graph import HOST_COPIES, pack_scalar
 from .indexed import index_kernel, index_put_impl_
 from .kernels import Kernel, pageable_copy_forbidden, record, resize
 from .libraries import library_kernels
 from .machine import CPU_KEY, DEVICE_NAME, machine
+from .overlap import check_overlap
 from .pinned import is_pinned, lasting, pin
 from .stream import current_stream, note_leaf
 from .under_way import forbid_in_capture, note_wait
 
 aten = torch.ops.aten
+_NOBODY = torch_name("DispatchKeySet")(torch_name("DispatchKey").XLA)  # a device that has no kernels
 _fills: Any = torch.utils.deterministic  # a module that is its settings
 
 # CPU's kernels for these touch metadata only and keep the tensor's device, so they serve any device.
@@ -65,6 +68,7 @@ WAITING = (
 # Operations that CUDA has no kernel for.
 HOST_ONLY = (
     *("histogram.bins_tensor_out", "histogram.bins_tensor", "histogram.bin_ct_out", "histogram.bin_ct"),
+    *("_add_relu.Tensor", "_add_relu_.Tensor", "_add_relu.out", "_add_relu.Scalar", "_add_relu_.Scalar", "to_mkldnn"),
     *("_histogramdd_bin_edges", "_histogramdd_from_bin_cts", "_histogramdd_from_bin_tensors"),
 )
 
@@ -107,10 +111,11 @@ def host_only_kernel(op: Any) -> Callable[..., Any]:
     """An operation that CUDA has not."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(
-            f"Could not run '{op.name()}' with arguments from the 'CUDA' backend. This could be because the operator "
-            "doesn't exist for this backend."
-        )
+        try:
+            op.redispatch(_NOBODY, *args, **kwargs)
+        except NotImplementedError as error:
+            text = str(error).replace("'XLA' backend", "'CUDA' backend")
+        raise NotImplementedError(text.replace(", PrivateUse1", ""))
 
     return call
 
@@ -242,7 +247,9 @@ def copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
             pageable_copy_forbidden(
                 stream
             )  # x[0, 1] = 5.0: into a place of one number CUDA copies it, and fills others
-        source.expand(target.shape)  # raises where the shapes do not fit
+        meta = [torch.empty(each.shape, dtype=each.dtype, device="meta") for each in (target, source)]
+        meta[0].copy_(meta[1])  # raises where the shapes do not fit
+        check_overlap(target, (source,))
         plain = source.dtype == target.dtype and source.shape == target.shape
         plain = plain and source.stride() == target.stride() and _dense(source) and bits_of(source) == bits_of(target)
         kind, name = (NodeKind.MEMCPY, "memcpy") if plain else (NodeKind.KERNEL, "copy")
@@ -351,6 +358,19 @@ def segment_reduce(data: torch.Tensor, reduce: str, **options: Any) -> torch.Ten
 _segment_reduce = Kernel(aten.segment_reduce.default)
 
 
+def foreach_kernel(op: Any) -> Callable[..., Any]:
+    """One kernel for a list of tensors, or one each where some are the host's."""
+    run = Kernel(op)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        lists = [each for each in args if isinstance(each, (list, tuple))]
+        if any(isinstance(each, torch.Tensor) and each.is_cpu for given in lists for each in given):
+            return op.redispatch(CPU_KEY, *args, **kwargs)
+        return run(*args, **kwargs)
+
+    return call
+
+
 def foreach_copy_(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], non_blocking: bool = False) -> None:
     """``aten::_foreach_copy_``: one kernel for all on the device, and else copies, one by one."""
     pairs = list(zip(targets, sources, strict=True))
@@ -443,6 +463,7 @@ def special_kernels() -> dict[str, Any]:
         "_nested_tensor_from_mask_left_aligned": left_aligned,
         "masked_fill.Scalar": masked_fill_kernel(aten.masked_fill.Scalar),
         "masked_fill_.Scalar": masked_fill_kernel(aten.masked_fill_.Scalar),
+        **{name: asking_kernel(_overload(name), asks) for name, asks in ASKING.items()},
         "bincount": host_copy_kernel(aten.bincount.default, _never),
         "histc": host_copy_kernel(aten.histc.default, _has_bounds),
         "histc.out": host_copy_kernel(aten.histc.out, _has_bounds),
@@ -457,7 +478,7 @@ def special_kernels() -> dict[str, Any]:
         found[name] = valued_kernel(_overload(name), position)
     for full in torch_name("_dispatch_get_all_op_names")():  # dir(aten) has only what somebody has asked for
         if full.startswith("aten::_foreach_") and not full.endswith("out"):
-            found[full[6:]] = Kernel(_overload(full[6:]))
+            found[full[6:]] = foreach_kernel(_overload(full[6:]))
     found["_foreach_copy_"] = foreach_copy_
     return found
 

@@ -19,7 +19,7 @@ import torch
 
 from . import autograd
 from .errors import cuda_error, device_index, missing, require_device
-from .under_way import Capture, forbid_in_capture
+from .under_way import Capture, forbid_in_capture, forbidding
 
 HIGHEST = 3  # torch has pools of streams for four priorities
 _DEVICE_TYPE = 20  # PrivateUse1, the slot of a device in Python
@@ -149,6 +149,7 @@ class Event(torch.Event):
         self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
     ) -> None:
         self.enable_timing = enable_timing
+        self.interprocess = interprocess
         self.external = external  # in a capture a node of the graph, which happens at each replay
         self.capture: Capture | None = None  # in which it was last recorded, if any
         self.tail: tuple[int, ...] = ()
@@ -169,6 +170,8 @@ class Event(torch.Event):
     def record(self, stream: Stream | None = None) -> None:  # type: ignore[override]
         """Mark this point of a stream, the current one by default."""
         stream = stream or current_stream()
+        if self.interprocess and not self.created and forbidding() is not None:
+            raise cuda_error(900)  # CUDA makes no such event then, and leaves the capture as it is
         self.created = True
         if stream.capture is not None:
             stream.capture.check()

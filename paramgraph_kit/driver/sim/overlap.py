@@ -1,0 +1,34 @@
+"""Memory that an operation reads and writes at once: refused before anything is launched, as torch does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+_REFUSED = (
+    "unsupported operation: {} to a single memory location. Please clone() the tensor before performing the operation."
+)
+
+
+def check_overlap(target: torch.Tensor, sources: Sequence[torch.Tensor]) -> None:
+    """Raise RuntimeError as TensorIterator does, where what is written to overlaps itself or a part of what is read."""
+    if torch._debug_has_internal_overlap(target) == 1:
+        raise RuntimeError(_REFUSED.format("more than one element of the written-to tensor refers"))
+    place = _place(target)
+    for source in sources:
+        other = _place(source)
+        apart = place[1] <= other[0] or other[1] <= place[0]
+        same = (place, target.stride()) == (other, source.stride())
+        if not (apart or same) and source.numel() and all(_plain(each) for each in (target, source)):
+            raise RuntimeError(_REFUSED.format("some elements of the input tensor and the written-to tensor refer"))
+
+
+def _plain(tensor: torch.Tensor) -> Any:
+    return torch.ops.aten.is_non_overlapping_and_dense(tensor)
+
+
+def _place(tensor: torch.Tensor) -> tuple[int, int]:
+    begin = tensor.data_ptr()
+    return begin, begin + tensor.nbytes
