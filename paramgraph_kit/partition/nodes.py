@@ -110,6 +110,8 @@ def from_storage(nodes: Sequence[torch.fx.Node]) -> list[torch.fx.Node]:
     found: dict[torch.fx.Node, None] = {}
     for node in nodes:
         target = node.target
+        if _looks_from_storage(node) and any(storage_keys(each) & like for each in node.all_input_nodes):
+            found[node] = None
         if not isinstance(target, torch._ops.OpOverload) or not node.all_input_nodes:
             continue
         if not (bases := storage_keys(node.all_input_nodes[0]) & like):
@@ -121,6 +123,13 @@ def from_storage(nodes: Sequence[torch.fx.Node]) -> list[torch.fx.Node]:
             copies |= {key: [*made_by, node] for key in storage_keys(node) - bases}
             like |= storage_keys(node)
     return list(found)
+
+
+def _looks_from_storage(node: torch.fx.Node) -> bool:
+    """Whether an operation of somebody's writes a view that is made again from an offset of the storage on."""
+    if not isinstance(node.target, torch._ops.HigherOrderOperator):
+        return False
+    return any(name.endswith("_storage_offset") and offset is not None for name, offset in node.kwargs.items())
 
 
 def _argument(node: torch.fx.Node, name: str) -> Any:

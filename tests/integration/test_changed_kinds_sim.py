@@ -16,6 +16,7 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GP
 
 WIDTH = 16
 Change = Callable[[Any, int], Any]
+View = Callable[[Tensor], Tensor]
 
 
 def mlp() -> nn.Sequential:
@@ -189,3 +190,46 @@ def test_a_mode_of_the_user_s_keeps_its_word_in_attention() -> None:
             x = torch.randn(2, 5, WIDTH, generator=torch.Generator().manual_seed(seed)).to(pgk.device())
             # WHEN called THEN the bits are those of eager under the mode
             assert torch.equal(run(x), heard(x))
+
+
+@torch.library.custom_op("pgk_changed::put", mutates_args={"cache"})
+def put(cache: Tensor, x: Tensor) -> None:
+    """Write the first rows of a cache."""
+    cache[: len(x)] = x
+
+
+@put.register_fake
+def _put(cache: Tensor, x: Tensor) -> None:
+    return None
+
+
+@pytest.mark.parametrize("way", ["compile", "parameterize", "step"])
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        pytest.param(lambda c: c, lambda c: c, id="all"),
+        pytest.param(lambda c: c, lambda c: c[1::2, ::2], id="strided"),
+        pytest.param(lambda c: c[1:6, 3:19], lambda c: c[1:3], id="rows of columns"),
+    ],
+)
+def test_an_operation_writes_a_part_of_what_is_a_part(given: View, part: View, way: str) -> None:
+    # GIVEN a custom operation that writes a view of an argument, which lies somewhere in its own storage
+    torch._dynamo.reset()
+
+    @torch.no_grad()
+    def step(x: Tensor, cache: Tensor) -> Tensor:
+        torch.ops.pgk_changed.put(part(cache), x[:, : part(cache).shape[1]])
+        return cache * 2
+
+    ways: dict[str, Callable[[], Any]] = {
+        "compile": lambda: torch.compile(step, backend="paramgraph"),
+        "parameterize": lambda: pgk.parameterize(step),
+        "step": lambda: pgk.parameterize(step, state=[]),
+    }
+    run = ways[way]()
+    # WHEN called THEN results, and all of the storage, are what eager makes of them
+    for seed in range(5):
+        x = torch.randn(2, 32, generator=torch.Generator().manual_seed(seed)).to(pgk.device())
+        mine, theirs = (torch.ones(8, 32).to(pgk.device()) for _ in range(2))
+        assert torch.equal(run(x, given(mine)), step(x, given(theirs))), seed
+        assert torch.equal(mine, theirs), seed
