@@ -289,7 +289,8 @@ class Walk:
         own, foreign = vars(module), is_foreign_module(type(module).__module__)
         chosen = {"forward"}
         for key, value in own.items():
-            counts = not key.startswith("_") if foreign else self.every or key in self.names
+            read = key in self.names  # of torch's modules, too: others hang their own there, as accelerate its hooks
+            counts = read or (not key.startswith("_") if foreign else self.every)
             if key not in _STRUCTURE and (isinstance(value, PLAIN) or counts):
                 chosen.add(key)
         self._entries(own, chosen, path or type(module).__name__, versioned=True)

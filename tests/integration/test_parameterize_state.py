@@ -273,3 +273,30 @@ def test_verify_asks_the_function_itself(verify: str, monkeypatch: pytest.Monkey
     for _ in range(3):
         assert equal(step(x), x * 3)
     assert "a call gave other bits than the function itself" in " ".join(reasons(step))
+
+
+class Hung:
+    """What a library hangs on somebody else's layer."""
+
+    by = 2.0
+
+
+@pytest.mark.parametrize("kind", [Hung, dict], ids=["an object", "a dictionary"])
+def test_what_hangs_on_a_layer_of_torchs_counts_whatever_it_is_called(kind: type) -> None:
+    # GIVEN a layer of torch's with a private attribute that is not torch's, which a hook reads
+    layer: Any = torch.nn.Linear(4, 4).to(pgk.device())
+    layer._hung = kind()
+    if kind is dict:
+        layer._hung["by"] = 2.0
+
+    def hook(module: Any, _given: Any, made: Tensor) -> Any:
+        return made * (module._hung["by"] if kind is dict else module._hung.by)
+
+    layer.register_forward_hook(hook)
+    step, x = pgk.parameterize(layer), randn(2, 4)
+    # WHEN it is written between calls THEN each call reads what it is now
+    with torch.no_grad():
+        for by in (2.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0):
+            vars(layer._hung).update(by=by) if kind is Hung else layer._hung.update(by=by)
+            assert torch.equal(step(x), layer(x)), by
+    assert launches(step) >= 3
