@@ -49,6 +49,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "unit/test_capture_multi_tensor.py",
         "unit/test_capture_flash.py",
         "unit/test_capture_indexing.py",
+        "unit/test_capture_grouped.py",
     ),
     "launch": ("unit/test_launch_stages.py", "unit/test_launch_plan.py", "integration/test_recut_sim.py"),
     "partition": (
@@ -90,6 +91,7 @@ TESTS: dict[str, tuple[str, ...]] = {
 }
 ALWAYS = (
     "unit/test_exact.py",
+    "unit/test_exact_places.py",
     "integration/test_launch_sim.py",
     "integration/test_launch_sim_streams.py",
     "integration/test_launch_sim_metadata.py",
