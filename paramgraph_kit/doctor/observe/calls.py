@@ -163,8 +163,8 @@ def watched(observer: Observer) -> Iterator[None]:
         (builtins, "print", lambda *args, **kwargs: observer.printed(args)),
         (builtins, "open", observer.opened),
         (logging.Logger, "handle", lambda *args: observer.silent_if_own("host-counter", A_LOG)),
-        (cuda.CUDAGraph, "capture_begin", lambda *args, **kwargs: observer.nested()),
-        (cuda.CUDAGraph, "replay", lambda graph: observer.replayed()),
+        (cuda.CUDAGraph, "capture_begin", lambda graph, *args, **kwargs: observer.nested(graph)),
+        (cuda.CUDAGraph, "replay", observer.replayed),
         (torch.optim.Optimizer, "zero_grad", lambda optimizer, *args, **kwargs: observer.zeroes(optimizer)),
         (torch.nn.Module, "zero_grad", lambda module, *args, **kwargs: observer.zeroes(module)),
     ]

@@ -30,6 +30,7 @@ from paramgraph_kit.trace.model import Failure, Frame
 
 MOST_DRAWS = 4  # further calls of a function that draws random numbers on the host
 MANY_CALLS = 7  # that counters are moved on by, to see what they decide
+FUNCTION = "function"  # the category of what ends a call, captured or not
 _COUNTED = ("scalar-frozen", "size-frozen", "branch-frozen", "learning-rate-frozen")
 _DRAWN = ("host-random", "branch-frozen", "size-frozen")
 
@@ -88,7 +89,7 @@ class _Examiner(Caller):
         second = self.call(self.args, self.kwargs)
         pair = [first, second]
         silent = self.compare(*pair)
-        if second.ended is None and (silent or second.changes):
+        if second.ended is None and (silent or second.changes or first.captures):
             # Perhaps only the first call was different, as where something is made when it is needed first.
             third = self.call(self.args, self.kwargs)
             if third.ended is None:
@@ -103,6 +104,7 @@ class _Examiner(Caller):
             silent += self.later(pair[1], silent)
             silent += self.frozen_arguments(pair[1], found)
             silent += self.between_calls(pair[1], found)
+            silent += self.own_graphs(pair[1], found)
             self.frozen_names(pair[1], found)
         return self.finish(found, pair, [*silent, *ended])
 
@@ -145,11 +147,15 @@ class _Examiner(Caller):
         if self.first is not None and all(self.first is not call for call in calls):
             # It made what is made once; but not all is that.
             asked = {(f.frame.file, f.frame.line) for f in [*problems.values(), *more] if f.frame}
-            kept = found.operations and not any(call.steps for call in calls)  # its results, as by lru_cache
+            cached = found.operations and not any(call.on_device for call in calls)  # its results, as by lru_cache
             for f in self.first.found:
-                if kept or (f.frame and self.depends(f.frame, asked)):
+                if cached or (f.frame and self.depends(f.frame, asked)):
                     problems.setdefault((f.code, f.frame), f)
         problems |= {(f.code, f.frame): f for f in more if (f.code, f.frame) not in problems}
+        if any(
+            call.captures and call.ended is not None and BY_ID[call.ended.code].category != FUNCTION for call in calls
+        ):
+            problems = {at: f for at, f in problems.items() if f.code != "nested-capture"}  # its own capture failed
         found.calls, found.lost = self.number, self.lost
         found.problems = _without_echoes(list(problems.values()))
         if not found.operations and not found.problems:
@@ -235,6 +241,19 @@ class _Examiner(Caller):
         if not problems and (text := note(call.left)):
             found.notes.append(text)
         return problems
+
+    def own_graphs(self, call: Call, found: Examination) -> list[Failure]:
+        """What goes wrong around a graph that the function has captured in its first call, and replays now."""
+        if call.captures or not call.replays or self.first is None:
+            return []
+        problems, text = list[Failure](), "its result is its graph's own memory, which the next replay overwrites"
+        if self.graphs.owns(call.result):
+            lines = kept(around(self.function), self.function, self.codes(call))
+            problems = [BY_ID["output-alias"].failure(text, frame) for frame in lines]
+            found.notes += [] if problems else [f"{text}: who keeps it needs a clone()"]
+        found.notes.append("it replays a graph of its own, which no other capture can hold")
+        first, later = ({key for step in each.steps for key in step.outside} for each in (self.first, call))
+        return problems + self.graphs.never_read(self.args, self.kwargs, first, later, call.replays[-1])
 
     def frozen_arguments(self, base: Call, found: Examination) -> list[Failure]:
         """Call once more with other numbers as arguments: what they decide is frozen."""

@@ -65,6 +65,8 @@ def around(function: Callable[..., Any]) -> list[Scope]:
                 found.append(Scope(file, tree, names))
         frame = frame.f_back
     inner = getattr(function, "__func__", function)
+    if not isinstance(inner, torch.nn.Module) and not hasattr(inner, "__code__"):  # an object that can be called
+        inner = vars(type(inner)).get("__call__")
     code, space = getattr(inner, "__code__", None), getattr(inner, "__globals__", None)
     if code is not None and space is not None and not is_library(code.co_filename):
         cells = [file for file in list(linecache.cache) if is_cell(file)] if is_cell(code.co_filename) else []
@@ -142,7 +144,12 @@ class Search:
 
     def calls(self, node: ast.AST) -> bool:
         """Whether something is a call of the function."""
-        return isinstance(node, ast.Call) and _same(self._value(node.func), self.function)
+        if not isinstance(node, ast.Call):
+            return False
+        owner = getattr(self.function, "__self__", None)
+        if isinstance(node.func, ast.Attribute) and owner is not None and node.func.attr == self.function.__name__:
+            return self._value(node.func.value) is owner
+        return _same(self._value(node.func), self.function)
 
     @staticmethod
     def here(node: ast.AST) -> Iterator[ast.AST]:

@@ -15,6 +15,7 @@ from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.known.match import recognise
 from paramgraph_kit.doctor.observe.forks import Forks
 from paramgraph_kit.doctor.observe.limit import TimeUp
+from paramgraph_kit.doctor.observe.own_graphs import OwnGraphs
 from paramgraph_kit.doctor.observe.places import Place, Places
 from paramgraph_kit.doctor.observe.refusals import NUMBER, UNCAPTURED, Operation, operation, refusal
 from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
@@ -61,7 +62,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     supports_higher_order_operators = True
 
-    def __init__(self, places: Places, keeper: Keeper, target: Driver) -> None:
+    def __init__(self, places: Places, keeper: Keeper, target: Driver, graphs: OwnGraphs) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.places = places
         self.keeper = keeper
@@ -78,6 +79,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.scheduled: list[tuple[Any, Place]] = []  # schedulers that took a step, and where
         self.zeroed = False  # gradients were set to None, or to zero, by zero_grad()
         self.captures = False  # the function begins a capture of its own
+        self.graphs = graphs  # of the function's own
+        self.replays: list[Place] = []  # of those
         self.makes_graph = False  # torch begins, ends or replays a capture just now
         self._device = target.device.type
         self._casts = torch.is_autocast_enabled(self._device) and torch.is_autocast_cache_enabled()
@@ -97,7 +100,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     ) -> Any:
         # In the function's own capture nothing of ours may get into it, and what makes a capture is none of its work.
         if self._is_capturing() or self.makes_graph:
-            return func(*args, **(kwargs or {}))
+            return self._captured(func, args, kwargs or {})
         if self.stopped and threading.get_ident() == self.places.thread:
             raise TimeUp
         kwargs = kwargs or {}
@@ -133,6 +136,14 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if op.written:  # as set_() does, which gives a tensor other memory
             keys = [storage_key(tensor) for tensor in tensors]
         self._after(op, result, tensors, keys, place, there)
+        return result
+
+    def _captured(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = func(*args, **kwargs)
+        if self.graphs and not self.makes_graph:
+            given: list[torch.Tensor] = []
+            _sort((*args, *kwargs.values()), given, [])
+            self.graphs.saw(self._device, given, result, self.places.here())
         return result
 
     def _of_custom(self, func: Any, tensors: list[torch.Tensor]) -> torch._C.DispatchKeySet | None:
@@ -260,10 +271,16 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             where = "another stream" if stream else "the default stream"
             self.silent("work-elsewhere", f"{name} ran on {where}", place)
 
-    def replayed(self) -> None:
-        """The function replays a graph, which no capture takes in."""
-        if not self._is_capturing():
-            self.on_device += 1
+    def replayed(self, graph: object) -> None:
+        """The function replays a graph, which no capture takes in; one of its own is not meant for another."""
+        if self._is_capturing():
+            return
+        self.on_device += 1
+        if graph in self.graphs:
+            self.replays.append(self.places.here())
+            for failure in self.graphs.lost(graph):
+                self._add(failure)
+        else:
             self.refused("Cannot prepare for replay during capturing stage.", None, "replay")
 
     def _note_leaf(self, leaf: Any) -> None:
@@ -373,9 +390,10 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if not (stream and self.forks.work(stream, place)):
             self.silent(code, said, place)
 
-    def nested(self) -> None:
+    def nested(self, graph: object) -> None:
         """The function captures on its own."""
         self.captures = True
+        self.graphs.begin(graph)
         place = self.places.here()
         self.refused(UNCAPTURED, 900, "capture_begin", place, "a capture in the function", "cuda/graphs.py")
 

@@ -22,7 +22,8 @@ from paramgraph_kit.doctor.observe.calls import WantsToExit, watched
 from paramgraph_kit.doctor.observe.gradients import NOTHING_LEFT, Left
 from paramgraph_kit.doctor.observe.limit import TimeUp, at_most
 from paramgraph_kit.doctor.observe.observer import Observer, Step
-from paramgraph_kit.doctor.observe.places import Places
+from paramgraph_kit.doctor.observe.own_graphs import OwnGraphs
+from paramgraph_kit.doctor.observe.places import Place, Places
 from paramgraph_kit.doctor.observe.threads import threads_watched
 from paramgraph_kit.doctor.restore.host_state import Change, HostState
 from paramgraph_kit.doctor.restore.keeper import Keeper, RandomState
@@ -51,6 +52,8 @@ class Call:
     before: list[Any] = field(default_factory=list)  # what Python held before it
     moved: dict[int, str] = field(default_factory=dict)  # memory that tensors had before it and no more; their names
     counting: list[str] = field(default_factory=list)  # optimizers whose count of steps no replay moves
+    captures: bool = False  # the function itself
+    replays: list[Place] = field(default_factory=list)  # of graphs that it has captured itself
 
 
 def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -76,6 +79,7 @@ class Caller:
         self.number = 0
         self.left: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # counters of the CPU's, and what they held
         self.lost = False  # the device
+        self.graphs = OwnGraphs()
 
     def put_back(self) -> None:
         """Undo what all calls did, on the device as far as it answers."""
@@ -104,7 +108,7 @@ class Caller:
         current = cuda.current_stream()
         self.stream.wait_stream(current)
         cuda.set_stream(self.stream)
-        observer = Observer(places, keeper, target)
+        observer = Observer(places, keeper, target, self.graphs)
         result, ended = None, None
         quiet = redirect_stdout(io.StringIO()) if self.number > 1 else nullcontext()
         try:
@@ -172,6 +176,8 @@ class Caller:
             before,
             self.state.moved(memory),
             sorted(observer.counting),
+            observer.captures,
+            observer.replays,
         )
 
     def note_rates(self, observer: Observer) -> None:
