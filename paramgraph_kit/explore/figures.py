@@ -18,7 +18,7 @@ from paramgraph_kit.trace.model import PoolEvent, Source, Trace
 from paramgraph_kit.trace.wording import one_line
 
 _PLOTLY_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-_GRID = "rgba(125,131,139,0.3)"
+_LINES = dict.fromkeys(("gridcolor", "zerolinecolor"), "rgba(125,131,139,0.3)")  # to be seen on light and on dark
 _WHICH = ("allocated", "reserved", "device")
 
 
@@ -106,7 +106,7 @@ def pool_comparison(steps: Mapping[str, Trace]) -> Any:
         axis = "" if n == 0 else str(n + 1)
         _add_pools(figure, pools, names, xaxis=f"x{axis}", shown=shown)
         domain = [n * width, (n + 1) * width - (0.02 if n + 1 < len(series) else 0)]
-        figure.update_layout({f"xaxis{axis}": {"domain": domain, "title": one_line(name), "anchor": "y"}})
+        figure.update_layout({f"xaxis{axis}": {"domain": domain, "title": one_line(name), "anchor": "y", **_LINES}})
     lines = [Line(one_line(name), reserved_total(pools), colour=n) for n, (name, pools) in enumerate(series.items())]
     return _with_still(figure, lines, f"Reserved in all pools, over allocator events. {'; '.join(labels)}")
 
@@ -152,9 +152,9 @@ def _figure(title: str, source: str) -> Any:
         hoverlabel={"bgcolor": "#ffffff", "font": {"color": "#1f2328"}},
         height=420,
     )
-    figure.update_xaxes(gridcolor=_GRID, zerolinecolor=_GRID)
+    figure.update_xaxes(**_LINES)
     # SI units on the axis; the hover text has exact binary ones.
-    figure.update_yaxes(title="bytes", rangemode="tozero", tickformat="~s", gridcolor=_GRID, zerolinecolor=_GRID)
+    figure.update_yaxes(title="bytes", rangemode="tozero", tickformat="~s", **_LINES)
     return figure
 
 

@@ -197,7 +197,7 @@ def watch(title: str = "watch") -> Iterator[Trace]:
 
 
 def explore(what: Any) -> Explorer:
-    """Look at a trace, a report, a compiled model or a captured ``CUDAGraph``: live in a notebook, text in a terminal.
+    """Look at a trace, a report, a compiled model, a story or a captured ``CUDAGraph``: live in a notebook, else as text.
 
     Shown inside ``with watch() as trace``, it follows what happens while the block still runs.
 
@@ -217,6 +217,9 @@ def explore(what: Any) -> Explorer:
         >>> explore({"before": trace, "after": trace})
         Explorer('before', 'after')
     """
+    told = getattr(what, "traces", None)  # of a story
+    if isinstance(told, dict) and told and all(isinstance(each, Trace) for each in told.values()):
+        return Explorer(told)
     if isinstance(what, Mapping):
         return Explorer({str(name): _trace_of("explore", one) for name, one in what.items()})
     return Explorer(_trace_of("explore", what))

@@ -143,6 +143,22 @@ def test_keys_work_at_once_and_in_every_view(page: Page, tmp_path: Path) -> None
     assert "failure 0" in panel.inner_text()
 
 
+def test_a_view_whose_tab_was_clicked_has_the_keys(page: Page, tmp_path: Path) -> None:
+    # GIVEN a page WHEN a tab is clicked THEN arrows are for its view
+    view = shown(page, sample.trace(), tmp_path / "a.html")
+    chosen, panel = view.get_by_role("tab", selected=True), view.get_by_role("complementary", name="Details")
+    for name, key, says in (("Timeline", "ArrowRight", "launch"), ("Memory", "ArrowRight", "block in pool")):
+        view.get_by_role("tab", name=name).click()
+        page.keyboard.press(key)
+        assert chosen.inner_text().startswith(name)
+        assert says in panel.inner_text()
+    # AND whoever is at the tabs by keyboard stays there
+    chosen.focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("ArrowRight")
+    assert chosen.inner_text().startswith("Timeline")
+
+
 def test_the_panel_is_resized_hidden_and_shown(sized: Page, tmp_path: Path) -> None:
     # GIVEN a page
     view = shown(sized, sample.trace(), tmp_path / "a.html")

@@ -92,6 +92,9 @@ def test_the_gallery_opens_recordings_and_the_address_keeps_them(viewer: Page, s
     view = viewer.locator("#paramgraph-explorer")
     view.get_by_role("tab").first.wait_for()
     assert viewer.url.endswith("#resnet50")
+    # AND keys are meant for it at once
+    viewer.keyboard.press("4")
+    assert view.get_by_role("tab", selected=True).inner_text().startswith("Memory")
     # WHEN a story is opened THEN it has its steps, in order, without a page between
     viewer.get_by_role("button", name="llama-blocks, in three steps").click()
     view.get_by_role("button", name="3 llama-blocks-paramgraph").wait_for()

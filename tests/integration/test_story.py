@@ -103,7 +103,7 @@ def test_a_sound_function_has_a_short_story(program: Program) -> None:
     assert "it captures, and replays give eager's numbers" in str(story)
     assert "What is wrong" not in str(story)
     explorer = story.explore()
-    assert list(explorer.steps) == list(story.traces)
+    assert list(explorer.steps) == list(pgk.explore(story).steps) == list(story.traces)
     assert explorer.steps["parameterized"].launches
 
 

@@ -312,6 +312,8 @@ def test_a_figure_is_stored_with_a_still_picture_and_follows_the_theme() -> None
         assert any(where in svg for where in ("NVIDIA H200", "simulated device"))
         # AND its background is the notebook's, whichever theme that has
         assert figure.layout.paper_bgcolor == figure.layout.plot_bgcolor == "rgba(0,0,0,0)"
+        axes = [figure.layout[name] for name in figure.to_plotly_json()["layout"] if name[1:5] == "axis"]
+        assert {axis.gridcolor for axis in axes} == {axis.zerolinecolor for axis in axes} == {"rgba(125,131,139,0.3)"}
         assert figure._ipython_display_ is None
         # AND nothing of it is fetched, nor its data written out as text
         assert figure._repr_html_ is None

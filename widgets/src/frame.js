@@ -50,7 +50,7 @@ export class Frame {
     const bar = h("div.tabs", { role: "tablist", label: "Views" });
     keys.forEach((key, n) => {
       this.counts[key] = h("span.count");
-      this.tabs[key] = h("button", { type: "button", role: "tab", id: `${app.id}-tab-${key}`, "aria-controls": `${app.id}-${key}`, title: `${NAMES[key]} (${n + 1})`, onclick: () => app.setView(key) }, NAMES[key], this.counts[key]);
+      this.tabs[key] = h("button", { type: "button", role: "tab", id: `${app.id}-tab-${key}`, "aria-controls": `${app.id}-${key}`, title: `${NAMES[key]} (${n + 1})`, onclick: (event) => this.open(key, event.detail) }, NAMES[key], this.counts[key]);
       bar.append(this.tabs[key]);
     });
     bar.addEventListener("keydown", (event) => {
@@ -61,6 +61,12 @@ export class Frame {
       event.stopPropagation();
     });
     return bar;
+  }
+
+  /** A view, by its tab: whoever clicked it means the view with the next key, whoever pressed Enter the tabs. */
+  open(key, clicks) {
+    this.app.setView(key);
+    if (clicks) this.app.views[key].target.focus({ preventScroll: true });
   }
 
   listen() {

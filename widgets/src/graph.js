@@ -20,7 +20,7 @@ export class GraphView {
     this.stamp = "";
     this.marks = { selected: -1, found: new Set(), around: new Set() };
     this.surface = new Surface(
-      "Graph. Arrow keys walk, Enter opens or closes, plus and minus zoom, 0 shows everything.",
+      "Graph. Arrow keys walk, Enter opens or closes",
       this,
     );
     this.kind = h("select", { label: "Which edges", onchange: () => this.rekind() }, h("option", { value: "data" }, "edges: data"), h("option", { value: "order" }, "edges: order of launching"));

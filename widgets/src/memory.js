@@ -20,7 +20,7 @@ export class MemoryView {
     this.options = "";
     this.stamp = "";
     this.surface = new Surface(
-      "Memory. Left and right walk, plus and minus zoom, 0 shows everything.",
+      "Memory. Left and right walk",
       this,
       true,
     );

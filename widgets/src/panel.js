@@ -218,7 +218,7 @@ function block(app, { step, pool: name, at }) {
     facts([
       ["bytes", number(b.size)],
       ["address", `0x${b.address.toString(16)}`],
-      ["who", caller(b)],
+      ["who", b.call === null ? null : caller(b)],
       ["who holds it", held.length ? held : null],
       ["allocated at", frameLine(b.frame, (f) => app.showLine(f), app)],
       ["from", `event ${number(b.from)}`],
@@ -258,7 +258,7 @@ function launch(app, { at }) {
       ["ran", one.gpu_us === null ? null : `${micros(one.gpu_us)} from ${micros(one.gpu_start_us)} on the GPU's`],
       ["stale if frozen", slots ? `${number(slots.filter((row) => row.first !== row.now).length)} of ${plural(slots.length, "address")}` : null],
     ]),
-    rows.length ? [h("h4", "What was written"), h("div.scroll", table(["tensor", "words", "address"], rows))] : h("p.soft", slots || !one.words_patched ? "Nothing had moved." : UNKNOWN),
+    rows.length ? [h("h4", "What moved"), h("div.scroll", table(["tensor", "words", "address"], rows))] : h("p.soft", slots || !one.words_patched ? "Nothing had moved." : UNKNOWN),
     button("Show memory plan", () => app.showPlan(c)),
   ];
 }

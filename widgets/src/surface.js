@@ -18,7 +18,7 @@ export class Surface {
     this.look = { scale: 1, x: 0, y: 0 };
     this.touched = false;
     this.size = { w: 0, h: 0, ratio: 1 };
-    this.canvas = h("canvas", { tabindex: 0, role: "application", label });
+    this.canvas = h("canvas", { tabindex: 0, role: "application", label: `${label}, plus and minus zoom, 0 shows everything.` });
     this.tip = h("div.tip", { hidden: true });
     this.hint = h("div.hint", { "aria-hidden": "true" });
     this.tools = h("div.tools", { role: "group", label: "Zoom" },

@@ -22,7 +22,7 @@ export class TimelineView {
     this.player = 0;
     this.turning = 0;
     this.surface = new Surface(
-      "Launches. Left and right walk, space plays, plus and minus zoom, 0 shows everything.",
+      "Launches. Left and right walk, space plays",
       this,
       true,
     );

@@ -26,6 +26,8 @@ function start({ mount, Store }) {
     said.textContent = "";
     history.replaceState(null, "", from ? `#${from}` : location.pathname + location.search);
     frame.scrollIntoView({ block: "nearest" });
+    const whole = /** @type {HTMLElement | null | undefined} */ (frame.firstElementChild?.shadowRoot?.querySelector(".app"));
+    whole?.focus({ preventScroll: true }); // so that keys are meant for it, whatever was pressed to open it
   };
 
   const read = async (list) => {
