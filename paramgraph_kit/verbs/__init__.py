@@ -197,7 +197,7 @@ def watch(title: str = "watch") -> Iterator[Trace]:
 
 
 def explore(what: Any) -> Explorer:
-    """Look at a trace, a report, a compiled model, a story or a captured ``CUDAGraph``: live in a notebook, else as text.
+    """Look at a trace, a report, a story, a compiled model or a captured ``CUDAGraph``: live in a notebook, else text.
 
     Shown inside ``with watch() as trace``, it follows what happens while the block still runs.
 
