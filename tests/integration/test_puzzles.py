@@ -53,6 +53,11 @@ def test_a_cheat_is_told_why_it_is_none(number: int, answer: Callable[..., Any],
     assert says in str(verdict)
 
 
+def test_a_slip_is_told_what_is_missing() -> None:
+    assert "it returns None: return the result, a tensor" in str(grade(1, lambda x: None))
+    assert "it returns a float: return the result, a tensor" in str(grade(1, lambda x: 4.0))
+
+
 def test_every_puzzle_has_a_beginning_a_solution_and_a_cheat() -> None:
     # GIVEN what the notebooks grade
     calls = [

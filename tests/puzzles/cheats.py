@@ -242,8 +242,8 @@ def in_a_storage(x: Tensor) -> Any:
 CHEATS: list[tuple[int, Step, str]] = [
     (1, not_scaled, "the result is not right"),
     (1, scaled_as_before, "the result is not right"),
-    (2, not_counted, "an input does not hold what it should"),
-    (3, masked_by_zero, "the result is not right"),
+    (2, not_counted, "an input does not hold what it should: steps holds "),
+    (3, masked_by_zero, "the result is not right: 1,024 of 1,024 values differ: they are no numbers"),
     (3, without_the_mask, "the result is not right"),
     (4, the_same_noise, "the same values are dropped again"),
     (4, no_noise, "100% of the values are kept, not half"),

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 import paramgraph_kit as pgk
 from paramgraph_kit.driver.replaced import replaced
 from paramgraph_kit.driver.torch_names import torch_name
-from paramgraph_kit.tour.puzzles.problems import CALLS, PUZZLES, Puzzle, Random, Steps
+from paramgraph_kit.tour.puzzles.problems import CALLS, PUZZLES, Puzzle, Random, Steps, off
 from paramgraph_kit.tour.puzzles.verdict import Limit, Verdict
 from paramgraph_kit.trace import ParamgraphError, Trace
 from paramgraph_kit.trace.errors import CaptureError
@@ -85,7 +85,10 @@ def _graph(puzzle: Puzzle, function: Callable[..., Any]) -> tuple[dict[str, int]
     side.wait_stream(cuda.current_stream())
     with cuda.stream(side):
         for _ in range(WARM_UP):
-            function(*_to_device(puzzle.inputs(generator)))
+            out = function(*_to_device(puzzle.inputs(generator)))
+    if not any(isinstance(leaf, Tensor) for leaf in tree_leaves(out)):
+        raise WrongError(f"it returns {kind_text(out)}: return the result, a tensor")
+    del out
     cuda.current_stream().wait_stream(side)
     cuda.synchronize()
     outside = _storages(static)  # alive from here on: nothing that is freed makes up for what a capture takes
@@ -233,7 +236,8 @@ def _steps(puzzle: Steps, make: Callable[..., Any]) -> tuple[dict[str, int], Tra
         if result.shape != expected.shape:
             raise WrongError(f"call {call} gives {tuple(result.shape)}, not {tuple(expected.shape)}")
         if not torch.allclose(result.detach().cpu(), expected, rtol=1e-3, atol=1e-5):
-            raise WrongError(f"the result of call {call} is not right, or a later call has written over it")
+            text = f"the result of call {call} is not right, or a later call has written over it"
+            raise WrongError(f"{text}: {off(result.detach().cpu(), expected)}")
     if not replayed and all(values[name] <= most for name, most in puzzle.limits.items()):
         raise WrongError("not every call replays a graph, and nothing else is counted")
     return values, trace

@@ -7,8 +7,10 @@ called. References are plain code on the CPU: they tell what is to be computed, 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
 from itertools import cycle
 from typing import Any
 
@@ -20,6 +22,20 @@ ROWS, COLUMNS = 64, 1024
 SIZE = ROWS * COLUMNS * 4  # bytes of one input
 SLACK = SIZE // 4  # reductions need a little memory, more on some devices
 Tensors = tuple[Tensor, ...]
+
+
+def off(got: Tensor, expected: Tensor) -> str:
+    """How much of a result differs, and how far.
+
+    >>> off(torch.tensor([1.0, 2.0, 5.0]), torch.tensor([1.0, 2.0, 3.0]))
+    '1 of 3 values differ, by 2 at most'
+    >>> off(torch.tensor([float("nan"), 1.0]), torch.ones(2))
+    '1 of 2 values differ: they are no numbers'
+    """
+    wrong = ~torch.isclose(got, expected, rtol=1e-4, atol=1e-5, equal_nan=True)
+    text = f"{int(wrong.sum()):,} of {got.numel():,} values differ"
+    most = (got.double() - expected.double())[wrong].abs().max().item()
+    return f"{text}, by {most:.3g} at most" if math.isfinite(most) else f"{text}: they are no numbers"
 
 
 def _x(generator: Generator) -> Tensor:
@@ -42,9 +58,11 @@ class Puzzle:
         if len(results) != 1 or results[0].shape != expected.shape or results[0].dtype != expected.dtype:
             return f"it returns {_shapes(results)}, not {_shapes([expected])}"
         if not torch.allclose(results[0], expected, rtol=1e-4, atol=1e-5):
-            return "the result is not right"
-        if not all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(after, expected_inputs, strict=True)):
-            return "an input does not hold what it should"
+            return f"the result is not right: {off(results[0], expected)}"
+        for name, a, b in zip(signature(self.reference).parameters, after, expected_inputs, strict=True):
+            if not torch.equal(a.nan_to_num(), b.nan_to_num()):
+                held = f"{name} holds {a.item()}, not {b.item()}" if a.numel() == 1 else f"in {name}, {off(a, b)}"
+                return f"an input does not hold what it should: {held}"
         return ""
 
 
