@@ -159,6 +159,21 @@ def test_a_view_whose_tab_was_clicked_has_the_keys(page: Page, tmp_path: Path) -
     assert chosen.inner_text().startswith("Timeline")
 
 
+def test_in_a_narrow_pane_every_tab_is_seen(page: Page, tmp_path: Path, shots: Path) -> None:
+    # GIVEN a pane as narrow as a notebook beside another WHEN the timeline is looked at THEN no tab is cut off
+    page.set_viewport_size({"width": 420, "height": 800})
+    view = shown(page, sample.trace(), tmp_path / "a.html")
+    page.keyboard.press("5")
+    whole = view.bounding_box()
+    assert whole is not None
+    for tab in view.get_by_role("tab").all():
+        box = tab.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= whole["x"] + whole["width"]
+    page.wait_for_timeout(300)
+    view.screenshot(path=shots / "narrow-timeline.png")
+
+
 def test_the_panel_is_resized_hidden_and_shown(sized: Page, tmp_path: Path) -> None:
     # GIVEN a page
     view = shown(sized, sample.trace(), tmp_path / "a.html")

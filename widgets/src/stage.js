@@ -19,9 +19,10 @@ export function drawLaunch(context, w, height, rows, turned, colours, more) {
   const at = columns(w);
   const say = (text, x, y, colour, how = {}) => write(context, text, x, y, colour, how);
   if (!rows.length) return say(UNKNOWN, 14, 24, colours.soft);
-  say("parameterized: words of this launch", 14, 12, colours.accent, { weight: "600 " });
-  say("frozen: reads for ever", w - 14, 12, colours.bad, { weight: "600 ", align: "right" });
-  (at.box > 95 ? ["today's memory", "the launch before", "first launch"] : ["today", "before", "first"]).forEach((name, n) => say(name, at.boxes[n] + at.box / 2, 28, colours.soft, { align: "center" }));
+  const narrow = w < 440;
+  say(narrow ? "this launch" : "parameterized: words of this launch", 14, 12, colours.accent, { weight: "600 " });
+  say(narrow ? "frozen" : "frozen: reads for ever", w - 14, 12, colours.bad, { weight: "600 ", align: "right" });
+  if (!narrow) (at.box > 95 ? ["today's memory", "the launch before", "first launch"] : ["today", "before", "first"]).forEach((name, n) => say(name, at.boxes[n] + at.box / 2, 28, colours.soft, { align: "center" }));
   rows.forEach((row, n) => drawRow(context, row, HEAD + n * rowHeight, at, turned, colours, say));
   if (more > 0) say(`and ${more} more`, 14, height - 6, colours.soft);
   return undefined;
