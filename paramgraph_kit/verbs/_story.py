@@ -231,6 +231,9 @@ class _Teller:
             raise self.stop("its replays are wrong, and the doctor does not know why: compare the traces step by step")
         self.chapter("The fix, in your own words")
         self.say(str(fix) if fix is not None else "none is known", 3)
+        counted = [note for note in found.notes if "counts its steps on the CPU" in note]
+        if counted and (fix is None or not fix.complete):  # or it would be told in the next round
+            self.say(f"by hand  {counted[0].partition(' ')[0]}: {COUNTED[0].lower()}{COUNTED[1:]}", 5)
         if fix is not None and fix.left and all(failure.code == "stale-input" for failure in fix.left):
             self.carried = not fix.complete and not self.truth.unsteady
         if self.carried:
