@@ -21,6 +21,7 @@ import paramgraph_kit as pgk
 from tests.doctor_programs import HEAD, marked, program
 from tests.doctor_programs.elsewhere import BY_HAND, CELLS, COMPILED
 from tests.doctor_programs.strangers import STRANGE
+from tests.doctor_programs.strangers_graphs import OWN_GRAPHS
 from tests.doctor_programs.strangers_silent import SILENT_STRANGE
 from tests.doctor_programs.strangers_sound import SOUND_STRANGE
 
@@ -62,7 +63,7 @@ def expected(text: str) -> list[tuple[str, int]]:
     return sorted((code, line - first) for code, line in marked(text))
 
 
-FUNCTIONS = STRANGE | SILENT_STRANGE | SOUND_STRANGE
+FUNCTIONS = STRANGE | SILENT_STRANGE | OWN_GRAPHS | SOUND_STRANGE
 
 
 @pytest.mark.parametrize("text", FUNCTIONS.values(), ids=FUNCTIONS)

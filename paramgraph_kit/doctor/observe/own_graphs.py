@@ -15,13 +15,15 @@ from paramgraph_kit.doctor.observe.places import Place
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.trace.model import Failure
 
+_weak: Any = StorageWeakRef  # torch leaves it untyped
+
 
 @dataclass(slots=True)
 class _Own:
     """One graph, as its capture was seen."""
 
     graph: object  # whose id stays its own so
-    reads: dict[int, tuple[StorageWeakRef, Place]] = field(default_factory=dict)  # memory from outside of the capture
+    reads: dict[int, tuple[Any, Place]] = field(default_factory=dict)  # memory from outside of the capture
     made: set[int] = field(default_factory=set)
 
 
@@ -50,7 +52,7 @@ class OwnGraphs:
         for tensor in given:
             keys.add(key := storage_key(tensor))
             if tensor.device.type == device and key and key not in own.made and key not in own.reads:
-                own.reads[key] = (StorageWeakRef(tensor.untyped_storage()), place)
+                own.reads[key] = (_weak(tensor.untyped_storage()), place)
         for tensor in result if isinstance(result, (list, tuple)) else (result,):
             if isinstance(tensor, torch.Tensor) and (key := storage_key(tensor)) not in keys:
                 own.made.add(key)
