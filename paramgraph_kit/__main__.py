@@ -159,7 +159,9 @@ def _diagnose_file(file: Path, function: str, *, fix: bool) -> int:
     except SyntaxError as error:
         where = f"{error.filename or file}{f', line {error.lineno}' if error.lineno else ''}"
         raise ParamgraphError(f"{where}: this is no program that Python can read: {error.msg}") from None
-    except Exception as error:
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
         print(diagnose(error))
         return 1
     finally:

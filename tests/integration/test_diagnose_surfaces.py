@@ -202,3 +202,13 @@ def test_a_program_in_the_terminal_sees_its_own_arguments(tmp_path: Path, capsys
     file.write_text("import sys\nprint(sys.argv)\n")
     assert main(["diagnose", str(file)]) == 0
     assert capsys.readouterr().out.splitlines()[0] == str([str(file)])
+
+
+def test_a_program_that_ends_as_a_generator_does_is_told_like_any_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # GIVEN a program that raises what only Python raises WHEN the terminal runs it THEN it says so, without a traceback
+    file = tmp_path / "train.py"
+    file.write_text("raise GeneratorExit\n")
+    assert main(["diagnose", str(file)]) == 1
+    assert capsys.readouterr().out.startswith("GeneratorExit was raised, and it is none that CUDA graphs are known for")
