@@ -212,4 +212,69 @@ class S:
 f = S()
 inputs = (torch.randn(3, device=device),)
 """,
+    "model runner with dict of batch sizes and padding, copies right": """
+class DecodeRunner:
+    sizes = (1, 2, 4)
+    def __init__(self, model):
+        self.model, self.graphs = model, {}
+        self.ids = torch.zeros(4, dtype=torch.long, device=device)
+        self.out = torch.zeros(4, 5, device=device)
+    @torch.inference_mode()
+    def capture(self, bs):
+        self.out[:bs] = self.model(self.ids[:bs])
+        g = cuda.CUDAGraph()
+        with cuda.graph(g):
+            self.out[:bs] = self.model(self.ids[:bs])
+        self.graphs[bs] = g
+    @torch.inference_mode()
+    def __call__(self, ids):
+        n = ids.size(0)
+        bs = next(s for s in self.sizes if s >= n)
+        if bs not in self.graphs: self.capture(bs)
+        self.ids[:n].copy_(ids)
+        self.graphs[bs].replay()
+        return self.out[:n].clone()
+model = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 5)).to(device)
+f = DecodeRunner(model)
+inputs = (torch.tensor([1, 2, 3], device=device),)
+""",
+    "two inputs, positions are never copied": """
+class R:
+    def __init__(self):
+        self.e, self.p = nn.Embedding(9, 4).to(device), nn.Embedding(9, 4).to(device)
+        self.graph = None
+    @torch.no_grad()
+    def step(self, ids, pos):
+        if self.graph is None:
+            self.ids, self.pos = ids.clone(), pos.clone()
+            self.e(self.ids) + self.p(self.pos)
+            self.graph = cuda.CUDAGraph()
+            with cuda.graph(self.graph):
+                self.out = self.e(self.ids) + self.p(self.pos)
+        self.ids.copy_(ids)
+        self.graph.replay()  # problem: stale-input
+        return self.out.clone()
+r = R()
+f = r.step
+inputs = (torch.tensor([1, 2], device=device), torch.tensor([0, 1], device=device))
+""",
+    "begin and end by hand, static input reassigned": """
+class H:
+    def __init__(self):
+        self.g = cuda.CUDAGraph(); self.done = False; self.s = cuda.Stream()
+    def __call__(self, x):
+        self.inp = x.contiguous()
+        if not self.done:
+            self.s.wait_stream(cuda.current_stream())
+            with cuda.stream(self.s):
+                self.g.capture_begin()
+                self.out = self.inp * 2 + 1
+                self.g.capture_end()
+            cuda.current_stream().wait_stream(self.s)
+            self.done = True
+        self.g.replay()  # problem: stale-input
+        return self.out.clone()
+f = H()
+inputs = (torch.randn(3, device=device),)
+""",
 }

@@ -84,4 +84,13 @@ from functools import lru_cache
 def f(x):
     return x / x.abs().max().item()  # problem: sync-item
 """,
+    "warmup flag by attribute on the function": """
+net = nn.Linear(3, 3).to(device)
+inputs = (torch.randn(4, 3, device=device),)
+def f(x):
+    f.calls = getattr(f, "calls", 0) + 1  # problem: host-counter
+    if f.calls > 5:  # problem: branch-frozen
+        return net(x).relu()
+    return net(x)
+""",
 }

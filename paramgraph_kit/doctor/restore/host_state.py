@@ -290,8 +290,7 @@ class HostState:
         if is_library_code(function.__code__, function.__globals__):
             return
         self.functions.append(function)
-        if function.__dict__:
-            self.holders.append(Holder("attributes", function.__name__, function.__dict__))
+        self.holders.append(Holder("attributes", function.__name__, function.__dict__))
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             self.holders.append(Holder("cell", name, cell))
             self._visit(self.holders[-1].read(), name, depth + 1)
