@@ -277,4 +277,19 @@ class H:
 f = H()
 inputs = (torch.randn(3, device=device),)
 """,
+    "replay then host postprocess of static output": """
+class K:
+    def __init__(self): self.g = None
+    def __call__(self, x):
+        if self.g is None:
+            self.x = x.clone(); self.x.topk(2)
+            self.g = cuda.CUDAGraph()
+            with cuda.graph(self.g):
+                self.v, self.i = self.x.topk(2)
+        self.x.copy_(x)
+        self.g.replay()
+        return self.i.tolist()
+f = K()
+inputs = (torch.randn(5, device=device),)
+""",
 }

@@ -100,11 +100,12 @@ class _Examiner(Caller):
         ended = [call.ended for call in pair if call.ended is not None]
         if ended:
             silent = []  # the calls differ because one of them stopped
+        elif _launches(pair[1]):
+            silent = self.own_graphs(pair[1], found)  # what is around its launches runs as ever
         else:
             silent += self.later(pair[1], silent)
             silent += self.frozen_arguments(pair[1], found)
             silent += self.between_calls(pair[1], found)
-            silent += self.own_graphs(pair[1], found)
             self.frozen_names(pair[1], found)
         return self.finish(found, pair, [*silent, *ended])
 
@@ -143,8 +144,10 @@ class _Examiner(Caller):
         return [f for f in found if f.code in _COUNTED and f.frame not in told]
 
     def finish(self, found: Examination, calls: list[Call], more: list[Failure]) -> Examination:
-        problems = {(f.code, f.frame): f for call in calls for f in call.found}
-        if self.first is not None and all(self.first is not call for call in calls):
+        launches = _launches(calls[-1])
+        told = (f for call in calls for f in call.found if not launches or f.code == "freed-input")
+        problems = {(f.code, f.frame): f for f in told}
+        if not launches and self.first is not None and all(self.first is not call for call in calls):
             # It made what is made once; but not all is that.
             asked = {(f.frame.file, f.frame.line) for f in [*problems.values(), *more] if f.frame}
             cached = found.operations and not any(call.on_device for call in calls)  # its results, as by lru_cache
@@ -244,15 +247,13 @@ class _Examiner(Caller):
 
     def own_graphs(self, call: Call, found: Examination) -> list[Failure]:
         """What goes wrong around a graph that the function has captured in its first call, and replays now."""
-        if call.captures or not call.replays or self.first is None:
-            return []
         problems, text = list[Failure](), "its result is its graph's own memory, which the next replay overwrites"
         if self.graphs.owns(call.result):
             lines = kept(around(self.function), self.function, self.codes(call))
             problems = [BY_ID["output-alias"].failure(text, frame) for frame in lines]
             found.notes += [] if problems else [f"{text}: who keeps it needs a clone()"]
         found.notes.append("it replays a graph of its own, which no other capture can hold")
-        first, later = ({key for step in each.steps for key in step.outside} for each in (self.first, call))
+        first, later = ({key for step in each.steps for key in step.outside} for each in (self.first or call, call))
         return problems + self.graphs.never_read(self.args, self.kwargs, first, later, call.replays[-1])
 
     def frozen_arguments(self, base: Call, found: Examination) -> list[Failure]:
@@ -297,6 +298,11 @@ class _Examiner(Caller):
                 names = [h.name for h, _ in numbers if h.name in failure.frame.text] or [h.name for h, _ in numbers]
                 what = "decides a branch" if failure.code == "branch-frozen" else "would be frozen"
                 found.notes.append(f"candidate for a parameter: {', '.join(names)} {what} at {failure.frame.label()}")
+
+
+def _launches(call: Call) -> bool:
+    """Whether a call replays a graph that the function has captured before: it is no work for another capture."""
+    return bool(call.replays) and not call.captures
 
 
 def _other(value: Any) -> Any:
