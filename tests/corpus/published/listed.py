@@ -219,7 +219,7 @@ LISTED = (
     Listed("MTCG-T", "MT5ForConditionalGeneration", _HF, True, 16, _MT5, "transformers"),
     Listed("DLRM", "dlrm", _TB, False, 2048, _dlrm, note=_AGAIN),
     Listed("MBERT", "MobileBertForQuestionAnswering", _HF, False, 128, _transformers(128, _PLAIN), "transformers"),
-    Listed("TEFD", "timm_efficientdet", _TB, True, 1, _of_the_suite(suite.efficientdet), "effdet"),
+    Listed("TEFD", "timm_efficientdet", _TB, True, 1, _of_the_suite(suite.efficientdet, 4), "effdet"),
     Listed("ALNET", "alexnet", _TB, False, 2, _images("torchvision.models", "alexnet"), _TV),
     Listed("DCGAN", "dcgan", _TB, True, 32, _dcgan, note=_AGAIN),
     Listed("BERT", "BERT_pytorch", _TB, True, 16, _of_the_suite(suite.bert, 12), _BENCH),

@@ -32,7 +32,8 @@ from tests.corpus.published.listed import WHOLE, Built, Inputs, Listed
 
 OURS, TREES = "ours", "graph trees"  # the two processes of a workload
 PLAIN, ALL, CHOSEN = "no graphs", "paramgraph", "select=measure"  # what the first of them times
-FEW = 16  # partitions up to which each is timed without its graph, too
+FEW = 32  # partitions up to which each is timed without its graph, too
+LONG = 8 * MOST  # steps in which the calls of every graph show what they have to
 Row = dict[str, Any]
 
 
@@ -134,8 +135,12 @@ def _ours(run: Stepped, turns: Iterable[int], cores: Collection[int]) -> Row:
     for milliseconds in turns:
         if not ways:
             keep_to(cores)
-            for seed in range(2 * MOST + 4):
+            for seed in range(LONG):  # images of other sizes have graphs of their own
                 run.step(seed)
+                if seed > 2 * MOST + 3 and all(
+                    v is None or v.probation.over for x in launchers for v in x.variants.values()
+                ):
+                    break
             decisions = [{"partition": launcher.name} | _decision(launcher) for launcher in launchers]
             ways = _ways(decisions, held)
             for name, graphed in ways.items():

@@ -127,10 +127,14 @@ def clip(batch: int) -> tuple[nn.Module, Callable[[int], Inputs]]:
 class Detector(nn.Module):
     """Effdet's, with its loss: what the anchors are to find comes level by level."""
 
-    def __init__(self, name: str = "tf_efficientdet_d1") -> None:
+    def __init__(self, layers: int, name: str = "tf_efficientdet_d1") -> None:
         super().__init__()
         effdet: Any = importlib.import_module("effdet")
-        self.bench = effdet.create_model(name, bench_task="train", pretrained=False, pretrained_backbone=False)
+        config = effdet.get_efficientdet_config(name)
+        config.fpn_cell_repeats, config.box_class_repeats = (
+            min(layers, config[kind]) for kind in ("fpn_cell_repeats", "box_class_repeats")
+        )
+        self.bench = effdet.factory.create_model_from_config(config, bench_task="train", pretrained_backbone=False)
         self.size, self.levels = self.bench.config.image_size[0], self.bench.num_levels
 
     def forward(self, x: Tensor, positives: Tensor, *targets: Tensor) -> Tensor:
@@ -142,9 +146,9 @@ class Detector(nn.Module):
         return loss
 
 
-def efficientdet(batch: int) -> tuple[nn.Module, Callable[[int], Inputs]]:
-    """Of size D1, 640 x 640."""
-    model = Detector()
+def efficientdet(batch: int, layers: int) -> tuple[nn.Module, Callable[[int], Inputs]]:
+    """Of size D1, 640 x 640; ``layers``: so many of its four pyramids, and of its heads' three."""
+    model = Detector(layers)
     sides = [model.size // (8 << k) for k in range(model.levels)]
 
     def inputs(seed: int) -> Inputs:
