@@ -19,7 +19,10 @@ from paramgraph_kit.driver.sim.graph import pack_scalar
 from paramgraph_kit.launch.generate import _differs, _flat, _lazy, _nbytes, _seen
 from paramgraph_kit.launch.plan import Order
 from paramgraph_kit.launch.probation import Probation
-from paramgraph_kit.trace.model import NodeKind
+from paramgraph_kit.partition.names import described
+from paramgraph_kit.step.capture import _used
+from paramgraph_kit.step.steady import _stays
+from paramgraph_kit.trace.model import NodeKind, Word, WordKind
 
 MIB = 1 << 20
 
@@ -188,3 +191,60 @@ def test_copies_to_compare_with_lie_as_the_originals_do() -> None:
     copies[0].fill_(-1)
     assert copies[1].tolist() == [-1, -1, 7, 8, 9, 10, 11]
     assert torch.equal(base, torch.arange(300.0))
+
+
+def test_of_the_state_those_tensors_are_used_into_which_a_word_leads() -> None:
+    # GIVEN state of tensors, two of one storage, one empty, and words around their ends
+    places = {"a": (1000, 40), "b": (1040, 8), "c": (1000, 40), "d": (1100, 4)}
+    state: Any = {key: (key, torch.empty(int(key != "d"))) for key in places}
+    tensors = {id(tensor): places[key] for key, (_, tensor) in state.items()}
+    driver: Any = SimpleNamespace(storage_of=lambda tensor: tensors[id(tensor)])
+
+    def used(*values: int, kind: WordKind = WordKind.SCALAR) -> list[str]:
+        words = [[Word(8 * n, kind, value=value) for n, value in enumerate(values)]]
+        found = {id(tensor) for tensor in _used(words, driver, state)}
+        return [key for key, (_, tensor) in state.items() if id(tensor) in found]
+
+    # WHEN asked THEN first bytes are inside, ends are not, and all that share a storage are found
+    found = [used(at) for at in (999, 1000, 1039, 1040, 1047, 1048, 1100)]
+    assert found == [[], ["a", "c"], ["a", "c"], ["b"], ["b"], [], []]
+    assert used(1000, 1040) == ["a", "b", "c"]
+    assert used(1000, kind=WordKind.POINTER) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "reads", "exits", "stays"),
+    [
+        ("gradient", [0], [1], True),
+        ("gradient", [0], [0], False),  # another output
+        ("gradient", [0], [None], False),
+        ("gradient", [0], [1, 1], False),
+        ("gradient", [], [1], False),
+        ("attribute", [0], [1], False),
+    ],
+)
+def test_a_gradient_stays_where_it_is_given_back_as_it_came(
+    kind: str, reads: list[int], exits: list[int | None], stays: bool
+) -> None:
+    # GIVEN a cell, and outputs of which the second is argument 3 WHEN asked THEN only that gradient stays
+    outputs = [Output(Kind.FRESH, 3), Output(Kind.ARGUMENT, 3)]
+    captured: Any = SimpleNamespace(outputs=outputs)
+    cell: Any = SimpleNamespace(holder=SimpleNamespace(kind=kind), reads=reads, exits=exits)
+    assert _stays(captured, cell, 3) is stays
+    assert not _stays(captured, cell, 2)
+
+
+def test_values_of_a_backward_are_called_after_what_they_are_of() -> None:
+    # GIVEN what AOTAutograd says of values WHEN described THEN in the user's words, and "" of what nobody names
+    def told(name: str, **fields: Any) -> Any:
+        return type(name, (), fields)()
+
+    plain = told("PlainAOTInput", idx=1)
+    assert described(plain, ["x", "y"]) == "y"
+    assert described(plain, ["x"]) == ""
+    assert described(told("PlainAOTOutput", idx=2), []) == "output 2"
+    assert described(told("GradAOTOutput", grad_of=plain), ["x", "y"]) == "gradient of y"
+    assert described(told("TangentAOTInput", output=told("Unknown")), []) == "a gradient"
+    assert described(told("InputMutationAOTOutput", mutated_input=plain), ["x", "y"]) == "new y"
+    assert described(told("InputMutationAOTOutput", mutated_input=plain), ["x"]) == ""
+    assert described(told("Unknown"), ["x"]) == ""
