@@ -113,7 +113,7 @@ def _run(program: str, cuda: Any) -> dict[str, Any]:
             cuda.synchronize()
         except Exception as error:
             raised = error
-        torch.backends.cudnn.benchmark = False
+        torch.backends.cudnn.benchmark, torch.backends.cudnn.enabled = False, True
     cuda.recover()
     cuda.set_sync_debug_mode(0)
     torch.use_deterministic_algorithms(False)
@@ -121,7 +121,7 @@ def _run(program: str, cuda: Any) -> dict[str, Any]:
     chain = []
     outcome = "ran" if raised is None else "fails"
     while raised is not None:
-        chain.append((type(raised).__name__, str(raised).splitlines()[0][:400]))
+        chain.append((type(raised).__name__, (str(raised).splitlines() or [""])[0][:400]))
         raised = raised.__context__
     return {"outcome": outcome, "printed": printed.getvalue(), "chain": chain}
 

@@ -263,7 +263,9 @@ def test_what_only_cuda_has_is_no_fault_of_the_function() -> None:
     if torch.cuda.is_available():
         pytest.skip("it is about the simulated device")
     # GIVEN what the simulated device has not: its own refusals, torch's and CUDA's
-    x = torch.ones(4, device=DEVICE)
+    from torch.nn.attention.flex_attention import flex_attention
+
+    x, square = torch.ones(4, device=DEVICE), torch.ones(1, 1, 16, 16, device=DEVICE)
     for function in (
         lambda x: x + torch.empty(4, pin_memory=True).to(x.device),
         lambda x: pgk.cuda.Stream().priority_of_mine,
@@ -273,6 +275,10 @@ def test_what_only_cuda_has_is_no_fault_of_the_function() -> None:
         lambda x: x.__cuda_array_interface__,
         lambda x: torch.sparse.to_sparse_semi_structured(torch.ones(32, 32, device=DEVICE).half()),
         lambda x: pgk.cuda.Event(interprocess=True).ipc_handle(),
+        lambda x: torch.nn.parallel.replicate(torch.nn.Linear(4, 2, device=DEVICE), [0]),
+        lambda x: flex_attention(square, square, square),
+        lambda x: x.untyped_storage().cuda(),
+        lambda x: pgk.cuda.MemPool(use_on_oom=True),
     ):
         # WHEN diagnosed THEN it says that this is not known, and never that the function fails without a capture
         found = pgk.diagnose(function, x)

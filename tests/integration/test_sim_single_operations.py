@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +12,15 @@ import torch
 from tests.integration.single_operations import LEFT_OUT, OTHERWISE, SINGLE, on_simulator, seen_and_recorded
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _collect_what_is_new_only() -> Iterator[None]:
+    """Programs that look at memory run without garbage: what was there before them is searched for it once."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.mark.parametrize("name", sorted(set(SINGLE) - set(LEFT_OUT) - set(OTHERWISE)))
