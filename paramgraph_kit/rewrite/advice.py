@@ -61,6 +61,14 @@ def _rate(place: Place) -> str:
         return ""
     every = [n for part in function.body for n in within(part)]
     written = [n for n in every if isinstance(n, ast.Assign) and any(_is_rate(each) for each in n.targets)]
+    calls = [n for n in every if isinstance(n, ast.Call) and called(n) == "step" and isinstance(n.func, ast.Attribute)]
+    moved = [path_of(n.func.value) for n in calls if isinstance(n.func, ast.Attribute)]
+    for name in moved:
+        if isinstance(place.space.get(name), torch.optim.lr_scheduler.LRScheduler):
+            return (
+                f"`{name}.step()` belongs behind the launch, and its rate in a tensor: leave both, they are rewritten "
+                "once the other lines are mended"
+            )
     if len(written) != 1:
         return ""
     target, value = place.text(written[0].targets[0]), place.text(written[0].value)

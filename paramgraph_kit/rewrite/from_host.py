@@ -255,6 +255,7 @@ def behind(place: Place) -> str:
         return f"the result has `{name}`: {what}, and compute `{name}` of it behind the launch"
     if isinstance(node, ast.AugAssign) and function is not None and (path := path_of(node.target)):
         for later in (n for part in function.body for n in within(part) if isinstance(n, ast.Assign)):
-            if later.lineno > node.lineno and path in paths(later.value):
+            its_own = all(isinstance(each, ast.Attribute) for each in later.targets)  # the host's, as a mean of losses
+            if later.lineno > node.lineno and path in paths(later.value) and not its_own:
                 return f"belongs before each launch, with line {later.lineno}, which reads it"
     return BEHIND

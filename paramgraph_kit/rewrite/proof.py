@@ -281,6 +281,9 @@ class Truth:
         first = prover.eager()
         again = prover.eager()
         self.seen = {n: v for n, v in first.items() if not differences({n: v}, {n: again.get(n, [])})}
+        if any(_is_nesterov(holder.target) for holder in prover.state.holders):
+            # Its step adds the momentum to the gradients themselves, where it is not fused; what comes of them counts.
+            self.seen.pop(GRADIENTS, None)
         # What nobody can compare although it is what the function is for, or "".
         self.unsteady = "; ".join(differences({RETURNS: first[RETURNS]}, {RETURNS: again[RETURNS]}))
         trains = any(t.is_leaf and t.requires_grad for t in prover.state.tensors)
@@ -305,6 +308,10 @@ class Truth:
     def closeness(self) -> str:
         """How near runs are that are not wrong."""
         return "within 1e-4" + (", a state within what one rounding of the parameters changes" * self.drifted)
+
+
+def _is_nesterov(group: Any) -> bool:
+    return isinstance(group, dict) and "params" in group and bool(group.get("nesterov"))
 
 
 def differences(a: Seen, b: Seen, near: Seen | None = None) -> list[str]:

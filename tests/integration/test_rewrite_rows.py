@@ -30,6 +30,22 @@ def f(x, done):
 """,
         ["some = x", "best.copy_(torch.where(going, net(some).max(1).values, best))"],
     ),
+    "a schedule beside Nesterov's momentum, which is added to the gradients": (
+        """
+net = nn.Linear(4, 1).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, nesterov=True)
+sched = torch.optim.lr_scheduler.StepLR(opt, 2)
+args = (torch.randn(4, 4, device=device),)
+def f(x):
+    opt.zero_grad()
+    loss = net(x).square().mean()
+    loss.backward()
+    opt.step()
+    sched.step()
+    return loss.detach()
+""",
+        ["momentum=0.9, nesterov=True, fused=True)", "def after_f():  # after each launch"],
+    ),
     "a ring along another dimension": (
         """
 ring, at = torch.randn(4, 8, device=device), torch.zeros(1, dtype=torch.long, device=device)
