@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import gc
 import importlib.util
 import io
 import itertools
@@ -174,6 +175,7 @@ def cells(path: Path, turns: int = 1) -> None:
         register_backend(paramgraph, name="paramgraph")
     notebook = json.loads(path.read_text(encoding="utf-8"))
     print(path.name)
+    gc.collect()  # what the notebook before has left: in a kernel of its own there is nothing of it
     program, main_module = types.ModuleType("__main__"), sys.modules["__main__"]
     sys.modules["__main__"] = program  # as in a kernel: Dynamo looks names of ``__main__`` up there
     absent: set[str] = set()
