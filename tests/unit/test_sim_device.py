@@ -468,7 +468,7 @@ def test_a_device_that_is_not_there_is_refused_everywhere(sim: torch.device, cud
         cuda.get_device_properties(1)
     with pytest.raises(RuntimeError, match=r"Device index value 1 is out of index range \[0, 1\)"):
         cuda.current_stream(1)
-    with pytest.raises(RuntimeError, match="Invalid device argument 1"):
+    with pytest.raises(RuntimeError, match="Invalid device argument"):
         cuda.memory_allocated(1)
     with pytest.raises(ValueError, match="Expected a cuda device, but got: cpu"):
         cuda.set_device("cpu")

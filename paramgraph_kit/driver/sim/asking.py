@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .kernels import Kernel
+from .kernels import Kernel, pageable_copy_forbidden
 from .stream import current_stream
 from .under_way import forbid_in_capture, note_wait
 
@@ -19,8 +19,12 @@ def _zero_points_asked(*args: Any, **_: Any) -> int:
 
 def _sorts(elements: torch.Tensor, tests: torch.Tensor, *, assume_unique: bool = False, **_: Any) -> int:
     """How often a sorted search waits for the number of those that differ; few tests are compared one by one."""
-    few = tests.numel() < 10 * elements.numel() ** 0.145
-    return 0 if few or assume_unique or not elements.numel() else 2
+    if tests.numel() < 10 * elements.numel() ** 0.145 or not elements.numel():
+        return 0
+    if assume_unique:  # what is sorted then is put in order by a number of the host's
+        pageable_copy_forbidden(current_stream())
+        return 0
+    return 2
 
 
 # How often they wait, of their operands.

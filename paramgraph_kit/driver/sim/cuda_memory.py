@@ -63,7 +63,7 @@ def use_mem_pool(pool: MemPool, device: Any = None) -> Iterator[None]:
 
 def _look_for(device: Any) -> None:
     if (index := device_index(device)) > 0:
-        raise RuntimeError(f"Invalid device argument {index}: did you call init?")
+        raise RuntimeError(f"Invalid device argument {chr(index)}: did you call init?")  # torch writes a byte
 
 
 def memory_allocated(device: Any = None) -> int:

@@ -218,7 +218,7 @@ def _make_our_own() -> None:
     from .stream import Event
 
     def generator(plain: Any, device: Any = "cpu") -> Any:
-        return Generator(device) if torch.device(device).type == "sim" else plain(device)
+        return Generator() if torch.device(device).type == "sim" else plain(device)
 
     def event(plain: Any, device: Any = None, **options: Any) -> Any:
         if device is not None and torch.device(device).type != "sim":

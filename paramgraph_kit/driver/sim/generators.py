@@ -16,7 +16,6 @@ import torch
 
 from paramgraph_kit.driver.torch_names import torch_name
 
-from .errors import require_device
 from .machine import DEVICE_NAME
 from .rng import DeviceGenerator
 from .stream import current_stream
@@ -65,7 +64,6 @@ class Generator(torch.Generator):
 
     def __new__(cls, device: Any = DEVICE_NAME) -> Generator:
         """A generator with a state of its own; RuntimeError in a capture."""
-        require_device(device)
         _not_in_capture("construct a new CUDAGeneratorImpl")
         return cls._of(DeviceGenerator())
 

@@ -141,6 +141,18 @@ def check_classes(scores: torch.Tensor, target: torch.Tensor, weight: Any, reduc
         raise NotImplementedError(f"\"nll_loss_forward_{kernel}\" not implemented for '{_TYPES[target.dtype]}'")
 
 
+def check_pixel_classes(scores: torch.Tensor, target: torch.Tensor, *_: Any, **__: Any) -> None:
+    """Raise RuntimeError for classes of pixels that are not integers of 64 bits."""
+    if target.dtype != torch.int64:
+        raise RuntimeError(f"expected scalar type Long but found {_TYPES[target.dtype]}")
+
+
+def check_exponents(tensor: torch.Tensor, *_: Any, **__: Any) -> None:
+    """Raise NotImplementedError for a softmax of integers."""
+    if not tensor.is_floating_point():
+        raise NotImplementedError(f"\"host_softmax\" not implemented for '{_TYPES[tensor.dtype]}'")
+
+
 def check_order(what: str) -> None:
     """Raise RuntimeError, or warn, where ``torch.use_deterministic_algorithms`` asks for it."""
     if not torch.are_deterministic_algorithms_enabled():
@@ -153,6 +165,8 @@ def check_order(what: str) -> None:
 
 def refusing(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
     """A kernel that refuses first what CUDA's does."""
+    if name == "nll_loss2d_forward":
+        run = _first(check_pixel_classes, run)
     operation = name.partition(".")[0]  # those that write into given tensors refuse the same
     if operation in PRODUCTS:
         checks: Callable[..., None] = lambda *args, **_: check_product(operation, args)  # noqa: E731
@@ -162,6 +176,8 @@ def refusing(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
         checks = lambda *args, driver=None, **_: check_least_squares(driver)  # noqa: E731
     elif operation == "nll_loss_forward":
         checks = check_classes
+    elif operation in ("_softmax", "_log_softmax"):
+        checks = check_exponents
     elif name in UNORDERED:
         checks = lambda *_, **__: check_order(UNORDERED[name])  # noqa: E731
     elif name in UNORDERED_IF:
@@ -170,6 +186,10 @@ def refusing(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
     else:
         return run
 
+    return _first(checks, run)
+
+
+def _first(checks: Callable[..., None], run: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         checks(*args, **kwargs)
         return run(*args, **kwargs)

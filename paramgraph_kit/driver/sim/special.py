@@ -248,8 +248,8 @@ def copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
                 stream
             )  # x[0, 1] = 5.0: into a place of one number CUDA copies it, and fills others
         meta = [torch.empty(each.shape, dtype=each.dtype, device="meta") for each in (target, source)]
-        meta[0].copy_(meta[1])  # raises where the shapes do not fit
         check_overlap(target, (source,))
+        meta[0].copy_(meta[1])  # raises where the shapes do not fit
         plain = source.dtype == target.dtype and source.shape == target.shape
         plain = plain and source.stride() == target.stride() and _dense(source) and bits_of(source) == bits_of(target)
         kind, name = (NodeKind.MEMCPY, "memcpy") if plain else (NodeKind.KERNEL, "copy")

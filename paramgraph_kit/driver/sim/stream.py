@@ -19,7 +19,7 @@ import torch
 
 from . import autograd
 from .errors import cuda_error, device_index, missing, require_device
-from .under_way import Capture, forbid_in_capture, forbidding
+from .under_way import Capture, forbid_in_capture
 
 HIGHEST = 3  # torch has pools of streams for four priorities
 _DEVICE_TYPE = 20  # PrivateUse1, the slot of a device in Python
@@ -170,8 +170,8 @@ class Event(torch.Event):
     def record(self, stream: Stream | None = None) -> None:  # type: ignore[override]
         """Mark this point of a stream, the current one by default."""
         stream = stream or current_stream()
-        if self.interprocess and not self.created and forbidding() is not None:
-            raise cuda_error(900)  # CUDA makes no such event then, and leaves the capture as it is
+        if self.interprocess and stream.capture is not None:
+            raise cuda_error(900)  # CUDA records no such event there, and leaves the capture as it is
         self.created = True
         if stream.capture is not None:
             stream.capture.check()

@@ -51,7 +51,9 @@ def transform_kernel(op: Any) -> Callable[..., Any]:
                 sizes[-1] = args[1]
             if any(size & (size - 1) for size in sizes):
                 raise RuntimeError(ODD.format(sizes=sizes))
-        if tensor.numel() and plan not in _plans.made:
+        if not tensor.numel():
+            raise RuntimeError("cuFFT error: CUFFT_INVALID_SIZE")
+        if plan not in _plans.made:
             if (capture := forbidding()) is not None:
                 capture.check()
                 capture.fail(900)
