@@ -22,13 +22,10 @@ class MoCo(nn.Module):
     @torch.no_grad()
     def _dequeue_and_enqueue(self, keys):
         batch_size = keys.shape[0]
-        ptr = int(self.queue_ptr) #-
-        self.queue[:, ptr : ptr + batch_size] = keys.T #-
-        ptr = (ptr + batch_size) % self.K #-
-        self.queue_ptr[0] = ptr #-
-        #+ at = self.queue_ptr + torch.arange(batch_size, device=keys.device)
-        #+ self.queue.index_copy_(1, at, keys.T)
-        #+ self.queue_ptr.copy_((self.queue_ptr + batch_size) % self.K)
+        ptr = int(self.queue_ptr)
+        self.queue[:, ptr : ptr + batch_size] = keys.T
+        ptr = (ptr + batch_size) % self.K
+        self.queue_ptr[0] = ptr
 
     def forward(self, im_q, im_k):
         q = F.normalize(self.encoder_q(im_q), dim=1)
