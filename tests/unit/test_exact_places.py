@@ -6,13 +6,14 @@ import math
 import struct
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 
 from paramgraph_kit.capture import pair
 from paramgraph_kit.capture.elementwise import gap_of_types
-from paramgraph_kit.capture.pair import InputSpec, Kind, Output, _mirror, _Spans
+from paramgraph_kit.capture.pair import Captured, InputSpec, Kind, Output, _mirror, _Spans
 from paramgraph_kit.driver.api import RawNode
 from paramgraph_kit.driver.phantom_layout import Layout
 from paramgraph_kit.driver.sim.graph import pack_scalar
@@ -62,6 +63,16 @@ def test_mirrors_keep_an_input_s_alignment_and_lie_otherwise_on_each_side(side: 
     assert [(a.address, a.size, a.born, a.died) for a in mirrors] == [(4096 * n, 12, 0, None) for n in (1, 2, 3)]
     assert inputs[1] == 7
     assert [isinstance(x, torch.Tensor) for x in inputs] == [True, False, True, True]
+
+
+def test_an_input_may_lie_where_it_is_aligned_as_it_was_captured() -> None:
+    # GIVEN inputs aligned to 8 and to 256, and a number between them
+    specs = [InputSpec((3,), (1,), torch.float32, alignment, 12) for alignment in (8, 256)]
+    captured = Captured(mock.Mock(), [], [], [0, 2], [], specs=[specs[0], None, specs[1]])
+    # WHEN asked of addresses THEN an alignment is its own, any more than the largest is that, and a number lies nowhere
+    assert [captured.takes(0, at) for at in (8, 24, 4, 16, 512)] == [True, True, False, False, False]
+    assert [captured.takes(2, at) for at in (256, 512, 768, 128)] == [True, True, True, False]
+    assert captured.takes(1, 3)
 
 
 def test_of_spans_that_have_an_address_the_first_given_is_found() -> None:
