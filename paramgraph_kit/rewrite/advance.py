@@ -8,7 +8,7 @@ taken that something the device computes comes from; what decides on the host st
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +18,8 @@ import torch
 from paramgraph_kit.doctor import cell
 from paramgraph_kit.doctor.restore.host_state import Holder
 from paramgraph_kit.rewrite.edits import COMPOUND, Edit, Function, Source, locals_of, within
+from paramgraph_kit.rewrite.moving import is_kept
+from paramgraph_kit.rewrite.place import Form, called
 from paramgraph_kit.rewrite.proof import Prover
 from paramgraph_kit.trace.model import Failure
 
@@ -25,6 +27,7 @@ FROZEN = frozenset(
     """scalar-frozen size-frozen branch-frozen learning-rate-frozen host-counter sync-item""".split()  # noqa: SIM905
 )
 _COUNTED = (ast.Add, ast.Sub, ast.Mult)  # what a tensor of whole numbers does in place as a number does
+_REDUCTIONS = frozenset(("mean", "sum", "min", "max", "norm", "amax", "amin", "median", "std", "var"))
 _OPERANDS = (ast.BinOp, ast.UnaryOp, ast.Compare)
 
 
@@ -82,8 +85,12 @@ def keep(
     places: Sequence[tuple[Failure, Source, ast.stmt]],
     ran: Sequence[ast.stmt],
     device: str,
+    tensors: Mapping[str, Form],
 ) -> Kept | None:
-    """The numbers that a step moves and that something which is frozen comes from; None where there are none."""
+    """The numbers that a step moves and that something which is frozen comes from; None where there are none.
+
+    ``tensors`` are the local names that hold one.
+    """
     filled = rates(source, ran) if any(failure.code == "learning-rate-frozen" for failure, _, _ in places) else []
     frozen = [node for failure, _, node in places if failure.code not in ("host-counter", "sync-item")]
     frozen += [
@@ -98,7 +105,7 @@ def keep(
             if isinstance(part, ast.stmt) and not isinstance(part, COMPOUND) and not is_writing(part, moving)
         ]
     found = wanted(moving, frozen, ran)
-    edits = edits_of(source, found, device, ran) if found else None
+    edits = edits_of(source, found, device, ran, tensors) if found else None
     if edits is None:
         return None
     failures = [f for f, _, node in places if f.code in ("host-counter", "sync-item") and is_writing(node, found)]
@@ -139,7 +146,9 @@ def wanted(found: Iterable[Counter], frozen: Iterable[ast.stmt], ran: Sequence[a
         names |= more
 
 
-def edits_of(source: Source, found: Sequence[Counter], device: str, ran: Sequence[ast.stmt]) -> list[Edit] | None:
+def edits_of(
+    source: Source, found: Sequence[Counter], device: str, ran: Sequence[ast.stmt], tensors: Mapping[str, Form]
+) -> list[Edit] | None:
     """Edits that keep these numbers in tensors; None where one of them is made nowhere, or in several places."""
     edits: list[Edit] = []
     for counter in found:
@@ -154,7 +163,7 @@ def edits_of(source: Source, found: Sequence[Counter], device: str, ran: Sequenc
                 return None
             edits += written
             if is_writing(node, [counter]) and isinstance(node, (ast.Assign, ast.AugAssign)):
-                edits += _on_device(source, node.value)
+                edits += _on_device(source, node.value, tensors)
     edits += [edit for top in ran for node in ast.walk(top) for edit in _kept_apart(source, node, found)]
     return edits
 
@@ -278,13 +287,32 @@ def _written(source: Source, node: ast.stmt, counter: Counter, found: Sequence[C
     return [source.replace(node, f"\n{source.indent(node)}".join(lines))]
 
 
-def _on_device(source: Source, value: ast.expr) -> Iterator[Edit]:
+def _on_device(source: Source, value: ast.expr, tensors: Mapping[str, Form]) -> Iterator[Edit]:
     """``x.item()`` and ``float(x)`` without the copy to the host."""
     for node in ast.walk(value):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item":
             inner = source.replace(node.func.value, "")
             whole = source.replace(node, "")
-            yield Edit(inner.end_line, inner.end_column, whole.end_line, whole.end_column, ".detach()")
+            text = ".detach()" if _is_one_number(node.func.value, tensors) else ".detach().squeeze()"
+            yield Edit(inner.end_line, inner.end_column, whole.end_line, whole.end_column, text)
+
+
+def _is_one_number(value: ast.expr, tensors: Mapping[str, Form]) -> bool:
+    """Whether a tensor has no dimensions, as far as its text tells."""
+    if isinstance(value, ast.Name):
+        return value.id not in tensors or not tensors[value.id].shape
+    return isinstance(value, ast.Call) and not value.args and called(value) in _REDUCTIONS
+
+
+def as_numbers(source: Source, node: ast.stmt, found: Sequence[Counter]) -> Iterator[Edit]:
+    """``history.append(self.alpha)`` keeps the number that it kept, where ``self.alpha`` is a tensor now."""
+    for part in ast.walk(node):
+        if not isinstance(part, (ast.Name, ast.Attribute, ast.Subscript)) or not isinstance(part.ctx, ast.Load):
+            continue
+        known = any(counter.is_at(part) and _is_variable(source, node, counter) for counter in found)
+        if known and is_kept(source, part):
+            at = source.replace(part, "")
+            yield Edit(at.end_line, at.end_column, at.end_line, at.end_column, ".item()")
 
 
 def _loaded(node: ast.expr) -> ast.expr:

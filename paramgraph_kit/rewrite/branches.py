@@ -84,6 +84,13 @@ def condition_of(place: Place, test: ast.expr) -> str:
         sign = " & " if isinstance(test.op, ast.And) else " | "
         return sign.join(f"({condition_of(place, value)})" for value in test.values)
     text = place.text(test)
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.In, ast.NotIn)):
+        one, many = place.text(test.left), place.text(test.comparators[0])
+        known = isinstance(test.comparators[0], (ast.Tuple, ast.List, ast.Set))
+        held = place.space.get(many)
+        if known or (isinstance(held, (list, tuple, set, frozenset)) and all(type(each) in NUMBER for each in held)):
+            text = f"torch.stack([{one} == each for each in {many}]).any()"
+            return text if isinstance(test.ops[0], ast.In) else f"torch.logical_not({text})"
     if isinstance(test, ast.Call) and isinstance(test.func, ast.Name) and called(test) in ("any", "all"):
         each = test.args[0] if len(test.args) == 1 else None
         if isinstance(each, (ast.GeneratorExp, ast.ListComp)):
@@ -192,17 +199,22 @@ def _has_attributes(node: ast.AST) -> bool:
     return any(isinstance(n, (ast.Attribute, ast.Subscript)) for n in ast.walk(node))
 
 
-def choose_one(place: Place) -> list[Edit]:
-    """``a if c else b`` becomes ``torch.where(c, a, b)``, where neither of them does anything but compute."""
+def choose_one(place: Place, only: ast.IfExp | None = None, given: str = "") -> list[Edit]:
+    """``a if c else b`` becomes ``torch.where(c, a, b)``, where neither of them does anything but compute.
+
+    ``only`` is the one that is meant, and ``given`` what stands for its condition.
+    """
     found = []
     for node in heads(place.statement):
-        if not isinstance(node, ast.IfExp) or not (
-            may_run(place, node.body, node) and may_run(place, node.orelse, node)
+        if (
+            not isinstance(node, ast.IfExp)
+            or only not in (None, node)
+            or not (may_run(place, node.body, node) and may_run(place, node.orelse, node))
         ):
             continue
         if isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], (ast.Is, ast.IsNot)):
             continue
-        condition = condition_of(place, node.test)
+        condition = given or condition_of(place, node.test)
         yes, no = (
             kept_finite(place, each, node.test, condition, taken=each is node.body) for each in (node.body, node.orelse)
         )
@@ -269,5 +281,7 @@ def assert_on_device(place: Place) -> list[Edit]:
         test, wanted = test.operand, not wanted
     text = condition_of(place, test)
     condition = text if wanted else f"torch.logical_not({text})"
-    message = f", {place.text(node.msg)}" if isinstance(node, ast.Assert) and isinstance(node.msg, ast.Constant) else ""
+    told = node.msg if isinstance(node, ast.Assert) else getattr(getattr(node.body[0], "exc", None), "args", [None])[:1]
+    said = told[0] if isinstance(told, list) and told else told
+    message = f", {place.text(said)}" if isinstance(said, ast.Constant) and isinstance(said.value, str) else ""
     return [place.source.replace(node, f"torch._assert_async({condition}{message})")]

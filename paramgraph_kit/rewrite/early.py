@@ -35,31 +35,33 @@ def go_on(place: Place) -> list[Edit]:
     if (found := end_of_round(place, ast.Break)) is None:
         return []
     node, loop, function = found
-    counter = _bound(place, loop.test)[:1] if isinstance(loop, ast.While) else ("",)
+    counter = bound_of(place, loop.test)[:1] if isinstance(loop, ast.While) else ("",)
     if not counter:
         return []
-    counts = [part for part in loop.body if isinstance(part, ast.AugAssign) and _name(part) == counter[0]]
+    counts = [part for part in loop.body if isinstance(part, ast.AugAssign) and name_of(part) == counter[0]]
     steps = [part for part in loop.body if part is not node and part not in counts]
-    if isinstance(loop, ast.While) and (len(counts) != 1 or any(_name(part) == counter[0] for part in steps)):
+    if isinstance(loop, ast.While) and (len(counts) != 1 or any(name_of(part) == counter[0] for part in steps)):
         return []
     behind = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.lineno > (loop.end_lineno or loop.lineno)]
     if any(n.id == counter[0] for n in behind):
         return []  # how many rounds there were
-    if not all(isinstance(part, (ast.Assign, ast.AugAssign)) and _name(part) for part in steps):
+    if not all(isinstance(part, (ast.Assign, ast.AugAssign)) and name_of(part) for part in steps):
         return []
     if not all(is_pure(place, part.value) for part in steps if isinstance(part, (ast.Assign, ast.AugAssign))):
         return []
-    known = _before(function, loop)
+    known = known_before(function, loop)
     inside = set(ast.walk(loop))
     outside = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and n not in inside}
-    names = {name for part in steps if (name := _name(part))}
+    names = {name for part in steps if (name := name_of(part))}
     goes = stored([ast.Expr(loop.target)]) if isinstance(loop, ast.For) else set()
     if names & outside - known or names - locals_of(function) or names & goes:
         return []  # one that the loop makes, and that is read behind it
+    if goes & {n.id for n in behind}:
+        return []
     done = fresh("done", names_in(place.source.tree) | locals_of(function))
     edits = [place.source.before(loop, [f"{done} = torch.zeros((), dtype=torch.bool, device={place.device})"])]
     for part in steps:
-        name = _name(part)
+        name = name_of(part)
         assert isinstance(part, (ast.Assign, ast.AugAssign))
         if name not in known:
             continue
@@ -82,12 +84,12 @@ def leave_round_out(place: Place) -> list[Edit]:
         return []
     node, loop, function = found[0], found[1], found[2]
     steps = loop.body[loop.body.index(node) + 1 :]
-    if not steps or not all(isinstance(part, (ast.Assign, ast.AugAssign)) and _name(part) for part in steps):
+    if not steps or not all(isinstance(part, (ast.Assign, ast.AugAssign)) and name_of(part) for part in steps):
         return []
     inside = set(ast.walk(loop))
     outside = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and n not in inside}
-    known = _before(function, loop)
-    names = {name for part in steps if (name := _name(part))}
+    known = known_before(function, loop)
+    names = {name for part in steps if (name := name_of(part))}
     if names & outside - known or names - locals_of(function) or names & stored([ast.Expr(loop.target)]):
         return []
     head = loop.body[: loop.body.index(node)]
@@ -97,7 +99,7 @@ def leave_round_out(place: Place) -> list[Edit]:
     edits = [source.replace(node, f"{skipped} = {condition_of(place, node.test).replace('.item()', '')}")]
     for part in steps:
         assert isinstance(part, (ast.Assign, ast.AugAssign))
-        name = _name(part)
+        name = name_of(part)
         if not may_run(place, part.value, node):
             return []
         value = kept_finite(place, part.value, node.test, skipped, taken=False)
@@ -124,15 +126,15 @@ def count_up(place: Place) -> list[Edit]:
         return []
     if not isinstance(loop.test.op, ast.And) or not all(is_pure(place, part) for part in loop.test.values):
         return []
-    bounds = [part for part in loop.test.values if _bound(place, part)]
+    bounds = [part for part in loop.test.values if bound_of(place, part)]
     rest = [part for part in loop.test.values if part not in bounds]
     if len(bounds) != 1 or not rest:
         return []
-    counter, most = _bound(place, bounds[0]) or ("", "")
+    counter, most = bound_of(place, bounds[0]) or ("", "")
     every = [n for part in function.body for n in ast.walk(part)]
     inside = set(ast.walk(loop))
-    starts = [n for n in every if isinstance(n, ast.Assign) and n not in inside and _name(n) == counter]
-    steps = [n for n in loop.body if isinstance(n, ast.AugAssign) and _name(n) == counter]
+    starts = [n for n in every if isinstance(n, ast.Assign) and n not in inside and name_of(n) == counter]
+    steps = [n for n in loop.body if isinstance(n, ast.AugAssign) and name_of(n) == counter]
     if len(starts) != 1 or len(steps) != 1 or steps[0] is not loop.body[-1] or not _adds_one(steps[0]):
         return []
     first = starts[0].value
@@ -141,7 +143,7 @@ def count_up(place: Place) -> list[Edit]:
     )
     if behind or not isinstance(first, ast.Constant) or type(first.value) is not int:
         return []
-    known, live = _before(function, loop), fresh("live", names_in(source.tree) | locals_of(function))
+    known, live = known_before(function, loop), fresh("live", names_in(source.tree) | locals_of(function))
     edits = [source.without(steps[0])]
     made: set[str] = set()
     for part in loop.body[:-1]:
@@ -169,7 +171,7 @@ def count_up(place: Place) -> list[Edit]:
     if any(
         isinstance(s.value, ast.Constant)
         for s in every
-        if isinstance(s, ast.Assign) and s not in inside and _name(s) in asked
+        if isinstance(s, ast.Assign) and s not in inside and name_of(s) in asked
     ):
         return []  # a number of the host's at first
     test = (
@@ -184,7 +186,7 @@ def count_up(place: Place) -> list[Edit]:
     return edits
 
 
-def _bound(place: Place, node: ast.expr) -> tuple[str, str] | tuple[()]:
+def bound_of(place: Place, node: ast.expr) -> tuple[str, str] | tuple[()]:
     """The counter and its end, of ``i < 10``."""
     if not isinstance(node, ast.Compare) or len(node.ops) != 1 or not isinstance(node.left, ast.Name):
         return ()
@@ -201,13 +203,13 @@ def _adds_one(node: ast.AugAssign) -> bool:
     return isinstance(node.op, ast.Add) and one
 
 
-def _before(function: Function, statement: ast.stmt) -> set[str]:
+def known_before(function: Function, statement: ast.stmt) -> set[str]:
     """Names that have a value before a statement."""
     earlier = [n for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
     return set(arguments_of(function)) | {n.id for n in earlier if n.lineno < statement.lineno}
 
 
-def _name(node: ast.stmt) -> str:
+def name_of(node: ast.stmt) -> str:
     """The name that a statement gives a value to, if it is one."""
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
     return targets[0].id if len(targets) == 1 and isinstance(targets[0], ast.Name) else ""

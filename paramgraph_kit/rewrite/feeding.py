@@ -17,10 +17,11 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.rewrite import moving
+from paramgraph_kit.rewrite import moving, parts
 from paramgraph_kit.rewrite.advance import rates
 from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.place import NUMBER, Form, called, fresh
+from paramgraph_kit.rewrite.proof import STEPS
 
 FED = frozenset(
     """tensor-literal copy-to-gpu cpu-index host-random cpu-scalar-frozen scalar-frozen size-frozen copy-to-cpu
@@ -67,6 +68,14 @@ class Values:
         """Whether it was not always the same."""
         return any(value != self.seen[0] for value in self.seen[1:])
 
+    def rounds(self, steps: int) -> int:
+        """How often in each step it was asked for, where steps have had other numbers there; else 0."""
+        each, rest = divmod(len(self.seen), steps)
+        if rest or not each or len(self.kinds) != 1 or not self.kinds <= {int, float, bool}:
+            return 0
+        parts = [self.seen[k * each : (k + 1) * each] for k in range(steps)]
+        return each if any(part != parts[0] for part in parts[1:]) else 0
+
     def is_fed(self, device: str, above: ast.AST | None, *, copied: bool, refused: bool) -> bool:
         """Whether a graph can read it from a tensor: a number that moves, or a tensor that comes from the host.
 
@@ -79,13 +88,14 @@ class Values:
             return copied == (self.form.device == device) and (refused or self.moves)
         if self.kinds == {int} and not isinstance(above, (ast.BinOp, ast.UnaryOp, ast.Subscript, ast.AugAssign)):
             return False  # perhaps a size
-        return self.moves and (self.kinds <= {float, int} or isinstance(above, ast.If))
+        return self.moves and (self.kinds <= {float, int} or isinstance(above, (ast.If, ast.IfExp, ast.Assign)))
 
-    def zeros(self, device: str, indexes: bool) -> str:
-        """A tensor for it, as it would be written."""
+    def zeros(self, device: str, indexes: bool, rounds: int = 0) -> str:
+        """A tensor for it, as it would be written; ``rounds``: for so many of them."""
         shape, dtype = (tuple(self.form.shape), self.form.dtype) if self.form else ((), torch.get_default_dtype())
         if self.kinds <= {int, bool}:
             shape, dtype = ((1,) if indexes else ()), torch.bool if self.kinds == {bool} else torch.long
+        shape = (rounds,) if rounds else shape
         size = ", ".join(map(str, shape)) if shape else "()"
         kind = "" if dtype is torch.get_default_dtype() else f", dtype={dtype}"
         return f"torch.zeros({size}{kind}, device={device})"
@@ -108,8 +118,11 @@ def candidates(statements: Iterable[ast.stmt], is_host: Callable[[ast.expr], boo
     found: list[ast.expr] = []
 
     def look(node: ast.AST, whole: bool = False) -> None:  # of arithmetic its names are enough, but as an index
-        if isinstance(node, ast.Slice):
-            return  # its ends are sizes
+        if isinstance(node, ast.Slice):  # its ends are sizes, but where both move together
+            ends = [each for each in (node.lower, node.upper) if each is not None]
+            if len(ends) == 2 and all(_names_something(each) and is_host(each) for each in ends):
+                found.extend(ends)
+            return
         if isinstance(node, ast.expr) and _names_something(node) and not isinstance(node, ast.Tuple):
             below = [n for n in ast.walk(node) if isinstance(n, ast.expr) and n is not node]
             whole = whole or isinstance(node, (ast.Name, ast.Attribute)) or any(isinstance(n, ast.Call) for n in below)
@@ -160,19 +173,43 @@ def slice_before(source: Source, function: Function, statement: ast.stmt, node: 
     order = list(moving.body_of(function))
     local, arguments = locals_of(function), set(moving.arguments_of(function))
     needed = set(moving.paths(node))
+    sized = _only_sized(source, node)
     kept: list[ast.stmt] = []
     for before in reversed(order[: order.index(statement)]):
         written = set(moving.written(before)) | (moving.stored([before]) - _bound(before))
-        if not any(moving.touches(a, b) for a in written for b in needed if a):
+        touched = {b.partition(".")[0] for a in written for b in needed if a and moving.touches(a, b)}
+        if not touched or (touched <= sized and _keeps_its_size(before)):
             continue
         if not isinstance(before, _MOVABLE) or not moving.is_closed(before):
             return None
         kept.insert(0, before)
+        sized = (sized | _only_sized(source, before)) - (names_in(before) - _only_sized(source, before))
         needed |= moving.paths(before)
     made = moving.stored(kept) | _bound(node)
     if {name.partition(".")[0] for name in needed} & local - arguments - made:
         return None  # of a with block, or of a function defined inside
     return kept
+
+
+def _only_sized(source: Source, node: ast.AST) -> set[str]:
+    """Names of which only the size is read below a node."""
+    found, others = set[str](), set[str]()
+    for each in (n for n in ast.walk(node) if isinstance(n, ast.Name)):
+        above = source.parents.get(each)
+        sized = isinstance(above, ast.Attribute) and above.attr in _METADATA
+        (found if sized else others).add(each.id)
+    return found - others
+
+
+def _keeps_its_size(node: ast.stmt) -> bool:
+    """Whether a statement gives a name the same tensor again, or a copy: ``x = x.clone()``."""
+    value = node.value if isinstance(node, ast.Assign) else None
+    if isinstance(node, ast.Assign) and all(isinstance(target, ast.Subscript) for target in node.targets):
+        return True
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+        return False
+    copies = ("clone", "detach", "contiguous", "float", "half", "double", "requires_grad_", "to")
+    return called(value) in copies and isinstance(value.func.value, ast.Name) and _given(node) == [value.func.value.id]
 
 
 def _bound(node: ast.AST) -> set[str]:
@@ -187,24 +224,33 @@ def feed(
     fed: Sequence[tuple[ast.stmt, ast.expr, Values]],
     device: str,
     is_host: Callable[[ast.expr], bool],
-    choose: Callable[[ast.stmt, str], list[Edit]],
+    choose: Callable[[ast.stmt, ast.expr, str], list[Edit]],
     others: Sequence[str] = (),
     head: Sequence[ast.stmt] = (),
+    decided: Sequence[tuple[ast.stmt, ast.expr]] = (),
 ) -> Feed | None:
     """Move what expressions need, and them, before the launch; None where others need it too.
 
-    ``head`` are statements that go there as they are, and whose variables what goes behind the launch reads.
+    ``head`` are statements that go there as they are, and whose variables what goes behind the launch reads;
+    ``decided`` are tests of names that become tensors.
     """
     order = list(moving.body_of(function))
     moved: list[ast.stmt] = []
+    tops = {statement: moving.top_of(source, function, statement) or statement for statement, _, _ in fed}
     for statement, node, _ in fed:
-        kept = slice_before(source, function, statement, node)
+        loop = tops[statement]
+        if isinstance(loop, ast.For) and loop is not statement and not _is_alone(loop, statement, node):
+            return None
+        kept = slice_before(source, function, loop, _each(loop, statement, node))
         if kept is None:
             return None
         moved += [each for each in kept if each not in moved and each not in head]
     moved.sort(key=order.index)
     together = sorted((*head, *moved), key=order.index)
-    inside = {n for _, node, _ in fed for n in ast.walk(node)} | {n for each in together for n in ast.walk(each)}
+    parts_of = {node: parts.slice_of(source, node) or node for _, node, _ in fed}
+    inside = {n for _, node, _ in fed for n in ast.walk(parts_of[node])} | {
+        n for each in together for n in ast.walk(each)
+    }
     written = {path for each in moved for path in moving.written(each)} | moving.stored(moved)
     local, arguments = locals_of(function), moving.arguments_of(function)
     # What such a statement itself gives a name to is that from there on: ``x = torch.from_numpy(x).to(device)``.
@@ -217,8 +263,13 @@ def feed(
             return None
     if any(not is_of_host(each, is_host, set(arguments)) for each in moved):
         return None
-    first = min((order.index(statement) for statement, _, _ in fed), default=0)
-    changed = {path for each in order[:first] if each not in moved for path in moving.written(each)}
+    first = min((order.index(tops[statement]) for statement, _, _ in fed), default=0)
+    stays = [each for each in order[:first] if each not in moved]
+    sized = {name for each in [*moved, *(node for _, node, _ in fed)] for name in _only_sized(source, each)}
+    sized -= {
+        name for each in [*moved, *(node for _, node, _ in fed)] for name in names_in(each) - _only_sized(source, each)
+    }
+    changed = {p for each in stays for p in moving.written(each) if not (_keeps_its_size(each) and p in sized)}
     reads = {path for _, node, _ in fed for path in moving.paths(node)} | {p for m in moved for p in moving.paths(m)}
     own = local - set(arguments)
     if any(moving.touches(a, b) for a in changed if a.partition(".")[0] not in own for b in reads):
@@ -227,35 +278,58 @@ def feed(
     names: dict[str, str] = {}
     asks_gradients = any("requires_grad" in line for line in source.lines)
     hoisted, lines, edits = [], [], [source.without(each) for each in moved]
+    ends: dict[ast.Slice, dict[bool, tuple[str, Values]]] = {}
     for statement, node, values in fed:
-        text = source.text(node)
-        indexes = isinstance(source.parents.get(node), ast.Subscript)
-        if text not in names:
-            name = names[text] = fresh(_hint(statement, node), taken)
+        text, above, loop = source.text(node), source.parents.get(node), tops[statement]
+        indexes = isinstance(above, ast.Subscript)
+        draws = any(isinstance(n, ast.Call) and "rand" in path_of(n.func) for n in ast.walk(node))
+        rounds = values.rounds(STEPS) if loop is not statement else 0
+        known = f"{text} {node.lineno} {node.col_offset}" if draws or rounds else text
+        if isinstance(above, ast.Slice) and node is above.upper and parts.is_wide(source, above, fed):
+            ends.setdefault(above, {})[False] = "", values  # as far behind the first as always
+            continue
+        if known not in names:
+            name = names[known] = fresh(_hint(statement, node, above), taken)
             taken.add(name)
-            hoisted.append(f"{name} = {values.zeros(device, indexes)}")
+            hoisted.append(f"{name} = {values.zeros(device, indexes, rounds)}")
             whole = f"torch.as_tensor({text})" if values.as_tensor else text
-            lines.append(f"{name}.copy_({whole})" if values.form else f"{name}.fill_({text})")
-        above = source.parents.get(node)
+            if rounds and isinstance(loop, ast.For):
+                lines.append(f"{name}.copy_(torch.tensor([{text} {_rounds(source, loop, node, rounds)}]))")
+                at, counting = _index(source, loop, taken)
+                names[known] = f"{name}[{at}]"
+                edits += [each for each in counting if each not in edits]
+            else:
+                lines.append(f"{name}.copy_({whole})" if values.form else f"{name}.fill_({text})")
         read = indexes and isinstance(getattr(above, "ctx", None), ast.Load) and not (values.form and values.form.shape)
-        if isinstance(statement, ast.If):  # the device takes one of both ways
-            chosen = choose(statement, names[text])
+        if isinstance(above, ast.Slice):
+            ends.setdefault(above, {})[node is above.lower] = names[known], values
+        elif isinstance(statement, ast.If) or (isinstance(above, ast.IfExp) and above.test is node):
+            chosen = choose(statement, node, names[known])  # the device takes one of both ways
             if not chosen:
                 return None
             edits += chosen
         elif read and isinstance(above, ast.Subscript):  # an index of one element keeps its dimension
-            edits.append(source.replace(above, f"{source.text(above.value)}[{names[text]}][0]"))
+            edits.append(source.replace(above, f"{source.text(above.value)}[{names[known]}][0]"))
         else:
             # What the function asks gradients of is a leaf of each call; this one must stay one that can be written.
             leaf = ".detach()" if values.form and asks_gradients else ""
-            edits.append(source.replace(node, names[text] + leaf))
-    needed = {n for _, node, _ in fed for n in names_in(node)}
+            edits.append(source.replace(node, names[known] + leaf))
+    for statement, node in decided:
+        if not (chosen := choose(statement, node, source.text(node))):
+            return None
+        edits += chosen
+    for statement in dict.fromkeys(statement for statement, node, _ in fed if isinstance(parts_of[node], ast.Slice)):
+        if (sliced := _sliced(source, statement, ends)) is None:
+            return None
+        edits += sliced
+    needed = {n for statement, node, _ in fed for n in names_in(_each(tops[statement], statement, node))}
     needed |= {n for each in together for n in names_in(each)}
     owner = arguments[:1] if moving.is_method(source, function) else []
     parameters = [name for name in arguments if name in needed or name in owner]
     name = f"before_{function.name.strip('_')}"
     blank = not source.lines[first_line(function) - 2].strip()
-    top = [*[""] * (not blank), f"def {name}({', '.join(parameters)}):  # before each launch"]
+    off = ["@torch.no_grad()"] if head else []
+    top = [*[""] * (not blank), *off, f"def {name}({', '.join(parameters)}):  # before each launch"]
     others_read = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and not _below(n, head)}
     if shared := sorted(moving.stored(head) & local & others_read):
         top.append(f"    global {', '.join(shared)}")
@@ -275,6 +349,68 @@ def feed(
     return Feed(source, edits, name, parameters, hoisted, moved)
 
 
+def _each(loop: ast.stmt, statement: ast.stmt, node: ast.expr) -> ast.expr:
+    """What a loop asks in all its rounds, as one expression."""
+    if loop is statement or not isinstance(loop, ast.For):
+        return node
+    if not names_in(node) & moving.stored([ast.Expr(loop.target)]):
+        return node
+    return ast.ListComp(node, [ast.comprehension(loop.target, loop.iter, [], 0)])
+
+
+def drawn_in(source: Source, statement: ast.stmt, node: ast.expr) -> tuple[ast.stmt, ast.expr] | None:
+    """Where the round of a loop gives a name its value, ``flag = random.random() < p``, once."""
+    loop = source.parents.get(statement)
+    if not isinstance(node, ast.Name) or not isinstance(loop, ast.For) or node.id not in moving.stored(loop.body):
+        return None
+    made = [n for n in ast.walk(loop) if isinstance(n, ast.Assign) and _given(n) == [node.id]]
+    stored = [n for n in ast.walk(loop) if isinstance(n, ast.Name) and n.id == node.id and n is not node]
+    once = len(made) == 1 and made[0] in loop.body and made[0].lineno < statement.lineno and len(stored) == 1
+    return (made[0], made[0].value) if once else None
+
+
+def _is_alone(loop: ast.For, statement: ast.stmt, node: ast.expr) -> bool:
+    """Whether a loop asks the host for something once in each round, which nothing in the loop decides."""
+    if statement not in loop.body or any(isinstance(n, moving.STOPS) for part in loop.body for n in within(part)):
+        return False
+    return not (names_in(node) - moving.stored([ast.Expr(loop.target)])) & moving.stored(loop.body)
+
+
+def _rounds(source: Source, loop: ast.For, node: ast.expr, rounds: int) -> str:
+    if names_in(node) & moving.stored([ast.Expr(loop.target)]):
+        return f"for {source.text(loop.target)} in {source.text(loop.iter)}"
+    return f"for _ in range({rounds})"
+
+
+def _index(source: Source, loop: ast.For, taken: set[str]) -> tuple[str, list[Edit]]:
+    """The number of the round in a loop, and edits that count it where nothing does."""
+    call, target = loop.iter, loop.target
+    if isinstance(call, ast.Call) and called(call) == "range" and isinstance(target, ast.Name) and len(call.args) < 3:
+        first = source.text(call.args[0]) if len(call.args) == 2 else "0"
+        return (target.id, []) if first == "0" else (f"{target.id} - {first}", [])
+    counted = isinstance(call, ast.Call) and called(call) == "enumerate" and len(call.args) == 1
+    if counted and isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
+        return target.elts[0].id, []
+    name = fresh("n", taken)
+    text = source.text(target)
+    text = f"({text})" if isinstance(target, ast.Tuple) else text
+    return name, [source.replace(target, f"{name}, {text}"), source.replace(call, f"enumerate({source.text(call)})")]
+
+
+def _sliced(
+    source: Source, statement: ast.stmt, ends: Mapping[ast.Slice, Mapping[bool, tuple[str, Values]]]
+) -> list[Edit] | None:
+    """The parts of tensors in a statement whose places are in tensors; None where one cannot be taken so."""
+    found: dict[ast.Subscript, dict[ast.Slice, tuple[str, str, int | None]]] = {}
+    for whole in (n for n in ast.walk(statement) if isinstance(n, ast.Slice) and n in ends):
+        (low, first), (high, last) = ends[whole][True], ends[whole][False]
+        part = parts.subscript_of(source, whole)
+        if part is not None:
+            found.setdefault(part, {})[whole] = low, high, parts.width(first, last)
+    edits = [parts.edit(source, statement, part, known) for part, known in found.items()]
+    return None if None in edits else [each for each in edits if each is not None]
+
+
 def _below(node: ast.AST, tops: Sequence[ast.stmt]) -> bool:
     return any(node is each for top in tops for each in ast.walk(top))
 
@@ -285,7 +421,9 @@ def _given(statement: ast.stmt) -> list[str]:
     return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
-def _hint(statement: ast.stmt, node: ast.expr) -> str:
+def _hint(statement: ast.stmt, node: ast.expr, above: ast.AST | None) -> str:
+    if isinstance(above, ast.Slice) and node is above.upper and isinstance(above.lower, (ast.Name, ast.Attribute)):
+        return f"{path_of(above.lower).rpartition('.')[2]}_end"
     target = statement.targets[0] if isinstance(statement, ast.Assign) else None
     if isinstance(node, (ast.Name, ast.Attribute)):
         return f"{path_of(node).rpartition('.')[2]}_in"

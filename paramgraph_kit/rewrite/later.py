@@ -9,7 +9,7 @@ reads the effects of. What reads variables of a function around its own is kept 
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
 
@@ -24,6 +24,7 @@ _LOGS = frozenset(("info", "debug", "warning", "error", "write", "add_scalar", "
 
 
 Graded = Mapping[tuple[str, int], Collection[str]]
+More = Callable[[ast.stmt], Iterable[Edit]]
 
 
 @dataclass(slots=True)
@@ -34,16 +35,24 @@ class Block:
     statements: list[ast.stmt]
 
 
+def only_tells(node: ast.stmt) -> bool:
+    """Whether a branch does nothing but tell that it was taken."""
+    parts = [*node.body, *node.orelse] if isinstance(node, ast.If) else []
+    return bool(parts) and all(isinstance(part, ast.Expr) and _is_log(part) for part in parts)
+
+
 def blocks(source: Source, wanted: Iterable[ast.stmt], ran: Sequence[ast.AST]) -> list[Block]:
     """The blocks whose wanted statements can all be done later; ``ran`` is the syntax of what a step runs."""
     found: list[Block] = []
+    wanted = list(wanted)
+    counting = [node for node in wanted if isinstance(node, ast.AugAssign)]
     for statement in wanted:
         function = source.function_of(statement)
         if function is None or any(statement in block.statements for block in found):
             continue
         siblings = _siblings(source, statement)
         chosen = _with_what_needs_them([node for node in siblings if node in set(wanted)], siblings)
-        if chosen and _is_alone(chosen, function, ran):
+        if chosen and _is_alone(chosen, function, ran, counting):
             found.append(Block(function, chosen))
     return found
 
@@ -68,7 +77,13 @@ def outermost(source: Source, function: object, inner: Function) -> Function:
 
 
 def defer(
-    source: Source, found: Sequence[Block], first: Function, last: Function, taken: Iterable[str], graded: Graded
+    source: Source,
+    found: Sequence[Block],
+    first: Function,
+    last: Function,
+    taken: Iterable[str],
+    graded: Graded,
+    more: More = lambda _: (),
 ) -> tuple[list[Edit], str, list[str]]:
     """Edits that put these statements off, the name of the list, and what is done with it behind the launch.
 
@@ -79,6 +94,7 @@ def defer(
         last: the function behind which it is done.
         taken: names that the list must not have.
         graded: by name and line of a function its local names that hold a tensor with gradients as it returns.
+        more: other edits of a statement that is put off.
     """
     name = fresh("later", set(taken))
     start = first.body[0]
@@ -92,13 +108,13 @@ def defer(
         indent = source.indent(end)
         known = graded.get((block.function.name, first_line(block.function)), frozenset())
         which = number if len(found) > 1 else None
-        put = _work(source, block, name) if closed else _kept(block, name, which, known, last)
+        put = _work(source, block, name, more) if closed else _kept(block, name, which, known, last)
         edits.append(
             Edit(
                 first_line(end), len(indent), end.end_lineno or end.lineno, _width(source, end), f"\n{indent}".join(put)
             )
         )
-    return edits, name, [f"for work in {name}:", "    work()"] if closed else _done(source, found, name, last)
+    return edits, name, [f"for work in {name}:", "    work()"] if closed else _done(source, found, name, last, more)
 
 
 def _reads_around(source: Source, block: Block) -> bool:
@@ -127,12 +143,12 @@ def _kept(block: Block, name: str, number: int | None, graded: Collection[str], 
     return [f"{name}.append(({', '.join(given)}{',' * (len(given) == 1)}))"]
 
 
-def _done(source: Source, found: Sequence[Block], name: str, last: Function) -> list[str]:
+def _done(source: Source, found: Sequence[Block], name: str, last: Function, more: More) -> list[str]:
     """The statements, as they are done with what the list has."""
     works = [f"work_{number}" if number else "work" for number in range(len(found))]
     lines: list[str] = []
     for work, block in zip(works, found, strict=True):
-        lines += [f"def {work}({', '.join(_reads(block, last))}):", *_body(source, block)]
+        lines += [f"def {work}({', '.join(_reads(block, last))}):", *_body(source, block, more)]
     if len(found) == 1:
         return [*lines, f"for given in {name}:", "    work(*given)"]
     return [*lines, f"for number, *given in {name}:", f"    ({', '.join(works)})[number](*given)"]
@@ -142,13 +158,13 @@ def _width(source: Source, node: ast.stmt) -> int:
     return len(source.lines[(node.end_lineno or node.lineno) - 1].rstrip("\n"))
 
 
-def _work(source: Source, block: Block, name: str) -> list[str]:
+def _work(source: Source, block: Block, name: str, more: More) -> list[str]:
     """The statements as a function of what they read, which is put into the list."""
     given = ", ".join(f"{each}={each}" for each in _reads(block))
-    return [f"def work({given}):", *_body(source, block), f"{name}.append(work)"]
+    return [f"def work({given}):", *_body(source, block, more), f"{name}.append(work)"]
 
 
-def _body(source: Source, block: Block) -> list[str]:
+def _body(source: Source, block: Block, more: More) -> list[str]:
     """The statements as those of a function of what they read."""
     lines = []
     for word, kind in (("global", ast.Global), ("nonlocal", ast.Nonlocal)):
@@ -157,7 +173,7 @@ def _body(source: Source, block: Block) -> list[str]:
             lines.append(f"    {word} {', '.join(here)}")
     for node in block.statements:
         depth = len(source.indent(node))
-        whole = source.apply(cloned(source, node, _reads(block)))
+        whole = source.apply([*cloned(source, node, _reads(block)), *more(node)])
         for line in whole[first_line(node) - 1 : node.end_lineno or node.lineno]:
             lines.append(f"    {line[depth:].rstrip()}")
     return lines
@@ -186,8 +202,11 @@ def _with_what_needs_them(chosen: list[ast.stmt], siblings: list[ast.stmt]) -> l
         chosen = [node for node in siblings if node in chosen or node in more]
 
 
-def _is_alone(chosen: list[ast.stmt], function: Function, ran: Sequence[ast.AST]) -> bool:
-    """Whether these statements do something beyond the function, and nothing that stays reads it."""
+def _is_alone(chosen: list[ast.stmt], function: Function, ran: Sequence[ast.AST], counting: Sequence[ast.stmt]) -> bool:
+    """Whether these statements do something beyond the function, and nothing that stays reads it.
+
+    ``counting`` are others that are put off, if they can be: they only add to what they name.
+    """
     inside = {part for node in chosen for part in ast.walk(node)}
     own, local = stored(chosen), locals_of(function)
     if any(isinstance(n, ast.Name) and n.id in own & local and n not in inside for n in ast.walk(function)):
@@ -202,6 +221,7 @@ def _is_alone(chosen: list[ast.stmt], function: Function, ran: Sequence[ast.AST]
     if {path.partition(".")[0] for path in effects if "." not in path} & local:
         return False  # a list of the function's own, which it reads or returns
     last = {path.rpartition(".")[2] for path in effects}
+    inside |= {part for node in counting for part in ast.walk(node)}
     stay = (part for top in ran for part in ast.walk(top) if part not in inside)
     reads = (n for n in stay if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Load))
     return not any(path_of(node).rpartition(".")[2] in last for node in reads)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import inspect
+import linecache
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from paramgraph_kit.doctor import cell
+from paramgraph_kit.driver.files import REWRITTEN, display_name
 from paramgraph_kit.driver.profiling import set_profile
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite import advance, feeding, moving, optimizers, tables
@@ -64,6 +67,20 @@ class Lending:
         self.fed: feeding.Feed | None = None
         self.ran: set[types.CodeType] = set()  # what a step runs
         self.kept: advance.Kept | None = None  # numbers that are in tensors
+
+    def at_home(self, failure: Failure) -> Failure:
+        """A failure of the rewritten lines at the line of the user's that it comes from, if there is one like it."""
+        frame = failure.frame
+        for source in self.sources.values() if frame is not None else ():
+            if frame is not None and display_name(source.file) == frame.file.replace(REWRITTEN, ""):
+                texts = [line.strip() for line in source.lines]
+                alike = difflib.get_close_matches(frame.text, {*texts}, n=1, cutoff=0.8)
+                line = texts.index(alike[0]) + 1 if alike and texts.count(alike[0]) == 1 else 0
+                line = line or _line_before(source, frame.file.count(REWRITTEN), frame.line)
+                if line:
+                    file, text = display_name(source.file), texts[line - 1]
+                    return replace(failure, frame=replace(frame, file=file, line=line, text=text))
+        return failure
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -209,3 +226,12 @@ class Lending:
         if function is None:
             raise BorrowError(f"{name} would need variables that only {self.entry.__qualname__} has")
         return function
+
+
+def _line_before(source: Source, times: int, line: int) -> int:
+    """The line of the user's that stood where a rewritten line stands; 0 where there was none."""
+    lines = linecache.getlines(source.file + REWRITTEN * times)
+    for kind, first, end, begin, last in difflib.SequenceMatcher(None, source.lines, lines, False).get_opcodes():
+        if begin < line <= last and kind in ("equal", "replace"):
+            return min(first + line - begin, end)
+    return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +17,7 @@ _READS = frozenset(
     state_dict get_last_lr format isfinite isnan topk flatten view memory_allocated items keys values get""".split()  # noqa: SIM905
 )
 _MODULES = frozenset(("torch", "np", "numpy", "math", "time", "F", "cuda", "random"))
-_STOPS = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Break, ast.Continue)
+STOPS = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Break, ast.Continue)
 
 
 @dataclass(slots=True)
@@ -57,14 +57,29 @@ def top_of(source: Source, function: Function, node: ast.stmt) -> ast.stmt | Non
     return above if isinstance(above, ast.stmt) else None
 
 
-def is_movable(node: ast.stmt) -> bool:
-    """Whether a statement may run after the rest of its function, as far as its kind tells."""
-    return isinstance(node, (ast.Expr, ast.Assign, ast.AugAssign, ast.If, ast.For)) and is_closed(node)
+def is_movable(node: ast.stmt, graded: Collection[str] | None = None) -> bool:
+    """Whether a statement may run after the rest of its function, as far as its kind tells.
+
+    ``graded`` are the names whose gradients come from the rest: a branch that trains without them may run there, too.
+    """
+    if not isinstance(node, (ast.Expr, ast.Assign, ast.AugAssign, ast.If, ast.For)):
+        return False
+    return is_closed(node) or (graded is not None and trains_apart(node, graded))
+
+
+def trains_apart(node: ast.stmt, graded: Collection[str]) -> bool:
+    """Whether a branch runs a backward pass of its own: no gradients come to it from outside."""
+    if not isinstance(node, ast.If) or not any(_is_backward(part) for part in within(node)):
+        return False
+    if any(isinstance(part, STOPS) for part in within(node)):
+        return False
+    read = (part.id for part in within(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load))
+    return not {name for name in read if name in graded} - stored([node])
 
 
 def is_closed(node: ast.stmt) -> bool:
     """Whether a statement neither leaves its function nor runs a backward pass."""
-    return not any(isinstance(part, _STOPS) or _is_backward(part) for part in within(node))
+    return not any(isinstance(part, STOPS) or _is_backward(part) for part in within(node))
 
 
 def _is_backward(node: ast.AST) -> bool:
@@ -72,16 +87,21 @@ def _is_backward(node: ast.AST) -> bool:
 
 
 def choose(
-    function: Function, wanted: Iterable[ast.stmt], tensors: set[str], is_host: Callable[[ast.expr], bool]
+    function: Function,
+    wanted: Iterable[ast.stmt],
+    tensors: set[str],
+    is_host: Callable[[ast.expr], bool],
+    graded: Collection[str] = (),
 ) -> list[ast.stmt]:
     """Those of some statements that can all be moved together, with what depends on them.
 
-    ``tensors``: the local names that hold one when the function returns, which alone can be handed over.
+    ``tensors``: the local names that hold one when the function returns, which alone can be handed over; ``graded``:
+    those of them that need gradients.
     """
     order, wished = list(body_of(function)), set(wanted)
     order = order[: early_end(order)]  # what an early return skips is not done behind each launch
     here = locals_of(function) - set(arguments_of(function)) - tensors
-    chosen = [node for node in order if node in wished and is_movable(node)]
+    chosen = [node for node in order if node in wished and is_movable(node, graded)]
     for node in [node for node in order if node not in chosen]:
         needing = isinstance(node, (ast.If, ast.Expr)) and is_movable(node)
         if needing and any(_needs(node, one) for one in chosen if order.index(one) < order.index(node)):
@@ -186,27 +206,30 @@ def move(
     gone: Sequence[ast.stmt] = (),
     tail: Tail | None = None,
     more: Callable[[ast.stmt], Iterable[Edit]] = lambda _: (),
+    ended: tuple[Mapping[str, str], Sequence[str]] = ({}, ()),
 ) -> Moved | None:
     """Move statements of a function into another one after it, or None where what they need cannot be handed over.
 
     ``graded``: the local names that hold a tensor with gradients when the function returns; ``first``: lines before;
     ``gone``: statements that go before the launch, with what they assign; ``tail``: all from there on is moved;
-    ``more``: other edits of a statement that moves.
+    ``more``: other edits of a statement that moves; ``ended``: what a loop's end decides the length of, as it is handed
+    over, and lines that cut it.
     """
     local, arguments = locals_of(function), arguments_of(function)
     out = [*moved, *gone]
     stay = [node for part in function.body for node in ast.walk(part) if not _is_in(node, out, source)]
     there = {n.id for n in stay if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     read = {name for node in moved for name in names_in(node)} & local
-    again = [each for each in tail.again if stored([each]) & read] if tail is not None else []
+    again = [each for each in tail.again if stored([each]) & read - ended[0].keys()] if tail is not None else []
     made = stored(again)
     needed = sorted(
         (read | {name for each in again for name in names_in(each)} & local) & (there | set(arguments)) - made
     )
     owner = arguments[:1] if is_method(source, function) else []
     given = [name for name in arguments if (name in needed or name in owner) and name not in there]
-    results = [name for name in needed if name not in given]
-    returned = _returned(source, function, results, graded, tail is not None)
+    results = [name for name in needed if name not in given and name not in ended[0]]
+    results += ended[0]
+    returned = _returned(source, function, results, graded, tail is not None, ended[0])
     if returned is None:
         return None
     edits, names, extra = returned
@@ -223,10 +246,11 @@ def move(
     if tail is not None and tail.context:
         lines.append(f"    with {tail.context}:")
     deep = "    " * (1 + bool(tail is not None and tail.context))
+    lines += [f"{deep}{line}" for line in ended[1]]
     for node in (*again, *moved):
         depth = len(source.indent(node))
         # Gradients keep their memory, which is the graph's; what is kept must not, for it is overwritten.
-        edited = source.apply([*cloned(source, node, results), *more(node)])
+        edited = source.apply([*cloned(source, node, [n for n in results if n not in ended[0]]), *more(node)])
         text = edited[first_line(node) - 1 : node.end_lineno or node.lineno]
         text = [re.sub(r"zero_grad\((set_to_none=True)?\)", "zero_grad(set_to_none=False)", each) for each in text]
         lines += [f"{deep}{each[depth:].rstrip()}" for each in text]
@@ -234,10 +258,15 @@ def move(
     return Moved(edits, name, parameters, len(given), len(names), extra, tail is not None)
 
 
-def tail(source: Source, function: Function, cut: int, is_host: Callable[[ast.expr], bool]) -> Tail | None:
-    """All from a statement on, where it can run behind the launch: no gradients come back from there."""
+def tail(
+    source: Source, function: Function, cut: int, is_host: Callable[[ast.expr], bool], stays: Sequence[ast.stmt] = ()
+) -> Tail | None:
+    """All from a statement on, where it can run behind the launch: no gradients come back from there.
+
+    ``stays`` are statements of these that are left where they are.
+    """
     order = list(body_of(function))
-    before, statements = order[:cut], order[cut:]
+    before, statements = order[:cut], [node for node in order[cut:] if node not in stays]
     every = [part for node in order for part in within(node)]
     if any(isinstance(part, (ast.Yield, ast.YieldFrom, ast.Await)) for part in every):
         return None
@@ -266,6 +295,7 @@ def tail(source: Source, function: Function, cut: int, is_host: Callable[[ast.ex
         if "no_grad" in text or "inference_mode" in text
     ]
     others = [part for part in function.body if isinstance(part, ast.With) and len(function.body) > 1]
+    others = [part for part in others if any(node in statements for node in part.body)]
     if others and not off:
         return None  # what is around some of it is not around the rest
     return Tail(statements, fixed, off[0] if off else "")
@@ -285,12 +315,17 @@ def cloned(source: Source, node: ast.stmt, results: Iterable[str]) -> Iterator[E
         call = source.parents.get(source.parents.get(part, part))
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.value is part:
             whole = call if call.func.attr in ("detach", "view", "reshape", "flatten") else part
-        above = source.parents.get(whole)
-        of_method = isinstance(above, ast.Call) and whole in above.args and isinstance(above.func, ast.Attribute)
-        keeps = of_method and isinstance(above, ast.Call) and _may_keep(above.func)
-        if keeps or isinstance(above, (ast.Assign, ast.Dict, ast.List, ast.Tuple, ast.keyword)):
+        if is_kept(source, whole):
             at = source.replace(whole, "")
             yield Edit(at.end_line, at.end_column, at.end_line, at.end_column, ".clone()")
+
+
+def is_kept(source: Source, node: ast.expr) -> bool:
+    """Whether what an expression gives may live on: in a list, a variable, or by a method's leave."""
+    above = source.parents.get(node)
+    of_method = isinstance(above, ast.Call) and node in above.args and isinstance(above.func, ast.Attribute)
+    keeps = of_method and isinstance(above, ast.Call) and _may_keep(above.func)
+    return keeps or isinstance(above, (ast.Assign, ast.Dict, ast.List, ast.Tuple, ast.keyword))
 
 
 def _may_keep(function: ast.expr) -> bool:
@@ -337,7 +372,12 @@ def _runs_backward(function: Function) -> bool:
 
 
 def _returned(
-    source: Source, function: Function, needed: list[str], graded: set[str], tail: bool = False
+    source: Source,
+    function: Function,
+    needed: list[str],
+    graded: set[str],
+    tail: bool = False,
+    texts: Mapping[str, str] | None = None,
 ) -> tuple[list[Edit], list[str], int] | None:
     """Edits that make a function return local names too; the names of all that it returns, and how many are new.
 
@@ -352,7 +392,7 @@ def _returned(
     last = function.body[-1]
     while isinstance(last, ast.With):
         last = last.body[-1]
-    new = [f"{name}.detach()" for name in needed]
+    new = [f"{(texts or {}).get(name, name)}.detach()" for name in needed]
     if not returns or tail:
         return [source.after(last, [f"return {', '.join(new)}"])], needed, len(needed)
     if len(returns) > 1 or not valued or valued[0] is not last:

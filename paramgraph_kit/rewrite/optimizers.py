@@ -31,7 +31,10 @@ def rebinds(statement: ast.stmt) -> bool:
     for node in within(statement):
         if isinstance(node, ast.Attribute) and node.attr in ("data", "grad") and isinstance(node.ctx, ast.Store):
             return True
-        if isinstance(node, ast.Call) and called(node) in ("zero_grad", "to", "cuda", "cpu", "half", "float", "set_"):
+        if isinstance(node, ast.Call) and called(node) in ("zero_grad", "set_"):
+            return True
+        alone = node.value if isinstance(node, ast.Expr) else None  # of a module; a tensor's would give nothing
+        if isinstance(alone, ast.Call) and called(alone) in ("to", "cuda", "cpu", "half", "float"):
             return True
         if isinstance(node, ast.Call) and any(option.arg == "assign" for option in node.keywords):
             return True

@@ -114,6 +114,8 @@ def beside_the_diagonal(place: Place) -> list[Edit]:
 
 def _is_eye(function: Function | None, node: ast.expr) -> bool:
     """Whether an expression is an identity matrix, as far as its names tell."""
+    while isinstance(node, ast.Call) and called(node) in ("to", "cuda") and isinstance(node.func, ast.Attribute):
+        node = node.func.value
     if isinstance(node, ast.Name) and function is not None:
         every = [n for part in function.body for n in within(part) if isinstance(n, ast.Assign)]
         made = [n for n in every if any(isinstance(t, ast.Name) and t.id == node.id for t in n.targets)]

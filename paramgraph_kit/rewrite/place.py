@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from paramgraph_kit.rewrite.edits import Source, heads, locals_of, names_in
+from paramgraph_kit.rewrite.edits import Source, heads, locals_of, names_in, path_of
 from paramgraph_kit.trace.model import Failure
 
 NUMBER = (int, float, complex, bool)
+_CHANGES = ("append", "extend", "insert", "pop", "clear", "fill", "sort")
 
 
 class Form(NamedTuple):
@@ -131,3 +132,27 @@ def width_of(place: Place, part: ast.Slice) -> str:
         if ast.dump(one) == ast.dump(low):
             return place.text(other)
     return ""
+
+
+def is_of_array(place: Place, node: ast.expr) -> str | None:
+    """The type of the array that a number is picked from by numbers of the host, "" for a list; None where it is not.
+
+    The array is one of around the function, which the file never writes; its index is no tensor.
+    """
+    if not isinstance(node, ast.Subscript) or not (path := path_of(node.value)):
+        return None
+    held = place.space.get(path) if "." not in path else place.attributes.get(path.rpartition(".")[2])
+    plain = isinstance(held, (list, tuple)) and all(type(each) in NUMBER for each in held)
+    flat = type(held).__module__ == "numpy" and getattr(held, "ndim", 0) == 1
+    array = str(getattr(held, "dtype", "")) if flat else ""
+    last = path.rpartition(".")[2]
+    for each in ast.walk(place.source.tree):
+        changed = each.value if isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Store) else None
+        if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr in _CHANGES:
+            changed = each.func.value
+        if changed is not None and path_of(changed).rpartition(".")[2] == last:
+            return None
+    root = path.partition(".")[0]
+    if not (plain or array in ("float64", "float32", "int64", "int32")) or (root != "self" and place.is_local(root)):
+        return None
+    return None if names_in(node.slice) & place.tensors.keys() else array

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import ast
-import difflib
-import linecache
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from paramgraph_kit.doctor import cell
-from paramgraph_kit.driver.files import REWRITTEN, display_name
+from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.driver.select import device
-from paramgraph_kit.rewrite import advance, clocks, feeding, later, moving, optimizers
+from paramgraph_kit.rewrite import advance, clocks, feeding, later, moving, optimizers, parts
 from paramgraph_kit.rewrite.borrow import borrowed, compiled
-from paramgraph_kit.rewrite.branches import choose_by_where
+from paramgraph_kit.rewrite.branches import choose_by_where, choose_one
 from paramgraph_kit.rewrite.edits import Edit, Function, Source, is_text, locals_of, names_in, without_gradients
+from paramgraph_kit.rewrite.ending import Ending
+from paramgraph_kit.rewrite.guards import Guard
 from paramgraph_kit.rewrite.lending import Lending, Plan
 from paramgraph_kit.rewrite.place import Place, called
-from paramgraph_kit.rewrite.proof import Prover
+from paramgraph_kit.rewrite.proof import STEPS, Prover
 from paramgraph_kit.rewrite.reach import attributes_of, names_of, numbers_of, owner_of
 from paramgraph_kit.rewrite.rules import edits_for
 from paramgraph_kit.trace.model import Failure
@@ -48,6 +47,8 @@ class Attempt(Lending):
         self.defers = True  # and, from wherever it is done, behind it
         self.watch: clocks.Stopwatch | None = None
         self.leads = False  # rates of optimizers are written before the launch
+        self.ended: Ending | None = None  # a loop whose end the device decides
+        self.guard = Guard()  # a branch that leaves the step
         self.cut = -1  # the first statement of the function's body that runs behind the launch
 
     def _device_text(self) -> str:
@@ -79,7 +80,7 @@ class Attempt(Lending):
         moved = self._moved(left) if self.moves else None
         found = [moved] if moved is not None else self._detached() if self.moves else []
         found += counted
-        self.fused = {name for f in left if (name := self._left_out(f))}
+        self.fused = self.guard.fused | {name for f in left if (name := self._left_out(f))}
         found += self._optimizers([f for f in left if self.rate or f.code != "learning-rate-frozen"])
         handled = {id(f) for plan in found for f in plan.failures}
         rest = []
@@ -97,26 +98,6 @@ class Attempt(Lending):
         rest += [f for f in failures if id(f) in self.unsafe and id(f) not in handled]
         fed = self._fed(rest, [line for plan in found for line in plan.hoisted]) if self.moves and self.feeds else None
         return [*found, fed] if fed is not None else found
-
-    def advancing(self, failures: Sequence[Failure]) -> Attempt | None:
-        """The same with the numbers that steps move, and that the device needs, in tensors; None without any."""
-        other = Attempt(self.function, self.args, self.kwargs, self.prover)
-        other.moves = True
-        other.knows(self)
-        places = [(f, *at) for f in failures if f.code in advance.FROZEN and (at := other.place(f)) is not None]
-        if len({source.file for _, source, _ in places}) != 1:
-            return None
-        source = places[0][1]
-        other.kept = advance.keep(self.prover, source, places, later.ran_in(source, self.ran), self.device)
-        return other if other.kept is not None else None
-
-    def leading(self, failures: Sequence[Failure]) -> Attempt | None:
-        """The same with the rates that the host gives to optimizers written before the launch; None without any."""
-        other = Attempt(self.function, self.args, self.kwargs, self.prover)
-        other.moves = True
-        other.knows(self)
-        other.leads = True
-        return other if other._rates_ahead(failures) else None
 
     def _rates_ahead(self, failures: Sequence[Failure]) -> list[ast.stmt]:
         """Statements by which the host gives an optimizer its rate, with what they need, for before the launch."""
@@ -188,30 +169,47 @@ class Attempt(Lending):
         source, function = at
         kind = device().type
         host = self._host_test(function)
-        statements = [node for node in moving.body_of(function) if node in wanted and node not in self.ahead]
+        rounds = [part for node in moving.body_of(function) if isinstance(node, ast.For) for part in node.body]
+        every = [*moving.body_of(function), *rounds]
+        statements = [node for node in every if node in wanted and node not in self.ahead]
         found = [(s, node) for s in statements for node in feeding.candidates([s], host)]
+        drawn = {pair: feeding.drawn_in(source, *pair) for pair in found}
+        decided = [pair for pair, made in drawn.items() if made is not None]
+        found = list(dict.fromkeys(made or pair for pair, made in drawn.items()))
         seen = self._watched_values(source, [node for _, node in found])
+        items = [(statement, node, values) for (statement, node), values in zip(found, seen, strict=False)]
         fed = [
             (statement, node, values)
-            for (statement, node), values in zip(found, seen, strict=False)
-            if values.is_fed(
-                kind,
-                source.parents.get(node),
-                copied=feeding.is_copy(node, host),
-                refused=wanted[statement].code == "cpu-scalar-frozen",
+            for statement, node, values in items
+            if (
+                values.rounds(STEPS)
+                if statement in rounds
+                else values.is_fed(
+                    kind,
+                    source.parents.get(node),
+                    copied=feeding.is_copy(node, host),
+                    refused=statement in wanted and wanted[statement].code == "cpu-scalar-frozen",
+                )
             )
+            and parts.slice_of(source, node) is None
         ]
+        fed += parts.fitting(source, [item for item in items if item[0] not in rounds])
         if not fed and self.watch is None and not self.ahead:
             return None
 
-        def choose(statement: ast.stmt, condition: str) -> list[Edit]:
-            return choose_by_where(self._place_of(source, statement, wanted[statement]), condition)
+        def choose(statement: ast.stmt, node: ast.expr, condition: str) -> list[Edit]:
+            place = self._place_of(source, statement, wanted[statement])
+            above = source.parents.get(node)
+            if isinstance(above, ast.IfExp):
+                return choose_one(place, above, condition)
+            return choose_by_where(place, condition)
 
         head = [*(self.watch.starts if self.watch is not None else []), *self.ahead]
-        self.fed = feeding.feed(source, function, fed, self.device, host, choose, others, head)
+        self.fed = feeding.feed(source, function, fed, self.device, host, choose, others, head, decided)
         if self.fed is None:
             return None
-        inside = {id(n) for top in (*head, *self.fed.moved, *(s for s, _, _ in fed)) for n in ast.walk(top)}
+        changed = [*(statement for statement, _, _ in fed), *(statement for statement, _ in decided)]
+        inside = {id(n) for top in (*head, *self.fed.moved, *changed) for n in ast.walk(top)}
         handled = [f for f in failures if (place := self.place(f)) is not None and id(place[1]) in inside]
         return Plan(source, self.fed.edits, handled, self.fed.hoisted)
 
@@ -233,25 +231,14 @@ class Attempt(Lending):
             del space[feeding.WATCH]
         return found
 
-    def at_home(self, failure: Failure) -> Failure:
-        """A failure of the rewritten lines at the line of the user's that it comes from, if there is one like it."""
-        frame = failure.frame
-        for source in self.sources.values() if frame is not None else ():
-            if frame is not None and display_name(source.file) == frame.file.replace(REWRITTEN, ""):
-                texts = [line.strip() for line in source.lines]
-                alike = difflib.get_close_matches(frame.text, {*texts}, n=1, cutoff=0.8)
-                line = texts.index(alike[0]) + 1 if alike and texts.count(alike[0]) == 1 else 0
-                line = line or _line_before(source, frame.file.count(REWRITTEN), frame.line)
-                if line:
-                    file, text = display_name(source.file), texts[line - 1]
-                    return replace(failure, frame=replace(frame, file=file, line=line, text=text))
-        return failure
-
     def _place_of(self, source: Source, statement: ast.stmt, failure: Failure) -> Place:
         cuda = "cuda" if "cuda" in names_in(source.tree) else "torch.cuda"
         trains = any(tensor.requires_grad for tensor in self.prover.state.tensors)
         trains = trains and not without_gradients(source, source.function_of(statement))
-        known = (self.space, self.forms_in(source, statement), self.numbers, attributes_of(self.prover.state))
+        at, space = self._definition(), self.space
+        if at is not None and source.function_of(statement) is at[1] and moving.is_method(*at):
+            space = space | {moving.arguments_of(at[1])[0]: owner_of(self.function)}
+        known = (space, self.forms_in(source, statement), self.numbers, attributes_of(self.prover.state))
         return Place(source, statement, failure, self.device, cuda, *known, trains=trains)
 
     def _left_out(self, failure: Failure) -> str:
@@ -293,13 +280,13 @@ class Attempt(Lending):
         wanted: dict[ast.stmt, list[Failure]] = {}
         for failure in failures:
             if failure.code in MOVABLE:
-                for top in self._statements(source, function, failure):
+                for top in self._statements(source, function, failure, failures):
                     wanted.setdefault(top, []).append(failure)
         schedules = [node for node in moving.body_of(function) if self._is_schedule(node)] if wanted or failures else []
         for node in schedules:  # it moves a rate that a graph would freeze, if not in the calls that were watched
             wanted.setdefault(node, [])
         at_hand = set(self.tensors) | moving.stored(self.ahead)
-        chosen = moving.choose(function, wanted, at_hand, self._host_test(function))
+        chosen = moving.choose(function, wanted, at_hand, self._host_test(function), self.graded)
         self.watch = clocks.stopwatch(source, function) if wanted and self.feeds else None
         timed = self.watch.stops if self.watch is not None else []
         tail = self._tail(source, function, failures)
@@ -316,10 +303,12 @@ class Attempt(Lending):
         if blocks:
             start = later.outermost(source, self.function, function)
             taken = names_in(source.tree)
-            edits, name, first = later.defer(source, blocks, start, function, taken, self.held)
+            edits, name, first = later.defer(source, blocks, start, function, taken, self.held, self._filled(source))
             hoisted.append(f"{name} = []")
+        edits += [*self.guard.edits, *(self.ended.edits if self.ended is not None else [])]
         gone = [*(self.watch.starts if self.watch is not None else []), *self.ahead]
-        self.moved = moving.move(source, function, chosen, self.graded, first, gone, tail, self._filled(source))
+        ended = (self.ended.handed, self.ended.lines) if self.ended is not None else ({}, [])
+        self.moved = moving.move(source, function, chosen, self.graded, first, gone, tail, self._filled(source), ended)
         if self.moved is None:
             self.watch = None
             return None
@@ -328,24 +317,17 @@ class Attempt(Lending):
         self.rate |= bool(self.rated)
         self.moved.edits = edits + self.moved.edits
         handled = [f for node in (*chosen, *gone) for f in wanted.get(node, [])]
-        handled += [f for f in failures if tail is not None and self._index(source, function, f) >= self.cut]
+        last = self.cut - (self.ended is not None)
+        order, kept = list(moving.body_of(function)), self.guard.stays
+        for f in failures if tail is not None else ():
+            number = self._index(source, function, f)
+            handled += [f] if number >= last and order[number] not in kept else []
         handled += [f for f in failures if self.watch is not None and self._is_timing(source, f, [*gone, *timed])]
         return Plan(source, self.moved.edits, handled + [f for f in deferred if f not in handled], hoisted)
 
-    @staticmethod
-    def _filled(source: Source) -> Callable[[ast.stmt], list[Edit]]:
-        return lambda node: advance.rates(source, [node])
-
-    def split(self, left: Sequence[Failure]) -> Attempt | None:
-        """The same with all from the first place on that is left behind the launch; None where nothing is before it."""
-        other = Attempt(self.function, self.args, self.kwargs, self.prover)
-        other.moves = True
-        other.knows(self)
-        at = other._definition()
-        if at is None or not left:
-            return None
-        other.cut = min(other._index(*at, failure) for failure in left)
-        return other if other.cut > 0 and other._tail(*at, left) is not None else None
+    def _filled(self, source: Source) -> Callable[[ast.stmt], list[Edit]]:
+        kept = self.kept.counters if self.kept is not None else []
+        return lambda node: [*advance.rates(source, [node]), *advance.as_numbers(source, node, kept)]
 
     def _index(self, source: Source, function: Function, failure: Failure) -> int:
         """Which statement of the function's body a failure is in, or is called from; -1 where that is not known."""
@@ -363,7 +345,8 @@ class Attempt(Lending):
         return called_by[0] if called_by else -1
 
     def _tail(self, source: Source, function: Function, failures: Sequence[Failure]) -> moving.Tail | None:
-        return moving.tail(source, function, self.cut, self._host_test(function)) if self.cut > 0 else None
+        host = self._host_test(function)
+        return moving.tail(source, function, self.cut, host, self.guard.stays) if self.cut >= 0 else None
 
     def _is_timing(self, source: Source, failure: Failure, statements: Sequence[ast.stmt]) -> bool:
         """Whether something was found in what only a stopwatch calls, or in one of its statements."""
@@ -384,6 +367,9 @@ class Attempt(Lending):
         behind = {called(node) for node in moved if isinstance(node, ast.Call)}
         failures = [f for f in failures if f.frame is not None and f.frame.function.rpartition(".")[2] not in behind]
         at = {id(f): place[1] for f in failures if f.code in later.CODES and (place := self.place(f))}
+        for f in failures:
+            if f.code == "data-dependent-branch" and (place := self.place(f)) and later.only_tells(place[1]):
+                at[id(f)] = place[1]
         wanted = [at[id(f)] for f in failures if id(f) in at and at[id(f)] not in moved and self._is_of(source, f)]
         ran = [node for node in later.ran_in(source, self.ran) if node not in chosen]
         found = later.blocks(source, wanted, ran)
@@ -398,7 +384,9 @@ class Attempt(Lending):
         edits = moving.detached(*at, self.graded) if at is not None else []
         return [Plan(at[0], edits, [])] if at is not None and edits else []
 
-    def _statements(self, source: Source, function: Function, failure: Failure) -> Iterator[ast.stmt]:
+    def _statements(
+        self, source: Source, function: Function, failure: Failure, failures: Sequence[Failure]
+    ) -> Iterator[ast.stmt]:
         place = self.place(failure)
         if place is None or failure.frame is None:
             return
@@ -413,6 +401,7 @@ class Attempt(Lending):
                 return
             top = moving.top_of(source, function, place[1])
             in_place = isinstance(top, ast.If) and id(failure) not in self.unsafe
+            in_place = in_place and not any(self._is_read_in(top, each) for each in failures)
             if top is not None and not (in_place and edits_for(self._place_of(*place, failure))):
                 yield top
             return
@@ -420,6 +409,16 @@ class Attempt(Lending):
             calls = {called(n) for n in ast.walk(node) if isinstance(n, ast.Call)}
             if isinstance(node, (ast.Expr, ast.If)) and failure.frame.function in calls:
                 yield node
+
+    def _is_read_in(self, branch: ast.stmt | None, failure: Failure) -> bool:
+        """Whether a number of the device's is made one of the host's, or kept there, in what a branch does."""
+        place = self.place(failure) if failure.code in ("sync-item", "host-counter", "print") else None
+        return (
+            place is not None
+            and isinstance(branch, ast.If)
+            and place[1] is not branch
+            and any(place[1] is node for part in (*branch.body, *branch.orelse) for node in ast.walk(part))
+        )
 
     def _is_schedule(self, node: ast.stmt) -> bool:
         """Whether a statement is the step of a learning rate's schedule."""
@@ -460,12 +459,3 @@ class Attempt(Lending):
             else:
                 self.elsewhere.discard(known)
             self.unsafe.setdefault(known, why)
-
-
-def _line_before(source: Source, times: int, line: int) -> int:
-    """The line of the user's that stood where a rewritten line stands; 0 where there was none."""
-    lines = linecache.getlines(source.file + REWRITTEN * times)
-    for kind, first, end, begin, last in difflib.SequenceMatcher(None, source.lines, lines, False).get_opcodes():
-        if begin < line <= last and kind in ("equal", "replace"):
-            return min(first + line - begin, end)
-    return 0

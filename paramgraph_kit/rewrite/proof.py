@@ -34,6 +34,10 @@ _FREE = frozenset(
     """detach alias view _to_copy clone copy_ select slice unbind t transpose expand permute unsqueeze squeeze reshape
     _unsafe_view _local_scalar_dense split chunk empty empty_like lift_fresh""".split()  # noqa: SIM905
 )
+_PRODUCTS = frozenset(
+    """mm addmm bmm baddbmm convolution linear _cudnn_rnn _thnn_fused_gru_cell _thnn_fused_lstm_cell
+    _scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention""".split()  # noqa: SIM905
+)
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 Seen = dict[str, list[Any]]
 Look = Callable[[Any], None]
@@ -95,7 +99,8 @@ class Prover:
         self._inputs: list[Arguments] = [(args, kwargs)] + [moved((args, kwargs), i) for i in range(1, STEPS)]
         self._written: dict[int, torch.Tensor] = {}  # memory that any run so far has written
         self.operations = [0, 0]  # of a step that was last run eagerly: in the function, and around it
-        self._count = [0]
+        self.products = [0, 0]  # those of them that are products, convolutions or recurrent layers
+        self._count = [0, 0]
 
     def from_now(self) -> Prover:
         """The same, but back to what everything holds now, also what rewritten lines no longer name."""
@@ -183,11 +188,12 @@ class Prover:
 
     def _step(self, inputs: Arguments, around: Around, function: Any = None) -> Any:
         around.prepare(inputs)
-        begun = self._count[0]
+        begun, products = self._count
         out = (function or self.function)(*inputs[0], **inputs[1])
-        inside = self._count[0]
+        inside, of_them = self._count
         finished = around.finish(inputs, out)
         self.operations[:] = [inside - begun, self._count[0] - inside]
+        self.products[:] = [of_them - products, self._count[1] - of_them]
         return _copy(finished)
 
     @contextmanager
@@ -240,7 +246,7 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
     def __init__(self, leaves: list[torch.Tensor], count: list[int] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.keeper = Keeper()
-        self._operations = count if count is not None else [0]
+        self._operations = count if count is not None else [0, 0]
         self._is_capturing = driver().is_capturing  # whoever captures in a call: a copy would be part of the graph
         for tensor in leaves:
             if tensor.is_leaf and tensor.requires_grad:
@@ -259,6 +265,7 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
         kwargs = kwargs or {}
         op = operation(func)
         self._operations[0] += op.name not in _FREE
+        self._operations[1] += op.name in _PRODUCTS
         if (generator := kwargs.get("generator")) is not None and not self._is_capturing():
             self.keeper.note_generator(generator)
         if not self._is_capturing():

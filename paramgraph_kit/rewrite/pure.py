@@ -58,15 +58,40 @@ def _is_quiet_call(place: Place, call: ast.Call) -> bool:
         return True
     path = path_of(call.func)
     root = path.partition(".")[0]
-    if root in _LIBRARIES and not place.is_local(root):
+    around = not place.is_local(root) or (root == "self" and root in place.space)
+    if root in _LIBRARIES and around:
         return not path.startswith(("np.random", "numpy.random"))
-    value = _value(place, path) if path and not place.is_local(root) else None
+    value = _value(place, path) if path and around else None
     if getattr(value, "__module__", None) == "torch.nn.modules.module" and not name.startswith("_"):
         return name in ("parameters", "named_parameters", "buffers", "named_buffers", "modules", "children")
     if value is not None and not isinstance(value, types.BuiltinMethodType):
         return _is_quiet(value, DEEP)
+    if isinstance(call.func, ast.Name) and place.is_local(name):
+        return _is_one_of_quiet(place, name)
     reads = name in ("parameters", "named_parameters", "buffers", "items", "values", "keys")
     return isinstance(call.func, ast.Attribute) and (hasattr(torch.Tensor, name) or reads)
+
+
+def _is_one_of_quiet(place: Place, name: str) -> bool:
+    """Whether what a loop goes through are functions and modules that only compute: ``for block in blocks``."""
+    function = place.source.function_of(place.statement)
+    bound = [n for n in ast.walk(function or place.statement) if isinstance(n, ast.Name) and n.id == name]
+    loops = [n for n in ast.walk(function or place.statement) if isinstance(n, ast.For)]
+    found: list[ast.expr] = []
+    for loop in loops:
+        pairs = [(loop.target, loop.iter)]
+        if isinstance(loop.iter, ast.Call) and called(loop.iter) in ("enumerate", "zip"):
+            targets = loop.target.elts if isinstance(loop.target, ast.Tuple) else []
+            skipped = 1 if called(loop.iter) == "enumerate" else 0
+            pairs = list(zip(targets[skipped:], loop.iter.args, strict=False))
+        found += [given for target, given in pairs if isinstance(target, ast.Name) and target.id == name]
+    if len(found) != 1 or sum(isinstance(n.ctx, ast.Store) for n in bound) != 1:
+        return False
+    path = path_of(found[0])
+    root = path.partition(".")[0]
+    held = _value(place, path) if path and (not place.is_local(root) or root == "self") else None
+    known = isinstance(held, (list, tuple, torch.nn.ModuleList, torch.nn.Sequential))
+    return known and all(_is_quiet(each, DEEP) for each in held or ())
 
 
 def _value(place: Place, path: str) -> Any:

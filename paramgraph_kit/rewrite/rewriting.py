@@ -18,10 +18,10 @@ from paramgraph_kit.driver.select import driver
 from paramgraph_kit.rewrite import by_hand
 from paramgraph_kit.rewrite.kept_outside import kept_outside
 from paramgraph_kit.rewrite.lending import Plan
-from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.proof import NOTHING, STEPS, Around, Prover, Truth
 from paramgraph_kit.rewrite.reach import owner_of
 from paramgraph_kit.rewrite.reads import frozen
+from paramgraph_kit.rewrite.ways import Ways
 from paramgraph_kit.trace.errors import CaptureError
 from paramgraph_kit.trace.model import Failure
 from paramgraph_kit.trace.wording import frame_text
@@ -29,6 +29,11 @@ from paramgraph_kit.trace.wording import frame_text
 LIMIT_S = 30.0
 _STARS: dict[Any, int] = {inspect.Parameter.VAR_POSITIONAL: 1, inspect.Parameter.VAR_KEYWORD: 2}
 UNSTEADY = "two runs from one state give other results"
+ASSERTED = (
+    "nowhere here: where `torch._assert_async` fails on a GPU, it ends the process's CUDA context; to go on instead, "
+    "return what it asks and raise behind the launch"
+)
+ENOUGH = 4  # operations in a graph, of a step without products whose rest may run behind it
 TRIES = 4  # how often rewrites that change the numbers are taken back
 
 
@@ -74,7 +79,7 @@ class Rewriting:
 
 def rewrite(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failures: Sequence[Failure]) -> Rewriting:
     """Rewrite what is sure, try it against the function as it is, and say what has to be done otherwise."""
-    attempt = Attempt(function, args, kwargs)
+    attempt = Ways(function, args, kwargs)
     found = Rewriting(getattr(function, "__qualname__", type(function).__name__))
     if any(failure.code in by_hand.ENDLESS for failure in failures):
         found.left, found.instead = list(failures), by_hand.lines(attempt, failures)
@@ -89,6 +94,10 @@ def rewrite(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failur
         found.instead += by_hand.lines(attempt, failures)
         found.left, found.unsaid = list(failures), by_hand.unsaid(attempt, failures)
         return found
+    if (other := attempt.guarded(failures)) is not None:
+        behind = _rewritten(other, failures, truth, Rewriting(found.function))
+        if behind.complete:
+            return behind
     first = _rewritten(attempt, failures, truth, found)
     if first.complete or truth.unsteady:
         return first
@@ -100,6 +109,10 @@ def rewrite(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failur
         ahead = _rewritten(other, failures, truth, Rewriting(found.function))
         if ahead.complete:
             return ahead
+    if (other := attempt.shortened(failures)) is not None:
+        shorter = _rewritten(other, failures, truth, Rewriting(found.function))
+        if shorter.complete:
+            return shorter
     if (other := attempt.split(first.left) or attempt.split(failures)) is not None:
         third = _rewritten(other, failures, truth, Rewriting(found.function))
         if third.complete and _is_worth_it(other.prover, third):
@@ -107,7 +120,7 @@ def rewrite(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failur
     return first
 
 
-def _rewritten(attempt: Attempt, failures: Sequence[Failure], truth: Truth, found: Rewriting) -> Rewriting:
+def _rewritten(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: Rewriting) -> Rewriting:
     """One way of rewriting it."""
     gc.collect()  # what a way before has left in circles: a loss of its own would keep the backward on its stream
     rounds = Rounds()
@@ -162,23 +175,25 @@ def _stale(rounds: Rounds) -> str:
 
 
 def _is_worth_it(prover: Prover, found: Rewriting) -> bool:
-    """Whether most of what a step does is in the graph; notes how much."""
-    inside, behind = prover.operations
+    """Whether enough of what a step does is in the graph; notes how much."""
+    (inside, behind), products = prover.operations, prover.products
     found.verified.append(
         f"{inside} of {inside + behind} operations of a step are in the graph, the others run behind it"
     )
-    return inside >= 2 * behind
+    if any(products):
+        return products[0] >= products[1] and products[0] > 0
+    return inside >= ENOUGH or inside >= 2 * behind
 
 
 class Rounds:
     """Rewritten once, and what that has shown rewritten again, each on the lines of the one before."""
 
     def __init__(self) -> None:
-        self.all: list[tuple[Attempt, Any]] = []  # with the context in which its lines run
+        self.all: list[tuple[Ways, Any]] = []  # with the context in which its lines run
         self.texts: dict[str, list[str]] = {}  # the lines of each file, as the last has left them
         self.around = NOTHING
 
-    def add(self, attempt: Attempt, plans: Sequence[Plan]) -> None:
+    def add(self, attempt: Ways, plans: Sequence[Plan]) -> None:
         """One more."""
         if not self.all:
             self.around = attempt.around(plans)
@@ -195,7 +210,7 @@ class Rounds:
             yield
 
 
-def _safe(attempt: Attempt, around: Around | None, failures: Sequence[Failure], truth: Truth) -> list[Plan]:
+def _safe(attempt: Ways, around: Around | None, failures: Sequence[Failure], truth: Truth) -> list[Plan]:
     """Plans for what was found, without those that change what the function does."""
     for _ in range(TRIES):
         plans = attempt.plans(failures)
@@ -213,7 +228,7 @@ def _again(rounds: Rounds, truth: Truth) -> list[Failure]:
     while True:
         with rounds.applied():
             problems = examine(first.function, first.args, first.kwargs, limit_s=LIMIT_S).problems
-            attempt = Attempt(first.function, first.args, first.kwargs, first.prover)
+            attempt = Ways(first.function, first.args, first.kwargs, first.prover)
             attempt.tensors, attempt.steps = first.tensors, first.steps
             plans = _safe(attempt, rounds.around, problems, truth) if problems and tries else []
         if not plans:
@@ -222,7 +237,7 @@ def _again(rounds: Rounds, truth: Truth) -> list[Failure]:
         tries -= 1
 
 
-def _changed(attempt: Attempt, around: Around | None, plans: Sequence[Plan], truth: Truth) -> list[tuple[Plan, str]]:
+def _changed(attempt: Ways, around: Around | None, plans: Sequence[Plan], truth: Truth) -> list[tuple[Plan, str]]:
     """The plans that change what the function does, each tried alone where all together do."""
     if not plans or not (why := _tried(attempt, around, plans, truth)):
         return []
@@ -233,7 +248,7 @@ def _changed(attempt: Attempt, around: Around | None, plans: Sequence[Plan], tru
     return wrong or [(plan, why) for plan in plans]
 
 
-def _tried(attempt: Attempt, around: Around | None, plans: Sequence[Plan], truth: Truth) -> str:
+def _tried(attempt: Ways, around: Around | None, plans: Sequence[Plan], truth: Truth) -> str:
     """What is wrong with the rewritten function, run eagerly; "" where nothing is."""
     try:
         with attempt.borrow(plans)():
@@ -250,6 +265,8 @@ def _show(rounds: Rounds, found: Rewriting) -> None:
     diffs = (first.sources[file].diff_to(lines) for file, lines in rounds.texts.items())
     found.diff = "\n".join(diff for diff in diffs if diff)
     found._borrow, found.around = rounds.applied, rounds.around
+    if any(line.startswith("+") and "_assert_async(" in line for line in found.diff.splitlines()):
+        found.verified.append(ASSERTED)
     usage = []
     if first.fed is not None and found.around.before is not None:
         usage.append(_call(first.fed.name, first.fed.parameters) + " before each launch")
@@ -260,7 +277,7 @@ def _show(rounds: Rounds, found: Rewriting) -> None:
     found.loop = _loop(first, found.around)
 
 
-def _loop(first: Attempt, around: Around) -> list[str]:
+def _loop(first: Ways, around: Around) -> list[str]:
     """A step of the user's loop: what comes before a launch, the launch, and what comes after it."""
     fed = first.fed if around.before is not None else None
     moved = first.moved if around.after is not None else None

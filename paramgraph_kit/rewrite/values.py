@@ -14,7 +14,7 @@ from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.branches import assert_on_device, choose_by_where
 from paramgraph_kit.rewrite.edits import Edit, Function, heads, names_in, path_of
 from paramgraph_kit.rewrite.picked import sliced
-from paramgraph_kit.rewrite.place import NUMBER, Place, called, integer, is_number, width_of
+from paramgraph_kit.rewrite.place import NUMBER, Place, called, integer, is_number, is_of_array, width_of
 
 COPIES = ("to", "cuda", "tensor", "as_tensor", "view", "reshape", "float", "long", "tolist")
 DRAWN = ("rand", "randn", "randint", "randperm", "normal")
@@ -55,13 +55,26 @@ def keep_on_device(place: Place) -> list[Edit]:
             if called(node) == "int" and _ends_a_part(place):
                 text += ".long()"
             found.append(place.source.replace(node, text))
-            found += _zero_point(place, node)
+            found += [*_zero_point(place, node), *_from_the_beginning(place)]
     for branch in branches_on(place) if found else ():  # what the host decided by the number, the device decides
         chosen = choose_by_where(replace(place, statement=branch)) or assert_on_device(replace(place, statement=branch))
         if not chosen:
             return []
         found += chosen
     return found
+
+
+def _from_the_beginning(place: Place) -> Iterator[Edit]:
+    """``at = 0`` before a loop that gives ``at`` what the device has found is a tensor, too."""
+    function, loop = place.source.function_of(place.statement), place.source.parents.get(place.statement)
+    name = place.statement.targets[0] if isinstance(place.statement, ast.Assign) else None
+    if not isinstance(loop, (ast.For, ast.While)) or not isinstance(name, ast.Name) or function is None:
+        return
+    made = [n for n in ast.walk(function) if isinstance(n, ast.Assign) and n is not place.statement]
+    made = [n for n in made if any(isinstance(t, ast.Name) and t.id == name.id for t in n.targets)]
+    if len(made) == 1 and made[0].lineno < loop.lineno and is_number(made[0].value) and len(made[0].targets) == 1:
+        text = f"torch.full((), {place.text(made[0].value)}, device={place.device})"
+        yield place.source.replace(made[0].value, text)
 
 
 def _divided(place: Place, call: ast.Call) -> list[Edit]:
@@ -200,10 +213,17 @@ def number_in_full(place: Place) -> list[Edit]:
     found = []
     for call in place.calls("tensor"):
         options = {option.arg: option for option in call.keywords}
-        if len(call.args) != 1 or "device" not in options or not is_number(call.args[0]):
+        if len(call.args) != 1 or "device" not in options:
             continue
+        text, kind = place.text(call.args[0]), ""
+        if not is_number(call.args[0]):
+            array = is_of_array(place, call.args[0])
+            if not isinstance(array, str):
+                continue
+            text = f"float({text})" if "float" in array else f"int({text})" if "int" in array else text
+            kind = f", dtype=torch.{array}" if array and "dtype" not in options else ""
         rest = "".join(f", {place.text(option)}" for option in call.keywords)
-        found.append(place.source.replace(call, f"torch.full((), {place.text(call.args[0])}{rest})"))
+        found.append(place.source.replace(call, f"torch.full((), {text}{kind}{rest})"))
     return found
 
 
@@ -442,11 +462,22 @@ def fill_by_index(place: Place) -> list[Edit]:
     node = place.statement
     if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.targets[0], ast.Subscript):
         return []
-    if not is_number(node.value):
+    told = place.failure.code == "scalar-assignment" and not names_in(node.value) & place.tensors.keys()
+    if not is_number(node.value) and not (told and not _is_read_back(place, node.value)):
         return []
     base = place.source.bracketed(node.targets[0].value)
     number = f"torch.full((), {place.text(node.value)}, dtype={base}.dtype, device={base}.device)"
     return [*index_on_device(place), place.source.replace(node.value, number)]
+
+
+def _is_read_back(place: Place, value: ast.expr) -> bool:
+    """Whether an expression names what the device has found, which stays there."""
+    function, names = place.source.function_of(place.statement), names_in(value)
+    made = [n for n in ast.walk(function or place.statement) if isinstance(n, ast.Assign)]
+    given = [n.value for n in made if any(isinstance(t, ast.Name) and t.id in names for t in n.targets)]
+    return any(
+        isinstance(n, ast.Call) and called(n) in ("item", "int", "float") for one in given for n in ast.walk(one)
+    )
 
 
 def _is_constant(node: ast.Call) -> bool:

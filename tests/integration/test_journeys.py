@@ -52,7 +52,7 @@ AFTER: dict[str, After] = {
     "translation": lambda names, given, out: names["after_train_batch"](given[1], out),
     "vision": lambda names, given, out: names["trainer"].after_fit_batch(*out),
 }
-ONE_ROUND = {"agent", "sampling", "segmentation", "training"}  # the others take two
+ONE_ROUND = {"agent", "diffusion", "sampling", "segmentation", "training"}  # the others take two
 # Drawn elsewhere now, so other numbers: these are compared with the user's own mended file run eagerly.
 DRAWS = {"contrastive", "denoising", "gan", "detector", "loader", "vision"}
 # What `make sweeps` runs: as long each as three of the others, whose rewrites they share.

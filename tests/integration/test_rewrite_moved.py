@@ -304,11 +304,11 @@ def test_what_the_device_computes_is_not_moved_before_the_launch(program: Progra
 
 
 UNSAFE = {
-    "a step that is skipped where a loss is not finite": (
+    "a step that adds to gradients, and is skipped where a loss is not finite": (
         "model = nn.Linear(4, 1).to(device)\nopt = torch.optim.SGD(model.parameters(), lr=0.1)\n",
         (
             "    loss = model(x).square().mean()\n    if not torch.isfinite(loss):\n        return loss.detach()\n"
-            "    opt.zero_grad()\n    loss.backward()\n    opt.step()\n    return loss.detach()\n"
+            "    loss.backward()\n    opt.step()\n    return loss.detach()\n"
         ),
     ),
     "a size that is drawn": ("", "    n = random.choice([2, 3])\n    return F.pad(x, (n, 4 - n))\n"),

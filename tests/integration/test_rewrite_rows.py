@@ -297,7 +297,8 @@ def f(x):
     loss = net(x).square().mean()
     if not torch.isfinite(loss):
         return None
-    opt.zero_grad()
+    for p in net.parameters():
+        p.grad = None
     loss.backward()
     opt.step()
     return loss.detach()

@@ -1,0 +1,445 @@
+"""Loops that the device ends: all rounds run, and what is read behind the loop stays as it was at the end.
+
+What only the loop itself reads may hold anything in the rounds after the end. What grows by one piece in each round, a
+list or a tensor that is joined, is cut behind the launch, with all that comes after the loop.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+import torch
+
+from paramgraph_kit.rewrite.branches import condition_of
+from paramgraph_kit.rewrite.early import bound_of, known_before, name_of
+from paramgraph_kit.rewrite.edits import SIMPLE, Edit, Function, Source, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.place import Place, called, fresh, integer, is_number
+from paramgraph_kit.rewrite.pure import is_pure
+
+_SIGNS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
+_IN_PLACE = {"copy_": "", "fill_": "", "add_": "0", "sub_": "0", "mul_": "1", "div_": "1"}
+_VIEWS = frozenset(
+    """view reshape t transpose permute squeeze unsqueeze expand detach flatten narrow select to contiguous float long
+    half bool view_as real diagonal unflatten movedim swapaxes""".split()  # noqa: SIM905
+)
+_LEAVES = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Raise)
+
+
+@dataclass(slots=True)
+class Ending:
+    """The edits of a loop that goes on, and of what its end decides the length."""
+
+    source: Source
+    loop: ast.For | ast.While
+    edits: list[Edit]
+    handed: dict[str, str] = field(default_factory=dict)  # how what has grown leaves the graph
+    lines: list[str] = field(default_factory=list)  # what cuts it, behind the launch
+
+
+def end_all(place: Place) -> list[Edit]:
+    """A loop that goes on, where nothing has to be cut behind the launch."""
+    found = ending(place)
+    return found.edits if found is not None and not found.handed else []
+
+
+def ending(place: Place) -> Ending | None:
+    """How the loop of a statement that ends it goes on; None where it may do something that nobody can leave out."""
+    source, function = place.source, place.source.function_of(place.statement)
+    loop = _loop_of(place)
+    if loop is None or loop.orelse or function is None:
+        return None
+    breaks = [part for part in loop.body if _is_end(part)]
+    if not breaks and isinstance(loop, ast.For):
+        return None
+    if any(isinstance(n, _LEAVES) for part in loop.body if part not in breaks for n in within(part)):
+        return None
+    return _Rounds(place, source, function, loop, breaks).found()
+
+
+def _is_end(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and not node.orelse and [type(part) for part in node.body] == [ast.Break]
+
+
+def _loop_of(place: Place) -> ast.For | ast.While | None:
+    node: ast.AST | None = place.statement
+    while node is not None and not isinstance(node, (ast.For, ast.While, Function)):
+        node = place.source.parents.get(node)
+    return node if isinstance(node, (ast.For, ast.While)) else None
+
+
+class _Rounds:
+    """One loop, while it is rewritten."""
+
+    def __init__(
+        self, place: Place, source: Source, function: Function, loop: ast.For | ast.While, breaks: list[ast.stmt]
+    ) -> None:
+        self.place, self.source, self.function, self.loop, self.breaks = place, source, function, loop, breaks
+        inside = set(ast.walk(loop))
+        loads = [n for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+        nested = source.parents.get(loop) not in (function, source.parents.get(function.body[0]))
+        nested = nested and not isinstance(source.parents.get(loop), ast.With)
+        end = loop.end_lineno or loop.lineno
+        self.behind = {n.id for n in loads if n not in inside and (nested or n.lineno > end)}
+        self.known = known_before(function, loop)
+        self.taken = names_in(source.tree) | locals_of(function)
+        self.done = self._fresh("done")
+        self.edits: list[Edit] = []
+        self.before = [f"{self.done} = torch.zeros((), dtype=torch.bool, device={place.device})"]
+        self.handed: dict[str, str] = {}
+        self.lines: list[str] = []
+        self.nested = nested
+        self.counters = set[str]()
+        self.numbers = set[str]()  # names that were numbers of the host's, and are tensors now
+        self.swaps: dict[str, str] = {}
+        self.cuts = True
+        self.asked = set[str]()  # what a ``while`` asks of the device
+        self.round = ""  # whether this is the first round, as Python asks
+
+    def _fresh(self, hint: str) -> str:
+        name = fresh(hint, self.taken)
+        self.taken = self.taken | {name}
+        return name
+
+    def found(self) -> Ending | None:
+        """The whole loop rewritten."""
+        counts = self._head()
+        if counts is None:
+            return None
+        self._take_numbers()
+        for part in self.loop.body:
+            if part in self.breaks:
+                assert isinstance(part, ast.If)
+                if not is_pure(self.place, part.test):
+                    return None
+                self._end(part)
+            elif part not in counts and not self._step(part):
+                return None
+        if self.handed and (self.nested or not self.cuts):
+            return None
+        self._starts()
+        self.edits.append(self.source.before(self.loop, self.before))
+        return Ending(self.source, self.loop, self.edits, self.handed, self.lines)
+
+    def _take_numbers(self) -> None:
+        """``token = x.argmax().item()`` stays on the device, also where ``torch.tensor([token])`` reads it."""
+        for part in self.loop.body:
+            value, name = part.value if isinstance(part, ast.Assign) else None, name_of(part)
+            if not isinstance(value, ast.Call) or called(value) != "item" or not isinstance(value.func, ast.Attribute):
+                continue
+            if name and self._is_own(name):
+                self.asked.add(name)
+                self.numbers.add(name)
+                inner = self.source.bracketed(value.func.value)
+                self.swaps[self.place.text(value)] = f"{inner}.detach().squeeze()"
+        for call in (n for part in self.loop.body for n in within(part) if isinstance(n, ast.Call)):
+            listed, sizes = call.args[0] if len(call.args) == 1 and called(call) == "tensor" else None, list[str]()
+            while isinstance(listed, (ast.List, ast.Tuple)) and len(listed.elts) == 1:
+                listed = listed.elts[0]
+                sizes.append("1")
+            if isinstance(listed, ast.Name) and listed.id in self.numbers and path_of(call.func) == "torch.tensor":
+                self.swaps[self.place.text(call)] = f"{listed.id}.reshape({', '.join(sizes) or '()'})"
+
+    def _text(self, node: ast.expr) -> str:
+        """An expression as it is written, with numbers that stay on the device."""
+        text = self.place.text(node)
+        for old, new in self.swaps.items():
+            text = text.replace(old, new)
+        return text
+
+    def _end(self, part: ast.If) -> None:
+        """``if c: break`` as a value of the device; what the host asks first is asked first."""
+        test, first = part.test, list[ast.expr]()
+        if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+            rest = list(test.values)
+            while len(rest) > 1 and self._is_counted(rest[0]):
+                first.append(rest.pop(0))
+            test = ast.copy_location(ast.BoolOp(ast.And(), rest), test) if len(rest) > 1 else rest[0]
+        text = condition_of(self.place, test).replace(".item()", "")
+        text = text if isinstance(test, SIMPLE) else f"({text})"
+        line = f"{self.done} = {self.done} | {text}"
+        if first:
+            asked = " and ".join(map(self.place.text, first))
+            self._replace(part, [f"if {asked}:", f"    {line}"])
+        else:
+            self._replace(part, [line])
+
+    def _is_counted(self, node: ast.expr) -> bool:
+        """Whether a test asks how many rounds there were, or how long a list is."""
+        lengths = [n for n in ast.walk(node) if isinstance(n, ast.Call) and called(n) == "len"]
+        inside = {n for each in lengths for n in ast.walk(each)}
+        free = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and n not in inside}
+        calls = [n for n in ast.walk(node) if isinstance(n, ast.Call) and n not in inside]
+        return isinstance(node, ast.Compare) and not calls and free <= self.counters
+
+    def _head(self) -> list[ast.stmt] | None:
+        """What counts the rounds, which goes; of a ``while`` loop with a ``for`` in its place."""
+        loop, source = self.loop, self.source
+        if isinstance(loop, ast.For):
+            names = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+            call = loop.iter
+            counted = isinstance(call, ast.Call) and called(call) == "range" and isinstance(loop.target, ast.Name)
+            if names & self.behind and not (counted and self._keep_the_round(names)):
+                return None
+            self.counters |= names
+            if counted and isinstance(call, ast.Call) and len(call.args) < 3:
+                first = self.place.text(call.args[0]) if len(call.args) == 2 else "0"
+                self.round = f"{self.place.text(loop.target)} == {first}"
+            return []
+        parts = (
+            loop.test.values if isinstance(loop.test, ast.BoolOp) and isinstance(loop.test.op, ast.And) else [loop.test]
+        )
+        bounds = [part for part in parts if bound_of(self.place, part)]
+        rest = [part for part in parts if part not in bounds]
+        if len(bounds) != 1 or not all(is_pure(self.place, part) for part in rest):
+            return None
+        counter, most = bound_of(self.place, bounds[0]) or ("", "")
+        counts = [part for part in loop.body if isinstance(part, ast.AugAssign) and name_of(part) == counter]
+        others = [n for n in ast.walk(self.function) if isinstance(n, ast.Assign) and name_of(n) == counter]
+        if len(counts) != 1 or len(others) != 1 or others[0].lineno > loop.lineno or counter in self.behind:
+            return None
+        one, begun = counts[0], integer(others[0].value)
+        later = loop.body[loop.body.index(one) + 1 :]
+        if not (isinstance(one.op, ast.Add) and integer(one.value) == 1) or begun is None:
+            return None
+        if any(counter in names_in(part) for part in later):
+            return None
+        begin = "" if begun == 0 else f"{begun}, "
+        head, line = source.replace(loop.test, ""), source.lines[loop.lineno - 1]
+        at = len(line) - len(line.lstrip())
+        self.edits.append(
+            Edit(loop.lineno, at, head.end_line, head.end_column, f"for {counter} in range({begin}{most})")
+        )
+        self.edits.append(source.without(one))
+        self.counters.add(counter)
+        self.round = f"{counter} == {begun}"
+        for part in rest:
+            test = condition_of(self.place, ast.copy_location(ast.UnaryOp(ast.Not(), part), part))
+            self.edits.append(source.before(loop.body[0], [f"{self.done} = {self.done} | {test}"], rank=-1))
+        self.asked = {name for part in rest for name in names_in(part)}
+        return [one]
+
+    def _keep_the_round(self, names: set[str]) -> bool:
+        """What the loop counts with is read behind it: it is the number of the round in which it ended."""
+        name = next(iter(names))
+        end = self.loop.end_lineno or self.loop.lineno
+        loads = [n for n in ast.walk(self.function) if isinstance(n, ast.Name) and n.id == name and n.lineno > end]
+        if self.nested or any(isinstance(n.ctx, ast.Store) for n in loads):
+            return False
+        last = self._fresh(f"last_{name}".replace("__", "_"))
+        self.before.append(f"{last} = torch.zeros((), dtype=torch.long, device={self.place.device})")
+        line = f"{last} = torch.where({self.done}, {last}, {name})"
+        self.edits.append(self.source.before(self.loop.body[0], [line], rank=-1))
+        self.edits += [self.source.replace(n, last) for n in loads]
+        self.cuts = False  # what is behind is rewritten where it stands
+        return True
+
+    def _starts(self) -> None:
+        """What the loop's test asks is a tensor from the beginning."""
+        for node in ast.walk(self.function):
+            before = isinstance(node, ast.Assign) and node.lineno < self.loop.lineno and name_of(node) in self.asked
+            if isinstance(node, ast.Assign) and before and _is_plain(node.value):
+                text = f"torch.full((), {self.place.text(node.value)}, device={self.place.device})"
+                self.edits.append(self.source.replace(node.value, text))
+
+    def _step(self, part: ast.stmt) -> bool:
+        """One statement of a round; whether it may run after the end."""
+        if isinstance(part, ast.Expr) and isinstance(part.value, ast.Call):
+            return self._call(part, part.value)
+        if isinstance(part, (ast.Assign, ast.AugAssign)) and is_pure(self.place, part.value):
+            target = part.targets[0] if isinstance(part, ast.Assign) and len(part.targets) == 1 else None
+            target = part.target if isinstance(part, ast.AugAssign) else target
+            if isinstance(target, ast.Name):
+                return self._name(part, target)
+            if isinstance(target, ast.Tuple) and isinstance(part, ast.Assign):
+                return self._names(part, target)
+            if isinstance(target, ast.Subscript) and isinstance(part, ast.Assign):
+                return self._place(part, target)
+            return False
+        if isinstance(part, (ast.For, ast.If)):  # what only the round itself reads
+            inner = [n for n in within(part) if isinstance(n, ast.stmt) and n is not part]
+            return all(self._is_inner(each) for each in inner)
+        return isinstance(part, ast.Pass)
+
+    def _is_inner(self, part: ast.stmt) -> bool:
+        if isinstance(part, (ast.For, ast.If, ast.Pass)):
+            return True
+        if not isinstance(part, (ast.Assign, ast.AugAssign)) or not is_pure(self.place, part.value):
+            return False
+        return bool(name := name_of(part)) and self._is_own(name) and name not in self.behind
+
+    def _is_own(self, name: str) -> bool:
+        return name in locals_of(self.function)
+
+    def _value(self, part: ast.Assign | ast.AugAssign, name: str) -> str:
+        text = self._text(part.value)
+        if isinstance(part, ast.Assign):
+            return text
+        if type(part.op) not in _SIGNS:
+            return ""
+        return f"{name} {_SIGNS[type(part.op)]} {text if isinstance(part.value, SIMPLE) else f'({text})'}"
+
+    def _name(self, part: ast.Assign | ast.AugAssign, target: ast.Name) -> bool:
+        name = target.id
+        if not self._is_own(name):
+            return False
+        if name not in self.behind:
+            if (text := self._text(part.value)) != self.place.text(part.value):
+                self.edits.append(self.source.replace(part.value, text))
+            # In place it would write into what it was before the loop.
+            return isinstance(part, ast.Assign) or self._is_fresh(name, part)
+        if (dim := self._grows(part, name)) is not None:
+            left = self._count(part)
+            self.handed[name] = name
+            self.lines.append(f"{name} = {name}.narrow({dim}, 0, {name}.shape[{dim}] - int({left}))")
+            return True
+        if not (value := self._value(part, name)):
+            return False
+        if name in self.known:
+            text = f"{name} = torch.where({self.done}, {name}, {value})"
+        elif self.round and isinstance(part, ast.Assign):
+            text = f"{name} = {value} if {self.round} else torch.where({self.done}, {name}, {value})"
+        else:
+            return False
+        self.edits.append(self.source.replace(part, text))
+        return True
+
+    def _is_fresh(self, name: str, part: ast.stmt) -> bool:
+        """Whether the function itself has made what a name stands for at a statement."""
+        made = [n for n in ast.walk(self.function) if isinstance(n, ast.Assign) and name_of(n) == name]
+        made = [n for n in made if n.lineno < part.lineno]
+        inside = [n for n in made if n in self.loop.body]
+        made = inside or made
+        return bool(made) and not any(_is_view(n.value) for n in made)
+
+    def _names(self, part: ast.Assign, target: ast.Tuple) -> bool:
+        names = [each.id for each in target.elts if isinstance(each, ast.Name)]
+        if len(names) != len(target.elts) or not all(map(self._is_own, names)):
+            return False
+        kept = [name for name in names if name in self.behind]
+        if not kept:
+            if (text := self._text(part.value)) != self.place.text(part.value):
+                self.edits.append(self.source.replace(part.value, text))
+            return True
+        if not all(name in self.known for name in kept):
+            return False
+        new = {name: self._fresh(f"new_{name}") for name in kept}
+        heads = ", ".join(new.get(name, name) for name in names)
+        lines = [f"{heads} = {self._text(part.value)}"]
+        lines += [f"{name} = torch.where({self.done}, {name}, {new[name]})" for name in kept]
+        self._replace(part, lines)
+        return True
+
+    def _place(self, part: ast.Assign, target: ast.Subscript) -> bool:
+        path = path_of(target.value)
+        name = path.partition(".")[0]
+        if not path:
+            return False
+        local = isinstance(target.value, ast.Name) and self._is_own(name)
+        if local and name not in self.behind and self._is_fresh(name, part):
+            return True
+        old = self.place.text(target)
+        masks = [n for n in ast.walk(target.slice) if isinstance(n, (ast.Compare, ast.Invert))]
+        given = self.place.tensors.get(target.slice.id) if isinstance(target.slice, ast.Name) else None
+        if masks or (given is not None and given.dtype is torch.bool):
+            mask = self.place.text(target.slice)
+            text = f"{self.place.text(target.value)}[({mask}) & ~{self.done}] = {self.place.text(part.value)}"
+            self.edits.append(self.source.replace(part, text))
+            return True
+        text = f"{old} = torch.where({self.done}, {old}, {self.place.text(part.value)})"
+        self.edits.append(self.source.replace(part, text))
+        return True
+
+    def _call(self, part: ast.Expr, call: ast.Call) -> bool:
+        if not isinstance(call.func, ast.Attribute) or len(call.args) != 1 or call.keywords:
+            return False
+        value, owner, name = call.args[0], call.func.value, call.func.attr
+        if name == "append" and isinstance(owner, ast.Name) and self._is_own(owner.id):
+            if not is_pure(self.place, value):
+                return False
+            if owner.id not in self.behind:
+                return True
+            return self._append(part, value, owner.id)
+        if name not in _IN_PLACE or not path_of(owner) or not is_pure(self.place, value):
+            return False
+        x, text = self.place.text(owner), self.place.text(value)
+        if name in ("copy_", "fill_"):
+            new = f"{x}.copy_(torch.where({self.done}, {x}, {text}))"
+        else:
+            new = f"{x}.{name}(torch.where({self.done}, {_IN_PLACE[name]}, {text}))"
+        self.edits.append(self.source.replace(part, new))
+        return True
+
+    def _append(self, part: ast.Expr, value: ast.expr, name: str) -> bool:
+        made = [n for n in ast.walk(self.function) if isinstance(n, ast.Assign) and name_of(n) == name]
+        if len(made) != 1 or not isinstance(made[0].value, ast.List) or name in self.handed:
+            return False
+        if any(is_number(each) for each in made[0].value.elts):
+            return False
+        kept = isinstance(value, ast.Name) and value.id in self.numbers
+        number = (
+            isinstance(value, ast.Call) and called(value) in ("item", "int") and not isinstance(value.func, ast.Name)
+        )
+        left = self._count(part)
+        if number:
+            assert isinstance(value, ast.Call)
+            assert isinstance(value.func, ast.Attribute)
+            self.edits.append(
+                self.source.replace(value, f"{self.source.bracketed(value.func.value)}.detach().squeeze()")
+            )
+        self.handed[name] = f"torch.stack({name})"
+        listed = f"{name}.tolist()" if number or kept else f"list({name})"
+        self.lines.append(f"{name} = {listed}[: len({name}) - int({left})]")
+        return True
+
+    def _count(self, part: ast.stmt) -> str:
+        """A tensor that counts the rounds in which a statement would not have run any more."""
+        left = self._fresh("left")
+        self.before.append(f"{left} = torch.zeros((), dtype=torch.long, device={self.place.device})")
+        self.edits.append(self.source.before(part, [f"{left} = {left} + {self.done}"]))
+        self.handed[left] = left
+        return left
+
+    def _grows(self, part: ast.stmt, name: str) -> int | None:
+        """The dimension in which ``x = torch.cat([x, y], dim)`` grows by one."""
+        value = part.value if isinstance(part, ast.Assign) else None
+        if not isinstance(value, ast.Call) or called(value) not in ("cat", "concat", "concatenate") or not value.args:
+            return None
+        given = value.args[0]
+        dims = [*value.args[1:], *(o.value for o in value.keywords if o.arg in ("dim", "axis"))]
+        dim = integer(dims[0]) if dims else 0
+        if not isinstance(given, (ast.List, ast.Tuple)) or len(given.elts) != 2 or dim is None:
+            return None
+        one, new = given.elts
+        if not isinstance(one, ast.Name) or one.id != name:
+            return None
+        return dim if self._is_one(new, dim) else None
+
+    def _is_one(self, new: ast.expr, dim: int) -> bool:
+        if isinstance(new, ast.Name):
+            form = self.place.tensors.get(new.id)
+            return form is not None and -len(form.shape) <= dim < len(form.shape) and form.shape[dim] == 1
+        if isinstance(new, ast.Call) and called(new) == "unsqueeze" and len(new.args) == 1:
+            return integer(new.args[0]) == dim
+        if isinstance(new, ast.Subscript) and isinstance(new.slice, ast.Tuple):
+            parts = new.slice.elts
+            at = parts[dim] if -len(parts) <= dim < len(parts) else None
+            return isinstance(at, ast.Constant) and at.value is None
+        return False
+
+    def _replace(self, part: ast.stmt, lines: list[str]) -> None:
+        self.edits.append(self.source.replace(part, f"\n{self.source.indent(part)}".join(lines)))
+
+
+def _is_view(value: ast.expr) -> bool:
+    """Whether what an expression gives may be memory that something else names, too."""
+    if isinstance(value, ast.Call):
+        return called(value) in _VIEWS
+    return isinstance(value, (ast.Name, ast.Attribute, ast.Subscript, ast.IfExp, ast.BoolOp))
+
+
+def _is_plain(value: ast.expr) -> bool:
+    """Whether an expression is a number of the host's as its text tells."""
+    if isinstance(value, ast.Call):
+        return isinstance(value.func, ast.Name) and value.func.id == "float"
+    return is_number(value) or path_of(value) in ("math.inf", "np.inf", "torch.inf")

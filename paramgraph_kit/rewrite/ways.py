@@ -1,0 +1,82 @@
+"""Other ways of rewriting a step, each tried where a first one has not done all of it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from paramgraph_kit.rewrite import advance, later, moving
+from paramgraph_kit.rewrite.edits import Function, Source
+from paramgraph_kit.rewrite.ending import ending
+from paramgraph_kit.rewrite.guards import guard
+from paramgraph_kit.rewrite.planning import Attempt
+from paramgraph_kit.trace.model import Failure
+
+ENDS = frozenset(("sync-item", "data-dependent-branch", "compare-on-cpu"))
+
+
+class Ways(Attempt):
+    """One function with what was found in it, and other ways of rewriting that."""
+
+    def _other(self) -> Ways:
+        other = Ways(self.function, self.args, self.kwargs, self.prover)
+        other.moves = True
+        other.knows(self)
+        return other
+
+    def advancing(self, failures: Sequence[Failure]) -> Ways | None:
+        """The same with the numbers that steps move, and that the device needs, in tensors; None without any."""
+        other = self._other()
+        places = [(f, *at) for f in failures if f.code in advance.FROZEN and (at := other.place(f)) is not None]
+        if len({source.file for _, source, _ in places}) != 1:
+            return None
+        source = places[0][1]
+        other.kept = advance.keep(
+            self.prover, source, places, later.ran_in(source, self.ran), self.device, self.tensors
+        )
+        return other if other.kept is not None else None
+
+    def leading(self, failures: Sequence[Failure]) -> Ways | None:
+        """The same with the rates that the host gives to optimizers written before the launch; None without any."""
+        other = self._other()
+        other.leads = True
+        return other if other._rates_ahead(failures) else None
+
+    def split(self, left: Sequence[Failure]) -> Ways | None:
+        """The same with all from the first place on that is left behind the launch; None where nothing is before it."""
+        other = self._other()
+        at = other._definition()
+        if at is None or not left:
+            return None
+        other.cut = min(other._index(*at, failure) for failure in left)
+        return other if other.cut > 0 and other._tail(*at, left) is not None else None
+
+    def shortened(self, failures: Sequence[Failure]) -> Ways | None:
+        """The same with a loop that goes on, and all that comes after it behind the launch; None without any."""
+        for other, at, place, order in self._endings(failures):
+            found = ending(other._place_of(*place))
+            if found is not None and found.handed and found.loop in order[:-1]:
+                other.ended, other.cut = found, order.index(found.loop) + 1
+                return other if other._tail(*at, failures) is not None else None
+        return None
+
+    def guarded(self, failures: Sequence[Failure]) -> Ways | None:
+        """The same with a branch that leaves the step behind the launch; None without any."""
+        for other, at, place, order in self._endings(failures):
+            found = guard(other._place_of(*place), order)
+            if found is not None:
+                other.guard, other.cut = found, order.index(place[1])
+                return other if other._tail(*at, failures) is not None else None
+        return None
+
+    def _endings(self, failures: Sequence[Failure]) -> Iterator[Ended]:
+        """Places of the function where a value of the device may end something, each with another attempt."""
+        other = self._other()
+        at = other._definition()
+        for failure in failures if at is not None else ():
+            place = other.place(failure) if failure.code in ENDS else None
+            if at is not None and place is not None and place[0] is at[0] and at[0].function_of(place[1]) is at[1]:
+                yield other, at, (*place, failure), list(moving.body_of(at[1]))
+
+
+Ended = tuple[Ways, tuple[Source, Function], tuple[Source, ast.stmt, Failure], list[ast.stmt]]

@@ -1,0 +1,255 @@
+"""Fixes of loops that the device ends, of what trains only now and then, and of numbers that the next step reads."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.integration.rewritten import Fixed, lines_of
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+
+WHOLE = {
+    "decoding until all have ended": (
+        """
+torch.manual_seed(4)
+emb, cell, head = nn.Embedding(7, 6).to(device), nn.GRUCell(6, 6).to(device), nn.Linear(6, 7).to(device)
+args = (torch.arange(1, 3, device=device),)
+@torch.no_grad()
+def f(tokens):
+    h = torch.zeros(tokens.size(0), 6, device=device)
+    ended = torch.zeros(tokens.size(0), dtype=torch.bool, device=device)
+    out = [tokens]
+    for _ in range(6):
+        h = cell(emb(tokens), h)
+        tokens = head(h).argmax(-1)
+        tokens[ended] = 0
+        ended = ended | (tokens == 5) | (tokens == 3)
+        out.append(tokens)
+        if ended.all():
+            break
+    return torch.stack(out, dim=1)
+""",
+        ["done = done | ended.all()", "out = list(out)[: len(out) - int(left)]", "return torch.stack(out, dim=1)"],
+    ),
+    "a token that is a number of the host's, in what grows": (
+        """
+torch.manual_seed(4)
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.emb, self.head = nn.Embedding(7, 6), nn.Linear(6, 7)
+    @torch.no_grad()
+    def generate(self, ids, n=6):
+        said = []
+        for _ in range(n):
+            token = self.head(self.emb(ids).cumsum(1)[:, -1]).argmax(-1).item()
+            ids = torch.cat([ids, torch.tensor([[token]], device=ids.device)], dim=1)
+            if token in (3, 5) or token == 1:
+                break
+            said.append(token)
+        return said
+f = Model().to(device).generate
+args = (torch.arange(3, device=device)[None],)
+""",
+        ["token = self.head(self.emb(ids).cumsum(1)[:, -1]).argmax(-1).detach().squeeze()"],
+    ),
+    "rounds until it is near, and how many there were": (
+        """
+args = (torch.rand(4, device=device) + 0.5,)
+def f(a):
+    x, off, k = a.clone(), float("inf"), 0
+    last = 1.0
+    n = 0
+    while last > 1e-3 and n < 9:
+        new = 0.5 * (x + a / x)
+        last = (new - x).abs().max()
+        x = new
+        n += 1
+    for k in range(9):
+        x = x * 0.5
+        if x.max() < 0.1:
+            break
+    return x, k
+""",
+        ["last = torch.full((), 1.0, device=device)", "for n in range(9):", "last_k = torch.where(done, last_k, k)"],
+    ),
+    "a generator that trains only now and then": (
+        """
+D, G = nn.Linear(4, 1).to(device), nn.Linear(2, 4).to(device)
+opt_d, opt_g = torch.optim.SGD(D.parameters(), lr=0.1), torch.optim.SGD(G.parameters(), lr=0.1)
+args = (torch.randn(6, 4, device=device), torch.randn(6, 2, device=device))
+class Game:
+    def __init__(self):
+        self.n = 0
+    def step(self, real, z):
+        loss = D(G(z).detach()).mean() - D(real).mean()
+        opt_d.zero_grad()
+        loss.backward()
+        opt_d.step()
+        if self.n % 3 == 0:
+            g_loss = -D(G(z)).mean()
+            opt_g.zero_grad()
+            g_loss.backward()
+            opt_g.step()
+        self.n += 1
+        return loss.detach()
+f = Game().step
+""",
+        ["opt_g.zero_grad(set_to_none=False)", "def after_step(self, z):  # after each launch"],
+    ),
+    "a number that the next step reads, and that a list keeps": (
+        """
+lin, log_t = nn.Linear(3, 1).to(device), torch.zeros(1, device=device, requires_grad=True)
+opt = torch.optim.SGD([log_t, *lin.parameters()], lr=0.1)
+args = (torch.randn(4, 3, device=device),)
+class Agent:
+    def __init__(self):
+        self.t = 1.0
+        self.seen = []
+    def step(self, x):
+        p = -(lin(x) ** 2).sum(-1)
+        loss = (self.t * p).mean() + (log_t * p.detach()).mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        self.t = log_t.exp().item()
+        self.seen.append(self.t)
+        return loss.detach()
+f = Agent().step
+""",
+        ["self.t.fill_(log_t.exp().detach().squeeze())", "self.seen.append(self.t.item())"],
+    ),
+}
+
+DRAWN = {
+    "teacher forcing, by a flag and at once": (
+        """
+dec, out = nn.GRUCell(3, 6).to(device), nn.Linear(6, 3).to(device)
+args = (torch.randn(4, 6, device=device), torch.randn(4, 5, 3, device=device))
+def f(h, trg, ratio=0.5):
+    x = trg[:, 0]
+    ys = []
+    for t in range(1, trg.shape[1]):
+        h = dec(x, h)
+        y = out(h)
+        ys.append(y)
+        force = random.random() < ratio
+        x = trg[:, t] if force else y
+    return torch.stack(ys, 1)
+""",
+        [
+            "force_in.copy_(torch.tensor([random.random() < ratio for _ in range(4)]))",
+            "force = force_in[t - 1]",
+            "x = torch.where(force, trg[:, t], y)",
+        ],
+    ),
+    "layers that are left out, and a crop": (
+        """
+blocks = nn.ModuleList(nn.Linear(4, 4) for _ in range(3)).to(device)
+args = (torch.randn(2, 9, device=device),)
+def f(x):
+    start = random.randint(0, 5)
+    x = x[:, start:start + 4]
+    for block in blocks:
+        if random.random() > 0.5:
+            x = x + block(x)
+    return x
+""",
+        [
+            "x = x.index_select(1, start_in + torch.arange(4, device=x.device))",
+            "for n, block in enumerate(blocks):",
+            "x = torch.where(given_in[n], x + block(x), x)",
+        ],
+    ),
+    "bands of any width, and a box": (
+        """
+args = (torch.randn(2, 12, 14, device=device),)
+def f(spec, size=4):
+    spec = spec.clone()
+    width = random.randint(1, 6)
+    first = random.randint(0, spec.shape[1] - width)
+    spec[:, first:first + width] = 0
+    y, x = np.random.randint(12), np.random.randint(14)
+    y1, y2 = max(0, y - size // 2), min(12, y + size // 2)
+    x1, x2 = max(0, x - size // 2), min(14, x + size // 2)
+    spec[..., y1:y2, x1:x2] = 1.0
+    return spec
+""",
+        [
+            "at = torch.arange(spec.shape[1], device=spec.device).view(-1, *[1] * (spec.dim() - 2))",
+            "spec.masked_fill_((at >= first_in) & (at < first_end), 0)",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_what_the_host_draws_in_rounds_and_for_parts_comes_before_the_launch(name: str, fixed: Fixed) -> None:
+    # GIVEN such a program WHEN rewritten THEN it is drawn once for all rounds, in its order, and read from tensors
+    text, wanted = DRAWN[name]
+    found = fixed(text)
+    assert found.complete, found
+    assert [line for line in wanted if line not in lines_of(found)] == [], found
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_what_ends_or_happens_now_and_then_is_rewritten_whole(name: str, fixed: Fixed) -> None:
+    # GIVEN such a program WHEN rewritten THEN one graph does what it does, over other steps too
+    text, wanted = WHOLE[name]
+    found = fixed(text)
+    assert found.complete, found
+    assert [line for line in wanted if line not in lines_of(found)] == [], found
+
+
+def test_numbers_that_are_kept_stay_numbers(fixed: Fixed) -> None:
+    # GIVEN a metric by two ways that is kept in a list, and an array of the host's in a loop WHEN rewritten
+    found = fixed("""
+alphas, kept = np.linspace(0.1, 0.9, 4), []
+args = (torch.rand(4, device=device),)
+def f(x):
+    for i in reversed(range(4)):
+        x = x * torch.tensor(alphas[i], device=device, dtype=torch.float32)
+    total = x.sum()
+    if total == 0:
+        part = 1.0
+    else:
+        part = (x.max() / total).item()
+    kept.append(part)
+    return x
+""")
+    # THEN the list has numbers: it is filled behind the launch
+    assert found.complete, found
+    assert "x = x * torch.full((), float(alphas[i]), device=device, dtype=torch.float32)" in lines_of(found)
+    assert "def after_f(x, total):  # after each launch" in lines_of(found)
+
+
+def test_a_branch_that_leaves_a_step_is_taken_behind_the_launch(fixed: Fixed) -> None:
+    # GIVEN a step that is left out where its loss is no number, which happens in some steps WHEN rewritten
+    found = fixed("""
+net = nn.Linear(4, 2).to(device)
+opt = torch.optim.Adam(net.parameters(), lr=1e-2)
+bad, norms = 0, []
+args = (torch.randn(5, 4, device=device), torch.randn(5, 2, device=device))
+def feed(i):
+    x = torch.randn(5, 4, generator=torch.Generator().manual_seed(i))
+    x[0, 0] = math.nan if i in (4, 6) else 1.0
+    return x.to(device), torch.ones(5, 2, device=device)
+def f(x, y):
+    global bad
+    opt.zero_grad()
+    loss = F.mse_loss(net(x), y)
+    if math.isnan(loss.item()):
+        bad += 1
+        return None
+    loss.backward()
+    norm = nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    norms.append(norm.item())
+    opt.step()
+    return loss.item()
+""")
+    # THEN the device leaves the step out, and the host counts and returns as before
+    assert found.complete, found
+    assert "opt.found_inf = (torch.isnan(loss)).float()" in lines_of(found), found
+    assert "return loss.item()" not in lines_of(found), found  # only its place has changed
