@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the words are
 FILES = sorted((Path(__file__).parents[1] / "journeys").glob("*.py"))
 CALLS = 6
 Before = Callable[[dict[str, Any]], None]
-After = Callable[[dict[str, Any], list[torch.Tensor], Any], None]  # names, inputs, what the step returned
+After = Callable[[dict[str, Any], list[torch.Tensor], Any], Any]  # names, inputs, what the step returned
 # What each loop does before and after a launch: as the story says where lines were moved there, or the user moved them.
 BEFORE: dict[str, Before] = {
     "agent": lambda names: names["agent"].before_learn(),
@@ -40,7 +40,7 @@ AFTER: dict[str, After] = {
     "contrastive": lambda names, given, out: names["after_train"](given[0], *out),
     "denoising": lambda names, given, out: names["diffusion_model"].after_training_step(out),
     "detector": lambda names, given, out: names["detector"].after_detect(),
-    "diffusion": lambda names, given, out: names["after_denoise"](given[1], out),
+    "diffusion": lambda names, given, out: names["after_denoise"](*given, out),
     "gan": lambda names, given, out: names["after_train_step"](*out),
     "graphs": lambda names, given, out: names["after_epoch"](given[1], *out),
     "loader": lambda names, given, out: names["after_iteration"](out),
@@ -123,7 +123,8 @@ def run(names: dict[str, Any], function: Any, before: Before, after: After) -> l
         before(names)
         out = function(*given)
         results.append([torch.as_tensor(v).detach().cpu().clone() for v in tree_leaves(out)])
-        after(names, given, out)
+        if (result := after(names, given, out)) is not None:  # what is moved behind a launch may return its result
+            results[-1] = [torch.as_tensor(v).detach().cpu().clone() for v in tree_leaves(result)]
     return results
 
 

@@ -79,7 +79,8 @@ def test_each_place_that_is_left_to_the_user_says_what_to_write_there(tmp_path: 
     for line, wanted in TOLD.items():
         said = [each for each in found.instead if f" {line}" in each]
         gone = [each for each in found.diff.splitlines() if each[:1] == "-" and each[1:].strip().startswith(line)]
-        assert any(wanted in each for each in said) or (not said and gone), (line, said)
+        put_off = line.startswith("if ") and "later.append(" in found.diff
+        assert any(wanted in each for each in said) or (not said and (gone or put_off)), (line, said)
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
