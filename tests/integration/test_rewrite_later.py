@@ -222,7 +222,7 @@ def f(x):
     # WHEN diagnosed THEN the list that is filled again is none, and one that keeps what it had is one
     assert pgk.diagnose(names["f"], *names["args"]).codes == ()
     names = program(text.replace("later.clear()", "del later[:-1]"))
-    assert pgk.diagnose(names["f"], *names["args"]).codes == ("host-counter",)
+    assert pgk.diagnose(names["f"], *names["args"]).codes == ("output-alias",)
 
 
 def test_a_choice_of_the_host_is_not_made_in_any_case(program: Program) -> None:

@@ -87,7 +87,8 @@ def test_where_no_rewrite_is_safe_it_stops_and_goes_on_with_the_changed_function
     assert not story.complete
     assert list(story.traces) == ["eager", "captured as it is"]
     assert story.stopped == (
-        "no safe rewrite is known for all of it (1 place): change these lines as said, and call story again"
+        "no safe rewrite is known for all of it (1 place): change these lines as said, and call story again; "
+        "till then it can be launched in pieces, as said"
     )
     assert "`y = torch.where(x > 0, x, 0)`" in str(story)
     # AND the changed function is told to its end
