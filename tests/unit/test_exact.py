@@ -187,11 +187,14 @@ def test_a_like_of_what_was_held_comes_to_its_own_place_alone() -> None:
     one, other = {"a": tensor, "b": tensor}, {"a": tensor}
     holders = [Holder.of(one, "one"), Holder.of(other, "other")]
     contents = [dict(one), dict(other)]
-    seen: Any = SimpleNamespace(after=SimpleNamespace(reach=SimpleNamespace(holders=holders), contents=contents))
+    told: list[Any] = []
+    reach = SimpleNamespace(holders=holders, let_go=lambda old, new: told.extend((old, new)))
+    seen: Any = SimpleNamespace(after=SimpleNamespace(reach=reach, contents=contents))
     change = Change(holders[0], "a", None, tensor)
     # WHEN its like stands there from now on THEN it does there, and nowhere else
     assert _let_go(seen, change, {id(tensor): (tensor, like)}).after is like
     assert one["a"] is like
+    assert [told[0] is tensor, told[1] is like] == [True, True]
     assert [[value is like for value in held.values()] for held in contents] == [[True, False], [False]]
 
 
