@@ -59,7 +59,11 @@ def test_names_are_unique_and_the_list_of_what_is_not_right_names_programs() -> 
 
 # A thread of a program may fail in a capture, as it does on a GPU.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+@pytest.mark.parametrize(
+    "program",
+    # Every third at each change; `make sweeps` takes the others, and `python -m tests.programs` all.
+    [pytest.param(each, marks=[pytest.mark.sweep] * (n % 3 > 0), id=each.name) for n, each in enumerate(PROGRAMS)],
+)
 def test_the_doctor_is_right_about_a_program(program: Program) -> None:
     # GIVEN a program WHEN it is diagnosed, and its mended variant captured and replayed on moved inputs
     found = score(program)
