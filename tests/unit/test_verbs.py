@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +91,39 @@ def test_device_in_time_makes_backwards_work() -> None:
         "torch.ones(1, requires_grad=True).sum().backward()\n(x * 3).sum().backward()\nprint(x.grad.tolist())"
     )
     assert (done.stdout, done.stderr) == ("[3.0, 3.0]\n", "")
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "SCHED_IDLE"), reason="only Linux lets a program see that a thread waits for a core"
+)
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
+def test_a_program_ends_after_the_thread_of_its_backward() -> None:
+    # GIVEN a backward whose thread gets no core while the program has anything to do, so that it has not ended with it
+    program = """
+import os, torch, paramgraph_kit as pgk
+from paramgraph_kit.driver.sim import guard
+
+def state():
+    return open(f"/proc/self/task/{engine}/stat").read().split()[2]
+
+(torch.ones(2, device=pgk.device(), requires_grad=True) * 3).sum().backward()
+core = {min(os.sched_getaffinity(0))}
+for task in os.listdir("/proc/self/task"):
+    os.sched_setaffinity(int(task), core)
+    if open(f"/proc/self/task/{task}/comm").read().startswith("pt_autograd"):
+        engine = task
+        os.sched_setscheduler(int(task), os.SCHED_IDLE, os.sched_param(0))
+x = torch.ones(2, device=pgk.device(), requires_grad=True)
+for _ in range(50):
+    (x * 3).sum().backward()
+    if (before := state()) == "R":
+        break
+guard.rest()
+print(before, state())
+"""
+    # WHEN the program ends THEN it has waited for the thread, and nothing aborts it
+    done = python(program)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "R S\n", "")
 
 
 def test_cuda_is_the_twin_of_the_device_and_nothing_else_is_there() -> None:

@@ -7,18 +7,23 @@ ends the process then. So the guard takes a pending exception aside, and whoever
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import ctypes
 import functools
 import importlib
 import re
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from paramgraph_kit.driver.torch_names import torch_name
 
 CREATE_GRAPH = 3  # its position among the engine's arguments
 REST_S = 0.01  # the engine's thread still has Python to call, which ends the process if that is about to exit
+LONGEST_S = 2.0
+_ENGINE = "pt_autograd"  # what torch calls its threads
 _PRIVATEUSE1 = torch_name("DeviceType").PrivateUse1
 _TYPE = re.compile(r"\[sim(\w+)Type ")
 _taken: list[BaseException] = []
@@ -44,6 +49,28 @@ class DeviceGuard(torch_name("DeviceGuard")):  # type: ignore[misc]  # a class o
         return _PRIVATEUSE1
 
 
+def rest() -> None:
+    """Wait until the engine's threads sleep.
+
+    After ``backward()`` they let go of its nodes, and since torch 2.13 of their tensors' Python objects with these: in
+    a process that is about to exit that is "terminate called without an active exception".
+    """
+    until = time.monotonic() + LONGEST_S
+    time.sleep(REST_S)  # one that waits for the interpreter sleeps too, and gets it now
+    while _at_work() and time.monotonic() < until:
+        time.sleep(REST_S)
+
+
+def _at_work() -> bool:
+    """Whether one of them runs, or would if there were a core for it; nobody but Linux tells."""
+    for task in Path("/proc/self/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # a thread that has ended
+            name, _, fields = task.read_text().partition("(")[2].rpartition(")")
+            if name.startswith(_ENGINE) and fields.split()[0] == "R":
+                return True
+    return False
+
+
 def _in_cuda_s_words(error: RuntimeError) -> RuntimeError:
     """The same of a tensor that was written to meanwhile, as torch names one of CUDA's."""
     text = _TYPE.sub(r"[torch.cuda.\1Tensor ", str(error))
@@ -66,6 +93,7 @@ def install(begin: Callable[[Iterable[Any]], None], done: Callable[[Iterable[Any
     """Let ``backward()`` raise what was taken aside; ``done`` gets gradients with a graph, and what they are of."""
     name = "_engine_run_backward"
     run = torch_name(name)
+    atexit.register(rest)
 
     @functools.wraps(run)
     def run_backward(*args: Any, **kwargs: Any) -> Any:
