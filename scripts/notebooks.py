@@ -124,8 +124,8 @@ def run(paths: Iterable[Path]) -> int:
 
 def nbval(paths: Iterable[Path], *options: str) -> list[str]:
     """The command that runs notebooks under nbval, in the environment of ``warm_kernels``."""
-    command = [sys.executable, "-m", "pytest", "--nbval", "--nbval-sanitize-with", str(SANITIZE)]
-    command += ["--nbval-kernel-name", WARM, "-q", "-p", "no:cacheprovider", *options]
+    command = [sys.executable, "-m", "pytest", "--disable-plugin-autoload", "-p", "nbval", "-p", "no:cacheprovider"]
+    command += ["--nbval", "--nbval-sanitize-with", str(SANITIZE), "--nbval-kernel-name", WARM, "-q", *options]
     # The marker and warning settings of the project are for its test modules, not for notebook cells.
     return [*command, "-o", "addopts=", "-o", "filterwarnings=default", *map(str, paths)]
 

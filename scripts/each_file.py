@@ -1,0 +1,111 @@
+"""Runs test files, each in a process of its own: ``python -m scripts.each_file [FILE ...]``, or all that need no GPU.
+
+Importing torch, its compiler and pytest takes longer than the tests of most files. It is done once, here: children are
+forked from this process, so that each has it at once, and nothing that another file left behind. A file is red when its
+tests fail, and when its process ends in any other way (a signal, an abort at exit) or not in time; then all that it
+printed is shown. The longest begin first, as many at once as there are cores.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import re
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("tests/notebooks", "tests/integration", "tests/unit")
+LONGEST = ("test_lessons", "test_rewrite", "test_sim_h200_cases", "test_programs", "test_journeys")
+LIMIT_S = 900.0
+GRACE_S = 10.0
+# A fork takes along the thread that calls it and no other, whose locks would stay closed. Linux tells how many there
+# are; elsewhere (on macOS, whose frameworks do not survive a fork at all) each child imports for itself.
+THREADS = Path("/proc/self/task")
+IMPORTED = ("pytest", "torch._inductor.compile_fx", "paramgraph_kit.backend", "paramgraph_kit.doctor")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # there is a process for each core: further threads would only wait
+
+
+class Child(NamedTuple):
+    """A file's process: its id, what it prints, when it began."""
+
+    file: str
+    pid: int
+    output: BinaryIO
+    began: float
+
+
+def main(files: Sequence[str], limit_s: float = LIMIT_S) -> int:
+    """Run the files; returns 1 if one is red. Seconds are the processor's, those of a file's own children included."""
+    os.chdir(ROOT)
+    files = files or [str(file) for folder in FOLDERS for file in sorted(Path(folder).glob("test_*.py"))]
+    for module in IMPORTED if THREADS.exists() else ():
+        importlib.import_module(module)
+    gc.freeze()  # what children need not look at stays in memory that they share
+    cores = len(os.sched_getaffinity(0)) if THREADS.exists() else os.cpu_count() or 1
+    waiting = sorted(files, key=lambda file: Path(file).stem not in LONGEST)
+    running: dict[int, Child] = {}
+    red, tests, seconds = [], 0, 0.0
+    while waiting or running:
+        while waiting and len(running) < cores:
+            child = fork(waiting.pop(0))
+            running[child.pid] = child
+        pid, status, usage = os.wait4(-1, os.WNOHANG)
+        now = time.monotonic()
+        if not pid:
+            for late in (child for child in running.values() if now > child.began + limit_s):
+                # Asked to abort, pytest prints where each thread is.
+                os.killpg(late.pid, signal.SIGABRT if now < late.began + limit_s + GRACE_S else signal.SIGKILL)
+            time.sleep(0.05)
+            continue
+        child = running.pop(pid)
+        child.output.seek(0)
+        printed = child.output.read().decode(errors="replace")
+        how = ended(os.waitstatus_to_exitcode(status), printed)
+        how = f"took longer than {limit_s:g} s, {how}" if now > child.began + limit_s else how
+        used = usage.ru_utime + usage.ru_stime
+        print(f"{child.file}: {how or 'ok'}, {used:.1f} s", *([printed] if how else []), sep="\n", flush=True)
+        red += [f"{child.file}: {how}"] if how else []
+        tests += sum(map(int, re.findall(r"(\d+) passed", printed[-300:])))
+        seconds += used
+    print(
+        *red, f"{tests} tests of {len(files)} files passed, {len(red)} files are red, {seconds:.0f} s of CPU", sep="\n"
+    )
+    return int(bool(red))
+
+
+def fork(file: str) -> Child:
+    """Begin a file's process."""
+    if THREADS.exists() and len(list(THREADS.iterdir())) > 1:
+        raise SystemExit(f"{', '.join(IMPORTED)}: importing these has started a thread, so nothing can be forked")
+    output = tempfile.TemporaryFile()  # noqa: SIM115 (main reads it when the process has ended)
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid:
+        return Child(file, pid, output, time.monotonic())
+    os.setpgid(0, 0)  # a file that is late goes with its own children
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for own, standard in ((nothing, 0), (output.fileno(), 1), (output.fileno(), 2)):
+        os.dup2(own, standard)
+    import pytest
+
+    sys.exit(pytest.main([file]))  # the interpreter ends as after `python -m pytest`, so that an abort at exit is seen
+
+
+def ended(code: int, printed: str) -> str:
+    """How a process ended, if not well. Where all tests of a file are left out pytest returns 5."""
+    if code < 0:
+        return f"killed by {signal.Signals(-code).name}"
+    if code == 0 and not re.search(r"\d+ (passed|skipped)", printed[-300:]):
+        return "ended before pytest did"
+    return "" if code == 0 or (code == 5 and " deselected" in printed[-300:]) else f"failed with {code}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
