@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from paramgraph_kit.rewrite.edits import Edit, heads, locals_of, names_in, path_of
+from paramgraph_kit.rewrite.moving import arguments_of
 from paramgraph_kit.rewrite.place import NUMBER, Place, called, fresh
 from paramgraph_kit.rewrite.pure import is_guarded, is_pure, kept_finite
 
@@ -252,8 +253,19 @@ def is_given(place: Place, node: ast.expr) -> bool:
     if isinstance(node, ast.Attribute):
         return node.attr in place.numbers or path_of(node) in ("math.pi", "math.e", "np.pi")
     if isinstance(node, ast.Name):
-        return not place.is_local(node.id) and isinstance(place.space.get(node.id), NUMBER)
+        if place.is_local(node.id):
+            return _is_argument(place, node.id)
+        return isinstance(place.space.get(node.id), NUMBER)
     return isinstance(node, ast.Constant) or (isinstance(node, ast.Call) and called(node) in ("len", "size", "numel"))
+
+
+def _is_argument(place: Place, name: str) -> bool:
+    """Whether a name is a number that the function was given, and stays that."""
+    function = place.source.function_of(place.statement)
+    if function is None or name in place.tensors or name not in arguments_of(function):
+        return False
+    stores = (n for part in function.body for n in ast.walk(part) if isinstance(n, ast.Name) and n.id == name)
+    return not any(isinstance(n.ctx, ast.Store) for n in stores)
 
 
 def scaled(place: Place) -> list[Edit]:

@@ -213,3 +213,17 @@ def name_of(node: ast.stmt) -> str:
     """The name that a statement gives a value to, if it is one."""
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
     return targets[0].id if len(targets) == 1 and isinstance(targets[0], ast.Name) else ""
+
+
+def given_to(function: ast.AST, name: str) -> list[tuple[ast.Assign, ast.expr]]:
+    """The assignments below a node that give a name a value, with the value: ``b`` has 2 of ``a, b = 1, 2``."""
+    found = list[tuple[ast.Assign, ast.expr]]()
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Assign):
+            continue
+        for target in node.targets:
+            pairs = [(target, node.value)]
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                pairs = list(zip(target.elts, node.value.elts, strict=False))
+            found += [(node, value) for one, value in pairs if isinstance(one, ast.Name) and one.id == name]
+    return found

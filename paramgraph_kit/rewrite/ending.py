@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 import torch
 
 from paramgraph_kit.rewrite.branches import condition_of
-from paramgraph_kit.rewrite.early import bound_of, known_before, name_of
+from paramgraph_kit.rewrite.early import bound_of, given_to, known_before, name_of
 from paramgraph_kit.rewrite.edits import SIMPLE, Edit, Function, Source, locals_of, names_in, path_of, within
-from paramgraph_kit.rewrite.place import Place, called, fresh, integer, is_number
+from paramgraph_kit.rewrite.leaving import begun_at, bounded, counted_by, is_leave, lines_of, read_in
+from paramgraph_kit.rewrite.lengths import Lengths
+from paramgraph_kit.rewrite.moving import arguments_of
+from paramgraph_kit.rewrite.place import Place, called, integer, is_number
 from paramgraph_kit.rewrite.pure import is_pure
 
 _SIGNS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
@@ -35,6 +38,7 @@ class Ending:
     edits: list[Edit]
     handed: dict[str, str] = field(default_factory=dict)  # how what has grown leaves the graph
     lines: list[str] = field(default_factory=list)  # what cuts it, behind the launch
+    left: ast.stmt | None = None  # a branch of it that leaves the function
 
 
 def end_all(place: Place) -> list[Edit]:
@@ -50,11 +54,14 @@ def ending(place: Place) -> Ending | None:
     if loop is None or loop.orelse or function is None:
         return None
     breaks = [part for part in loop.body if _is_end(part)]
-    if not breaks and isinstance(loop, ast.For):
+    leave = [part for part in loop.body if isinstance(part, ast.If) and is_leave(part)]
+    if (not breaks and not leave and isinstance(loop, ast.For)) or len(leave) > 1:
         return None
-    if any(isinstance(n, _LEAVES) for part in loop.body if part not in breaks for n in within(part)):
+    if leave and (breaks or place.statement is not leave[0] or isinstance(loop, ast.While)):
         return None
-    return _Rounds(place, source, function, loop, breaks).found()
+    if any(isinstance(n, _LEAVES) for part in loop.body if part not in (*breaks, *leave) for n in within(part)):
+        return None
+    return _Rounds(place, source, function, loop, breaks, *leave).found()
 
 
 def _is_end(node: ast.stmt) -> bool:
@@ -68,12 +75,19 @@ def _loop_of(place: Place) -> ast.For | ast.While | None:
     return node if isinstance(node, (ast.For, ast.While)) else None
 
 
-class _Rounds:
+class _Rounds(Lengths):
     """One loop, while it is rewritten."""
 
     def __init__(
-        self, place: Place, source: Source, function: Function, loop: ast.For | ast.While, breaks: list[ast.stmt]
+        self,
+        place: Place,
+        source: Source,
+        function: Function,
+        loop: ast.For | ast.While,
+        breaks: list[ast.stmt],
+        leave: ast.If | None = None,
     ) -> None:
+        self.leave = leave
         self.place, self.source, self.function, self.loop, self.breaks = place, source, function, loop, breaks
         inside = set(ast.walk(loop))
         loads = [n for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
@@ -96,13 +110,10 @@ class _Rounds:
         self.asked = set[str]()  # what a ``while`` asks of the device
         self.round = ""  # whether this is the first round, as Python asks
 
-    def _fresh(self, hint: str) -> str:
-        name = fresh(hint, self.taken)
-        self.taken = self.taken | {name}
-        return name
-
     def found(self) -> Ending | None:
         """The whole loop rewritten."""
+        if self.leave is not None:
+            self.behind = set[str]()  # where the function is left, nothing else is read
         counts = self._head()
         if counts is None:
             return None
@@ -113,13 +124,16 @@ class _Rounds:
                 if not is_pure(self.place, part.test):
                     return None
                 self._end(part)
+            elif isinstance(part, ast.If) and part is self.leave:
+                if not is_pure(self.place, part.test) or not self._leave(part):
+                    return None
             elif part not in counts and not self._step(part):
                 return None
         if self.handed and (self.nested or not self.cuts):
             return None
         self._starts()
         self.edits.append(self.source.before(self.loop, self.before))
-        return Ending(self.source, self.loop, self.edits, self.handed, self.lines)
+        return Ending(self.source, self.loop, self.edits, self.handed, self.lines, self.leave)
 
     def _take_numbers(self) -> None:
         """``token = x.argmax().item()`` stays on the device, also where ``torch.tensor([token])`` reads it."""
@@ -146,6 +160,39 @@ class _Rounds:
         for old, new in self.swaps.items():
             text = text.replace(old, new)
         return text
+
+    def _leave(self, part: ast.If) -> bool:
+        """``if c: return x``: what it reads is handed over as it was in the round in which the function was left."""
+        stored_here = {n.id for n in within(self.loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        counter, lines = counted_by(self.loop), list[str]()
+        if self.nested:
+            return False
+        kept = list[str]()
+        for name in (name for name in read_in(part) if self._is_own(name)):
+            if name not in stored_here:
+                if name in self.place.tensors:
+                    self.handed[name] = name
+                elif name not in arguments_of(self.function):
+                    return False
+                continue
+            then = self._fresh(f"{name}_then")
+            new, start = name, "None"
+            if name == counter:
+                new = f"torch.full((), {name}, device={self.place.device})"
+            elif name not in self.place.tensors:
+                return False
+            first = begun_at(self.loop, counter) or f"{then} is None"
+            if not begun_at(self.loop, counter):
+                self.before.append(f"{then} = {start}")
+            kept.append(f"{then} = {new} if {first} else torch.where({self.done}, {then}, {new})")
+            self.handed[then] = then
+            lines.append(f"    {name} = {f'int({then})' if name == counter else then}")
+        test = condition_of(self.place, part.test).replace(".item()", "")
+        test = test if isinstance(part.test, SIMPLE) else f"({test})"
+        self._replace(part, [*kept, f"{self.done} = {self.done} | {test}"])
+        self.handed[self.done] = self.done
+        self.lines += [f"if bool({self.done}):", *lines, *lines_of(self.source, part)]
+        return True
 
     def _end(self, part: ast.If) -> None:
         """``if c: break`` as a value of the device; what the host asks first is asked first."""
@@ -186,6 +233,8 @@ class _Rounds:
                 first = self.place.text(call.args[0]) if len(call.args) == 2 else "0"
                 self.round = f"{self.place.text(loop.target)} == {first}"
             return []
+        if isinstance(loop.test, ast.Constant) and loop.test.value:
+            return self._count_rounds(loop)
         parts = (
             loop.test.values if isinstance(loop.test, ast.BoolOp) and isinstance(loop.test.op, ast.And) else [loop.test]
         )
@@ -219,6 +268,29 @@ class _Rounds:
         self.asked = {name for part in rest for name in names_in(part)}
         return [one]
 
+    def _count_rounds(self, loop: ast.While) -> list[ast.stmt] | None:
+        """``while True`` with what counts to an end in it."""
+        found = bounded(self.place, loop, self.breaks, self.known)
+        if found is None:
+            return None
+        counter, most, one = found
+        start, end = self.source.indent(loop), self.source.replace(loop.test, "")
+        text = f"for _ in range({most})"
+        self.edits.append(Edit(loop.lineno, len(start), end.end_line, end.end_column, text))
+        self.counters.add(counter)
+        self.cuts = False
+        if counter in self.behind:
+            last = self._fresh(f"last_{counter}")
+            begun = self.place.text(given_to(self.function, counter)[0][1])
+            self.before.append(f"{last} = torch.full((), {begun}, device={self.place.device})")
+            self._replace(one, [self.place.text(one), f"{last} = torch.where({self.done}, {last}, {counter})"])
+            behind = loop.end_lineno or loop.lineno
+            loads = [n for n in ast.walk(self.function) if isinstance(n, ast.Name) and n.id == counter]
+            if any(n.lineno > behind and isinstance(n.ctx, ast.Store) for n in loads):
+                return None
+            self.edits += [self.source.replace(n, last) for n in loads if n.lineno > behind]
+        return [one]
+
     def _keep_the_round(self, names: set[str]) -> bool:
         """What the loop counts with is read behind it: it is the number of the round in which it ended."""
         name = next(iter(names))
@@ -236,11 +308,10 @@ class _Rounds:
 
     def _starts(self) -> None:
         """What the loop's test asks is a tensor from the beginning."""
-        for node in ast.walk(self.function):
-            before = isinstance(node, ast.Assign) and node.lineno < self.loop.lineno and name_of(node) in self.asked
-            if isinstance(node, ast.Assign) and before and _is_plain(node.value):
-                text = f"torch.full((), {self.place.text(node.value)}, device={self.place.device})"
-                self.edits.append(self.source.replace(node.value, text))
+        for node, value in (pair for name in sorted(self.asked) for pair in given_to(self.function, name)):
+            if node.lineno < self.loop.lineno and _is_plain(value):
+                text = f"torch.full((), {self.place.text(value)}, device={self.place.device})"
+                self.edits.append(self.source.replace(value, text))
 
     def _step(self, part: ast.stmt) -> bool:
         """One statement of a round; whether it may run after the end."""
@@ -266,7 +337,10 @@ class _Rounds:
             return True
         if not isinstance(part, (ast.Assign, ast.AugAssign)) or not is_pure(self.place, part.value):
             return False
-        return bool(name := name_of(part)) and self._is_own(name) and name not in self.behind
+        target = part.targets[0] if isinstance(part, ast.Assign) and len(part.targets) == 1 else None
+        into = path_of(target.value) if isinstance(target, ast.Subscript) else ""
+        name = name_of(part) or (into if into and self._is_fresh(into, part) else "")
+        return bool(name) and self._is_own(name) and name not in self.behind
 
     def _is_own(self, name: str) -> bool:
         return name in locals_of(self.function)
@@ -297,20 +371,25 @@ class _Rounds:
             return False
         if name in self.known:
             text = f"{name} = torch.where({self.done}, {name}, {value})"
-        elif self.round and isinstance(part, ast.Assign):
-            text = f"{name} = {value} if {self.round} else torch.where({self.done}, {name}, {value})"
+        elif isinstance(part, ast.Assign):
+            text = f"{name} = {value} if {self._first(name)} else torch.where({self.done}, {name}, {value})"
         else:
             return False
         self.edits.append(self.source.replace(part, text))
         return True
 
+    def _first(self, name: str) -> str:
+        """What asks whether a name has no value yet."""
+        if self.round:
+            return self.round
+        self.before.append(f"{name} = None")
+        return f"{name} is None"
+
     def _is_fresh(self, name: str, part: ast.stmt) -> bool:
         """Whether the function itself has made what a name stands for at a statement."""
-        made = [n for n in ast.walk(self.function) if isinstance(n, ast.Assign) and name_of(n) == name]
-        made = [n for n in made if n.lineno < part.lineno]
-        inside = [n for n in made if n in self.loop.body]
-        made = inside or made
-        return bool(made) and not any(_is_view(n.value) for n in made)
+        made = [(node, value) for node, value in given_to(self.function, name) if node.lineno < part.lineno]
+        made = [each for each in made if each[0] in self.loop.body] or made
+        return bool(made) and not any(_is_view(value) for _, value in made)
 
     def _names(self, part: ast.Assign, target: ast.Tuple) -> bool:
         names = [each.id for each in target.elts if isinstance(each, ast.Name)]
@@ -321,12 +400,12 @@ class _Rounds:
             if (text := self._text(part.value)) != self.place.text(part.value):
                 self.edits.append(self.source.replace(part.value, text))
             return True
-        if not all(name in self.known for name in kept):
-            return False
         new = {name: self._fresh(f"new_{name}") for name in kept}
         heads = ", ".join(new.get(name, name) for name in names)
         lines = [f"{heads} = {self._text(part.value)}"]
-        lines += [f"{name} = torch.where({self.done}, {name}, {new[name]})" for name in kept]
+        for name in kept:
+            first = "" if name in self.known else f"{new[name]} if {self._first(name)} else "
+            lines.append(f"{name} = {first}torch.where({self.done}, {name}, {new[name]})")
         self._replace(part, lines)
         return True
 
@@ -369,63 +448,6 @@ class _Rounds:
             new = f"{x}.{name}(torch.where({self.done}, {_IN_PLACE[name]}, {text}))"
         self.edits.append(self.source.replace(part, new))
         return True
-
-    def _append(self, part: ast.Expr, value: ast.expr, name: str) -> bool:
-        made = [n for n in ast.walk(self.function) if isinstance(n, ast.Assign) and name_of(n) == name]
-        if len(made) != 1 or not isinstance(made[0].value, ast.List) or name in self.handed:
-            return False
-        if any(is_number(each) for each in made[0].value.elts):
-            return False
-        kept = isinstance(value, ast.Name) and value.id in self.numbers
-        number = (
-            isinstance(value, ast.Call) and called(value) in ("item", "int") and not isinstance(value.func, ast.Name)
-        )
-        left = self._count(part)
-        if number:
-            assert isinstance(value, ast.Call)
-            assert isinstance(value.func, ast.Attribute)
-            self.edits.append(
-                self.source.replace(value, f"{self.source.bracketed(value.func.value)}.detach().squeeze()")
-            )
-        self.handed[name] = f"torch.stack({name})"
-        listed = f"{name}.tolist()" if number or kept else f"list({name})"
-        self.lines.append(f"{name} = {listed}[: len({name}) - int({left})]")
-        return True
-
-    def _count(self, part: ast.stmt) -> str:
-        """A tensor that counts the rounds in which a statement would not have run any more."""
-        left = self._fresh("left")
-        self.before.append(f"{left} = torch.zeros((), dtype=torch.long, device={self.place.device})")
-        self.edits.append(self.source.before(part, [f"{left} = {left} + {self.done}"]))
-        self.handed[left] = left
-        return left
-
-    def _grows(self, part: ast.stmt, name: str) -> int | None:
-        """The dimension in which ``x = torch.cat([x, y], dim)`` grows by one."""
-        value = part.value if isinstance(part, ast.Assign) else None
-        if not isinstance(value, ast.Call) or called(value) not in ("cat", "concat", "concatenate") or not value.args:
-            return None
-        given = value.args[0]
-        dims = [*value.args[1:], *(o.value for o in value.keywords if o.arg in ("dim", "axis"))]
-        dim = integer(dims[0]) if dims else 0
-        if not isinstance(given, (ast.List, ast.Tuple)) or len(given.elts) != 2 or dim is None:
-            return None
-        one, new = given.elts
-        if not isinstance(one, ast.Name) or one.id != name:
-            return None
-        return dim if self._is_one(new, dim) else None
-
-    def _is_one(self, new: ast.expr, dim: int) -> bool:
-        if isinstance(new, ast.Name):
-            form = self.place.tensors.get(new.id)
-            return form is not None and -len(form.shape) <= dim < len(form.shape) and form.shape[dim] == 1
-        if isinstance(new, ast.Call) and called(new) == "unsqueeze" and len(new.args) == 1:
-            return integer(new.args[0]) == dim
-        if isinstance(new, ast.Subscript) and isinstance(new.slice, ast.Tuple):
-            parts = new.slice.elts
-            at = parts[dim] if -len(parts) <= dim < len(parts) else None
-            return isinstance(at, ast.Constant) and at.value is None
-        return False
 
     def _replace(self, part: ast.stmt, lines: list[str]) -> None:
         self.edits.append(self.source.replace(part, f"\n{self.source.indent(part)}".join(lines)))

@@ -39,7 +39,7 @@ def guard(place: Place, order: Sequence[ast.stmt]) -> Guard | None:
     if not isinstance(node, ast.If) or node.orelse or node not in order or node is order[-1]:
         return None
     *before, last = node.body
-    if not isinstance(last, (ast.Return, ast.Raise)) or not all(map(_only_tells, before)):
+    if not isinstance(last, (ast.Return, ast.Raise)) or not all(map(only_tells, before)):
         return None
     found, rest = Guard(moves=[node]), order[order.index(node) + 1 :]
     calls = {called(n) for part in order for n in ast.walk(part) if isinstance(n, ast.Call)}
@@ -57,7 +57,7 @@ def guard(place: Place, order: Sequence[ast.stmt]) -> Guard | None:
             found.stays.append(part)
         elif isinstance(part, ast.Return) or is_closed(part):
             found.moves.append(part)
-            written = written or _changes_tensors(part) or not (isinstance(part, ast.Return) or _only_tells(part))
+            written = written or _changes_tensors(part) or not (isinstance(part, ast.Return) or only_tells(part))
         else:
             return None
     return found if found.stays and isinstance(rest[-1], (ast.Return, ast.Expr)) else None
@@ -87,7 +87,7 @@ def _changes_tensors(part: ast.stmt) -> bool:
     return any(name in _GRADIENTS or (name.endswith("_") and not name.endswith("__")) for name in names)
 
 
-def _only_tells(part: ast.stmt) -> bool:
+def only_tells(part: ast.stmt) -> bool:
     """Whether a statement counts, keeps or prints something, and leaves tensors as they are."""
     if isinstance(part, ast.AugAssign):
         return True
@@ -96,7 +96,7 @@ def _only_tells(part: ast.stmt) -> bool:
             isinstance(n, ast.Call) and called(n) in ("step", "backward") for n in within(part)
         )
     if isinstance(part, ast.If):
-        return all(map(_only_tells, [*part.body, *part.orelse]))
+        return all(map(only_tells, [*part.body, *part.orelse]))
     value = part.value if isinstance(part, ast.Expr) else None
     if not isinstance(value, ast.Call):
         return isinstance(part, ast.Pass)

@@ -259,11 +259,16 @@ def move(
 
 
 def tail(
-    source: Source, function: Function, cut: int, is_host: Callable[[ast.expr], bool], stays: Sequence[ast.stmt] = ()
+    source: Source,
+    function: Function,
+    cut: int,
+    is_host: Callable[[ast.expr], bool],
+    stays: Sequence[ast.stmt] = (),
+    left: ast.stmt | None = None,
 ) -> Tail | None:
     """All from a statement on, where it can run behind the launch: no gradients come back from there.
 
-    ``stays`` are statements of these that are left where they are.
+    ``stays`` are statements of these that are left where they are; ``left`` goes there too, from inside of a loop.
     """
     order = list(body_of(function))
     before, statements = order[:cut], [node for node in order[cut:] if node not in stays]
@@ -272,7 +277,8 @@ def tail(
         return None
     if any(_is_backward(part) for node in statements for part in ast.walk(node)):
         return None
-    if any(isinstance(part, ast.Return) for node in before for part in within(node)):
+    gone = set(ast.walk(left)) if left is not None else set()
+    if any(isinstance(part, ast.Return) and part not in gone for node in before for part in within(node)):
         return None
     fixed: list[ast.stmt] = []
     arguments = set(arguments_of(function))

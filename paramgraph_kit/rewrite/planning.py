@@ -97,7 +97,16 @@ class Attempt(Lending):
                 rest.append(failure)
         rest += [f for f in failures if id(f) in self.unsafe and id(f) not in handled]
         fed = self._fed(rest, [line for plan in found for line in plan.hoisted]) if self.moves and self.feeds else None
-        return [*found, fed] if fed is not None else found
+        found += [fed] if fed is not None else []
+        handled = {id(f) for plan in found for f in plan.failures}
+        for failure in (each for each in rest if id(each) not in handled | self.unsafe.keys()):
+            if (place := self.place(failure)) is None:
+                continue
+            one = self._place_of(*place, failure)
+            one.others = [line for plan in found for line in plan.hoisted]
+            if edits := edits_for(one, late=True):
+                found.append(Plan(place[0], edits, [failure], one.hoisted))
+        return found
 
     def _rates_ahead(self, failures: Sequence[Failure]) -> list[ast.stmt]:
         """Statements by which the host gives an optimizer its rate, with what they need, for before the launch."""
@@ -346,7 +355,8 @@ class Attempt(Lending):
 
     def _tail(self, source: Source, function: Function, failures: Sequence[Failure]) -> moving.Tail | None:
         host = self._host_test(function)
-        return moving.tail(source, function, self.cut, host, self.guard.stays) if self.cut >= 0 else None
+        left = self.ended.left if self.ended is not None else None
+        return moving.tail(source, function, self.cut, host, self.guard.stays, left) if self.cut >= 0 else None
 
     def _is_timing(self, source: Source, failure: Failure, statements: Sequence[ast.stmt]) -> bool:
         """Whether something was found in what only a stopwatch calls, or in one of its statements."""
@@ -362,7 +372,8 @@ class Attempt(Lending):
         """What the host does elsewhere in the step and can be put off, and what that is for."""
         if not self.defers:
             return [], []
-        moved = {node for each in chosen for node in ast.walk(each)}
+        left = [self.ended.left] if self.ended is not None and self.ended.left is not None else []
+        moved = {node for each in (*chosen, *left) for node in ast.walk(each)}
         # What moved lines call is done behind the launch already, when nobody goes through the list any more.
         behind = {called(node) for node in moved if isinstance(node, ast.Call)}
         failures = [f for f in failures if f.frame is not None and f.frame.function.rpartition(".")[2] not in behind]

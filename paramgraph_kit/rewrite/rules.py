@@ -11,6 +11,7 @@ from paramgraph_kit.rewrite import (
     early,
     ending,
     lists,
+    literals,
     masks,
     optimizers,
     picked,
@@ -108,10 +109,15 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     "parameter-rebound": (carried.fill_the_data,),
 }
 
+LATE: dict[str, tuple[Rule, ...]] = {  # where nothing has gone before the launch
+    "tensor-literal": (literals.fill_with_numbers,),
+    "copy-to-gpu": (literals.copy_before_the_helper, literals.fill_with_numbers),
+}
 
-def edits_for(place: Place) -> list[Edit]:
-    """What the first rule that knows the statement makes of it."""
-    for rule in RULES.get(place.failure.code, ()):
+
+def edits_for(place: Place, *, late: bool = False) -> list[Edit]:
+    """What the first rule that knows the statement makes of it; ``late``: of those that come last."""
+    for rule in (LATE if late else RULES).get(place.failure.code, ()):
         if edits := rule(place):
             return edits
     return []

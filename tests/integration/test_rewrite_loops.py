@@ -11,6 +11,69 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact wor
 
 
 WHOLE = {
+    "a table that a helper copies, and numbers of a schedule": (
+        """
+alphas = np.cumprod(np.linspace(0.999, 0.9, 50))
+def extract(table, t, shape):
+    out = torch.from_numpy(table).to(t.device)[t].float()
+    return out.view(-1, *[1] * (len(shape) - 1))
+args = (torch.randn(2, 3, device=device),)
+@torch.no_grad()
+def f(x, steps=4):
+    seq = np.linspace(0, 49, steps).round().astype(int)
+    for n, i in enumerate(seq[::-1]):
+        t = torch.tensor([i] * len(x)).to(x.device)
+        a = extract(alphas, t, x.shape)
+        before = torch.tensor(alphas[seq[-n]] if n else 1.0, dtype=torch.float32, device=x.device)
+        pair = torch.tensor([math.sqrt(1 + i), float(n)], device=x.device)
+        x = a.sqrt() * x + (1 - before) * x.tanh() * pair.sum()
+    return x
+""",
+        [
+            "out = table[t].float()",
+            "alphas_on_device = torch.from_numpy(alphas).to(device)",
+            "t = torch.full((len(x),), i, dtype=torch.int64, device=x.device)",
+            "a = extract(alphas_on_device, t, x.shape)",
+        ],
+    ),
+    "a loop that the function leaves, and counts where": (
+        """
+blocks = nn.ModuleList(nn.Linear(4, 4) for _ in range(4)).to(device).eval()
+exits = []
+args = (torch.randn(1, 4, device=device) * 3,)
+@torch.no_grad()
+def f(x, threshold=0.6):
+    for i, block in enumerate(blocks):
+        x = torch.tanh(block(x))
+        p = x.softmax(-1)
+        if p.max() > threshold:
+            exits.append(i)
+            return p, x
+    exits.append(len(blocks))
+    return p, x * 0
+""",
+        ["done = done | (p.max() > threshold)", "if bool(done):", "i = int(i_then)"],
+    ),
+    "rounds that a counter ends from inside": (
+        """
+args = (torch.randn(12, 2, device=device),)
+@torch.no_grad()
+def f(points, k=3, most=8):
+    centers, n = points[:k].clone(), 0
+    while True:
+        nearest = torch.cdist(points, centers).argmin(dim=1)
+        new = centers.clone()
+        for c in range(k):
+            new[c] = torch.where((nearest == c)[:, None], points, 0).sum(0) / (nearest == c).sum().clamp(min=1)
+        shift = (new - centers).norm().item()
+        centers = new
+        n += 1
+        if shift < 1e-2 or n >= most:
+            break
+    return centers, nearest, n
+""",
+        ["for _ in range(most):", "last_n = torch.where(done, last_n, n)", "return centers, nearest, last_n"],
+    ),
     "decoding until all have ended": (
         """
 torch.manual_seed(4)
