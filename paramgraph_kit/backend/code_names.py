@@ -12,6 +12,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 
 from paramgraph_kit.driver.files import package_of
 
@@ -34,6 +35,7 @@ _OF_TORCH = frozenset(
     )
 )
 _TORCH = str(Path(torch.__file__).parent) + os.sep
+_READS_NOTHING = ("builtins", "abc", "typing", "torch.nn.modules.module")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,3 +139,30 @@ def is_foreign_module(name: str) -> bool:
     if file is not None:
         return is_foreign(file)
     return name in sys.builtin_module_names or name.partition(".")[0] in ("torch", "numpy")
+
+
+def inherits(kind: type) -> bool:
+    """Whether code of torch's or Python's own may read what an object of a class holds: its class is theirs, or a base.
+
+    >>> from collections import UserDict
+    >>> inherits(type("Settings", (UserDict,), {})), inherits(type("Settings", (), {}))
+    (True, False)
+    """
+    return any(each.__module__ not in _READS_NOTHING and is_foreign_module(each.__module__) for each in kind.__mro__)
+
+
+@lru_cache(maxsize=1024)
+def called_by(code: types.CodeType) -> tuple[str, ...]:
+    """The functions of ``torch.nn.functional`` that a layer of torch's calls, and those that these call.
+
+    >>> called_by(torch.nn.Linear.forward.__code__)
+    ('linear',)
+    """
+    own, found, left = vars(F), set[str](), [code]
+    while left:
+        for name in all_names(left.pop()) & own.keys() - found:
+            part = own[name]
+            if isinstance(part, (types.FunctionType, types.BuiltinFunctionType)):
+                found.add(name)
+                left += [part.__code__] if isinstance(part, types.FunctionType) else []
+    return tuple(sorted(found))

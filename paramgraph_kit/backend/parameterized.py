@@ -140,13 +140,20 @@ class Parameterized:
             say_once(made)
             return traced.root.results(made)
         state, position = target.random_state(), target.random_position()
+        own = [(generator, generator.get_state()) for each in self._states[:1] for generator in each.on_device]
+
+        def same_numbers() -> None:
+            if target.random_position() != position:
+                target.set_random_state(state)
+            for generator, then in own:
+                generator.set_state(then)
+
         made = traced.run(*tensors) if traced.proved else self._proved(traced, tensors)
         if made is _FAILED:
             return self._instead(traced, args, kwargs)
         say_once(made)
         found = traced.root.results(made)
-        if target.random_position() != position:  # the same numbers again
-            target.set_random_state(state)
+        same_numbers()
         expected = self._fn(*args, **kwargs)
         ours, theirs = pytree.tree_leaves(found), pytree.tree_leaves(expected)
         away = _apart(ours, theirs)
@@ -154,8 +161,7 @@ class Parameterized:
             return found
 
         def again() -> dict[int, Apart]:
-            if target.random_position() != position:
-                target.set_random_state(state)
+            same_numbers()
             return _apart(pytree.tree_leaves(self._fn(*args, **kwargs)), theirs)
 
         after = target.random_state()
@@ -299,7 +305,8 @@ class Parameterized:
                     refusal = RefusedError(why_not(error))
                     refusal.__cause__ = error
             known = self._learn(ran)
-            refusal = (None if ran.compiled else refusal) or ran.refusal or _drawn(drawing, known)
+            drew = _drawn(drawing, known)  # puts back, whatever else there is to say
+            refusal = (None if ran.compiled else refusal) or ran.refusal or drew
             if traced is not None and not state.covers(known):
                 discard(traced.graphs)
                 continue

@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from paramgraph_kit.backend.asked import (
@@ -46,6 +47,8 @@ from paramgraph_kit.backend.asked import (
 from paramgraph_kit.backend.code_names import (
     DYNAMIC,
     ENVIRONMENT,
+    called_by,
+    inherits,
     inner_code,
     is_foreign,
     is_foreign_module,
@@ -96,6 +99,7 @@ class Walk:
         self.modules: list[tuple[str, nn.Module]] = []
         self.tensors: list[tuple[str, torch.Tensor]] = []  # of no module
         self.generators: list[tuple[str, Any]] = []  # that draw on the host
+        self.on_device: list[torch.Generator] = []
         self.caches: list[tuple[str, Any]] = []  # functions that remember their results
         self.codes: set[types.CodeType] = set()
         self.looks_at_all = False
@@ -219,6 +223,8 @@ class Walk:
             self.watch(Watched(path, "attributes", value, names), [f"{path}.{key}" for key in names])
         elif type(value) in weakref.ProxyTypes:
             self.key.append(self.look(value.__repr__.__self__, path))
+        elif isinstance(value, torch.Generator) and not is_of_host(value):
+            self.on_device.append(value)
         elif type(value).__module__.startswith(_OURS):  # what parameterize returned calls this, and its notes are ours
             self.key.append(self.look(getattr(value, "__wrapped__", None), path))
         elif type(value).__module__.partition(".")[0] in _SHARED:
@@ -286,7 +292,7 @@ class Walk:
         if isinstance(module, torch.jit.ScriptModule):
             return
         self.modules.append((path, module))
-        own, foreign = vars(module), is_foreign_module(type(module).__module__)
+        own, foreign = vars(module), inherits(type(module))
         chosen = {"forward"}
         for key, value in own.items():
             read = key in self.names  # of torch's modules, too: others hang their own there, as accelerate its hooks
@@ -304,6 +310,8 @@ class Walk:
 
     def _class(self, kind: type) -> None:
         if is_foreign_module(kind.__module__):
+            if issubclass(kind, nn.Module):
+                self._layer(kind)
             return
         chosen = {key for each in kind.__mro__ for key in vars(each) if key in self.names}
         # Methods that operators and torch call, by names that are not in the user's code.
@@ -322,6 +330,15 @@ class Walk:
             self.key.append(self.look(base, base.__name__))
         self.key.append(self.look(type(kind), f"type({kind.__name__})"))
         self._abstract |= isinstance(kind, abc.ABCMeta)
+
+    def _layer(self, kind: type) -> None:
+        """A class of layers of torch's: its ``forward`` may be replaced, or a function that this calls."""
+        for each in kind.__mro__[: kind.__mro__.index(nn.Module)]:
+            self._entries(ClassEntries(each), ("forward",), each.__name__)
+            if isinstance(forward := vars(each).get("forward"), types.FunctionType) and (
+                names := called_by(forward.__code__)
+            ):
+                self._entries(vars(F), names, "F")
 
     def _python_module(self, module: types.ModuleType, path: str) -> None:
         found = {key for key in self.names if key in vars(module)}
@@ -380,7 +397,7 @@ class Walk:
     def _attributes(self, value: Any, path: str) -> None:
         kind = type(value)
         if (attributes := dictionary_of(value)) is not None:
-            foreign = is_foreign_module(kind.__module__)
+            foreign = inherits(kind)
             chosen = [
                 key
                 for key, part in attributes.items()

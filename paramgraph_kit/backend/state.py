@@ -30,6 +30,7 @@ class State:
         self.watched = found.watched
         self._caches = found.caches
         self.generators = found.generators
+        self.on_device = found.on_device  # generators of the user's
         self.members = Members(found.modules)
         self.hidden = [tensor for _, tensor in found.tensors]
         self.hidden_ids = frozenset(map(id, self.hidden))

@@ -28,6 +28,8 @@ from paramgraph_kit.trace.model import Reason
 Key = tuple[Any, ...]  # (layouts and switches, plain values)
 
 
+# What code calls that asks how tensors lie in memory.
+ASKS = frozenset(("data_ptr", "storage", "untyped_storage", "storage_offset", "is_set_to", "_base", "_is_view"))
 LOOKS = 4  # calls that others are compared with before a key is made
 
 
@@ -50,6 +52,7 @@ class _Look:
             and self._global()
             and unguarded_switches() == self._more
             and torch.is_autocast_cache_enabled() is self._cache
+            and not any(map(_has_gradient, args))
         )
 
     def _alike(self, args: tuple[Any, ...]) -> bool:
@@ -71,6 +74,7 @@ class Arguments:
     """Keys of calls; the structures that arguments came in are remembered, for not every torch can hash them."""
 
     def __init__(self, driver: Driver) -> None:
+        self.asked = False  # the step's code may ask how its arguments lie in memory
         self._driver = driver
         self._specs: list[pytree.TreeSpec] = []
         self._looks: list[_Look] = []
@@ -81,7 +85,7 @@ class Arguments:
         Raises:
             RefusedError: an argument of a kind that no graph takes.
         """
-        if not kwargs and all(isinstance(x, torch.Tensor) for x in args):
+        if not kwargs and not self.asked and all(isinstance(x, torch.Tensor) for x in args):
             for look in self._looks:
                 if look.fits(args):
                     return look.key, list(args)
@@ -91,6 +95,9 @@ class Arguments:
         values: list[Any] = []
         for leaf in leaves:
             if isinstance(leaf, torch.Tensor):
+                if _has_gradient(leaf):
+                    text = "an argument has a gradient (.grad), which is another one at each call"
+                    raise RefusedError(Reason("unknown-argument", f"{text}: give that as an argument of its own"))
                 tensors.append(leaf)
                 layouts.append(
                     (*tensor_key(leaf), self._alignment(leaf), *map(_attribute, attributes_of(leaf).items()))
@@ -101,6 +108,8 @@ class Arguments:
         if len(tensors) > 1:
             first: dict[int, int] = {}
             layouts.append(tuple([first.setdefault(id(x), n) for n, x in enumerate(tensors)]))  # one given twice
+        if self.asked:
+            layouts.append(_lying(tensors))
         key = tuple(layouts), tuple(values)
         # A default device is a mode, of which only the number is asked for; one tensor given twice has no look.
         plain = not any(map(vars, tensors))
@@ -155,6 +164,28 @@ class Arguments:
             )
             raise RefusedError(Reason("foreign-input", text))
         return alignment_of(self._driver.address_of(tensor))
+
+
+def _lying(tensors: Sequence[torch.Tensor]) -> Any:
+    """What code may ask of memory, but for the addresses themselves: which are the same, and what is a view of what."""
+    addresses: dict[int, int] = {}
+    storages: dict[int, int] = {}
+    return tuple(
+        [
+            (
+                addresses.setdefault(x.data_ptr(), n),
+                storages.setdefault(x.untyped_storage().data_ptr(), n),
+                x.storage_offset(),
+                x.untyped_storage().nbytes(),
+                x._is_view(),
+            )
+            for n, x in enumerate(tensors)
+        ]
+    )
+
+
+def _has_gradient(x: torch.Tensor) -> bool:
+    return not x.requires_grad and x.grad is not None  # one that needs gradients is refused for that
 
 
 def _attribute(item: tuple[str, Any]) -> Any:

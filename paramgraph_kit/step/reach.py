@@ -23,9 +23,10 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from paramgraph_kit.backend.asked import ANSWERS, LARGE, decimals, nbytes, questions, registered
-from paramgraph_kit.backend.code_names import ENVIRONMENT, all_names, names_of
+from paramgraph_kit.backend.code_names import ENVIRONMENT, all_names, called_by, names_of
 from paramgraph_kit.backend.plain import PLAIN, is_bare, same
 from paramgraph_kit.backend.raw import KINDS, items_of
 from paramgraph_kit.driver.files import is_generated, is_library, is_library_code
@@ -341,6 +342,8 @@ class Reach:
 
     def _class(self, value: type) -> None:
         for kind in value.__mro__:
+            if of_library(kind):
+                self._layer(kind)
             if of_library(kind) or (kind is not value and id(kind) in self._seen):
                 continue
             self._seen.add(id(kind))
@@ -352,6 +355,17 @@ class Reach:
             if isinstance(kind, abc.ABCMeta):
                 self._asked(registered, "who counts as an instance of abstract classes", registered)
             self._visit(type(kind), f"type({kind.__name__})")
+
+    def _layer(self, kind: type) -> None:
+        """A class of layers of a library's: its ``forward`` may be replaced, or what this calls."""
+        if not issubclass(kind, torch.nn.Module) or kind is torch.nn.Module or kind in self._once:
+            return
+        self._once.add(kind)
+        self.holders.append(Holder("class", kind.__name__, kind))
+        if isinstance(forward := vars(kind).get("forward"), types.FunctionType):
+            self._visit(forward, f"{kind.__name__}.forward")
+            for name in called_by(forward.__code__):
+                self._of_module(vars(F), name, f"F.{name}", library=True)
 
     def _tensor(self, tensor: torch.Tensor, name: str) -> None:
         self.tensors[id(tensor)] = (name, tensor)

@@ -28,7 +28,7 @@ from paramgraph_kit.driver.progress import telling
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.launch.launcher import MAX_SCALARS, Launcher, Options, capturing, no_collection, observers, pausing
-from paramgraph_kit.step.arguments import Arguments
+from paramgraph_kit.step.arguments import ASKS, Arguments
 from paramgraph_kit.step.capture import Recorded, record_step
 from paramgraph_kit.step.graphed import MISFIT, Graphed
 from paramgraph_kit.step.guard import Guard
@@ -166,6 +166,13 @@ class Step:
                 self._names,
             )
         release(seen)
+        if not self._arguments.asked and not ASKS.isdisjoint(self._names.own):
+            self._arguments.asked = True  # the next call has another key
+            return seen.result
+        if "_version" in self._names.own:
+            text = "it asks how often a tensor was written (._version), which a launch does not count"
+            self._refuse(key, Reason("unknown-state", text))
+            return seen.result
         if seen.unforeseen and self._looks < MAX_LOOKS:  # known at the next call
             self._looks += 1
             return seen.result

@@ -44,6 +44,11 @@ def _torch() -> Draw:
     return lambda: float(torch.rand((), generator=generator))
 
 
+def _two() -> Draw:
+    python, generator = random.Random(7), torch.Generator().manual_seed(7)
+    return lambda: python.random() + float(torch.rand((), generator=generator))
+
+
 class Scaled(nn.Module):
     """A layer whose result is scaled by what a generator of the host draws."""
 
@@ -77,7 +82,7 @@ def codes(what: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", [Scaled, Skipping])
-@pytest.mark.parametrize("draw", [_python, _numpy, _bits, _old_numpy, _torch])
+@pytest.mark.parametrize("draw", [_python, _numpy, _bits, _old_numpy, _torch, _two])
 def test_a_parameterized_model_draws_what_eager_draws(kind: type[Scaled], draw: Callable[[], Draw]) -> None:
     # GIVEN two models alike, each with a generator of its own WHEN one is parameterized and both are called
     eager, model = made(kind, draw), made(kind, draw)

@@ -28,7 +28,9 @@ VERBS: dict[str, dict[str, Any]] = {"function": {}, "step": {"state": []}}
 @pytest.fixture(autouse=True)
 def _put_back() -> Iterator[None]:
     threads, arguments, path = torch.get_num_threads(), list(sys.argv), list(sys.path)
+    forward, softsign = torch.nn.Softsign.forward, F.softsign
     yield
+    torch.nn.Softsign.forward, F.softsign = forward, softsign  # type: ignore[method-assign]
     torch.set_default_dtype(torch.float32)
     torch.use_deterministic_algorithms(False)
     torch.autograd.set_detect_anomaly(False)

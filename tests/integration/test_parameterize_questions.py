@@ -292,6 +292,17 @@ def test_what_draws_is_compared_with_the_same_numbers(grad: bool) -> None:
     assert "verify-mismatch" not in {reason.code for reason in pgk.report(call).reasons}
 
 
+def test_what_draws_from_an_own_generator_is_compared_with_the_same_numbers() -> None:
+    # GIVEN noise from a generator of one's own WHEN each call is compared THEN both draw the same, once
+    found = []
+    for verify in ("always", "off"):
+        generator = torch.Generator(pgk.device()).manual_seed(3)
+        call = pgk.parameterize(lambda x: x + torch.rand(4, device=x.device, generator=generator), verify=verify)  # noqa: B023
+        found.append([call(numbers(k, 3, 4)) for k in range(3)])
+    assert difference(*found) == ""
+    assert "verify-mismatch" not in {reason.code for reason in pgk.report(call).reasons}
+
+
 def test_what_draws_otherwise_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a function that draws otherwise than what was traced of it
     call = pgk.parameterize(lambda x: nn.functional.dropout(x, 0.5), verify="always")

@@ -60,6 +60,15 @@ def of_order_of_a_list() -> Place:
     return lambda: kept[0], lambda value: kept.reverse()
 
 
+def of_key_that_an_own_user_dictionary_lacks() -> Place:
+    class Table(collections.UserDict):
+        def __missing__(self, key: str) -> float:
+            return 1.0
+
+    kept = Table()
+    return lambda: kept["a"], entry(kept, "a")
+
+
 def of_user_dictionary() -> Place:
     kept = collections.UserDict(a=1.0)
     return lambda: kept["a"], entry(kept, "a")

@@ -9,7 +9,10 @@ import operator
 import types
 from typing import Any
 
-from tests.integration.changes.base import Thing, toggle
+import torch.nn.functional as F
+from torch import nn
+
+from tests.integration.changes.base import DEVICE, Thing, ones, toggle
 from tests.integration.state_places import Place, entry, setting
 
 
@@ -120,3 +123,21 @@ def of_builtin_that_is_replaced() -> Place:
     return lambda: paramgraph_test(), lambda value: setattr(  # type: ignore[name-defined]  # noqa: F821
         builtins, "paramgraph_test", lambda: value
     )
+
+
+def of_forward_of_a_class_of_torch_s() -> Place:
+    layer = nn.Softsign()
+    return lambda: layer(ones()), lambda value: setattr(nn.Softsign, "forward", lambda self, x: x * value)
+
+
+def of_function_that_a_layer_of_torch_s_calls() -> Place:
+    layer = nn.Softsign()
+    return lambda: layer(ones()), lambda value: setattr(F, "softsign", lambda x: x * value)
+
+
+def of_activation_of_an_own_layer() -> Place:
+    class Own(nn.TransformerEncoderLayer):
+        pass
+
+    layer = Own(1, 1, 1, 0.0).to(DEVICE).requires_grad_(False)
+    return lambda: layer._ff_block(ones(1, 1))[0], lambda value: setattr(layer, "activation", lambda x: x * value)
