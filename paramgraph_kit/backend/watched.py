@@ -164,8 +164,3 @@ class Unchanged:
         for parts, function in self._parts:
             now += parts(function)
         return all(map(is_, now, self._known)) and all(each.same() for each in self._rest)
-
-
-def first_changed(watched: Sequence[Watched]) -> Watched | None:
-    """The first that holds something else than was found."""
-    return next((each for each in watched if not each.same()), None)

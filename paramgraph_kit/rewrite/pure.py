@@ -15,7 +15,6 @@ from paramgraph_kit.rewrite.place import NUMBER, Place, called
 
 _COMPUTES = frozenset(("min", "max", "abs", "float", "int", "len", "sum", "tuple", "list", "range", "zip", "round"))
 _DRAWS = ("rand", "drop", "normal_", "sample", "bernoulli", "multinomial", "shuffle", "choice", "poisson")
-_WRITERS = frozenset(("backward", "requires_grad_", "share_memory_", "set_", "step", "put_"))
 _LIBRARIES = frozenset(("torch", "F", "math", "np", "numpy", "nn"))
 _STORES = frozenset(("STORE_ATTR", "STORE_GLOBAL", "STORE_SUBSCR", "STORE_DEREF", "DELETE_SUBSCR", "YIELD_VALUE"))
 _NOISY = (

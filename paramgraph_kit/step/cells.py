@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from operator import is_
 from typing import Any
 
 import torch
@@ -162,8 +161,3 @@ def _instead(change: Change) -> str:
     if any(isinstance(x, torch.Tensor) for x in pytree.tree_leaves(change.after)):
         return "make it once, before the first call, and write into it"
     return f"set {change.place} before or behind each launch"
-
-
-def all_are(found: Iterable[Any], known: Iterable[Any]) -> bool:
-    """Whether two rows of objects are the same ones."""
-    return all(map(is_, found, known))

@@ -36,7 +36,6 @@ CARRIED = (
     "A graph captured by hand would need today's tensor copied into the one that it has read before each replay; a\n"
     "parameterized launch reads the one that is there, so the story goes on with it."
 )
-STALE_FROM = 3  # the replays before it have the inputs that the graph was captured with
 
 
 @dataclass(slots=True)
