@@ -98,7 +98,7 @@ def average_those_kept(place: Place) -> list[Edit]:
     if not isinstance(call, ast.Call) or called(call) != "append" or len(call.args) != 1:
         return []
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-    if not isinstance(owner, ast.Name) or not _is_local_list(place, function, owner.id):
+    if not isinstance(owner, ast.Name) or not _is_local_list(function, owner.id):
         return []
     if not all(isinstance(part, ast.Assign) and may_run(place, part.value, node) for part in steps):
         return []
@@ -109,7 +109,7 @@ def average_those_kept(place: Place) -> list[Edit]:
     outside = [n for part in function.body for n in within(part) if n not in inside]
     if any(isinstance(n, ast.Name) and n.id in made for n in outside):
         return []
-    ends = _ends(place, owner.id, [n for n in outside if isinstance(n, ast.expr)])
+    ends = _ends(owner.id, [n for n in outside if isinstance(n, ast.expr)])
     if not ends:
         return []
     taken = names_in(source.tree) | locals_of(function)
@@ -131,13 +131,13 @@ def average_those_kept(place: Place) -> list[Edit]:
     return edits
 
 
-def _is_local_list(place: Place, function: Function, name: str) -> bool:
+def _is_local_list(function: Function, name: str) -> bool:
     made = [n for part in function.body for n in within(part) if isinstance(n, ast.Assign)]
     own = [n for n in made if any(isinstance(t, ast.Name) and t.id == name for t in n.targets)]
     return len(own) == 1 and isinstance(own[0].value, ast.List) and not own[0].value.elts
 
 
-def _ends(place: Place, name: str, nodes: list[ast.expr]) -> list[ast.expr]:
+def _ends(name: str, nodes: list[ast.expr]) -> list[ast.expr]:
     """The means of a list, where every read of it is in one; else nothing."""
     found: list[ast.expr] = []
     reads = [n for n in nodes if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]

@@ -170,7 +170,7 @@ def _reduced(place: Place, call: ast.Call, mask: str, rows: set[str]) -> str:
                 return ""
             rest = "".join(f", {place.text(o)}" for o in call.keywords)
             labels = f"torch.where({mask}, {other}, -100).flatten()"
-            return f"{place.text(call.func)}({_call(place, call.args[0], one)}.flatten(0, -2), {labels}{rest})"
+            return f"{place.text(call.func)}({_call(call.args[0], one)}.flatten(0, -2), {labels}{rest})"
         if given:
             return ""
         each = f'{place.text(call.func)}({one}, {other}, reduction="none")'
@@ -187,7 +187,7 @@ def _reduced(place: Place, call: ast.Call, mask: str, rows: set[str]) -> str:
         or (dims and not (isinstance(dims[0], ast.Constant) and dims[0].value == 0))
     ):
         return ""
-    value = _call(place, call.func.value, _whole(place, call.func.value, mask))
+    value = _call(call.func.value, _whole(place, call.func.value, mask))
     text = f"torch.where({mask}, {value}.movedim(0, -1), 0)" + (".sum()" if whole else ".sum(-1)")
     if called(call) == "mean":
         text += f" / ({value}[0].numel() * {count})" if whole else f" / {count}"
@@ -198,7 +198,7 @@ def _has_rows(place: Place, node: ast.expr, mask: str, rows: set[str]) -> bool:
     return any(_is_row(place, n, mask, rows) for n in ast.walk(node))
 
 
-def _call(place: Place, node: ast.expr, text: str) -> str:
+def _call(node: ast.expr, text: str) -> str:
     """A text of an expression, so that ``.attribute`` can follow."""
     plain = isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
     return text if plain else f"({text})"

@@ -298,7 +298,7 @@ class Attempt(Lending):
         chosen = moving.choose(function, wanted, at_hand, self._host_test(function), self.graded)
         self.watch = clocks.stopwatch(source, function) if wanted and self.feeds else None
         timed = self.watch.stops if self.watch is not None else []
-        tail = self._tail(source, function, failures)
+        tail = self._tail(source, function)
         ends = tail.statements if tail is not None else []
         chosen = [node for node in moving.body_of(function) if node in chosen or node in timed or node in ends]
         chosen = [node for node in chosen if node not in self.ahead]
@@ -353,7 +353,7 @@ class Attempt(Lending):
         ]
         return called_by[0] if called_by else -1
 
-    def _tail(self, source: Source, function: Function, failures: Sequence[Failure]) -> moving.Tail | None:
+    def _tail(self, source: Source, function: Function) -> moving.Tail | None:
         host = self._host_test(function)
         left = self.ended.left if self.ended is not None else None
         return moving.tail(source, function, self.cut, host, self.guard.stays, left) if self.cut >= 0 else None

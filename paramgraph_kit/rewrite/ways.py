@@ -49,7 +49,7 @@ class Ways(Attempt):
         if at is None or not left:
             return None
         other.cut = min(other._index(*at, failure) for failure in left)
-        return other if other.cut > 0 and other._tail(*at, left) is not None else None
+        return other if other.cut > 0 and other._tail(*at) is not None else None
 
     def shortened(self, failures: Sequence[Failure]) -> Ways | None:
         """The same with a loop that goes on, and all that comes after it behind the launch; None without any."""
@@ -57,7 +57,7 @@ class Ways(Attempt):
             found = ending(other._place_of(*place))
             if found is not None and found.handed and found.loop in order[:-1]:
                 other.ended, other.cut = found, order.index(found.loop) + 1
-                return other if other._tail(*at, failures) is not None else None
+                return other if other._tail(*at) is not None else None
         return None
 
     def guarded(self, failures: Sequence[Failure]) -> Ways | None:
@@ -66,7 +66,7 @@ class Ways(Attempt):
             found = guard(other._place_of(*place), order)
             if found is not None:
                 other.guard, other.cut = found, order.index(place[1])
-                return other if other._tail(*at, failures) is not None else None
+                return other if other._tail(*at) is not None else None
         return None
 
     def _endings(self, failures: Sequence[Failure]) -> Iterator[Ended]:
