@@ -236,31 +236,27 @@ def _copy(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], device: str)
     return None
 
 
-def _index(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], device: str, known: set[int]) -> Refusal | None:
-    indices = [i for i in (args[1] if len(args) > 1 else kwargs.get("indices") or ()) if i is not None]
+def _indexed(a: _Asked) -> Refusal | None:
+    indices = [i for i in a.argument(1, "indices") or () if i is not None]
     masks = [i for i in indices if i.dtype in _MASK]
-    if args[0].device.type == "cpu" and any(i.device.type == device for i in indices):
+    if a.args[0].device.type == "cpu" and any(i.device.type == a.device for i in indices):
         return None  # a table of the CPU: torch itself says that its index has to be there
-    if name in ("index", "_unsafe_index"):
+    if a.name in ("index", "_unsafe_index"):
         if masks:
             return _waits("x[mask]")
         return _pageable("x[list]") if any(i.device.type == "cpu" and i.dim() for i in indices) else None
-    values = args[2] if len(args) > 2 else kwargs["values"]
+    values = a.argument(2, "values")
     if masks:
-        from_host = values.device.type == "cpu" or id(values) in known
+        from_host = values.device.type == "cpu" or id(values) in a.known
         return None if values.numel() == 1 and from_host and len(masks) == 1 else _waits("x[mask]=")
     if any(i.device.type == "cpu" and i.dim() for i in indices):
         return _pageable("x[list]=")
     if values.device.type == "cpu":
-        if device != "cuda" and not values.dim():  # Python's numbers are on the simulated device already
+        if a.device != "cuda" and not values.dim():  # Python's numbers are on the simulated device already
             return _pageable("to", sure=True)
         return _pageable("copy_" if values.dim() else NUMBER)
     # A GPU gets the number as a CPU tensor; a simulated device has it already.
-    return _pageable(NUMBER) if id(values) in known and device != "cuda" else None
-
-
-def _indexed(a: _Asked) -> Refusal | None:
-    return _index(a.name, a.args, a.kwargs, a.device, a.known)
+    return _pageable(NUMBER) if id(values) in a.known and a.device != "cuda" else None
 
 
 def _always(found: Refusal) -> Rule:
