@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor import cell
-from paramgraph_kit.doctor.restore.host_state import Holder
+from paramgraph_kit.doctor.restore.holder import Holder
 from paramgraph_kit.rewrite.edits import COMPOUND, Edit, Function, Source, locals_of, within
 from paramgraph_kit.rewrite.moving import is_kept
 from paramgraph_kit.rewrite.place import Form, called

@@ -17,7 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from paramgraph_kit.doctor.observe.refusals import operation
-from paramgraph_kit.doctor.restore.host_state import Holder, HostState
+from paramgraph_kit.doctor.restore.holder import Holder
+from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.doctor.restore.keeper import Keeper, RandomState
 from paramgraph_kit.doctor.restore.repair import capture
 from paramgraph_kit.doctor.restore.surroundings import Surroundings

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.restore.host_state import _names, _of_library
+from paramgraph_kit.doctor.restore.classes import global_names, of_library
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.driver.select import device, twin
 
@@ -61,7 +61,7 @@ class _Pickler(pickle.Pickler):
             return self._function(value)
         if isinstance(value, types.CellType):
             return _make_cell, ()
-        if isinstance(value, type) and value.__module__ != "builtins" and not _of_library(value):
+        if isinstance(value, type) and value.__module__ != "builtins" and not of_library(value):
             return self._class(value)
         for kind in ("Stream", "Event"):
             if isinstance(value, getattr(twin(), kind)):
@@ -83,7 +83,7 @@ class _Pickler(pickle.Pickler):
     def _function(self, value: types.FunctionType) -> Any:
         code = value.__code__
         self.files.add(code.co_filename)
-        names = {name: value.__globals__[name] for name in _names(code) if name in value.__globals__}
+        names = {name: value.__globals__[name] for name in global_names(code) if name in value.__globals__}
         contents = [cell.cell_contents if _is_filled(cell) else _EMPTY for cell in value.__closure__ or ()]
         state = (names, contents, value.__defaults__, value.__kwdefaults__, dict(value.__dict__))
         made = (marshal.dumps(code), value.__name__, value.__qualname__, value.__module__, value.__closure__)

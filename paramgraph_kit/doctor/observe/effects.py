@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.restore.host_state import DEEP, Change
+from paramgraph_kit.doctor.restore.holder import Change
+from paramgraph_kit.doctor.restore.host_state import DEEP
 from paramgraph_kit.driver.select import driver, twin
 from paramgraph_kit.trace.model import Failure, Frame
 

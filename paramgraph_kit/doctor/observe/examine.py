@@ -21,7 +21,7 @@ from paramgraph_kit.doctor.observe.one_call import Call, Caller, check_free, syn
 from paramgraph_kit.doctor.observe.places import codes_in
 from paramgraph_kit.doctor.observe.refusals import FACTORIES_AND_VIEWS
 from paramgraph_kit.doctor.observe.source_lines import entered_after, frame_at, gives_memory, tests_of, written_at
-from paramgraph_kit.doctor.restore.host_state import Change, Holder
+from paramgraph_kit.doctor.restore.holder import Change, Holder
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library
 from paramgraph_kit.driver.select import twin

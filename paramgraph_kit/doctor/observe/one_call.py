@@ -25,7 +25,8 @@ from paramgraph_kit.doctor.observe.observer import Observer, Step
 from paramgraph_kit.doctor.observe.own_graphs import OwnGraphs
 from paramgraph_kit.doctor.observe.places import Place, Places
 from paramgraph_kit.doctor.observe.threads import threads_watched
-from paramgraph_kit.doctor.restore.host_state import Change, HostState
+from paramgraph_kit.doctor.restore.holder import Change
+from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.doctor.restore.keeper import Keeper, RandomState
 from paramgraph_kit.doctor.restore.surroundings import Surroundings
 from paramgraph_kit.driver.api import Driver

@@ -9,7 +9,7 @@ from types import CodeType
 
 from paramgraph_kit.doctor.explain.syntax import nodes_of
 from paramgraph_kit.doctor.observe.places import Position
-from paramgraph_kit.doctor.restore.host_state import Change
+from paramgraph_kit.doctor.restore.holder import Change
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.trace.model import Frame
 

@@ -1,0 +1,41 @@
+"""Whose a class is, and which functions and names it and they are made of."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+from paramgraph_kit.driver.files import is_library
+
+_IMMUTABLE, _HEAP = 1 << 8, 1 << 9  # of a type's flags: C's own are immutable, a class statement's are on the heap
+
+
+def global_names(code: types.CodeType) -> set[str]:
+    """Global names that a function and those defined in it use."""
+    found = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found |= global_names(constant)
+    return found
+
+
+def functions_of(kind: type) -> list[types.FunctionType]:
+    """The functions that a class is written with: methods, static and class methods, properties."""
+    found = []
+    for member in vars(kind).values():
+        parts = (member.fget, member.fset) if isinstance(member, property) else (getattr(member, "__func__", member),)
+        found += [part for part in parts if isinstance(part, types.FunctionType)]
+    return found
+
+
+def of_library(kind: type) -> bool:
+    """Whether a class is an installed package's, Python's own or ours."""
+    files = [f.__code__.co_filename for f in functions_of(kind)]
+    if any(not is_library(file) for file in files if not file.startswith("<")):
+        return False  # others may be made for it by a library, as those of a dataclass are
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    if file is not None:
+        return is_library(file)
+    if kind.__module__ == "__main__":
+        return False
+    return kind.__module__ in sys.builtin_module_names or kind.__flags__ & (_HEAP | _IMMUTABLE) != _HEAP

@@ -1,0 +1,223 @@
+"""Something of Python's that holds values and can be written: a variable, a container, an object, a generator."""
+
+from __future__ import annotations
+
+import copy
+import io
+import types
+from array import array
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from operator import is_
+from random import Random
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.restore.classes import of_library
+
+MOST_BYTES = 1 << 26  # of an array that is copied
+_CONTAINERS = (list, dict, set, deque)
+_PLAIN: dict[type, Any] = {**{kind: kind for kind in _CONTAINERS}, OrderedDict: dict}  # a module has many of the last
+
+
+@dataclass(slots=True)
+class Holder:
+    """Something that holds values and can be written: a cell, a global name, or a container."""
+
+    kind: str  # "cell", "global", "container", "attributes", "slots", "class", "file", "array", "generator"
+    name: str  # of the variable, or under which the container was found
+    target: Any
+    of_torch: bool = False  # torch's own bookkeeping, not the user's
+
+    def read(self) -> Any:
+        """What it holds now; containers are copied, one level deep."""
+        if self.kind == "cell":
+            try:
+                return self.target.cell_contents
+            except ValueError:
+                return None
+        if self.kind == "global":
+            return self.target.get(self.name)
+        if self.kind == "class":
+            return _values_of(self.target)
+        if self.kind == "file":
+            return end_of(self.target)
+        if self.kind == "array":
+            return self.target[:] if isinstance(self.target, array) else self.target.copy()
+        if self.kind == "generator":
+            return _drawn_from(self.target)
+        if self.kind == "slots":
+            return {
+                name: slot.__get__(self.target) for name, slot in slots_of(self.target) if _is_set(slot, self.target)
+            }
+        # Of a subclass only what it holds counts, and not what it answers.
+        kind = type(self.target)
+        if issubclass(kind, dict) and kind not in _PLAIN:
+            return dict(dict.items(self.target))  # dict.copy() would ask its keys()
+        known = _PLAIN.get(kind) or next(each for each in _CONTAINERS if issubclass(kind, each))
+        return known.copy(self.target)
+
+    def is_same(self, value: Any) -> bool:
+        """Whether it still holds ``value``, which ``read`` gave."""
+        if self.kind in ("container", "attributes") and type(self.target) in _PLAIN:
+            return not (self.target or value) or _same_parts(self.target, value)
+        if self.kind == "array":
+            return _bytes(self.target) == _bytes(value)
+        if self.kind == "generator":
+            return False  # rarely many, and quicker written than compared
+        return same(self.read(), value)
+
+    def write(self, value: Any) -> None:
+        """Hold ``value`` again."""
+        if self.kind == "cell":
+            self.target.cell_contents = value
+        elif self.kind == "global":
+            self.target[self.name] = value
+        elif self.kind == "class":
+            for name in _values_of(self.target).keys() - value.keys():
+                delattr(self.target, name)
+            for name, one in value.items():
+                setattr(self.target, name, one)
+        elif self.kind == "slots":
+            for name, slot in slots_of(self.target):
+                if name in value:
+                    slot.__set__(self.target, value[name])
+                elif _is_set(slot, self.target):
+                    slot.__delete__(self.target)
+        elif self.kind == "file":
+            if isinstance(self.target, (io.StringIO, io.BytesIO)):  # what is in a real file stays there
+                self.target.seek(value)
+                self.target.truncate()
+        elif self.kind == "generator":
+            if isinstance(self.target, torch.Generator):
+                self.target.set_state(value)
+            elif isinstance(self.target, Random):
+                self.target.setstate(value)
+            else:
+                _bits(self.target).state = copy.deepcopy(value)
+        elif self.kind == "array" and not isinstance(self.target, (array, bytearray)):
+            self.target[...] = value
+        elif self.kind == "array" or isinstance(self.target, list):
+            self.target[:] = value
+        else:
+            kind: Any = next(kind for kind in _CONTAINERS if issubclass(type(self.target), kind))
+            kind.clear(self.target)
+            (kind.extend if kind is deque else kind.update)(self.target, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A difference between two states: what is called ``name`` held ``before`` and then ``after``."""
+
+    kind: str  # of the holder
+    name: str
+    before: Any
+    after: Any
+    owner: str = ""  # what holds it is called so
+    key: Any = None  # of a dictionary, the entry
+
+    def entries(self, kinds: tuple[type, ...] = (int, float)) -> list[Change]:
+        """The same for each entry, where a dictionary has other values of these kinds under the same names."""
+        if self.kind != "container" or not isinstance(self.after, dict) or self.before.keys() != self.after.keys():
+            return [self]
+        pairs = [(key, then, self.after[key]) for key, then in self.before.items() if not same(then, self.after[key])]
+        if not all(isinstance(value, kinds) for _, then, now in pairs for value in (then, now)):
+            return [self]
+        return [Change(self.kind, self.name, then, now, self.owner, key) for key, then, now in pairs]
+
+
+def is_array(value: Any) -> bool:
+    """Whether it holds numbers that code can write in place: an array of NumPy's, or of Python's."""
+    if isinstance(value, (array, bytearray)):
+        return True
+    module = type(value).__module__
+    return module == "numpy" and hasattr(value, "dtype") and not value.dtype.hasobject and value.nbytes <= MOST_BYTES
+
+
+def _bits(value: Any) -> Any:
+    """What a generator of NumPy's draws from, or None."""
+    if not type(value).__module__.startswith("numpy.random"):
+        return None
+    return getattr(value, "bit_generator", None) or getattr(value, "_bit_generator", None)
+
+
+def is_generator(value: Any) -> bool:
+    """Whether it draws numbers on the host: the device's own are torch's to put back."""
+    if isinstance(value, torch.Generator):
+        return value.device.type == "cpu"
+    return isinstance(value, Random) or hasattr(_bits(value), "state")
+
+
+def _drawn_from(generator: Any) -> Any:
+    """The state of a generator."""
+    if isinstance(generator, torch.Generator):
+        return generator.get_state()
+    return generator.getstate() if isinstance(generator, Random) else copy.deepcopy(_bits(generator).state)
+
+
+def _bytes(value: Any) -> bytes:
+    return bytes(value) if isinstance(value, bytearray) else value.tobytes()
+
+
+def slots_of(value: Any) -> list[tuple[str, Any]]:
+    """What a class has in place of a dictionary: names and descriptors."""
+    return [
+        (name, slot)
+        for kind in type(value).__mro__
+        for name, slot in vars(kind).items()
+        if isinstance(slot, types.MemberDescriptorType) and not of_library(kind)
+    ]
+
+
+def _is_set(slot: Any, owner: Any) -> bool:
+    try:
+        slot.__get__(owner)
+    except AttributeError:
+        return False
+    return True
+
+
+def end_of(file: io.IOBase) -> int | None:
+    """Where a file is written next; None for one that cannot be written, or cannot tell."""
+    try:
+        return file.tell() if file.writable() and file.seekable() else None
+    except (OSError, ValueError):  # it is closed, or being read line by line
+        return None
+
+
+def _values_of(kind: type) -> dict[str, Any]:
+    """What a class holds besides its functions."""
+    return {
+        name: value
+        for name, value in vars(kind).items()
+        if not name.startswith("__") and not callable(value) and not hasattr(value, "__get__")
+    }
+
+
+def same(a: Any, b: Any) -> bool:
+    """Identity for objects, value for numbers and text, and for containers that of their parts."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, (int, float, complex, str, bytes)):
+        return bool(a == b) or (a != a and b != b)  # nan is itself
+    return isinstance(a, (dict, list, tuple, deque, set)) and _same_parts(a, b)
+
+
+def _same_parts(a: Any, b: Any) -> bool:
+    """The same of two containers of one kind."""
+    if len(a) != len(b):
+        return False
+    if isinstance(a, dict):
+        if all(map(is_, a, b)) and all(map(is_, a.values(), b.values())):
+            return True  # nearly always, and at the speed of C
+        return all(key in b and _same_part(value, b[key]) for key, value in a.items())
+    if isinstance(a, set):
+        return bool(a == b)
+    return all(map(is_, a, b)) or all(_same_part(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _same_part(a: Any, b: Any) -> bool:
+    return a is b or (isinstance(a, (int, float, complex, str, bytes)) and type(a) is type(b) and same(a, b))
