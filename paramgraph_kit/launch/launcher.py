@@ -6,13 +6,12 @@ Whatever the launcher is not sure of keeps running ungraphed, and the reason is 
 from __future__ import annotations
 
 import gc
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -32,8 +31,8 @@ from paramgraph_kit.driver.lines import line_behind
 from paramgraph_kit.driver.native.tensors import aligned_addresses
 from paramgraph_kit.driver.progress import now, telling
 from paramgraph_kit.driver.tensors import PLAIN, bits_of, not_carried
-from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.code import PartitionCode
+from paramgraph_kit.launch.dying import dies_here
 from paramgraph_kit.launch.generate import Form, State, launch_function
 from paramgraph_kit.launch.plan import Plan, make_plan
 from paramgraph_kit.launch.probation import Probation
@@ -299,7 +298,7 @@ class Launcher:
         if numbers not in seen and len(seen) >= MAX_SCALARS:
             self._refuse(_changing_scalar(specs, [*seen, numbers]))
             return self._ungraphed(inputs)
-        dying = [k for k, spec in enumerate(specs) if spec is not None and _dies_here(inputs, k)]
+        dying = [k for k, spec in enumerate(specs) if spec is not None and dies_here(inputs, k)]
         before = self.driver.random_position()
         outputs = self._uncounted(inputs)  # warm-up, and this call's result
         increment = self.driver.random_position() - before
@@ -460,28 +459,6 @@ def no_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def _dies_here(inputs: list[Any], position: int) -> bool:
-    """Whether the caller's list holds the only reference to an input, so that its memory is free after the call."""
-    tensor = inputs[position]
-    return sys.getrefcount(tensor) <= 3 and _storage_holders(tensor) <= 2  # the list, ``tensor`` and the argument
-
-
-def _storage_holders(tensor: torch.Tensor) -> int:
-    """How many hold a tensor's storage, the Python object that asks included."""
-    storage = tensor.untyped_storage()
-    count: int = torch_name("_storage_Use_Count")(storage._cdata)
-    # All who hold the Python object count as one in C++.
-    return count + sys.getrefcount(storage) - _own_references()
-
-
-@cache
-def _own_references() -> int:
-    """References to a storage's Python object that nobody else holds: some versions of torch keep one themselves."""
-    probe = torch.empty(1, device="cpu")
-    storage = probe.untyped_storage()
-    return sys.getrefcount(storage)
 
 
 def _scalar_key(x: Any) -> tuple[Any, ...]:

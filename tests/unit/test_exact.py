@@ -19,8 +19,8 @@ from paramgraph_kit.driver.api import RawAllocation
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.tensors import _weights
 from paramgraph_kit.launch import probation
+from paramgraph_kit.launch.dying import dies_here
 from paramgraph_kit.launch.generate import Form, _flat, launch_function
-from paramgraph_kit.launch.launcher import _dies_here
 from paramgraph_kit.launch.plan import uses_of
 from paramgraph_kit.step.entry import let_go
 from paramgraph_kit.step.guard import Guard
@@ -154,9 +154,9 @@ def test_an_input_that_somebody_else_holds_does_not_die_in_the_call() -> None:
     inputs = [torch.ones(4, device=pgk.device()) for _ in range(3)]
     held, view = inputs[1], inputs[2][1:]
     # THEN only the first one's memory is free after the call
-    assert [_dies_here(inputs, n) for n in range(3)] == [True, False, False]
+    assert [dies_here(inputs, n) for n in range(3)] == [True, False, False]
     del held, view
-    assert all(_dies_here(inputs, n) for n in range(3))
+    assert all(dies_here(inputs, n) for n in range(3))
 
 
 def test_the_weights_of_a_digest_are_odd_and_none_comes_twice() -> None:
