@@ -5,12 +5,10 @@ from __future__ import annotations
 import ast
 
 from paramgraph_kit.rewrite.branches import condition_of, is_given, may_run
-from paramgraph_kit.rewrite.edits import SIMPLE, Edit, Function, locals_of, names_in
+from paramgraph_kit.rewrite.edits import SIMPLE, Edit, Function, combined, locals_of, names_in
 from paramgraph_kit.rewrite.moving import arguments_of, stored
 from paramgraph_kit.rewrite.place import Place, fresh
 from paramgraph_kit.rewrite.pure import is_pure, kept_finite
-
-_SIGNS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 
 
 def end_of_round(
@@ -66,11 +64,8 @@ def go_on(place: Place) -> list[Edit]:
         if name not in known:
             continue
         value = place.text(part.value)
-        if isinstance(part, ast.AugAssign):
-            if type(part.op) not in _SIGNS:
-                return []
-            value = value if isinstance(part.value, SIMPLE) else f"({value})"
-            value = f"{name} {_SIGNS[type(part.op)]} {value}"
+        if isinstance(part, ast.AugAssign) and not (value := combined(part, name, value)):
+            return []
         edits.append(place.source.replace(part, f"{name} = torch.where({done}, {name}, {value})"))
     test = condition_of(place, node.test).replace(".item()", "")
     test = test if isinstance(node.test, SIMPLE) else f"({test})"
@@ -103,11 +98,8 @@ def leave_round_out(place: Place) -> list[Edit]:
         if not may_run(place, part.value, node):
             return []
         value = kept_finite(place, part.value, node.test, skipped, taken=False)
-        if isinstance(part, ast.AugAssign):
-            if type(part.op) not in _SIGNS:
-                return []
-            value = value if isinstance(part.value, SIMPLE) else f"({value})"
-            value = f"{name} {_SIGNS[type(part.op)]} {value}"
+        if isinstance(part, ast.AugAssign) and not (value := combined(part, name, value)):
+            return []
         if name in known:
             edits.append(source.replace(part, f"{name} = torch.where({skipped}, {name}, {value})"))
         elif value != place.text(part.value):
@@ -151,10 +143,8 @@ def count_up(place: Place) -> list[Edit]:
             return []
         target = part.targets[0] if isinstance(part, ast.Assign) else part.target
         name, value = place.text(target), place.text(part.value)
-        if isinstance(part, ast.AugAssign):
-            if type(part.op) not in _SIGNS:
-                return []
-            value = f"{name} {_SIGNS[type(part.op)]} {value if isinstance(part.value, SIMPLE) else f'({value})'}"
+        if isinstance(part, ast.AugAssign) and not (value := combined(part, name, value)):
+            return []
         if name == counter:
             return []
         own = isinstance(target, ast.Name) and name in locals_of(function)

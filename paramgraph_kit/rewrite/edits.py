@@ -15,6 +15,7 @@ from paramgraph_kit.driver.files import display_name
 COMPOUND = (ast.If, ast.For, ast.While, ast.With, ast.Try, ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)
 SIMPLE = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant, ast.Tuple, ast.List)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+_SIGNS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -214,6 +215,12 @@ def locals_of(function: Function) -> set[str]:
             elif isinstance(node, Function):
                 found.add(node.name)
     return found - outer
+
+
+def combined(node: ast.AugAssign, old: str, value: str) -> str:
+    """``x += a`` as ``x + a``, of texts of both; "" where its operator is another one."""
+    sign = _SIGNS.get(type(node.op))
+    return f"{old} {sign} {value if isinstance(node.value, SIMPLE) else f'({value})'}" if sign else ""
 
 
 def names_in(node: ast.AST) -> set[str]:

@@ -13,14 +13,13 @@ import torch
 
 from paramgraph_kit.rewrite.branches import condition_of
 from paramgraph_kit.rewrite.early import bound_of, given_to, known_before, name_of
-from paramgraph_kit.rewrite.edits import SIMPLE, Edit, Function, Source, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.edits import SIMPLE, Edit, Function, Source, combined, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.leaving import begun_at, bounded, counted_by, is_leave, lines_of, read_in
 from paramgraph_kit.rewrite.lengths import Lengths
 from paramgraph_kit.rewrite.moving import arguments_of
 from paramgraph_kit.rewrite.place import Place, called, integer, is_number
 from paramgraph_kit.rewrite.pure import is_pure
 
-_SIGNS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 _IN_PLACE = {"copy_": "", "fill_": "", "add_": "0", "sub_": "0", "mul_": "1", "div_": "1"}
 _VIEWS = frozenset(
     """view reshape t transpose permute squeeze unsqueeze expand detach flatten narrow select to contiguous float long
@@ -347,11 +346,7 @@ class _Rounds(Lengths):
 
     def _value(self, part: ast.Assign | ast.AugAssign, name: str) -> str:
         text = self._text(part.value)
-        if isinstance(part, ast.Assign):
-            return text
-        if type(part.op) not in _SIGNS:
-            return ""
-        return f"{name} {_SIGNS[type(part.op)]} {text if isinstance(part.value, SIMPLE) else f'({text})'}"
+        return text if isinstance(part, ast.Assign) else combined(part, name, text)
 
     def _name(self, part: ast.Assign | ast.AugAssign, target: ast.Name) -> bool:
         name = target.id

@@ -7,7 +7,7 @@ import math
 
 import torch
 
-from paramgraph_kit.rewrite.edits import SIMPLE, Edit, heads, names_in, path_of
+from paramgraph_kit.rewrite.edits import Edit, combined, heads, names_in, path_of
 from paramgraph_kit.rewrite.place import Form, Place, binds_tighter, called, width_of
 from paramgraph_kit.rewrite.pure import RISKY, SINGULAR
 from paramgraph_kit.rewrite.rowwise import is_rowwise
@@ -133,18 +133,17 @@ def assigned_by_where(place: Place, node: ast.Assign | ast.AugAssign) -> str:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     if len(targets) != 1 or not isinstance(targets[0], ast.Subscript) or not isinstance(targets[0].slice, MASKS):
         return ""
-    sign = "" if isinstance(node, ast.Assign) else _SIGNS.get(type(node.op), "?")
-    return _by_where(place, targets[0], node.value, sign) if sign != "?" else ""
+    return _by_where(place, targets[0], node.value, node if isinstance(node, ast.AugAssign) else None)
 
 
-def _by_where(place: Place, to: ast.Subscript, given: ast.expr, sign: str = "") -> str:
+def _by_where(place: Place, to: ast.Subscript, given: ast.expr, added: ast.AugAssign | None = None) -> str:
     target, mask = to.value, place.text(to.slice)
     if _is_place(place, to.slice):
         return ""
     inside = [n for n in ast.walk(given) if isinstance(n, ast.Subscript) and place.text(n.slice) == mask]
     value, text = _whole(place, given, inside), place.text(target)
-    if sign:
-        value = f"{text} {sign} {value if isinstance(given, SIMPLE) else f'({value})'}"
+    if added is not None and not (value := combined(added, text, value)):
+        return ""
     one, all_of = form_of(place, to.slice), form_of(place, target)
     more = len(all_of.shape) - len(one.shape) if one is not None and all_of is not None else 0
     spread = f"{place.source.bracketed(to.slice)}[..., {', '.join(['None'] * more)}]" if more > 0 else mask
@@ -179,9 +178,6 @@ def assign_each_by_where(place: Place) -> list[Edit]:
         lines.append(text)
         written |= names_in(to.value)
     return [place.source.replace(node, f"\n{place.source.indent(node)}".join(lines))]
-
-
-_SIGNS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 
 
 def form_of(place: Place, node: ast.expr) -> Form | None:
