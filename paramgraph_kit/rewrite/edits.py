@@ -7,6 +7,7 @@ import difflib
 import linecache
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from paramgraph_kit.doctor import cell
 from paramgraph_kit.doctor.explain.syntax import tree_of
@@ -48,8 +49,15 @@ class Source:
         return cls(file, tree) if tree is not None else None
 
     def text(self, node: ast.AST) -> str:
-        """A node as it is written."""
-        return ast.get_source_segment("".join(self.lines), node) or ast.unparse(node)
+        """A node as it is written; one that was made has no place, and is written out."""
+        place: Any = node
+        if getattr(place, "end_lineno", None) is None:
+            return ast.unparse(node)
+        # By itself: ast.get_source_segment splits the whole file for each node, of which there are thousands.
+        lines = [line.encode() for line in self.lines[place.lineno - 1 : place.end_lineno]]
+        lines[-1] = lines[-1][: place.end_col_offset]
+        lines[0] = lines[0][place.col_offset :]
+        return b"".join(lines).decode() or ast.unparse(node)
 
     def bracketed(self, node: ast.expr) -> str:
         """The same, so that ``.attribute`` can follow."""
