@@ -52,28 +52,33 @@ def main(files: Sequence[str], limit_s: float = LIMIT_S) -> int:
     waiting = sorted(files, key=lambda file: Path(file).stem not in LONGEST)
     running: dict[int, Child] = {}
     red, tests, seconds = [], 0, 0.0
-    while waiting or running:
-        while waiting and len(running) < cores:
-            child = fork(waiting.pop(0))
-            running[child.pid] = child
-        pid, status, usage = os.wait4(-1, os.WNOHANG)
-        now = time.monotonic()
-        if not pid:
-            for late in (child for child in running.values() if now > child.began + limit_s):
-                # Asked to abort, pytest prints where each thread is.
-                os.killpg(late.pid, signal.SIGABRT if now < late.began + limit_s + GRACE_S else signal.SIGKILL)
-            time.sleep(0.05)
-            continue
-        child = running.pop(pid)
-        child.output.seek(0)
-        printed = child.output.read().decode(errors="replace")
-        how = ended(os.waitstatus_to_exitcode(status), printed)
-        how = f"took longer than {limit_s:g} s, {how}" if now > child.began + limit_s else how
-        used = usage.ru_utime + usage.ru_stime
-        print(f"{child.file}: {how or 'ok'}, {used:.1f} s", *([printed] if how else []), sep="\n", flush=True)
-        red += [f"{child.file}: {how}"] if how else []
-        tests += sum(map(int, re.findall(r"(\d+) passed", printed[-300:])))
-        seconds += used
+    try:
+        while waiting or running:
+            while waiting and len(running) < cores:
+                child = fork(waiting.pop(0))
+                running[child.pid] = child
+            pid, status, usage = os.wait4(-1, os.WNOHANG)
+            now = time.monotonic()
+            if not pid:
+                for late in (child for child in running.values() if now > child.began + limit_s):
+                    # Asked to abort, pytest prints where each thread is.
+                    os.killpg(late.pid, signal.SIGABRT if now < late.began + limit_s + GRACE_S else signal.SIGKILL)
+                time.sleep(0.05)
+                continue
+            child = running.pop(pid)
+            child.output.seek(0)
+            printed = child.output.read().decode(errors="replace")
+            how = ended(os.waitstatus_to_exitcode(status), printed)
+            how = f"took longer than {limit_s:g} s, {how}" if now > child.began + limit_s else how
+            used = usage.ru_utime + usage.ru_stime
+            print(f"{child.file}: {how or 'ok'}, {used:.1f} s", *([printed] if how else []), sep="\n", flush=True)
+            red += [f"{child.file}: {how}"] if how else []
+            tests += sum(map(int, re.findall(r"(\d+) passed", printed[-300:])))
+            seconds += used
+    except KeyboardInterrupt:
+        for child in running.values():  # which do not hear the terminal's Ctrl-C
+            os.killpg(child.pid, signal.SIGKILL)
+        raise
     print(
         *red, f"{tests} tests of {len(files)} files passed, {len(red)} files are red, {seconds:.0f} s of CPU", sep="\n"
     )

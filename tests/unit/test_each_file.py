@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from scripts import each_file
@@ -70,6 +72,30 @@ def test_a_file_that_is_late_is_named_and_ended(tmp_path: Path) -> None:
         "deaf: took longer than 4 s, killed by SIGKILL",
         "late: took longer than 4 s, killed by SIGABRT",
     ]
+
+
+def test_who_interrupts_it_leaves_nothing_behind(tmp_path: Path) -> None:
+    # GIVEN a file that takes long
+    file, begun = tmp_path / "test_long.py", tmp_path / "begun"
+    file.write_text(
+        f"import os, pathlib, time\npathlib.Path({str(begun)!r}).write_text(str(os.getpid()))\ntime.sleep(1000)"
+    )
+    program = f"from scripts import each_file\neach_file.IMPORTED = ()\neach_file.main([{str(file)!r}])"
+    script = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.DEVNULL)
+    while not begun.exists() or not begun.read_text():
+        time.sleep(0.05)
+
+    # WHEN the script is interrupted
+    script.send_signal(signal.SIGINT)
+    script.wait()
+
+    # THEN the file's process ends too: nothing, or what nobody waited for, is left of it
+    status, until = Path(f"/proc/{begun.read_text()}/stat"), time.monotonic() + 30
+    while (
+        lives := status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+    ) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not lives
 
 
 def test_those_that_begin_first_are_files() -> None:
