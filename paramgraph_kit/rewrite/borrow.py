@@ -11,6 +11,9 @@ from typing import Any
 
 from paramgraph_kit.doctor import cell
 from paramgraph_kit.driver.files import REWRITTEN
+from paramgraph_kit.rewrite.edits import Function, first_line
+
+_PLAIN: dict[types.CodeType, types.CodeType] = {}  # by what a function runs while it is borrowed: what is written
 
 
 class BorrowError(Exception):
@@ -84,9 +87,42 @@ def _twin(function: types.FunctionType, file: types.CodeType) -> types.CodeType 
     best = min(found, key=lambda code: (_takes(code) != _takes(own), abs(code.co_firstlineno - own.co_firstlineno)))
     if not best.co_freevars:  # it reads none of them any more
         return best.replace(co_freevars=own.co_freevars)
+    if set(best.co_freevars) < set(own.co_freevars):
+        best = _naming(best, {*own.co_freevars} - {*best.co_freevars})
     if best.co_freevars != own.co_freevars:
         raise BorrowError(f"{own.co_qualname} would need {best.co_freevars} of the function around it")
     return best
+
+
+def _naming(code: types.CodeType, names: set[str]) -> types.CodeType:
+    """A function of a rewritten file that names these variables of the function around it, too, and does the same."""
+    file = code.co_filename
+    tree = ast.parse("".join(linecache.getlines(file)), file)
+    if file.replace(REWRITTEN, "") in cell.FILES:
+        tree = cell.wrapped(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, Function) and (node.name, first_line(node)) == (code.co_name, code.co_firstlineno):
+            read = ast.Tuple([ast.Name(name, ast.Load()) for name in sorted(names)], ast.Load())
+            never = ast.copy_location(ast.If(ast.Constant(False), [ast.Expr(read)], []), node.body[0])
+            node.body.insert(0, never)
+    whole = compile(ast.fix_missing_locations(tree), file, "exec", dont_inherit=True)
+    known = (code.co_qualname, code.co_firstlineno)
+    found = next(each for each in codes_in(whole) if (each.co_qualname, each.co_firstlineno) == known)
+    _PLAIN[found] = code
+    return found
+
+
+def as_written(function: Any) -> Any:
+    """A function whose rewritten lines name fewer variables of the function around it, as the user will have it."""
+    code = _PLAIN.get(function.__code__) if isinstance(function, types.FunctionType) else None
+    if code is None:
+        return function
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    made = types.FunctionType(
+        code, function.__globals__, function.__name__, function.__defaults__, tuple(cells[n] for n in code.co_freevars)
+    )
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
 
 
 def _takes(code: types.CodeType) -> tuple[str, ...]:

@@ -344,6 +344,7 @@ def feed(
         top += [f"    {line[depth:].rstrip()}" for line in text_lines]
     edits += [source.without(each) for each in head]
     edits.append(source.before(function, [*top, *(f"    {line}" for line in lines), ""], rank=1))
+    edits += moving.handed_out(source, function, name)
     stay = [n for part in function.body for n in ast.walk(part) if n not in inside]
     edits += moving.fewer_globals(source, stay)
     return Feed(source, edits, name, parameters, hoisted, moved)

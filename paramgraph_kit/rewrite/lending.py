@@ -22,6 +22,7 @@ from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite import advance, feeding, moving, optimizers, tables
 from paramgraph_kit.rewrite.borrow import BorrowError, borrowed, companion, compiled
 from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line
+from paramgraph_kit.rewrite.given import expanded
 from paramgraph_kit.rewrite.place import Form
 from paramgraph_kit.rewrite.proof import Arguments, Around, Prover
 from paramgraph_kit.rewrite.reach import entry_of, of_classes, owner_of
@@ -215,7 +216,8 @@ class Lending:
     def _bound(self, inputs: Arguments) -> dict[str, Any]:
         """The arguments of a step by their names."""
         owner = owner_of(self.function)
-        bound = self.signature.bind(*([] if owner is None else [owner]), *inputs[0], **inputs[1])
+        args, kwargs = expanded(self.function, *inputs)
+        bound = self.signature.bind(*([] if owner is None else [owner]), *args, **kwargs)
         bound.apply_defaults()
         return bound.arguments
 

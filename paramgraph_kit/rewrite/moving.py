@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -254,8 +254,20 @@ def move(
         text = edited[first_line(node) - 1 : node.end_lineno or node.lineno]
         text = [re.sub(r"zero_grad\((set_to_none=True)?\)", "zero_grad(set_to_none=False)", each) for each in text]
         lines += [f"{deep}{each[depth:].rstrip()}" for each in text]
-    edits.append(source.after(function, lines))
+    edits += [source.after(function, lines), *handed_out(source, function, name)]
     return Moved(edits, name, parameters, len(given), len(names), extra, tail is not None)
+
+
+def handed_out(source: Source, function: Function, name: str) -> list[Edit]:
+    """What makes a function beside one that another function makes known outside: by that function, for each its own.
+
+    As its attribute a step would lead to what the other reads, and be captured anew where that changes.
+    """
+    if source.function_of(function) is None:
+        return []
+    rank = 2 + name.startswith("before")  # edits of one place and rank are one
+    made = source.before(source.outermost(function), [f"{name}_of = {{}}"], rank)
+    return [made, replace(source.after(function, [f"{name}_of[{function.name}] = {name}"]), rank=rank)]
 
 
 def tail(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import types
 from typing import Any
@@ -10,13 +9,13 @@ from typing import Any
 import torch
 
 from paramgraph_kit.doctor.restore.host_state import HostState
+from paramgraph_kit.rewrite.given import inner
 from paramgraph_kit.rewrite.place import NUMBER
 
 
 def entry_of(function: Any) -> types.FunctionType | None:
     """The user's function behind a method, a partial, a decorated one, a module or another object."""
-    while isinstance(function, functools.partial):
-        function = function.func
+    function = inner(function)
     if isinstance(function, torch.nn.Module):
         function = function.forward
     elif not isinstance(function, (types.FunctionType, types.MethodType)):
@@ -44,6 +43,7 @@ def _is_filled(cell: types.CellType) -> bool:
 
 def owner_of(function: Any) -> Any:
     """``self`` of what is called, or None."""
+    function = inner(function)
     if isinstance(function, types.FunctionType):
         return None
     return getattr(function, "__self__", function)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -16,10 +15,10 @@ from paramgraph_kit.doctor.observe.examine import examine
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.rewrite import by_hand
+from paramgraph_kit.rewrite.given import name_of, written
 from paramgraph_kit.rewrite.kept_outside import kept_outside
 from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.proof import NOTHING, STEPS, Around, Prover, Truth
-from paramgraph_kit.rewrite.reach import owner_of
 from paramgraph_kit.rewrite.reads import frozen
 from paramgraph_kit.rewrite.ways import Ways
 from paramgraph_kit.trace.errors import CaptureError
@@ -27,7 +26,6 @@ from paramgraph_kit.trace.model import Failure
 from paramgraph_kit.trace.wording import frame_text
 
 LIMIT_S = 30.0
-_STARS: dict[Any, int] = {inspect.Parameter.VAR_POSITIONAL: 1, inspect.Parameter.VAR_KEYWORD: 2}
 UNSTEADY = "two runs from one state give other results"
 ASSERTED = (
     "nowhere here: where `torch._assert_async` fails on a GPU, it ends the process's CUDA context; to go on instead, "
@@ -249,7 +247,16 @@ def _changed(attempt: Ways, around: Around | None, plans: Sequence[Plan], truth:
 
 
 def _tried(attempt: Ways, around: Around | None, plans: Sequence[Plan], truth: Truth) -> str:
-    """What is wrong with the rewritten function, run eagerly; "" where nothing is."""
+    """What is wrong with the rewritten function, run eagerly; "" where nothing is. Asked once for the same lines."""
+    lines = {file: "".join(text) for file, text in attempt.texts(plans).items()}
+    more = [(*plan.hoisted, *plan.brought) for plan in plans]
+    key = repr((lines, more, attempt.rate, sorted(attempt.fused), attempt.steps, id(around), attempt.kept is None))
+    if key not in truth.tried:
+        truth.tried[key] = _tries(attempt, around, plans, truth)
+    return truth.tried[key]
+
+
+def _tries(attempt: Ways, around: Around | None, plans: Sequence[Plan], truth: Truth) -> str:
     try:
         with attempt.borrow(plans)():
             wrong = truth.wrong(attempt.prover.from_now().eager(around or attempt.around(plans)))
@@ -269,9 +276,9 @@ def _show(rounds: Rounds, found: Rewriting) -> None:
         found.verified.append(ASSERTED)
     usage = []
     if first.fed is not None and found.around.before is not None:
-        usage.append(_call(first.fed.name, first.fed.parameters) + " before each launch")
+        usage.append(_call(first, first.fed.name, first.fed.parameters) + " before each launch")
     if first.moved is not None and found.around.after is not None:
-        text = _call(first.moved.name, first.moved.parameters) + " after each launch"
+        text = _call(first, first.moved.name, first.moved.parameters) + " after each launch"
         usage.append(text + ", which returns the result" * first.moved.returns)
     found.usage = ", and ".join(usage)
     found.loop = _loop(first, found.around)
@@ -281,23 +288,30 @@ def _loop(first: Ways, around: Around) -> list[str]:
     """A step of the user's loop: what comes before a launch, the launch, and what comes after it."""
     fed = first.fed if around.before is not None else None
     moved = first.moved if around.after is not None else None
-    own = owner_of(first.function) is not None
-    names = [f"{'*' * _STARS.get(p.kind, 0)}{name}" for name, p in first.signature.parameters.items()][own:]
-    lines = [_called(fed.name, fed.parameters)] if fed is not None else []
+    called, texts = written(first.function, first.args, first.kwargs, name_of(first.function, first.space))
+
+    def line(name: str, parameters: Sequence[str], arguments: int) -> str:
+        own = parameters[:1] == ["self"]
+        given = [texts.get(each, each) for each in parameters[own:arguments]]
+        return _called(first, name, [*parameters[:own], *given, *parameters[arguments:]])
+
+    lines = [line(fed.name, fed.parameters, len(fed.parameters))] if fed is not None else []
     given = ", ".join(moved.parameters[moved.arguments :]) if moved is not None and moved.results else ""
-    lines.append(f"{given or 'out'} = launched({', '.join(names)})")
+    lines.append(f"{given or 'out'} = launched({called})")
     if moved is not None:
-        lines.append("out = " * moved.returns + _called(moved.name, moved.parameters))
+        lines.append("out = " * moved.returns + line(moved.name, moved.parameters, moved.arguments))
     return lines
 
 
-def _call(name: str, parameters: Sequence[str]) -> str:
-    return f"call {_called(name, parameters)}"
+def _call(first: Ways, name: str, parameters: Sequence[str]) -> str:
+    return f"call {_called(first, name, parameters)}"
 
 
-def _called(name: str, parameters: Sequence[str]) -> str:
+def _called(first: Ways, name: str, parameters: Sequence[str]) -> str:
     own = parameters[:1] == ["self"]
-    return f"{'self.' * own}{name}({', '.join(parameters[own:])})"
+    made = first.entry is not None and "<locals>" in first.entry.__qualname__ and not own
+    by = f"_of[{name_of(first.function, first.space)}]" if made else ""
+    return f"{'self.' * own}{name}{by}({', '.join(parameters[own:])})"
 
 
 def _capture(rounds: Rounds, truth: Truth, found: Rewriting) -> list[Failure] | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import types
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -15,6 +17,7 @@ from paramgraph_kit.backend.registry import compiled_graphs, forget
 from paramgraph_kit.backend.report import Report, make_report
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.rewrite.given import name_of
 from paramgraph_kit.rewrite.proof import NOTHING, STEPS, Prover, Truth
 from paramgraph_kit.rewrite.reach import names_of, owner_of
 
@@ -43,9 +46,9 @@ def in_pieces(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fix:
 
 def called(function: Any) -> str:
     """What the user calls a function: its name, with that of the object whose method it is."""
+    if isinstance(function, (types.FunctionType, functools.partial)):
+        return name_of(function, names_of(function))
     owner = owner_of(function)
-    if owner is None:
-        return str(getattr(function, "__name__", "fn"))
     name = object_name(owner, names_of(function))
     return name if owner is function else f"{name}.{getattr(function, '__name__', '')}"
 

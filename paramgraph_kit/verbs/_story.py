@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable
@@ -88,12 +89,15 @@ class _Stopped(Exception):  # noqa: N818 - no error: the story ends here, and sa
 class _Teller:
     """Tells the story of one function; everything that a step changes is put back after it."""
 
-    def __init__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], say: Say) -> None:
+    def __init__(
+        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], say: Say, caller: dict[str, Any]
+    ) -> None:
         from paramgraph_kit.rewrite.proof import Prover
 
         self.function, self.args, self.kwargs = function, args, kwargs
         self.out = Story(getattr(function, "__qualname__", type(function).__name__))
         self.print = say
+        self.caller = caller  # the names of whoever has the story told
         self.number = 0
         self.prover: Prover = Prover(function, args, kwargs)
         self.truth: Truth
@@ -302,17 +306,19 @@ class _Teller:
         """Launched at the addresses that come."""
         import torch
 
+        from paramgraph_kit.rewrite.borrow import as_written
         from paramgraph_kit.verbs import parameterize, report
 
         self.chapter("Parameterized: launched where the inputs are")
         around = self.around()
         trains, state = _state(self.function)
-        values = tuple(state.values())
+        values = [*state.values()]
         # A function is traced, a training step runs under capture itself; so does what reaches tensors of its own,
         # and that without gradients, for no backward goes through such a launch.
         ways = [(True, False)] if trains else [(False, False), (True, False), (True, True)]
         for whole, plain in ways:
-            step = parameterize(self.function, state=values) if whole else parameterize(self.function)
+            function = as_written(self.function)
+            step = parameterize(function, state=values) if whole else parameterize(function)
             mode = torch.no_grad() if plain else nullcontext()
             with mode, self.step("parameterized", "parameterized: any address, no copies") as trace:
                 seen = self.prover.launched(step, around)
@@ -339,7 +345,8 @@ class _Teller:
             raise self.stop("the parameterized results are not eager's: report this, and use the captured graph")
         self.out.complete = True
         self.say(f"\n{self.out.function} is parameterized, and gives eager's results at every step. In your own loop:")
-        for line in _lines(self.function, list(state) if whole else None, self.out.fix):
+        named = [name for name, value in state.items() if _is_written(self.function, name, value, self.caller)]
+        for line in _lines(self.function, named if whole else None, self.out.fix):
             self.say(line, 3)
         if plain:
             self.say("under torch.no_grad()", 3)
@@ -396,6 +403,7 @@ def _state(function: Any) -> tuple[bool, dict[str, Any]]:
 
     from paramgraph_kit.backend.code_names import names_of as named_in
     from paramgraph_kit.driver.select import device
+    from paramgraph_kit.rewrite.given import named_on_the_way
     from paramgraph_kit.rewrite.reach import entry_of, names_of, owner_of
     from paramgraph_kit.verbs._pieces import object_name
 
@@ -405,11 +413,22 @@ def _state(function: Any) -> tuple[bool, dict[str, Any]]:
     outer, me = named_in(code).globals | {*code.co_freevars}, object_name(owner, space)
     known = {name: space[name] for name in sorted(outer) if name in space} | {me: owner}
     known |= {f"{me}.{name}": value for name, value in own.items() if name in code.co_names}
+    known |= named_on_the_way(function)
     kinds = (torch.nn.Module, torch.optim.Optimizer, torch.Tensor)
     # What the host keeps in tensors of its own is none of the step's state: other values would be another graph.
     state = {n: v for n, v in known.items() if isinstance(v, kinds) and getattr(v, "device", device()) == device()}
     trains = any(isinstance(value, torch.optim.Optimizer) for value in (*space.values(), *own.values()))
     return trains or "backward" in code.co_names, state
+
+
+def _is_written(function: Any, name: str, value: Any, caller: dict[str, Any]) -> bool:
+    """Whether the user can write a name where the story is told; what a function reaches by itself needs none."""
+    from paramgraph_kit.rewrite.reach import entry_of
+
+    entry, root = entry_of(function), name.partition(".")[0]
+    space = getattr(entry, "__globals__", {})
+    known = caller if any(each is function for each in caller.values()) else space  # it may have been imported
+    return root in known and (root != name or known[root] is value)
 
 
 def _unproved(said: str) -> str:
@@ -436,7 +455,7 @@ def _lines(function: Any, state: list[str] | None, fix: Rewriting | None) -> lis
     owner = owner_of(function)
     me = object_name(owner, names_of(function)) if owner is not None else ""
     name = "step" if _is_cell(function) else called(function)  # of which it is the body
-    given = "" if state is None else f", state=({', '.join(state)}{',' * (len(state) == 1)})"
+    given = "" if state is None else f", state=({', '.join(state)}{',' * (len(state) == 1)})" if state else ", state=[]"
     around = fix.loop if fix is not None and fix.usage else []
     return [f"launched = pgk.parameterize({name}{given})", *(line.replace("self.", f"{me}.") for line in around)]
 
@@ -473,4 +492,7 @@ def story(fn: Any, *args: Any, say: Say | None = print, **kwargs: Any) -> Story:
         raise ParamgraphError(f"story takes a function and its arguments, not {kind_text(fn)}")
     device()
     check_free("story(fn)")
-    return _Teller(fn, args, kwargs, say or (lambda text: None)).tell()
+    caller = sys._getframe(1).f_globals
+    if str(caller.get("__name__", "")).startswith(__name__.partition(".")[0]):  # it was the magic
+        caller = vars(sys.modules["__main__"])
+    return _Teller(fn, args, kwargs, say or (lambda text: None), caller).tell()
