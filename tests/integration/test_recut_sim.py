@@ -64,6 +64,14 @@ def hidden() -> Iterator[None]:
     torch._dynamo.reset()
 
 
+def reported(fast: Callable[..., Any], plain: Callable[..., Any], calls: int) -> Any:
+    """The report after so many calls, each of which gave eager's numbers."""
+    for call in range(calls):
+        x = moved(6, 4, seed=call)
+        assert same_bits(fast(x), plain(x))
+    return pgk.report(fast)
+
+
 def mixture(x: Tensor) -> Any:
     ends = (x.abs().sum(1) > 0).cumsum(0).to(torch.int32)[[2, 5]]
     return (torch.ops.pgk_recut.experts((x @ x.T).relu(), ends) @ x).sin() + 1
@@ -82,12 +90,8 @@ def twice(x: Tensor) -> Any:
 @pytest.mark.parametrize("compile_", [pgk.compile, pgk.parameterize])
 def test_a_custom_operation_that_reads_on_the_host_is_left_out_at_once(compile_: Callable[[Any], Any]) -> None:
     # GIVEN a mixture of experts whose operation asks for its groups on the host
-    fast = compile_(mixture)
-    for call in range(4):
-        x = moved(6, 4, seed=call)
-        assert same_bits(fast(x), mixture(x))
-    # WHEN reported THEN what is around it is graphed, and the reason says what it reads
-    report = pgk.report(fast)
+    # WHEN called THEN numbers are eager's, what is around it is graphed, and the reason says what it reads
+    report = reported(compile_(mixture), mixture, calls=4)
     assert sum(row.graphed for row in report.rows) == 2
     assert [reason.message for reason in report.reasons] == ["its Python reads a tensor on the host: ends.tolist()"]
     assert sum(row.launches for row in report.rows) == 2 * 3
@@ -97,13 +101,9 @@ def test_a_custom_operation_that_reads_on_the_host_is_left_out_at_once(compile_:
 @pytest.mark.parametrize("compile_", [pgk.compile, pgk.parameterize])
 def test_after_a_failed_capture_what_failed_is_left_out(function: Any, compile_: Callable[[Any], Any]) -> None:
     # GIVEN an operation of which nobody knows that it waits
-    fast = compile_(function)
-    for call in range(5):
-        x = moved(6, 4, seed=call)
-        # WHEN called, first with a capture that fails THEN numbers are eager's
-        assert same_bits(fast(x), function(x))
+    # WHEN called, first with a capture that fails THEN numbers are eager's
+    report = reported(compile_(function), function, calls=5)
     # AND the rest is graphed, with what the capture failed in as the reason
-    report = pgk.report(fast)
     graphed = [row for row in report.rows if row.graphed]
     assert len(graphed) == 2 + (function is twice)
     assert all(row.launches == 3 for row in graphed)
@@ -118,7 +118,7 @@ def test_after_a_failed_capture_what_failed_is_left_out(function: Any, compile_:
     # AND the next compilation knows it before it captures
     torch._dynamo.reset()
     again = compile_(function)
-    again(x)
+    again(moved(6, 4))
     newest = [row for row in pgk.report(again).rows if row.partition != "outside"][-len(graphed) :]
     assert [(row.graphed, row.launches) for row in newest] == [(True, 0)] * len(graphed)
 
@@ -174,13 +174,9 @@ def seasoned(x: Tensor) -> Any:
 @pytest.mark.parametrize("compile_", [pgk.compile, pgk.parameterize])
 def test_a_kernel_that_nothing_explains_costs_its_own_operation(compile_: Callable[[Any], Any]) -> None:
     # GIVEN an operation that is called five times, of which two give their kernel a number that changes
-    fast = compile_(seasoned)
-    for call in range(6):
-        x = moved(6, 4, seed=call)
-        # WHEN called THEN numbers are eager's
-        assert same_bits(fast(x), seasoned(x))
+    # WHEN called THEN numbers are eager's
+    report = reported(compile_(seasoned), seasoned, calls=6)
     # AND all but these two calls are graphed, and nothing is learned about the operation
-    report = pgk.report(fast)
     assert report.kernels == (19, 21)
     assert all(row.launches >= 3 for row in report.rows if row.graphed)
     assert {(reason.code, reason.operation) for reason in report.reasons} == {("unexplained-word", "pgk_hidden.salted")}
