@@ -174,6 +174,11 @@ def first_line(node: ast.stmt) -> int:
     return min([node.lineno, *(each.lineno for each in decorators)])
 
 
+def scope_of(source: Source, function: Function) -> tuple[str, str, int]:
+    """What tells a function's code from that of all others: its file, name and first line."""
+    return source.file, function.name, first_line(function)
+
+
 def is_text(node: ast.stmt) -> bool:
     """Whether a statement is a docstring."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

@@ -13,7 +13,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
 
-from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.edits import (
+    Edit,
+    Function,
+    Source,
+    first_line,
+    locals_of,
+    names_in,
+    path_of,
+    scope_of,
+    within,
+)
 from paramgraph_kit.rewrite.moving import cloned, is_closed, paths, stored, touches, written
 from paramgraph_kit.rewrite.place import fresh
 
@@ -23,7 +33,7 @@ _CLOCKS = frozenset(("perf_counter", "perf_counter_ns", "monotonic", "time", "el
 _LOGS = frozenset(("info", "debug", "warning", "error", "write", "add_scalar", "log", "print", "put"))
 
 
-Graded = Mapping[tuple[str, int], Collection[str]]
+Graded = Mapping[tuple[str, str, int], Collection[str]]
 More = Callable[[ast.stmt], Iterable[Edit]]
 
 
@@ -93,7 +103,7 @@ def defer(
         first: what a step runs first.
         last: the function behind which it is done.
         taken: names that the list must not have.
-        graded: by name and line of a function its local names that hold a tensor with gradients as it returns.
+        graded: by the scope of a function its local names that hold a tensor with gradients as it returns.
         more: other edits of a statement that is put off.
     """
     name = fresh("later", set(taken))
@@ -106,7 +116,7 @@ def defer(
         end = block.statements[-1]
         edits += [source.without(node) for node in block.statements[:-1]]
         indent = source.indent(end)
-        known = graded.get((block.function.name, first_line(block.function)), frozenset())
+        known = graded.get(scope_of(source, block.function), frozenset())
         which = number if len(found) > 1 else None
         put = _work(source, block, name, more) if closed else _kept(block, name, which, known, last)
         edits.append(

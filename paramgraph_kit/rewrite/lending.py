@@ -21,7 +21,7 @@ from paramgraph_kit.driver.profiling import set_profile
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite import advance, feeding, moving, optimizers, tables
 from paramgraph_kit.rewrite.borrow import BorrowError, borrowed, companion, compiled
-from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line
+from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, scope_of
 from paramgraph_kit.rewrite.given import expanded
 from paramgraph_kit.rewrite.place import Form
 from paramgraph_kit.rewrite.proof import Arguments, Around, Prover
@@ -54,8 +54,8 @@ class Lending:
         self.functions = [*self.prover.state.functions, *of_classes(self.prover.state)]
         self.tensors: dict[str, Form] = {}  # local names that hold one as the function returns
         self.graded: set[str] = set()  # and one that needs gradients
-        self.held: dict[tuple[str, int], set[str]] = {}  # the same of each function that ran, by name and line
-        self.forms: dict[tuple[str, int], dict[str, Form]] = {}  # and which of its names hold one, and of what kind
+        self.tensors_in: dict[tuple[str, str, int], dict[str, Form]] = {}  # the same of each function that ran,
+        self.graded_in: dict[tuple[str, str, int], set[str]] = {}  # by its scope
         self.sources = {
             file: source
             for file in {f.__code__.co_filename for f in self.functions}
@@ -86,22 +86,25 @@ class Lending:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Note which local names of the function hold tensors as it returns."""
-        code, before = self.entry.__code__ if self.entry is not None else None, sys.getprofile()
-
+        entry, before = self.entry.__code__ if self.entry is not None else None, sys.getprofile()
         files = set(self.sources)
 
         def look(frame: types.FrameType, event: str, argument: Any) -> None:
-            if event == "call" and frame.f_code.co_filename in files:
-                self.ran.add(frame.f_code)
-            if event == "return" and frame.f_code.co_filename in files:
-                place = frame.f_code.co_name, frame.f_code.co_firstlineno
-                found = {n: value for n, value in frame.f_locals.items() if isinstance(value, torch.Tensor)}
-                self.held.setdefault(place, set()).update(n for n, value in found.items() if value.requires_grad)
-                self.forms.setdefault(place, {}).update((n, Form.of(value)) for n, value in found.items())
-            if event == "return" and frame.f_code is code:
-                held = {n: value for n, value in frame.f_locals.items() if isinstance(value, torch.Tensor)}
-                self.tensors |= {n: Form.of(value) for n, value in held.items()}
-                self.graded |= {n for n, value in held.items() if value.requires_grad}
+            code = frame.f_code
+            known = code.co_filename in files
+            if event == "call" and known:
+                self.ran.add(code)
+            if event != "return" or not (known or code is entry):
+                return
+            held = {n: value for n, value in frame.f_locals.items() if isinstance(value, torch.Tensor)}
+            tensors = {n: Form.of(value) for n, value in held.items()}
+            graded = {n for n, value in held.items() if value.requires_grad}
+            scope = code.co_filename, code.co_name, code.co_firstlineno
+            self.tensors_in.setdefault(scope, {}).update(tensors)
+            self.graded_in.setdefault(scope, set()).update(graded)
+            if code is entry:
+                self.tensors |= tensors
+                self.graded |= graded
 
         sys.setprofile(look)
         try:
@@ -112,17 +115,13 @@ class Lending:
     def knows(self, other: Lending) -> None:
         """Take over what has been seen of the function's steps."""
         self.ran, self.tensors, self.graded = other.ran, other.tensors, other.graded
-        self.held, self.forms = other.held, other.forms
+        self.tensors_in, self.graded_in = other.tensors_in, other.graded_in
 
     def forms_in(self, source: Source, statement: ast.stmt) -> dict[str, Form]:
         """The local names that hold a tensor in the function of a statement, as far as that was seen."""
         function = source.function_of(statement)
-        own = self.forms.get((function.name, first_line(function))) if function is not None else None
-        return self.tensors if own is None or function is None or self._is_entry(function) else own
-
-    def _is_entry(self, function: Function) -> bool:
-        code = self.entry.__code__ if self.entry is not None else None
-        return code is not None and (code.co_name, code.co_firstlineno) == (function.name, first_line(function))
+        own = self.tensors_in.get(scope_of(source, function)) if function is not None else None
+        return self.tensors if own is None else own
 
     def texts(self, plans: Sequence[Plan]) -> dict[str, list[str]]:
         """The rewritten lines of each file."""

@@ -312,7 +312,9 @@ class Attempt(Lending):
         if blocks:
             start = later.outermost(source, self.function, function)
             taken = names_in(source.tree)
-            edits, name, first = later.defer(source, blocks, start, function, taken, self.held, self._filled(source))
+            edits, name, first = later.defer(
+                source, blocks, start, function, taken, self.graded_in, self._filled(source)
+            )
             hoisted.append(f"{name} = []")
         edits += [*self.guard.edits, *(self.ended.edits if self.ended is not None else [])]
         gone = [*(self.watch.starts if self.watch is not None else []), *self.ahead]
