@@ -25,7 +25,7 @@ from paramgraph_kit.rewrite.edits import (
     within,
 )
 from paramgraph_kit.rewrite.moving import cloned, is_closed, paths, stored, touches, written
-from paramgraph_kit.rewrite.place import fresh
+from paramgraph_kit.rewrite.place import called, fresh
 
 CODES = frozenset(("sync-item", "host-counter", "print", "copy-to-cpu", "output-alias"))
 _KINDS = (ast.Expr, ast.Assign, ast.AugAssign, ast.If)
@@ -254,5 +254,4 @@ def _effects(node: ast.stmt) -> set[str]:
 
 
 def _is_log(node: ast.stmt) -> bool:
-    calls = [part.func for part in within(node) if isinstance(part, ast.Call)]
-    return any((f.attr if isinstance(f, ast.Attribute) else getattr(f, "id", "")) in _LOGS for f in calls)
+    return any(isinstance(part, ast.Call) and called(part) in _LOGS for part in within(node))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.place import called
 
 # Methods that read, and change nothing of what they belong to.
 _READS = frozenset(
@@ -320,8 +321,7 @@ def tail(
 
 
 def _is_size(node: ast.Call) -> bool:
-    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    return name in ("size", "len", "dim", "numel", "int", "min", "max")
+    return called(node) in ("size", "len", "dim", "numel", "int", "min", "max")
 
 
 def cloned(source: Source, node: ast.stmt, results: Iterable[str]) -> Iterator[Edit]:

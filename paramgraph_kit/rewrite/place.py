@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from paramgraph_kit.doctor.explain.syntax import last_name
 from paramgraph_kit.rewrite.edits import Source, heads, locals_of, names_in, path_of
 from paramgraph_kit.trace.model import Failure
 
@@ -91,9 +92,7 @@ def fresh(hint: str, taken: Collection[str]) -> str:
 
 def called(node: ast.Call) -> str:
     """The last name of what is called."""
-    if isinstance(node.func, ast.Attribute):
-        return node.func.attr
-    return node.func.id if isinstance(node.func, ast.Name) else ""
+    return last_name(node.func)
 
 
 def is_number(node: ast.expr) -> bool:

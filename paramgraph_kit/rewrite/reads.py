@@ -6,6 +6,7 @@ import ast
 from collections.abc import Collection, Iterator
 
 from paramgraph_kit.rewrite.edits import Function, locals_of, path_of, within
+from paramgraph_kit.rewrite.place import called
 
 _CHANGES = frozenset(
     """append extend insert pop popleft appendleft remove clear update add setdefault discard""".split()  # noqa: SIM905
@@ -49,8 +50,7 @@ def _reached(functions: list[Function], names: Collection[str]) -> list[Function
     wanted = set(names)
     while more := [each for each in functions if each.name in wanted and each not in found]:
         found += more
-        calls = (node.func for each in more for node in ast.walk(each) if isinstance(node, ast.Call))
-        wanted |= {func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "") for func in calls}
+        wanted |= {called(node) for each in more for node in ast.walk(each) if isinstance(node, ast.Call)}
     return found
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from types import FunctionType, ModuleType, TracebackType
 from typing import Any
 
-from paramgraph_kit.doctor.explain.syntax import nodes_of, tree_of
+from paramgraph_kit.doctor.explain.syntax import last_name, nodes_of, tree_of
 from paramgraph_kit.doctor.known.evidence import OTHERS_MEMORY, OTHERS_QUERY, OTHERS_WAIT, RAW_CALL
 
 _CAPTURES = ("graph", "capture")
@@ -34,7 +34,7 @@ def is_aside(entries: Sequence[TracebackType]) -> bool:
         for statement in sorted(around, key=lambda n: n.lineno, reverse=True):
             for item in reversed(statement.items):
                 value = item.context_expr
-                called = _name(value.func) if isinstance(value, ast.Call) else ""
+                called = last_name(value.func) if isinstance(value, ast.Call) else ""
                 if called in _CAPTURES:
                     return False
                 if called in _STREAMS and isinstance(value, ast.Call) and value.args:
@@ -55,14 +55,14 @@ def spoiled_by(entries: Sequence[TracebackType]) -> set[str]:
         captures = [n for n in nodes if isinstance(n, ast.With) and n.lineno <= line <= (n.end_lineno or 0)]
         for statement in captures:
             if any(
-                isinstance(i.context_expr, ast.Call) and _name(i.context_expr.func) in _CAPTURES
+                isinstance(i.context_expr, ast.Call) and last_name(i.context_expr.func) in _CAPTURES
                 for i in statement.items
             ):
                 found += [inner for part in statement.body for inner in ast.walk(part)]
     for node in list(found):  # and the functions that are named there, one step far
         value = names.get(node.id) if isinstance(node, ast.Name) else None
         found += nodes_of(value.__code__) if isinstance(value, FunctionType) else ()
-    used = {_name(node) for node in found if isinstance(node, (ast.Name, ast.Attribute))}
+    used = {last_name(node) for node in found if isinstance(node, (ast.Name, ast.Attribute))}
     hints = {RAW_CALL} if any(map(_RAW.match, used)) else set()
     if not used & _THREADS:
         return hints
@@ -103,10 +103,6 @@ def _is_forked(stream: str, nodes: Sequence[ast.AST], before: int) -> bool:
         if node.func.attr == "wait" and any(ast.unparse(argument) == stream for argument in node.args):
             return True
     return False
-
-
-def _name(node: ast.AST) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def _value_of(node: ast.expr, names: dict[str, Any]) -> Any:

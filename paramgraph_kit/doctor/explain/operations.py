@@ -14,6 +14,8 @@ from itertools import islice
 from types import BuiltinFunctionType, CodeType, FrameType, ModuleType
 from typing import Any
 
+from paramgraph_kit.doctor.explain.syntax import last_name
+
 Names = Mapping[str, Any]
 NO_NAMES: Names = {}
 
@@ -106,13 +108,9 @@ def told_apart(operations: tuple[str, ...], pageable: bool) -> tuple[str, ...]:
     return tuple(meant.get(name, name) for name in operations)
 
 
-def _last_name(target: ast.expr) -> str:
-    return target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
-
-
 def _called(call: ast.Call, names: Names) -> str:
     target = call.func
-    name = _last_name(target)
+    name = last_name(target)
     arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
     function = _value(target, names)
     owner: Any = _value(target.value, names) if isinstance(target, ast.Attribute) else None
@@ -200,7 +198,7 @@ def _is_unknown(tree: ast.Subscript, names: Names) -> bool:
 
 def _kind(part: ast.expr, names: Names) -> str:
     value = _value(part, names)
-    called = _last_name(part.func) if isinstance(part, ast.Call) else ""
+    called = last_name(part.func) if isinstance(part, ast.Call) else ""
     if isinstance(part, (ast.List, ast.ListComp)) or called in _LISTING or _is_listed(value):
         return "x[list]"
     if isinstance(value, slice):
@@ -250,10 +248,8 @@ def _has_tensor(node: ast.expr, names: Names) -> bool:
     """Whether an argument may be a tensor, or hold one; shapes of tensors are none."""
     if isinstance(node, ast.Attribute) and node.attr in _OF_SHAPES:
         return False
-    if isinstance(node, ast.Call):
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        if name in _OF_SHAPES:
-            return False
+    if isinstance(node, ast.Call) and last_name(node.func) in _OF_SHAPES:
+        return False
     if isinstance(node, ast.Name):
         return _is_tensor(names.get(node.id))
     return any(_has_tensor(child, names) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))

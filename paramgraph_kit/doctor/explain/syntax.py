@@ -22,6 +22,11 @@ def tree_of(file: str) -> ast.Module | None:
     return _tree(file, "".join(linecache.getlines(file)))
 
 
+def last_name(node: ast.AST) -> str:
+    """``b`` of ``a.b``, and of ``b`` itself; "" of anything else."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
 def last_line(code: CodeType) -> int:
     """The last line of a function."""
     return max((line for _, _, line in code.co_lines() if line is not None), default=code.co_firstlineno)

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.syntax import last_line, tree_of
+from paramgraph_kit.doctor.explain.syntax import last_line, last_name, tree_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.driver.files import display_name, is_cell, is_library
 from paramgraph_kit.trace.model import Failure, Frame
@@ -157,10 +157,10 @@ class Search:
         return _here(node)
 
     def _runs(self, node: ast.AST) -> bool:
-        return self.calls(node) or (isinstance(node, ast.Call) and _called(node) == "replay")
+        return self.calls(node) or (isinstance(node, ast.Call) and last_name(node.func) == "replay")
 
     def _nulls(self, node: ast.AST) -> bool:
-        if isinstance(node, ast.Call) and _called(node) == "zero_grad" and isinstance(node.func, ast.Attribute):
+        if isinstance(node, ast.Call) and last_name(node.func) == "zero_grad" and isinstance(node.func, ast.Attribute):
             given = [*node.args, *(k.value for k in node.keywords if k.arg == "set_to_none")]
             keeps = given and isinstance(given[0], ast.Constant) and given[0].value is False
             return not keeps and self._has_ours(self._value(node.func.value))
@@ -235,7 +235,7 @@ def _same(value: Any, function: Any) -> bool:
 
 
 def _captures(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and _called(node) in ("graph", "capture", "capture_begin")
+    return isinstance(node, ast.Call) and last_name(node.func) in ("graph", "capture", "capture_begin")
 
 
 def _nulled(node: ast.AST) -> list[ast.Attribute]:
@@ -243,7 +243,3 @@ def _nulled(node: ast.AST) -> list[ast.Attribute]:
     if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value is None):
         return []
     return [target for target in node.targets if isinstance(target, ast.Attribute) and target.attr == "grad"]
-
-
-def _called(node: ast.Call) -> str:
-    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
