@@ -51,6 +51,14 @@ class Output:
     value: Any = None  # FIXED
     bits: Bits = PLAIN
 
+    @property
+    def nbytes(self) -> int:
+        """From its first to its last element."""
+        assert self.dtype is not None
+        if 0 in self.size:
+            return 0
+        return self.dtype.itemsize * (1 + sum((n - 1) * s for n, s in zip(self.size, self.stride, strict=True)))
+
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:

@@ -347,7 +347,7 @@ def _outputs(
         size = captured.allocations[allocation].size
         # The first output that fills its allocation is the allocation; others are views of it.
         tenants = by_allocation[allocation]
-        whole = next((o for o in tenants if o.offset == 0 and _nbytes(o) == size), None)
+        whole = next((o for o in tenants if o.offset == 0 and o.nbytes == size), None)
         if whole is None or any(o.dtype != whole.dtype for o in tenants):
             whole = _flat(tenants, size)
         scope[f"t{allocation}"] = whole.dtype
@@ -417,17 +417,10 @@ def _retyped(output: Output, spec: InputSpec, name: str, k: int, scope: dict[str
     assert output.dtype is not None
     scope[f"r{k}"] = output.dtype
     first, before = divmod(output.offset, spec.dtype.itemsize)
-    length = -(-(before + _nbytes(output)) // spec.dtype.itemsize)
+    length = -(-(before + output.nbytes) // spec.dtype.itemsize)
     flat = f"view({_lazy(name, PLAIN, spec.bits)}, ({length},), (1,), {first}).view(r{k})"
     view = f"view({flat}, {output.size}, {output.stride}, {before // output.dtype.itemsize})"
     return _lazy(view, output.bits)
-
-
-def _nbytes(output: Output) -> int:
-    assert output.dtype is not None
-    if 0 in output.size:
-        return 0
-    return output.dtype.itemsize * (1 + sum((n - 1) * s for n, s in zip(output.size, output.stride, strict=True)))
 
 
 def _flat(tenants: list[Output], nbytes: int) -> Output:

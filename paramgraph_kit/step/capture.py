@@ -165,7 +165,7 @@ def _keepable(
         and taken[outputs[n].source] == 1
         and outputs[n].offset == 0
         and outputs[n].bits == PLAIN
-        and 0 < captured.allocations[outputs[n].source].size <= _most(_nbytes(outputs[n]))
+        and 0 < captured.allocations[outputs[n].source].size <= _most(outputs[n].nbytes)
     ]
 
 
@@ -351,16 +351,9 @@ def _spec(captured: Captured, number: int) -> InputSpec:
     """Of a gradient with all that a launch may write of its allocation."""
     output = captured.outputs[number]
     assert output.dtype is not None
-    own, whole = _nbytes(output), captured.allocations[output.source].size
+    own, whole = output.nbytes, captured.allocations[output.source].size
     nbytes = whole if whole > -(-own // GRAIN) * GRAIN else own  # the allocator rounds up by itself
     return InputSpec(output.size, output.stride, output.dtype, ALIGNMENT, nbytes)
-
-
-def _nbytes(output: Output) -> int:
-    assert output.dtype is not None
-    if 0 in output.size:
-        return 0
-    return output.dtype.itemsize * (1 + sum((n - 1) * s for n, s in zip(output.size, output.stride, strict=True)))
 
 
 def _around(deferred: Sequence[tuple[int, Any]], nodes: int) -> tuple[Deferred, Deferred]:

@@ -17,7 +17,7 @@ from paramgraph_kit.capture.pair import Captured, InputSpec, Kind, Output, _mirr
 from paramgraph_kit.driver.api import RawNode
 from paramgraph_kit.driver.phantom_layout import Layout
 from paramgraph_kit.driver.sim.graph import pack_scalar
-from paramgraph_kit.launch.generate import _differs, _flat, _lazy, _nbytes, _seen
+from paramgraph_kit.launch.generate import _differs, _flat, _lazy, _seen
 from paramgraph_kit.launch.plan import Order
 from paramgraph_kit.launch.probation import Probation
 from paramgraph_kit.partition.names import described
@@ -163,8 +163,8 @@ def test_lazy_bits_are_turned_only_where_they_differ(
 def test_what_covers_an_allocation_counts_bytes() -> None:
     # GIVEN outputs of one allocation WHEN it is covered THEN in elements of their type
     output = Output(Kind.FRESH, 0, 8, (3, 2), (4, 1), torch.float32)
-    assert _nbytes(output) == 40
-    assert _nbytes(Output(Kind.FRESH, 0, 0, (3, 0), (1, 1), torch.float32)) == 0
+    assert output.nbytes == 40
+    assert Output(Kind.FRESH, 0, 0, (3, 0), (1, 1), torch.float32).nbytes == 0
     seen = _seen(output, (5,), (1,), 3)
     assert (seen.size, seen.stride, seen.offset) == ((5,), (1,), 20)
     whole = _flat([output], 48)
