@@ -18,7 +18,7 @@ from paramgraph_kit.backend import call_state
 from paramgraph_kit.backend.direct.calls import DirectCall
 from paramgraph_kit.backend.direct.located import MISSED
 from paramgraph_kit.backend.frozen.guards import equal_tests
-from paramgraph_kit.backend.frozen.source import launch_lines, returned
+from paramgraph_kit.backend.frozen.source import call_of, launch_lines, returned
 from paramgraph_kit.backend.plain import PLAIN, flatten
 from paramgraph_kit.backend.state import State
 from paramgraph_kit.driver.native.tensors import Looks
@@ -116,17 +116,7 @@ class Alike:
         if (back := returned(result, made, scope)) is None:
             return
         tests = self._tests([given[id(x)] for x in inputs], values, scope)
-        source = [
-            "def frozen(args, named):",
-            f" if len(args) != {len(args)} or {f'tuple(named) != {tuple(named)}' if named else 'named'}: return MISSED",
-            *([f" {''.join(f'a{k}, ' for k in range(len(args)))} = args"] if args else []),
-            *(f" n{k} = named[{name!r}]" for k, name in enumerate(named)),
-            f" if not ({' and '.join(tests)}): return MISSED",
-            *launch,
-            f" return {back}",
-        ]
-        exec("\n".join(source), scope)  # from numbers and the names of arguments as literals, never from values
-        self.call = scope["frozen"]
+        self.call = call_of(args, named, tests, launch, back, scope)
 
     def _tests(self, tensors: Sequence[str], values: Mapping[str, Any], scope: dict[str, Any]) -> list[str]:
         """Expressions that must hold, the quickest first to tell calls of other kinds."""

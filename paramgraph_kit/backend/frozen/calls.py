@@ -19,7 +19,7 @@ from paramgraph_kit.backend.direct.calls import DirectCall
 from paramgraph_kit.backend.direct.located import MISSED
 from paramgraph_kit.backend.frozen.frame import Frame, frame_of, obstacle_in
 from paramgraph_kit.backend.frozen.guards import Inputs, Member, children_of, members_of, unmoved, without_hooks
-from paramgraph_kit.backend.frozen.source import HEEDED, launch_lines, returned
+from paramgraph_kit.backend.frozen.source import HEEDED, call_of, launch_lines, returned
 from paramgraph_kit.driver.native.build import prepare
 from paramgraph_kit.trace.errors import PromiseError
 
@@ -116,17 +116,8 @@ class FrozenCalls:
         body = _body(watched, values, scope)
         if body is None:
             return "the graph is not launched at each call"
-        source = [
-            "def frozen(args, named):",
-            f" if len(args) != {len(args)} or {f'tuple(named) != {tuple(named)}' if named else 'named'}: return MISSED",
-            *([f" {''.join(f'a{k}, ' for k in range(len(args)))} = args"] if args else []),
-            *(f" n{k} = named[{name!r}]" for k, name in enumerate(named)),
-            f" if not ({' and '.join(tests)}): return MISSED",
-            *body,
-            f" return {given_back}",
-        ]
-        exec("\n".join(source), scope)  # from numbers and names as literals, never from values
-        return _Frozen(scope["frozen"], scope["unmoved"], weakref.ref(entry.code, self._discarded))
+        call = call_of(args, named, tests, body, given_back, scope)
+        return _Frozen(call, scope["unmoved"], weakref.ref(entry.code, self._discarded))
 
     def _discarded(self, code: weakref.ref[Any]) -> None:
         """Dynamo has let its code go, as ``torch._dynamo.reset()`` does: the guards go with it, so learn anew."""

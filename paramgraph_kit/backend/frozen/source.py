@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import is_
 from typing import Any
 
@@ -16,6 +16,29 @@ from paramgraph_kit.launch.generate import Form
 
 HEEDED = " if not direct.as_learnt(): return MISSED"
 ELSEWHERE = " if elsewhere(): return MISSED"  # the same, where it is known that nobody hears the call
+
+
+def call_of(
+    args: Sequence[Any],
+    named: Mapping[str, Any],
+    tests: Sequence[str],
+    launch: Sequence[str],
+    back: str,
+    scope: dict[str, Any],
+) -> Callable[..., Any]:
+    """The function that runs for calls like this one: where the tests hold, its launch, and what it gives back."""
+    source = [
+        "def frozen(args, named):",
+        f" if len(args) != {len(args)} or {f'tuple(named) != {tuple(named)}' if named else 'named'}: return MISSED",
+        *([f" {''.join(f'a{k}, ' for k in range(len(args)))} = args"] if args else []),
+        *(f" n{k} = named[{name!r}]" for k, name in enumerate(named)),
+        f" if not ({' and '.join(tests)}): return MISSED",
+        *launch,
+        f" return {back}",
+    ]
+    exec("\n".join(source), scope)  # from numbers and the names of arguments as literals, never from values
+    made: Callable[..., Any] = scope["frozen"]
+    return made
 
 
 def launch_lines(
