@@ -296,7 +296,7 @@ class Truth:
         self.unsteady = "; ".join(differences({RETURNS: first[RETURNS]}, {RETURNS: again[RETURNS]}))
         trains = any(t.is_leaf and t.requires_grad for t in prover.state.tensors)
         self._near = prover.rounded() if trains else {}
-        self.tried: dict[str, str] = {}  # what was wrong with lines that have run already
+        self.tried: dict[tuple[str, Around | None], str] = {}  # what was wrong with lines that have run already
         self.drifted = False  # whether any comparison so far has needed that
 
     def wrong(self, seen: Seen) -> list[str]:

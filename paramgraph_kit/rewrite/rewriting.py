@@ -250,7 +250,8 @@ def _tried(attempt: Ways, around: Around | None, plans: Sequence[Plan], truth: T
     """What is wrong with the rewritten function, run eagerly; "" where nothing is. Asked once for the same lines."""
     lines = {file: "".join(text) for file, text in attempt.texts(plans).items()}
     more = [(*plan.hoisted, *plan.brought) for plan in plans]
-    key = repr((lines, more, attempt.rate, sorted(attempt.fused), attempt.steps, id(around), attempt.kept is None))
+    known = (lines, more, attempt.rate, sorted(attempt.fused), attempt.steps, attempt.kept is None)
+    key = repr(known), around  # itself: an id would be that of another one once it is gone
     if key not in truth.tried:
         truth.tried[key] = _tries(attempt, around, plans, truth)
     return truth.tried[key]
