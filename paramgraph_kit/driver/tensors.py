@@ -6,7 +6,6 @@ All of these are dispatch keys, so one question covers what is known today and w
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.trace.comparing import number_bits
 
 Bits = tuple[bool, bool]  # whether a tensor stands for the conjugate, and for the negative, of what is in its memory
 PLAIN: Bits = (False, False)
@@ -112,7 +112,7 @@ def same_bits(a: Any, b: Any, *, layout: bool = False) -> bool:
     (True, False)
     """
     if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
-        return a is b or (type(a) is type(b) and _number(a) == _number(b))
+        return a is b or (type(a) is type(b) and number_bits(a) == number_bits(b))
     if (a.shape, a.dtype, a.layout) != (b.shape, b.dtype, b.layout):
         return False
     if layout and not same_layout(a, b):
@@ -126,12 +126,6 @@ def same_layout(a: Any, b: Any) -> bool:
     if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
         return False
     return (a.stride(), a.device, *bits_of(a)) == (b.stride(), b.device, *bits_of(b))
-
-
-def _number(x: Any) -> Any:
-    if isinstance(x, complex):
-        return struct.pack("<2d", x.real, x.imag)
-    return struct.pack("<d", x) if isinstance(x, float) else x
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:

@@ -50,12 +50,13 @@ def _scalars(a: Any, b: Any) -> tuple[int, int, float | None]:
         raise ParamgraphError(
             f"compare: a {type(a).__name__} with a {type(b).__name__}: pass tensors or numbers of the same type"
         )
-    if _bits(a) == _bits(b):
+    if number_bits(a) == number_bits(b):
         return 1, 0, 0.0
     return 1, 1, _finite(a - b)
 
 
-def _bits(x: Any) -> Any:
+def number_bits(x: Any) -> Any:
+    """What tells numbers apart that compare equal, 0.0 and -0.0, and finds a NaN again."""
     if isinstance(x, complex):
         return struct.pack("<2d", x.real, x.imag)
     return struct.pack("<d", x) if isinstance(x, float) else x
