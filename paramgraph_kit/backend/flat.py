@@ -22,6 +22,7 @@ from paramgraph_kit.backend.plain import PLAIN, flatten
 from paramgraph_kit.backend.questions import Questions
 from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.backend.state import State
+from paramgraph_kit.backend.traced_lines import lines_noted
 from paramgraph_kit.backend.undisturbed import note_whose, others_undisturbed
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.torch_names import torch_name
@@ -65,7 +66,8 @@ class Flat(nn.Module):
         args, kwargs = pytree.tree_unflatten(leaves, self._spec)
         state = self.__dict__["_state"]
         questions = Questions(tensors, self.__dict__["_inputs"], state.looks_at_all)
-        with state.traced(tensors[: self._own]), questions.heard():
+        noted = lines_noted(state.members.paths, outermost=__file__)
+        with state.traced(tensors[: self._own]), questions.heard(), noted:
             results = self.__dict__["_call"](*args, **kwargs)
         _refuse_written((args, kwargs), leaves, self._spec)
         self.absent |= questions.absent

@@ -28,6 +28,7 @@ class Members:
 
     def __init__(self, modules: Sequence[tuple[str, nn.Module]]) -> None:
         self.modules = [module for _, module in modules]
+        self.paths = {id(module): path for path, module in reversed(modules)}  # of a shared one the first
         self.dicts: list[dict[str, Any]] = []
         names: list[str] = []
         absent: list[str] = []

@@ -160,6 +160,7 @@ NAMES: dict[str, TorchName] = {
         TorchName("torch.fx._symbolic_trace:is_fx_symbolic_tracing", BOTH, "compiled functions ask whether they are"),
         TorchName("torch._subclasses.fake_tensor:unset_fake_temporarily", ("2.11", "2.13"), "real work while tracing"),
         TorchName("torch._subclasses.functional_tensor:FunctionalTensorMode", BOTH, "which outputs a call is given"),
+        TorchName("torch.fx.experimental.proxy_tensor:TorchFunctionMetadataMode", BOTH, "it hears a trace"),
         TorchName("torch:_functionalize_has_data_mutation", BOTH, "whether a trace has left an input's storage"),
         TorchName("torch._inductor.compile_fx:fake_tensor_prop", BOTH, "how Inductor traces: a test asks it"),
         TorchName("torch._guards:detect_fake_mode", BOTH, "tracing a graph with constants of ours"),

@@ -92,6 +92,48 @@ def test_tensors_are_called_as_the_user_calls_them(how: str) -> None:
         assert {n.module for n in mine} == {path}
 
 
+@pytest.mark.parametrize("backward", [False, True])
+def test_parameterize_tells_the_lines_and_modules_that_compile_tells(*, backward: bool) -> None:
+    # GIVEN a function that calls a model and goes on, some of it in a library's module
+    model = Model().to(pgk.device())
+
+    def forward(tokens: torch.Tensor) -> torch.Tensor:
+        made = model(tokens)
+        made = nn.functional.gelu(made) * 2
+        return made.square().mean()
+
+    def told(fn: Any) -> list[list[tuple[str, int, str]]]:
+        with torch.set_grad_enabled(backward):
+            captures = watched(fn, x(), backward=backward).captures
+        assert len(captures) == 1 + backward
+        return [[(n.name, n.frame.line if n.frame else 0, n.module) for n in c.nodes] for c in captures]
+
+    # WHEN it is parameterized, and when it is compiled
+    ours, theirs = told(pgk.parameterize(forward)), told(torch.compile(forward, backend="paramgraph"))
+    # THEN each node has its line and the module that ran it, as after compiling
+    assert ours[0] == theirs[0]
+    # AND so has the backward, though what is saved for it is chosen otherwise
+    products = [[each for each in nodes[-1] if each[0] in ("mm", "addmm")] for nodes in (ours, theirs)]
+    assert {each for each in products[1] if each[0] == "mm"} <= set(products[0]) or not backward
+    assert all(line for nodes in ours for _, line, _ in nodes)
+    assert {module for *_, module in ours[-1]} >= {"model.blocks.2", "model.blocks.0.up", "model.head"}
+
+
+def test_what_is_not_graphed_by_parameterize_is_told_with_its_line() -> None:
+    # GIVEN a function that takes a detour over the CPU
+    def forward(tokens: torch.Tensor) -> torch.Tensor:
+        h = tokens.relu()
+        k = h.cpu() + 1
+        return k.to(tokens.device) * h
+
+    # WHEN it is parameterized and called
+    fn = pgk.parameterize(forward)
+    watched(fn, x())
+    # THEN each reason has the line
+    texts = [reason.frame.text if reason.frame else "" for reason in pgk.report(fn).reasons]
+    assert texts == ["k = h.cpu() + 1", "k = h.cpu() + 1", "return k.to(tokens.device) * h"]
+
+
 def test_a_whole_step_has_names_for_what_it_is_given_and_for_its_state() -> None:
     # GIVEN a training step, with an average that it makes anew
     device = pgk.device()
