@@ -164,6 +164,8 @@ def trace_flat(
     _refuse_views_of_other_types(metadata, apart, root.types, replayed=not overlapping)
     if overlapping:
         _refuse_misplaced_views(metadata, apart, overlapping)
+    else:
+        _refuse_views_of_gaps(metadata, apart)
     metadata.bw_donated_idxs = []  # "none" for the check at each backward, where None is "not known"
     return run, any(info.mutates_data or info.mutates_metadata for info in metadata.input_info)
 
@@ -250,6 +252,19 @@ def _refuse_views_of_other_types(
         if info.output_type.name == "alias_of_input" and any(x.itemsize != dtype.itemsize for x in tensors):
             text = "it returns a view of another type, of an input that shares memory or changes its shape: copy it"
             raise RefusedError(Reason("unknown-output", text))
+
+
+def _refuse_views_of_gaps(metadata: Any, tensors: Sequence[torch.Tensor]) -> None:
+    """Raise RefusedError where a result is a view of an input that is written and has gaps.
+
+    In the trace it has none, once it is written: what flattens it is a view there, and a copy of the real one.
+    """
+    for info in metadata.output_info:
+        if info.output_type.name != "alias_of_input" or not metadata.input_info[info.base_idx].mutates_data:
+            continue
+        if (x := tensors[info.base_idx]).stride() != torch.empty_like(x, device="meta").stride():
+            text = "it writes an input that has gaps between its elements, and returns a view of it"
+            raise RefusedError(Reason("unknown-output", f"{text}: return a copy, or give it whole"))
 
 
 def _refuse_misplaced_views(metadata: Any, tensors: Sequence[torch.Tensor], overlapping: set[int]) -> None:

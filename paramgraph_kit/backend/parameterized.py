@@ -179,13 +179,13 @@ class Parameterized:
 
     def _proved(self, traced: _Traced, tensors: Sequence[torch.Tensor]) -> Any:
         """What a trace makes in its first run, or _FAILED where it raises and has written nothing."""
-        target, versions = driver(), [version_of(x) for x in tensors]
+        target, versions = driver(), [_writes(x) for x in tensors]
         state, position = target.random_state(), target.random_position()
         try:
             made = traced.run(*tensors)
         except _MISTAKES as error:
             of_the_device = isinstance(error, (torch.OutOfMemoryError, torch.AcceleratorError))
-            if of_the_device or versions != [version_of(x) for x in tensors]:
+            if of_the_device or versions != [_writes(x) for x in tensors]:
                 raise
             if target.random_position() != position:
                 target.set_random_state(state)
@@ -228,7 +228,7 @@ class Parameterized:
                 traced = self._traces[key]
         except RefusedError as refusal:
             if self._ran is None and refusal.reason.code == "unknown-state":
-                self._never = refusal
+                self._never = RefusedError(refusal.reason)  # whose traceback holds nothing
             self._note(refusal.reason)
             if self._options.strict:
                 raise
@@ -379,6 +379,11 @@ class Parameterized:
         if not any(reason in graph.reasons for graph in self._refused):
             name = f"parameterized {len(self._refused)}"
             self._refused.append(CompiledGraph(name, owner=weakref.ref(self), reasons=[reason]))
+
+
+def _writes(x: torch.Tensor) -> Any:
+    """How often a tensor was written; AOTAutograd counts one up that has nothing to write to as well."""
+    return version_of(x) if x.numel() else x.shape
 
 
 def _apart(ours: Sequence[Any], theirs: Sequence[Any]) -> dict[int, Apart]:

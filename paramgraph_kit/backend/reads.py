@@ -39,6 +39,7 @@ from paramgraph_kit.backend.asked import (
     ANSWERS,
     LARGE,
     Answer,
+    Contents,
     decimals,
     nbytes,
     questions,
@@ -84,6 +85,8 @@ MOST = 20_000  # values: more than these would take longer to look at in each ca
 _CALLED = (types.FunctionType, types.BuiltinFunctionType)
 _PARTS_OF_PARTIAL = operator.attrgetter("func", "args", "keywords")
 _TRIED = ("getattr", "hasattr", "AttributeError", "vars", "__dict__")  # who looks for attributes that are not there
+_HELD = (torch.Tensor, nn.Module, types.FunctionType, types.MethodType, type, np.ndarray, threading.local, *KINDS)
+_ALONE = "is a weak reference to what nothing else leads to, which a trace would keep alive"
 _WRAPPERS = ("functools.py", "contextlib.py")  # whose functions keep the user's in closures
 
 
@@ -106,6 +109,8 @@ class Walk:
         self._numbers: dict[int, int] = {}
         self._kept: list[Any] = []  # ids stay their own while these live
         self._queue: deque[tuple[Any, str]] = deque()
+        self._weak: deque[tuple[str, Any]] = deque()  # references, which must keep nothing alive
+        self._weakly: set[int] = set()  # what nothing else leads to
         self._decimals = self._abstract = False
         for root in roots:
             self.key.append(self.look(root, ""))
@@ -113,6 +118,7 @@ class Walk:
             hooks = getattr(nn.modules.module, kind)
             self.key.append(self.look(hooks, f"torch.nn.modules.module.{kind}"))
         self._drain()
+        self._referred()
         if self._decimals:
             self._ask("the context of decimals", decimals)
         if self._abstract:
@@ -128,6 +134,21 @@ class Walk:
             if len(self.key) > MOST:
                 text = f"it may read more than {MOST:,} values that are no arguments (the last: {path})"
                 raise RefusedError(Reason("too-much-state", f"{text}: give it what it needs as arguments"))
+
+    def _referred(self) -> None:
+        """Look at what weak references lead to, and hold none of it: the user's code may ask whether it lives."""
+        members = {id(x) for _, m in self.modules for x in (*m._parameters.values(), *m._buffers.values())}
+        while self._weak:
+            path, reference = self._weak.popleft()
+            if (value := reference()) is None or id(value) in members:
+                continue
+            if id(value) not in self._numbers:
+                if isinstance(value, _HELD) or questions(value) or nbytes(value):
+                    self._refuse(path, _ALONE)
+                    continue
+                self._weakly.add(id(value))
+            self.key.append(self.look(value, path))
+            self._drain()
 
     def look(self, value: Any, path: str) -> Any:
         """What stands for a value in the key; what is in it will be visited."""
@@ -211,7 +232,8 @@ class Walk:
         elif isinstance(value, types.MappingProxyType):
             self.watch(Watched(path, "dict", value))
         elif isinstance(value, weakref.ReferenceType):
-            self.watch(Watched(path, "computed", value))
+            self.watch(Watched(path, "computed", lambda: value() is not None))
+            self._weak.append((path, value))
         elif isinstance(value, contextvars.ContextVar):
             self.watch(Watched(path, "computed", functools.partial(value.get, MISSING)))
         elif isinstance(value, types.ModuleType):
@@ -222,7 +244,7 @@ class Walk:
             names = tuple(sorted(key for key in self.names if not key.startswith("__")))
             self.watch(Watched(path, "attributes", value, names), [f"{path}.{key}" for key in names])
         elif type(value) in weakref.ProxyTypes:
-            self.key.append(self.look(value.__repr__.__self__, path))
+            self._weak.append((path, weakref.ref(value.__repr__.__self__)))
         elif isinstance(value, torch.Generator) and not is_of_host(value):
             self.on_device.append(value)
         elif type(value).__module__.startswith(_OURS):  # what parameterize returned calls this, and its notes are ours
@@ -363,7 +385,7 @@ class Walk:
             if value.nbytes > LARGE or value.dtype.hasobject:
                 self._refuse(path, f"is an array of {value.nbytes:,} bytes, too many to compare in each call")
                 return
-            self.watch(Watched(path, "contents", _Contents(value)))
+            self.watch(Watched(path, "contents", Contents(value)))
         elif nbytes(value) > LARGE:
             self._refuse(path, "is an array of many bytes, too many to compare in each call")
         elif is_of_host(value):
@@ -417,28 +439,15 @@ class Walk:
                     slots.append(key)
                 elif isinstance(part, types.GetSetDescriptorType):
                     self.watch(Watched(f"{path}.{key}", "computed", _Attribute(value, key)))
-        self.watch(Watched(path, "class", value))
-        if slots:
+        if id(value) in self._weakly:
+            reference = weakref.ref(value)
+            self.watch(Watched(path, "computed", lambda: type(reference())))
+        else:
+            self.watch(Watched(path, "class", value))
+        if slots and id(value) in self._weakly:
+            self._refuse(path, _ALONE)
+        elif slots:
             self.watch(Watched(path, "attributes", value, tuple(slots)), [f"{path}.{key}" for key in slots])
-
-
-class _Contents:
-    """The bytes of an array; the same object while they are the same."""
-
-    def __init__(self, array: np.ndarray[Any, Any]) -> None:
-        self.owner, self._last = array, b""
-
-    def __call__(self) -> bytes:
-        now = repr((self.owner.shape, self.owner.dtype)).encode() + self.owner.tobytes()
-        if now != self._last:
-            self._last = now
-        return self._last
-
-    def put_back(self, then: bytes) -> None:
-        """Let it hold that again, if it has the shape that it had."""
-        array = self.owner
-        if array.flags.writeable and len(then) == len(self()):
-            array[...] = np.frombuffer(then[len(then) - array.nbytes :], array.dtype).reshape(array.shape)
 
 
 class _Attribute:

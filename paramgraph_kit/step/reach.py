@@ -285,7 +285,9 @@ class Reach:
             self._asked(function, f"{name}()", ask)
 
     def _weak(self, value: Any, name: str) -> None:
-        """What somebody else keeps, or not: nobody here holds it."""
+        """What somebody else keeps, or not: nobody here holds it. A tensor has to be reached otherwise to be known."""
+        if isinstance(value, torch.Tensor):
+            return
         before, self._weakly = self._weakly, True
         self._visit(value, name)
         self._weakly = before
@@ -464,8 +466,11 @@ class Reach:
     def _object(self, value: Any, name: str) -> None:
         if isinstance(value, torch.optim.lr_scheduler.LRScheduler):
             self.schedulers.append((name, value))
-        if not self._weakly:
+        if not self._weakly or not type(value).__weakrefoffset__:
             self.objects.append(value)
+        else:
+            reference = weakref.ref(value)
+            self._asked(reference, name, lambda: type(reference()))
         self._visit(type(value), type(value).__name__)
         if slots := slots_of(type(value)):
             self.holders.append(holder := Holder("slots", name, value))

@@ -72,6 +72,44 @@ def test_a_view_of_a_written_input_lies_where_the_input_lies(function: Callable[
         assert all((y == seed).all() for y in got)
 
 
+def _emptied_and_flat(x: Tensor) -> Any:
+    x.zero_()
+    return x.detach().flatten(), x.t(), x + 1
+
+
+def _put_where_nothing_is(x: Tensor) -> Any:
+    torch.cat([x, x], out=x[..., 1:])
+    return x, x.sort(-1)[0]
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        (_emptied_and_flat, lambda: torch.ones(4, 13)[:, 1:12:2]),
+        (_put_where_nothing_is, lambda: torch.ones(2, 9, dtype=torch.uint8)[:0, :4]),
+    ],
+)
+def test_what_is_another_view_in_a_trace_runs_as_it_is(
+    function: Callable[[Tensor], Any], arguments: Callable[[], Tensor]
+) -> None:
+    # GIVEN an input with gaps or with nothing in it, of which a trace takes other views than eager
+    run, device = pgk.parameterize(function), pgk.device()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of results that are resized
+        for value in range(4):
+            (whole, twin) = (torch.zeros(4, 13, dtype=arguments().dtype, device=device) for _ in range(2))
+            mine, its = (
+                x.as_strided(arguments().shape, arguments().stride(), arguments().storage_offset())
+                for x in (whole, twin)
+            )
+            mine.add_(value)
+            its.add_(value)
+            # WHEN it is called THEN results and input are eager's, and the reason is told
+            assert [y.tolist() for y in run(mine)] == [y.tolist() for y in function(its)]
+            assert whole.tolist() == twin.tolist()
+    assert {reason.code for reason in pgk.report(run).reasons} & {"unknown-output", "not-traceable"}
+
+
 def _written_and_viewed(x: Tensor, y: Tensor, _: Tensor) -> Any:
     x.add_(1)
     return y[None], y[0], y

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import builtins
 import decimal
+import gc
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,7 +18,7 @@ import torch.nn.functional as F
 
 import paramgraph_kit as pgk
 from tests.integration.changes import CHANGES, NEVER_THE_SAME
-from tests.integration.changes.base import FILE
+from tests.integration.changes.base import FILE, Thing, linear, ones
 from tests.integration.test_parameterize_sim import equal, launches, randn, reasons
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
@@ -149,3 +151,30 @@ def test_a_global_that_hides_a_builtin(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_folder_of_files_is_left_clean() -> None:
     # GIVEN the file that some of these write WHEN they are done THEN nothing is left of it
     assert not os.path.exists(FILE)
+
+
+class Slotted:
+    __slots__ = ("__weakref__", "factor")
+
+    def __init__(self) -> None:
+        self.factor = 2.0
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("made", [Thing, Slotted, linear, ones], ids=["object", "slots", "layer", "tensor"])
+def test_what_is_referred_to_weakly_may_die(made: Callable[[], Any], verb: str) -> None:
+    # GIVEN code that asks whether something lives, and counts others that are held as weakly
+    things = [made()]
+    ref, living = weakref.ref(things[0]), weakref.WeakSet(things)
+
+    def run(x: Any) -> Any:
+        return x * (5.0 if ref() is None else getattr(ref(), "factor", 1.0)) + len(living)
+
+    step = pgk.parameterize(run, **VERBS[verb])
+    assert all(equal(step(x), run(x)) for x in (randn(3) for _ in range(4)))
+    # WHEN nobody else holds it any more
+    things.clear()
+    gc.collect()
+    # THEN neither do launches, and calls see that it is gone
+    assert ref() is None
+    assert all(equal(step(x), x * 5.0) for x in (randn(3) for _ in range(4)))

@@ -11,7 +11,7 @@ import types
 import weakref
 from typing import Any
 
-from tests.integration.changes.base import Thing
+from tests.integration.changes.base import Thing, Third, toggle
 from tests.integration.state_places import Change, Place, entry, setting
 
 
@@ -161,3 +161,9 @@ def of_thread_local_subclass() -> Place:
 
     kept = Local()
     return lambda: kept.scale, setting(kept, "scale")
+
+
+def of_class_of_what_is_referred_to_weakly() -> Place:
+    thing, turn = Thing(), toggle(Thing, Third)
+    ref, kept = weakref.ref(thing), [thing]
+    return lambda: ref().method(), lambda value: setattr(kept[0], "__class__", turn())
