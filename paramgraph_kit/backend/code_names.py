@@ -145,7 +145,8 @@ def inherits(kind: type) -> bool:
     """Whether code of torch's or Python's own may read what an object of a class holds: its class is theirs, or a base.
 
     >>> from collections import UserDict
-    >>> inherits(type("Settings", (UserDict,), {})), inherits(type("Settings", (), {}))
+    >>> users = {"__module__": "users"}
+    >>> inherits(type("Settings", (UserDict,), users)), inherits(type("Settings", (), users))
     (True, False)
     """
     return any(each.__module__ not in _READS_NOTHING and is_foreign_module(each.__module__) for each in kind.__mro__)
