@@ -28,7 +28,13 @@ GRACE_S = 10.0
 # A fork takes along the thread that calls it and no other, whose locks would stay closed. Linux tells how many there
 # are; elsewhere (on macOS, whose frameworks do not survive a fork at all) each child imports for itself.
 THREADS = Path("/proc/self/task")
-IMPORTED = ("pytest", "torch._inductor.compile_fx", "paramgraph_kit.backend", "paramgraph_kit.doctor")
+IMPORTED = (
+    "pytest",
+    "torch._inductor.lowering",
+    "functorch.compile",
+    "paramgraph_kit.backend",
+    "paramgraph_kit.doctor",
+)
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # there is a process for each core: further threads would only wait
 
 

@@ -36,7 +36,7 @@ import types
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "notebooks"
@@ -116,18 +116,36 @@ def _asserts_barely(cell: Json) -> bool:
     return any(isinstance(node, ast.Assert) and node.msg is None for node in ast.walk(tree))
 
 
-def run(paths: Iterable[Path]) -> int:
-    """Run notebooks under nbval and return pytest's exit status."""
-    with warm_kernels() as environment:
-        return subprocess.call(nbval(paths), cwd=ROOT, env=environment)
+def run(paths: Sequence[Path]) -> int:
+    """Run notebooks under nbval; returns 1 if one fails."""
+    status, said = side_by_side(paths)
+    print(said)
+    return status
 
 
-def nbval(paths: Iterable[Path], *options: str) -> list[str]:
-    """The command that runs notebooks under nbval, in the environment of ``warm_kernels``."""
+def side_by_side(paths: Sequence[Path], *options: str) -> tuple[int, str]:
+    """Run notebooks under nbval, shared out to a process for each core; returns 1 if one fails, and all they said."""
+    cores = os.cpu_count() or 1
+    with warm_kernels() as environment, contextlib.ExitStack() as stack:
+        runs = []
+        for batch in filter(None, (paths[first::cores] for first in range(cores))):
+            output = stack.enter_context(tempfile.TemporaryFile("w+"))
+            runs.append((_nbval(batch, options, environment, output), output))
+        waited = [run.wait() for run, _ in runs]
+        for _, output in runs:
+            output.seek(0)
+        return int(any(waited)), "".join(output.read() for _, output in runs).rstrip()
+
+
+def _nbval(
+    paths: Iterable[Path], options: Iterable[str], environment: dict[str, str], output: IO[str]
+) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "pytest", "--disable-plugin-autoload", "-p", "nbval", "-p", "no:cacheprovider"]
     command += ["--nbval", "--nbval-sanitize-with", str(SANITIZE), "--nbval-kernel-name", WARM, "-q", *options]
+    command += ["--nbval-kernel-startup-timeout", "600"]  # beside other work
     # The marker and warning settings of the project are for its test modules, not for notebook cells.
-    return [*command, "-o", "addopts=", "-o", "filterwarnings=default", *map(str, paths)]
+    command += ["-o", "addopts=", "-o", "filterwarnings=default", *map(str, paths)]
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
 
 
 @contextlib.contextmanager

@@ -183,7 +183,7 @@ def in_fresh_process(prepare: str, repository: Path) -> list[str]:
         print(torch.compile(lambda x: x.sin() + 1, backend="eager")(torch.zeros(1)).item())
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], cwd=repository, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", textwrap.dedent(script)], cwd=repository, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

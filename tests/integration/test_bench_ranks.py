@@ -25,7 +25,7 @@ def test_two_ranks_train_alike_and_hand_in_one_row(
     # GIVEN one strategy in one mode
     monkeypatch.setattr(command, "MODES", ("paramgraph",))
     # WHEN run
-    arguments = ["--device", "cpu", "--steps", "2", "--size", SIZE, "--out", str(tmp_path), "--limit", "120"]
+    arguments = ["--device", "cpu", "--steps", "2", "--size", SIZE, "--out", str(tmp_path), "--limit", "600"]
     status = command.main([*arguments, "--only", strategy])
     # THEN losses of both ranks are compared, and the table says what ran
     (row,) = json.loads((tmp_path / "distributed.json").read_text())["rows"]
@@ -65,7 +65,7 @@ def test_rows_are_written_as_they_come_and_time_is_kept(tmp_path: Path, monkeypa
     # WHEN time is up THEN what was measured is there, and the one that hung says so
     started = time.monotonic()
     assert command.main(["--device", "cpu", "--out", str(tmp_path), "--limit", "4"]) == 1
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 50
     rows = json.loads((tmp_path / "distributed.json").read_text())["rows"]
     said = ["no graphs", "ValueError: a rank that fails", "not done in time"]
     assert [row.get("error", row["mode"]) for row in rows] == said

@@ -15,9 +15,16 @@ from torch import nn
 import paramgraph_kit as pgk
 from paramgraph_kit.doctor.child.carry import pack, unpack
 from paramgraph_kit.doctor.child.confirm import confirm
+from paramgraph_kit.verbs import _diagnose
 from tests.doctor_programs import SEVEN, program
 
 DEVICE = pgk.device()
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child process imports torch, beside whatever else this machine does."""
+    monkeypatch.setattr(_diagnose, "CHILD_S", 600.0)
 
 
 def test_a_problem_is_confirmed_and_the_rest_stays(tmp_path: Path) -> None:
@@ -100,7 +107,7 @@ def test_what_cannot_be_confirmed_is_said_with_the_reason() -> None:
     x = torch.ones(2, device=DEVICE)
     lock: Any = threading.Lock()
     # GIVEN something that no other process can have THEN that is the reason
-    problems, note = confirm(lambda x: (x, lock), (x,), {}, [], limit_s=60)
+    problems, note = confirm(lambda x: (x, lock), (x,), {}, [], limit_s=600)
     assert problems == []
     assert note == (
         "not confirmed by a capture: it cannot travel to a child process, "
@@ -109,7 +116,7 @@ def test_what_cannot_be_confirmed_is_said_with_the_reason() -> None:
     # GIVEN a function that never ends, or ends its process THEN the session goes on
     note = "not confirmed by a capture: the child process took more than 1 s"
     assert confirm(never, (x,), {}, [], limit_s=1) == ([], note)
-    note = confirm(dies, (x,), {}, [], limit_s=60)[1]
+    note = confirm(dies, (x,), {}, [], limit_s=600)[1]
     assert note.startswith("not confirmed by a capture: the child process ended with SIGABRT")
 
 

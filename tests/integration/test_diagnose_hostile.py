@@ -224,7 +224,7 @@ print(found.codes, sys.modules["slow_module"].ready, torch._dynamo.config is not
     # WHEN diagnosed THEN its limit is kept, and what it and torch import is whole
     paths = os.pathsep.join((str(tmp_path), str(Path(pgk.__file__).parents[1])))
     done = subprocess.run(
-        [sys.executable, str(file)], capture_output=True, text=True, check=False, timeout=120,
+        [sys.executable, str(file)], capture_output=True, text=True, check=False, timeout=600,
         env={**os.environ, "PYTHONPATH": paths},
     )  # fmt: skip
     assert done.stdout == "('time-limit',) 1 True\n", done.stderr

@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         capture_output=True,
         text=True,
         check=False,
-        timeout=400,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (out / "said").write_text(done.stdout)
@@ -108,7 +108,7 @@ def test_a_missing_library_is_one_line(tmp_path: Path) -> None:
     if "torchvision" in sys.modules:
         pytest.skip("torchvision is installed here")
     command = [sys.executable, "-m", "scripts.record", "--out", str(tmp_path), "--only", "resnet50"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     if done.returncode == 0:
         pytest.skip("torchvision is installed here")
     assert "FAILED" in done.stdout

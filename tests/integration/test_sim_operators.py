@@ -122,7 +122,7 @@ def test_a_sweep_writes_each_result_goes_on_and_ends_by_itself(tmp_path: Path) -
     # WHEN a sweep over two operators goes on with it, in a process of its own
     command = [sys.executable, "scripts/sweep_operators.py", "--out", str(out), "--modes", "eager", "--samples", "1"]
     done = subprocess.run(
-        [*command, "--only", "add", "empty"], capture_output=True, text=True, check=False, timeout=300
+        [*command, "--only", "add", "empty"], capture_output=True, text=True, check=False, timeout=600
     )
 
     # THEN only the other types and the other operator are new, and what is listed does not count

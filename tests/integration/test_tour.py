@@ -25,7 +25,7 @@ def test_the_tour_in_a_terminal(tmp_path: Path) -> None:
     # WHEN
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "paramgraph_kit", "tour"],
-        capture_output=True, text=True, check=False, timeout=300, cwd=tmp_path, env=where,
+        capture_output=True, text=True, check=False, timeout=600, cwd=tmp_path, env=where,
     )  # fmt: skip
     # THEN it says what it did, labelled with the machine
     assert done.stderr == ""

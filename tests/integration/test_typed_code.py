@@ -150,7 +150,7 @@ def test_the_doctor_knows_a_program_given_on_the_command_line(way: str) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=600,
     )
     # THEN the count is found, where Python has kept no text in the function's first line, and put back
     said = {f"('host-counter',) {line} {{'n': 0}}" for line in (3, 4)}

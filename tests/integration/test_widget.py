@@ -74,7 +74,7 @@ def test_a_growing_trace_arrives_complete_and_at_most_ten_times_a_second(
     assert min(gaps) > 0.09
     assert calls(widget) == list(range(len(trace.launches)))
     for thread in followers():
-        thread.join(timeout=2)
+        thread.join(timeout=60)
     assert followers() == []
 
 
@@ -107,7 +107,7 @@ def test_a_watch_tells_an_open_view_before_its_block_has_ended() -> None:
         # WHEN it runs
         for _ in range(4):
             double(x)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while not calls(widget) and time.monotonic() < deadline:
             time.sleep(0.02)
         # THEN the view knows of it while the block still runs

@@ -163,7 +163,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         exercise = notebooks.EXERCISES / f"{name}.ipynb"
         paths.append(with_answer(exercise, answer, folder / f"wrong{number}.ipynb"))
     command = [sys.executable, str(notebooks.ROOT / "scripts" / "notebooks.py"), "cells", *map(str, paths)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, cwd=notebooks.ROOT)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, cwd=notebooks.ROOT)
     assert result.returncode == 0, result.stdout + result.stderr
     found: dict[str, list[str]] = {}
     lines: list[str] = []

@@ -7,8 +7,6 @@ it, and these tests break what the lesson is about, not its outputs.
 from __future__ import annotations
 
 import json
-import subprocess
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +25,6 @@ TRAINING = "06_training_step"
 STREAMS = "07_streams"
 YOURS = "08_your_own_model"
 WHOLE = "10_whole_step"
-AT_ONCE = 2  # runs of nbval side by side
 
 
 @dataclass(frozen=True)
@@ -173,18 +170,9 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("broken")
     (folder / "results").symlink_to(notebooks.ROOT / "results")  # a lesson reads what was measured
     paths = {case.what: broken(case, folder / f"{n:02d}.ipynb") for n, case in enumerate(wanted(request))}
-    batches = [batch for first in range(AT_ONCE) if (batch := list(paths.values())[first::AT_ONCE])]
     cells = folder / "cells"  # of all: each line is written at once
-    logs = [folder / f"{n}.log" for n in range(len(batches))]
-    with notebooks.warm_kernels() as environment, ExitStack() as stack:
-        runs = []
-        for batch, log in zip(batches, logs, strict=True):
-            command = notebooks.nbval(batch, "-p", "tests.notebooks.first_failure", "--cells-to", str(cells))
-            out = stack.enter_context(log.open("w"))
-            runs.append(subprocess.Popen(command, cwd=notebooks.ROOT, env=environment, stdout=out, stderr=out))
-        for run in runs:
-            run.wait(timeout=900)
-    said = "".join(log.read_text() for log in logs)
+    options = ("-p", "tests.notebooks.first_failure", "--cells-to", str(cells))
+    _, said = notebooks.side_by_side(list(paths.values()), *options)
     rows = [line.split("\t") for line in cells.read_text().splitlines()]
     found = {what: sorted((int(row[1]), row[2]) for row in rows if row[0] == path.stem) for what, path in paths.items()}
     return {what: Ran(states, said) for what, states in found.items()}

@@ -242,7 +242,7 @@ print("imported")
 
 def run_blocked(*modules: str, blocked: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
     code = BLOCKED.format(modules=modules, blocked=blocked)
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=600)
 
 
 def test_trace_and_explore_import_where_there_is_no_torch(repository: Path) -> None:

@@ -394,7 +394,7 @@ build.prepare()
 begun.wait(60)
 """
     # WHEN the program ends THEN nothing aborts it
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
 
 

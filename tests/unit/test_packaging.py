@@ -117,7 +117,7 @@ def test_wheel_holds_nothing_of_the_workshop(repository: Path, tmp_path: Path, m
 
 def test_command_line_says_what_it_can_do() -> None:
     result = subprocess.run(
-        [sys.executable, "-m", "paramgraph_kit", "--help"], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-m", "paramgraph_kit", "--help"], capture_output=True, text=True, check=False, timeout=600
     )
 
     assert result.returncode == 0
@@ -131,7 +131,7 @@ def test_example_of_the_readme_runs(repository: Path) -> None:
     assert len([line for line in example.splitlines() if line.strip()]) <= 12
 
     # WHEN a newcomer pastes it
-    result = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, check=False, timeout=120)
+    result = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, check=False, timeout=600)
 
     # THEN it runs, and the report says that graphs were launched
     assert result.returncode == 0, result.stderr

@@ -42,7 +42,7 @@ def test_they_load_and_draw_without_torch(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=600,
     )
     # THEN all of it works
     assert done.stderr == ""

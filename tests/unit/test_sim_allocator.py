@@ -245,7 +245,7 @@ def test_a_million_requests_keep_every_invariant() -> None:
     live: list[tuple[int, int, tuple[int, int]]] = []
     owner: dict[int, tuple[int, int]] = {}  # segment -> the pool it was first seen in
     steps = 1_000_000
-    started = time.perf_counter()
+    started = time.process_time()
     peak = 0
     # WHEN a million addresses are asked for or given back
     for step in range(steps):
@@ -293,4 +293,4 @@ def test_a_million_requests_keep_every_invariant() -> None:
     allocator.empty_cache()
     assert device.held == 0
     assert allocator.stats.live_blocks == 0
-    assert time.perf_counter() - started < 60
+    assert time.process_time() - started < 60

@@ -24,7 +24,7 @@ NOUNS = {"cuda", "device", "recorded"}
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=600)
 
 
 def empty_trace() -> Trace:
