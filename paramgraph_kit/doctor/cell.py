@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import types
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -76,7 +77,10 @@ def call_in(source: str, space: dict[str, Any]) -> tuple[Any, tuple[Any, ...], d
 
     whole = ast.Call(ast.Name("kept", ast.Load()), [value.func, *value.args], value.keywords)
     code = compile(ast.fix_missing_locations(ast.Expression(ast.copy_location(whole, value))), "<call>", "eval")
-    function, args, kwargs = eval(code, space, {"kept": kept})
+    try:
+        function, args, kwargs = eval(code, space, {"kept": kept})
+    except Exception:  # a mistake of the user's, which whoever runs the cell explains
+        return None
     own = getattr(function, "forward", None) or getattr(function, "__wrapped__", function)
     entry = getattr(getattr(own, "__func__", own), "__code__", None)
     return None if entry is None or is_library(entry.co_filename) else (function, args, kwargs)
@@ -90,10 +94,20 @@ def _is_future(node: ast.stmt) -> bool:
     return isinstance(node, ast.ImportFrom) and node.module == "__future__"
 
 
+def _one_by_one(body: Iterable[ast.stmt]) -> Iterator[ast.AST]:
+    """Statements in their order; of a ``with`` what it enters, and then its own, which run once."""
+    for node in body:
+        if isinstance(node, ast.With):
+            yield from node.items
+            yield from _one_by_one(node.body)
+        else:
+            yield node
+
+
 def _read_first(body: list[ast.stmt]) -> set[str]:
     """Names that are assigned, and read before that: they live on from one run of the cell to the next."""
     stored, outer = set[str](), set[str]()
-    for node in body:
+    for node in _one_by_one(body):
         loads = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
         loads |= {
             n.target.id for n in ast.walk(node) if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)

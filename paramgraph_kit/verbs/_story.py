@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.trace.errors import CaptureError, ParamgraphError
 from paramgraph_kit.trace.model import Failure, Proof, Trace
 from paramgraph_kit.trace.wording import frame_text, kind_text, one_line
@@ -163,7 +164,7 @@ class _Teller:
             with self.step("eager", "eager"):
                 self.truth = Truth(self.prover)
         except Exception as error:
-            text = str(error).strip().partition("\n")[0]
+            text = str(error).strip().partition("\n")[0].rstrip(".")
             found = explain(error)
             instead = found.fix.splitlines()[-1].removeprefix("after").strip()
             hint = f": {instead}" if found.code == "not-simulated" else ""
@@ -344,7 +345,8 @@ class _Teller:
         if not proof.equal and not self.close(seen):
             raise self.stop("the parameterized results are not eager's: report this, and use the captured graph")
         self.out.complete = True
-        self.say(f"\n{self.out.function} is parameterized, and gives eager's results at every step. In your own loop:")
+        loop = "In your own loop" + (", with the cell's lines in a function" if _is_cell(self.function) else "")
+        self.say(f"\n{self.out.function} is parameterized, and gives eager's results at every step. {loop}:")
         named = [name for name, value in state.items() if _is_written(self.function, name, value, self.caller)]
         for line in _lines(self.function, named if whole else None, self.out.fix):
             self.say(line, 3)
@@ -444,7 +446,7 @@ def _keeps_later(diff: str) -> bool:
 def _is_cell(function: Any) -> bool:
     from paramgraph_kit.doctor import cell
 
-    return getattr(getattr(function, "__code__", None), "co_filename", "") in cell.FILES
+    return getattr(getattr(function, "__code__", None), "co_filename", "").removesuffix(REWRITTEN) in cell.FILES
 
 
 def _lines(function: Any, state: list[str] | None, fix: Rewriting | None) -> list[str]:

@@ -202,6 +202,21 @@ def test_a_cell_that_is_one_call_is_the_function_that_it_calls(session: Session)
     assert "in a function of yours what the host does could move behind the launch" in str(session["told"])
 
 
+def test_the_story_of_a_cell_ends_with_what_its_author_can_write(session: Session) -> None:
+    # GIVEN a cell that has its names in a with statement WHEN its story is told
+    session.good(
+        "%%paramgraph story -o told\nwith torch.no_grad():\n    h = x * 2\n    if h.sum() > 100:\n"
+        "        h = h / 2\n    y = h + 1"
+    )
+    # THEN what it makes anew is no state, and no name is asked for that only the tool has given
+    assert session["told"].complete, str(session["told"])
+    said = "with the cell's lines in a function:\n   launched = pgk.parameterize(step, state=(x,))"
+    assert said in str(session["told"])
+    # WHEN it is a call with a name that nobody has given THEN that is said, as of any other cell
+    session.good("%%paramgraph story -o told\ny = nobody(x)")
+    assert "it does not run eagerly: NameError: name 'nobody' is not defined. Make it run first" in str(session["told"])
+
+
 # A line
 
 
