@@ -7,6 +7,7 @@ import difflib
 import linecache
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from paramgraph_kit.doctor import cell
@@ -38,7 +39,7 @@ class Source:
         self.file = file
         self.tree = tree
         self.lines: list[str] = [line if line.endswith("\n") else f"{line}\n" for line in linecache.getlines(file)]
-        self.parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+        self.parents = _parents(tree)
 
     @classmethod
     def of(cls, file: str) -> Source | None:
@@ -67,7 +68,7 @@ class Source:
     def statement(self, line: int) -> ast.stmt | None:
         """The innermost statement of a line; of a compound one, only where the line is in its head."""
         best: ast.stmt | None = None
-        for node in ast.walk(self.tree):
+        for node in self.parents:
             if not isinstance(node, ast.stmt) or not node.lineno <= line <= (node.end_lineno or node.lineno):
                 continue
             if isinstance(node, COMPOUND) and line >= min(part.lineno for part in node.body):
@@ -166,6 +167,12 @@ class Source:
     def _column(self, line: int, offset: int) -> int:
         text: str = self.lines[line - 1]
         return len(text.encode()[:offset].decode())
+
+
+@lru_cache(16)  # each way of rewriting begins with the sources
+def _parents(tree: ast.Module) -> dict[ast.AST, ast.AST]:
+    """What each node is in, the outer ones first."""
+    return {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
 
 
 def first_line(node: ast.stmt) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from types import CodeType
 
 
@@ -34,7 +34,10 @@ def last_line(code: CodeType) -> int:
 
 def nodes_of(code: CodeType) -> Iterator[ast.AST]:
     """The syntax of a function, as far as its source can be read."""
-    tree, last = tree_of(code.co_filename), last_line(code)
-    for node in ast.walk(tree) if tree is not None else ():
-        if code.co_firstlineno <= getattr(node, "lineno", -1) <= last:
-            yield node
+    tree = tree_of(code.co_filename)
+    return iter(_between(tree, code.co_firstlineno, last_line(code)) if tree is not None else ())
+
+
+@lru_cache(256)  # of a long file it takes milliseconds, and is asked again for each thing that was found
+def _between(tree: ast.Module, first: int, last: int) -> tuple[ast.AST, ...]:
+    return tuple(node for node in ast.walk(tree) if first <= getattr(node, "lineno", -1) <= last)

@@ -13,6 +13,7 @@ import linecache
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any
 
@@ -59,9 +60,10 @@ def around(function: Callable[..., Any]) -> list[Scope]:
         file, first = frame.f_code.co_filename, frame.f_code.co_firstlineno
         if not is_library(file):
             names = {**frame.f_globals, **frame.f_locals}
-            bodies = [b for b in _bodies(file) if _first(b) == first and b.name == frame.f_code.co_name]
-            found += [Scope(file, body, names) for body in bodies]
-            if frame.f_code.co_name == "<module>" and (tree := tree_of(file)) is not None:
+            tree, name = tree_of(file), frame.f_code.co_name
+            bodies = _bodies(tree) if tree is not None else ()
+            found += [Scope(file, body, names) for body in bodies if _first(body) == first and body.name == name]
+            if name == "<module>" and tree is not None:
                 found.append(Scope(file, tree, names))
         frame = frame.f_back
     inner = getattr(function, "__func__", function)
@@ -73,9 +75,9 @@ def around(function: Callable[..., Any]) -> list[Scope]:
         for file in dict.fromkeys((code.co_filename, *cells)):
             if (tree := tree_of(file)) is not None:
                 found.append(Scope(file, tree, space))
-            for body in _bodies(file):
-                own = _own_names(body)
-                found.append(Scope(file, body, {k: v for k, v in space.items() if k not in own}))
+                for body in _bodies(tree):
+                    own = _own_names(body)
+                    found.append(Scope(file, body, {k: v for k, v in space.items() if k not in own}))
     return found
 
 
@@ -187,9 +189,9 @@ class Search:
         return None
 
 
-def _bodies(file: str) -> list[_Function]:
-    tree = tree_of(file)
-    return [n for n in ast.walk(tree) if isinstance(n, _Function)] if tree is not None else []
+@lru_cache(64)
+def _bodies(tree: ast.Module) -> tuple[_Function, ...]:
+    return tuple(n for n in ast.walk(tree) if isinstance(n, _Function))
 
 
 def _first(body: _Function) -> int:
@@ -197,7 +199,8 @@ def _first(body: _Function) -> int:
     return min([body.lineno, *(d.lineno for d in body.decorator_list)])
 
 
-def _own_names(body: _Function) -> set[str]:
+@lru_cache(4096)
+def _own_names(body: _Function) -> frozenset[str]:
     """Names that mean something else inside a function than outside."""
     arguments = body.args
     names = {a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
@@ -205,7 +208,7 @@ def _own_names(body: _Function) -> set[str]:
     stored = {n.id for n in ast.walk(body) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     outer = {name for n in ast.walk(body) if isinstance(n, ast.Global) for name in n.names}
     defined = {n.name for n in ast.walk(body) if isinstance(n, _Function) and n is not body}
-    return (names | stored | defined) - outer
+    return frozenset(names | stored | defined) - outer
 
 
 def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
