@@ -51,7 +51,12 @@ TESTS: dict[str, tuple[str, ...]] = {
         "unit/test_capture_indexing.py",
         "unit/test_capture_grouped.py",
     ),
-    "launch": ("unit/test_launch_stages.py", "unit/test_launch_plan.py", "integration/test_recut_sim.py"),
+    "launch": (
+        "unit/test_launch_stages.py",
+        "unit/test_launch_plan.py",
+        "integration/test_launch_sim_keys.py",
+        "integration/test_recut_sim.py",
+    ),
     "partition": (
         "unit/test_partition_order.py",
         "unit/test_partition_rules.py",
@@ -63,9 +68,12 @@ TESTS: dict[str, tuple[str, ...]] = {
         "integration/test_fixed_sim.py",
         "integration/test_recut_sim.py",
         "integration/test_backend_fx.py",
+        "integration/test_compiled_streams_sim.py",
     ),
     "step": (
         "integration/test_step_sim_refusals.py",
+        "integration/test_step_sim_asked.py",
+        "integration/test_parameterize_changes.py",
         "integration/test_step_sim_use.py",
         "integration/test_step_sim.py",
         "integration/test_step_sim_loops.py",
@@ -92,6 +100,7 @@ TESTS: dict[str, tuple[str, ...]] = {
 ALWAYS = (
     "unit/test_exact.py",
     "unit/test_exact_places.py",
+    "unit/test_exact_plans.py",
     "integration/test_launch_sim.py",
     "integration/test_launch_sim_streams.py",
     "integration/test_launch_sim_metadata.py",
