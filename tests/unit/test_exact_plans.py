@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -10,7 +11,9 @@ import pytest
 import torch
 
 from paramgraph_kit.capture import words
+from paramgraph_kit.capture.flash import _DETERMINISTIC, _HEADS, _SCALES, _scale
 from paramgraph_kit.capture.pair import Captured, InputSpec, is_anchored
+from paramgraph_kit.capture.unused import _offset_calculators
 from paramgraph_kit.driver.api import RawNode
 from paramgraph_kit.driver.sim import allocator
 from paramgraph_kit.driver.tensors import digests
@@ -18,6 +21,8 @@ from paramgraph_kit.launch.launcher import Launcher
 from paramgraph_kit.launch.plan import MOST_BLOCK, Block, make_plan, needs_of
 from paramgraph_kit.partition.nodes import is_random, launches
 from paramgraph_kit.trace.model import NodeKind
+from tests.unit.test_capture_flash import BACKWARD, backward
+from tests.unit.test_capture_unused import calculator
 from tests.unit.test_launch_plan import captured, chain
 
 aten = torch.ops.aten
@@ -27,7 +32,7 @@ aten = torch.ops.aten
 def test_a_word_meets_an_address_with_one_byte_in_common(start: int, meets: bool) -> None:
     # GIVEN two captures that hold an address of eight bytes somewhere beside the word at byte 8
     address = 0x1122_3344_5566_7788
-    parameters = bytes(start) + address.to_bytes(8, "little") + bytes(24 - start)
+    parameters = b"\xee" * start + address.to_bytes(8, "little") + b"\xee" * (24 - start)
     nodes = (RawNode(NodeKind.KERNEL, "k", parameters, ()),) * 2
     # WHEN asked THEN it is met where at least a byte is in both
     assert words._meets_address(nodes, (address.__eq__,) * 2, 8) is meets
@@ -137,3 +142,24 @@ def test_a_launcher_is_settled_on_what_it_launches() -> None:
     assert Launcher.settled(launcher) is None
     launcher.options.select, launcher.current = "always", mock.sentinel.plainly
     assert Launcher.settled(launcher) is None
+
+
+def test_a_calculator_ends_where_the_first_address_begins() -> None:
+    # GIVEN a calculator for one tensor, and addresses behind it, also where one for two tensors would end
+    data = calculator((24, 7), 1) + bytes(4) + struct.pack("<16Q", *[1 << 46] * 16)
+    # WHEN looked for THEN what it holds ends before the first of them
+    assert _offset_calculators(data, (1 << 46).__eq__) == [(4, 404)]
+
+
+def test_attention_s_scale_is_found_with_one_key_for_all_heads_and_not_beside_odd_flags() -> None:
+    # GIVEN attention's structs, of eight heads with a key each, and of eight that share one
+    data = bytearray(backward())
+    assert _scale(BACKWARD, bytes(data)) in _SCALES
+    struct.pack_into("<3i", data, _HEADS, 8, 1, 8)
+    # WHEN asked THEN the scale is found, and with none, or with flags that are no flags, it is not the struct we know
+    assert _scale(BACKWARD, bytes(data)) in _SCALES
+    struct.pack_into("<3i", data, _HEADS, 0, 0, 8)
+    assert _scale(BACKWARD, bytes(data)) is None
+    struct.pack_into("<3i", data, _HEADS, 8, 8, 1)
+    data[_DETERMINISTIC] = 2
+    assert _scale(BACKWARD, bytes(data)) is None
