@@ -1,0 +1,81 @@
+"""Waits of the user's streams in a graph: what is left of them in a region, and in a joint graph."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+import torch
+
+from paramgraph_kit.driver.torch_names import carries_streams
+from paramgraph_kit.partition import lanes
+
+aten = torch.ops.aten
+pytestmark = pytest.mark.skipif(not carries_streams(), reason="graphs of this torch do not carry streams")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _known() -> None:
+    importlib.import_module("torch._dynamo.variables.streams")  # which defines the operations
+
+
+def call(graph: torch.fx.Graph, target: Any, *args: Any, lane: int = 0, tag: str = "") -> torch.fx.Node:
+    node = graph.call_function(target, args)
+    node.meta["custom"] = {"stream": lane}
+    if tag:
+        node.meta["partitioner_tag"] = tag
+    if args and isinstance(args[0], torch.fx.Node):
+        node.meta["val"] = torch.ones(2)
+    return node
+
+
+def calls(graph: torch.fx.Graph) -> list[Any]:
+    return [(n.target, *n.args) if n.target in (lanes._mark, lanes._wait) else n.target for n in graph.nodes]
+
+
+def test_a_wait_for_a_recorded_event_is_waited_for_though_nothing_is_taken_over() -> None:
+    # GIVEN a kernel on the user's stream 1, an event behind it, a wait of the main stream for it and for another one
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    x.meta["val"] = torch.ones(2)
+    first = call(graph, aten.sin.default, x, lane=1)
+    call(graph, torch.ops.streams.record_event.default, 3, 1)
+    call(graph, torch.ops.streams.wait_event.default, 4, 0)
+    call(graph, torch.ops.streams.wait_event.default, 3, 0)
+    second = call(graph, aten.cos.default, x)
+    graph.output((first, second))
+    # WHEN its lanes are written
+    lanes.write_lanes(graph, {})
+    # THEN the main one waits for that event alone, before its kernel
+    found = calls(graph)
+    assert found.index((lanes._mark, 1, "mark0")) < found.index((lanes._wait, 0, "mark0")) < found.index(second.target)
+    assert sum(isinstance(each, tuple) and each[0] is lanes._wait for each in found) == 1
+
+
+def test_in_a_joint_graph_waits_before_the_backward_are_the_forward_s_and_later_ones_go() -> None:
+    # GIVEN a joint graph whose tangents come first, with a wait in its forward and one in its backward
+    graph = torch.fx.Graph()
+    x, tangent = graph.placeholder("x"), graph.placeholder("tangent")
+    tangent.meta["partitioner_tag"] = "is_backward"
+    y = call(graph, aten.sin.default, x, tag="is_forward")
+    kept = call(graph, torch.ops.streams.wait_event.default, 3, 0)
+    z = call(graph, aten.mul.Tensor, tangent, y, tag="is_backward")
+    gone = call(graph, torch.ops.streams.wait_event.default, 3, 0)
+    graph.output((y, z))
+    # WHEN it is to be cut THEN the first stays with the forward
+    lanes.before_partitioning(torch.fx.GraphModule(torch.nn.Module(), graph))
+    left = list(graph.nodes)
+    assert kept in left
+    assert kept.meta["partitioner_tag"] == "must_be_in_forward"
+    assert gone not in left
+
+
+def test_a_deallocation_that_waits_is_a_wait() -> None:
+    # GIVEN what torch writes where a tensor of another stream dies WHEN normalized THEN it is a wait
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    call(graph, torch.ops.streams.sync_dealloc.default, 3, 1, x)
+    graph.output(x)
+    lanes.normalize(graph)
+    assert [node.target for node in graph.nodes if node.op == "call_function"] == [torch.ops.streams.wait_event.default]
