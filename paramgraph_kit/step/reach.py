@@ -470,9 +470,12 @@ class Reach:
             self.objects.append(value)
         else:
             reference = weakref.ref(value)
-            self._asked(reference, name, lambda: type(reference()))
+            self._asked(reference, name, lambda: type(reference()), 1)
         self._visit(type(value), type(value).__name__)
-        if slots := slots_of(type(value)):
+        slots = slots_of(type(value))
+        if slots and self._weakly:
+            self.unseen.append((name, "has slots, and nothing but a weak reference leads to it"))
+        elif slots:
             self.holders.append(holder := Holder("slots", name, value))
             for key in slots:
                 if self._names is not None and not self._names.counts(holder, key):

@@ -177,4 +177,5 @@ def test_what_is_referred_to_weakly_may_die(made: Callable[[], Any], verb: str) 
     gc.collect()
     # THEN neither do launches, and calls see that it is gone
     assert ref() is None
+    assert launches(step) or made is not Thing, reasons(step)
     assert all(equal(step(x), x * 5.0) for x in (randn(3) for _ in range(4)))
