@@ -11,13 +11,25 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paramgraph_kit.rewrite.edits import Edit, heads, names_in, within
+from paramgraph_kit.rewrite.edits import Edit, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.place import Place, binds_tighter, called
 from paramgraph_kit.rewrite.pure import RISKY, SINGULAR
 from paramgraph_kit.rewrite.rowwise import is_rowwise
 from paramgraph_kit.rewrite.shapes import LOSSES, MASKS, PER_ROW, assigned_by_where, is_chosen
 
 _WAYS = ("sum", "mean")
+_SPREAD = {"std": ".sqrt()", "var": ""}
+_FILLED = {
+    "max": "-math.inf",
+    "amax": "-math.inf",
+    "logsumexp": "-math.inf",
+    "min": "math.inf",
+    "amin": "math.inf",
+    "prod": "1",
+    "norm": "0",
+    "any": "False",
+    "all": "True",
+}  # what changes nothing
 
 
 def leave_out(place: Place) -> list[Edit]:
@@ -29,8 +41,8 @@ def leave_out(place: Place) -> list[Edit]:
     mask = place.text(found.slice)
     order = [node for part in function.body for node in within(part) if isinstance(node, ast.stmt)]
     order = order[order.index(place.statement) :]
-    if any(_assigns(node, names_in(found.slice)) for node in order[1:]):
-        return []  # another mask by then
+    cut = next((n for n, node in enumerate(order) if n and _assigns(node, names_in(found.slice))), len(order))
+    order, after = order[:cut], order[cut:]  # from there on it is another mask
     rows: set[str] = set()
     edits: list[Edit] = []
 
@@ -64,7 +76,7 @@ def leave_out(place: Place) -> list[Edit]:
                 place.source.replace(n, place.source.bracketed(n.value)) for n in left if isinstance(n, ast.Subscript)
             ]
         for end in ends:
-            given = list(end.args) if called(end) in LOSSES else [end.func]
+            given = list(end.args) if called(end) in LOSSES or _of_torch(end) else [end.func]
             if not all(is_rowwise(place, each, is_row) for each in given):
                 return []
             text = _reduced(place, end, mask, rows)
@@ -74,7 +86,7 @@ def leave_out(place: Place) -> list[Edit]:
         edits += [place.source.replace(n, f"{_bracketed(mask)}.sum()") for n in counts if isinstance(n, ast.expr)]
         if place.trains and (left or ends) and any(_is_singular(place, n, mask, rows) for n in heads(node)):
             return []  # the gradient of a row that is left out would be no number
-    return edits
+    return [] if any(names_in(node) & rows for node in after) else edits
 
 
 def _put_by(place: Place, node: ast.stmt, mask: str) -> ast.expr | None:
@@ -134,12 +146,17 @@ def _ends(place: Place, node: ast.stmt, mask: str, rows: set[str]) -> Iterator[a
     for part in heads(node):
         if not isinstance(part, ast.Call) or part in inside:
             continue
-        ending = called(part) in _WAYS and isinstance(part.func, ast.Attribute)
+        ending = called(part) in (*_WAYS, *_FILLED, *_SPREAD) and isinstance(part.func, ast.Attribute)
         if not (ending or called(part) in LOSSES):
             continue
         if any(_is_row(place, n, mask, rows) for n in ast.walk(part)):
             inside |= set(ast.walk(part))
             yield part
+
+
+def _of_torch(call: ast.Call) -> bool:
+    """``torch.sum(x)`` for ``x.sum()``."""
+    return isinstance(call.func, ast.Attribute) and path_of(call.func.value) == "torch" and bool(call.args)
 
 
 def _bracketed(text: str) -> str:
@@ -179,7 +196,8 @@ def _reduced(place: Place, call: ast.Call, mask: str, rows: set[str]) -> str:
             text = f"{text} / ({each}[0].numel() * {count})"
         return f"({text})" if binds_tighter(place.source, call) else text
     assert isinstance(call.func, ast.Attribute)
-    dims = [*call.args, *given.values()]
+    inner, others = (call.args[0], call.args[1:]) if _of_torch(call) else (call.func.value, call.args)
+    dims = [*others, *given.values()]
     whole = not dims
     if (
         given.keys() - {"dim"}
@@ -187,7 +205,19 @@ def _reduced(place: Place, call: ast.Call, mask: str, rows: set[str]) -> str:
         or (dims and not (isinstance(dims[0], ast.Constant) and dims[0].value == 0))
     ):
         return ""
-    value = _call(call.func.value, _whole(place, call.func.value, mask))
+    value = _call(inner, _whole(place, inner, mask))
+    if called(call) in _FILLED:
+        if called(call) == "norm" and others:
+            return ""
+        filled = _FILLED[called(call)].replace("math", "math" if "math" in place.space else "torch")
+        along = "" if whole else "dim=-1" if called(call) == "norm" else "-1"
+        return f"torch.where({mask}, {value}.movedim(0, -1), {filled}).{called(call)}({along})"
+    if called(call) in _SPREAD:
+        if others and not isinstance(others[0], ast.Constant):
+            return ""
+        mean = f"torch.where({mask}, {value}.movedim(0, -1), 0).sum(-1, keepdim=True) / {count}"
+        squares = f"torch.where({mask}, ({value}.movedim(0, -1) - {mean}) ** 2, 0).sum(-1)"
+        return f"({squares} / ({_bracketed(mask)}.sum() - 1)){_SPREAD[called(call)]}"
     text = f"torch.where({mask}, {value}.movedim(0, -1), 0)" + (".sum()" if whole else ".sum(-1)")
     if called(call) == "mean":
         text += f" / ({value}[0].numel() * {count})" if whole else f" / {count}"

@@ -11,7 +11,7 @@ import torch
 from paramgraph_kit.doctor import cell
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.driver.select import device
-from paramgraph_kit.rewrite import advance, clocks, feeding, later, moving, optimizers, parts
+from paramgraph_kit.rewrite import advance, clocks, feeding, later, moving, optimizers, parts, rows
 from paramgraph_kit.rewrite.borrow import borrowed, compiled
 from paramgraph_kit.rewrite.branches import choose_by_where, choose_one
 from paramgraph_kit.rewrite.edits import Edit, Function, Source, is_text, locals_of, names_in, without_gradients
@@ -384,6 +384,9 @@ class Attempt(Lending):
             if f.code == "data-dependent-branch" and (place := self.place(f)) and later.only_tells(place[1]):
                 at[id(f)] = place[1]
         wanted = [at[id(f)] for f in failures if id(f) in at and at[id(f)] not in moved and self._is_of(source, f)]
+        shapes = [place[1] for f in failures if f.code == "dynamic-shape" and (place := self.place(f))]
+        listed = moving.stored([node for node in shapes if isinstance(node, ast.Assign)])
+        wanted = [node for node in wanted if not rows.counts_only(node, listed)]  # of a list that may go
         ran = [node for node in later.ran_in(source, self.ran) if node not in chosen]
         found = later.blocks(source, wanted, ran)
         inside = {node for block in found for node in block.statements}

@@ -155,16 +155,16 @@ def _rewritten(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
 
 def _instead_of(rounds: Rounds, name: str) -> str:
     """What to do about a value that the graph keeps."""
-    first = rounds.all[0][0]
-    moved = {each.name for each in (first.moved, first.fed) if each is not None}
+    first, mover = rounds.all[0][0], rounds.mover
+    moved = {each.name for each in (mover.moved, mover.fed) if each is not None}
     lines, source = rounds.texts.get(first.file, []), first.sources[first.file]
     return kept_outside(name, lines, source.lines, moved, {code.co_name for code in first.ran}, first.device)
 
 
 def _stale(rounds: Rounds) -> str:
     """What is rebound behind the launch and read in the graph, or ""."""
-    first = rounds.all[0][0]
-    around = (first.moved, rounds.around.after), (first.fed, rounds.around.before)
+    first, mover = rounds.all[0][0], rounds.mover
+    around = (mover.moved, rounds.around.after), (mover.fed, rounds.around.before)
     moved = {each.name for each, used in around if each is not None and used is not None}
     ran = {code.co_name for code in first.ran}
     containers = {holder.name for holder in first.prover.state.holders if holder.kind == "container"}
@@ -190,11 +190,17 @@ class Rounds:
         self.all: list[tuple[Ways, Any]] = []  # with the context in which its lines run
         self.texts: dict[str, list[str]] = {}  # the lines of each file, as the last has left them
         self.around = NOTHING
+        self.mover: Ways  # the one whose lines go around the launch
+
+    @property
+    def moves(self) -> bool:
+        """Whether something goes around the launch."""
+        return self.around.before is not None or self.around.after is not None
 
     def add(self, attempt: Ways, plans: Sequence[Plan]) -> None:
         """One more."""
-        if not self.all:
-            self.around = attempt.around(plans)
+        if not self.moves:
+            self.mover, self.around = attempt, attempt.around(plans)
         self.all.append((attempt, attempt.borrow(plans)))
         texts = attempt.texts(plans)
         self.texts |= {file.removesuffix(REWRITTEN * (len(self.all) - 1)): lines for file, lines in texts.items()}
@@ -229,6 +235,12 @@ def _again(rounds: Rounds, truth: Truth) -> list[Failure]:
             attempt = Ways(first.function, first.args, first.kwargs, first.prover)
             attempt.tensors, attempt.steps = first.tensors, first.steps
             plans = _safe(attempt, rounds.around, problems, truth) if problems and tries else []
+            if not plans and problems and tries and not rounds.moves:  # by now it may go around the launch
+                attempt = Ways(first.function, first.args, first.kwargs, first.prover)
+                attempt.moves, attempt.steps = True, first.steps
+                with attempt.watched():
+                    first.prover.from_now().eager()
+                plans = _safe(attempt, None, problems, truth)
         if not plans:
             return problems
         rounds.add(attempt, plans)
@@ -275,14 +287,14 @@ def _show(rounds: Rounds, found: Rewriting) -> None:
     found._borrow, found.around = rounds.applied, rounds.around
     if any(line.startswith("+") and "_assert_async(" in line for line in found.diff.splitlines()):
         found.verified.append(ASSERTED)
-    usage = []
-    if first.fed is not None and found.around.before is not None:
-        usage.append(_call(first, first.fed.name, first.fed.parameters) + " before each launch")
-    if first.moved is not None and found.around.after is not None:
-        text = _call(first, first.moved.name, first.moved.parameters) + " after each launch"
-        usage.append(text + ", which returns the result" * first.moved.returns)
+    usage, mover = [], rounds.mover
+    if mover.fed is not None and found.around.before is not None:
+        usage.append(_call(mover, mover.fed.name, mover.fed.parameters) + " before each launch")
+    if mover.moved is not None and found.around.after is not None:
+        text = _call(mover, mover.moved.name, mover.moved.parameters) + " after each launch"
+        usage.append(text + ", which returns the result" * mover.moved.returns)
     found.usage = ", and ".join(usage)
-    found.loop = _loop(first, found.around)
+    found.loop = _loop(mover, found.around)
 
 
 def _loop(first: Ways, around: Around) -> list[str]:

@@ -39,6 +39,10 @@ def compute_all_rows(place: Place) -> list[Edit]:
     ended = False
     for part in block:
         reads = {n.id for n in ast.walk(part) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        if counts_only(part, {found.row, found.column}):
+            for each in _lengths(part, {found.row, found.column}):
+                edits.append(source.replace(each, f"int({_bracketed(found.mask)}.sum())"))
+            continue
         if not reads & {found.row, found.column} and not ended:
             if isinstance(part, (ast.For, ast.While, ast.Return)):
                 return []
@@ -55,6 +59,22 @@ def compute_all_rows(place: Place) -> list[Edit]:
         elif reads & {found.row, found.column}:
             return []
     return edits if ended else []
+
+
+def counts_only(node: ast.stmt, names: set[str]) -> bool:
+    """Whether a statement that computes nothing asks of a list of places only how many there are."""
+    if not isinstance(node, (ast.Expr, ast.AugAssign, ast.Assign)):
+        return False
+    lengths = _lengths(node, names)
+    inside = {n for each in lengths for n in ast.walk(each)}
+    free = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and n not in inside}
+    return bool(lengths) and not free & names
+
+
+def _lengths(node: ast.stmt, names: set[str]) -> list[ast.expr]:
+    """``len(tok)`` and its like below a statement."""
+    every = (n for n in ast.walk(node) if isinstance(n, (ast.Call, ast.Subscript)))
+    return [n for n in every if any(_counts(n, name) for name in names)]
 
 
 def _block(place: Place) -> list[ast.stmt]:

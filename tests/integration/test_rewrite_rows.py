@@ -10,6 +10,59 @@ from tests.integration.rewritten import Fixed, lines_of
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
 
 WHOLE = {
+    "rows up to a length, and masks of lengths": (
+        """
+args = (torch.randn(3, 5, 4, device=device), torch.tensor([2, 5, 3], device=device))
+@torch.no_grad()
+def f(x, lengths):
+    means, most = [], []
+    pad = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device)
+    for b in range(len(x)):
+        n = int(lengths[b])
+        some = x[b, :n].relu()
+        means.append(some.mean(dim=0))
+        most.append(some.max(dim=0).values)
+    for i, n in enumerate(lengths.tolist()):
+        pad[i, n:] = True
+    return torch.stack(means), torch.stack(most), x.masked_fill(pad[..., None], 0.0)
+""",
+        ["some = x[b].relu()", "pad[i].masked_fill_(torch.arange(pad.shape[1], device=pad.device) >= n, True)"],
+    ),
+    "what a mask picks, asked for more than a sum": (
+        """
+args = (torch.rand(8, 4, device=device), torch.rand(8, device=device).clamp(max=0.9))
+@torch.no_grad()
+def f(boxes, scores):
+    keep = scores > 0.3
+    some = scores[keep]
+    return some.max(), some.std(), torch.log(some).sum(), boxes[keep].amin(0), torch.mean(scores[keep])
+""",
+        ["some = scores"],
+    ),
+    "experts that count the tokens which they get": (
+        """
+class Experts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(4, 3)
+        self.experts = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+        self.load = [0] * 3
+    def forward(self, x):
+        weights, chosen = self.gate(x).softmax(-1).topk(2)
+        out = torch.zeros_like(x)
+        for i, expert in enumerate(self.experts):
+            tok, nth = torch.where(chosen == i)
+            self.load[i] += len(tok)
+            out[tok] += weights[tok, nth, None] * expert(x[tok])
+        return out
+moe = Experts().to(device)
+args = (torch.randn(6, 4, device=device),)
+@torch.no_grad()
+def f(x):
+    return moe(x)
+""",
+        ["later.append((chosen, i, self))", "self.load[i] += int((chosen == i).sum())"],
+    ),
     "rows of a mask that are put back by it": (
         """
 class Net(nn.Module):
