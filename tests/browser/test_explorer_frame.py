@@ -270,6 +270,15 @@ def test_it_is_usable_in_a_small_window_of_jupyterlab(
     assert page.locator(".jp-Cell").count() == cells
     assert "trace" not in view.get_by_role("complementary", name="Details").inner_text().splitlines()[0]
 
+    # AND more than three rows of a launch are seen below the timeline, the panel beside them
+    view.get_by_role("tab", name="Timeline").click()
+    view.get_by_role("button", name="Next launch").click()
+    page.wait_for_timeout(500)
+    page.screenshot(path=shots / "lab-1000x700-launch.png")
+    stage = view.locator(".stage").bounding_box()
+    assert stage is not None
+    assert stage["height"] > 130
+
 
 def test_a_failure_that_says_much_is_read_to_its_end(page: Page, tmp_path: Path) -> None:
     # GIVEN a failure with a long fix WHEN it is shown THEN the end of it can be reached

@@ -172,7 +172,7 @@ function labelOf(context, scene, k, step, taken) {
   const [x1, y1, x2, y2, down, bow] = ends(a, b);
   const w = context.measureText(words).width + 4;
   const places = [[bow ? Math.max(x1, x2) + bow * 0.7 : (x1 + x2) / 2, (y1 + y2) / 2], ...(down ? [[x2, y2 - 8], [x1, y1 + 8]] : [])];
-  const labels = places.map(([x, y]) => ({ x: x + 3, y: y - 6.5, w, h: 13, words }));
+  const labels = places.map(([x, y]) => ({ x: Math.min(x + 3, scene.width + MARGIN - w), y: y - 6.5, w, h: 13, words }));
   const free = labels.find((one) => taken.every((other) => one.x > other.x + other.w || one.x + w < other.x || one.y > other.y + other.h || one.y + 13 < other.y));
   if (free) taken.push(free);
   return free;
