@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -283,4 +283,7 @@ def _trace_of(verb: str, what: Any) -> Trace:
         file = isinstance(what, (str, os.PathLike))
         given = f"{what!r}; {verb} a file with {verb}(load(path))" if file else kind_text(what)
         raise ParamgraphError(f"{verb} takes a trace, a report or a compiled model, not {given}")
+    if isinstance(what, AbstractContextManager):  # callable, as a decorator
+        block = "with watch() as trace: ..."
+        raise ParamgraphError(f"{verb} takes what watch gives to a block: {block}, then {verb}(trace)")
     return report(what).trace

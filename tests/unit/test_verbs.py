@@ -190,6 +190,12 @@ def test_explore_says_what_it_takes(value: Any, text: str) -> None:
     assert message(lambda: pgk.explore(value)) == text
 
 
+def test_explore_takes_what_watch_gives_and_not_watch_itself() -> None:
+    assert message(lambda: pgk.explore(pgk.watch())) == (
+        "explore takes what watch gives to a block: with watch() as trace: ..., then explore(trace)"
+    )
+
+
 def test_save_and_load_take_traces_and_reports(tmp_path: Path) -> None:
     # GIVEN a trace and a report WHEN they are saved and loaded
     for what in (empty_trace(), pgk.report(lambda x: x)):
