@@ -35,6 +35,8 @@ IMPORTED = (
     "paramgraph_kit.backend",
     "paramgraph_kit.doctor",
 )
+# Pytest's last line; objects that go later may still complain below it.
+SUMMARY = re.compile(r"^(?:\d+ \w+, )*?(?:(\d+) passed|\d+ (?:skipped|xfailed))(?:, \d+ \w+)* in [\d.]+s", re.MULTILINE)
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # there is a process for each core: further threads would only wait
 
 
@@ -79,7 +81,7 @@ def main(files: Sequence[str], limit_s: float = LIMIT_S) -> int:
             used = usage.ru_utime + usage.ru_stime
             print(f"{child.file}: {how or 'ok'}, {used:.1f} s", *([printed] if how else []), sep="\n", flush=True)
             red += [f"{child.file}: {how}"] if how else []
-            tests += sum(map(int, re.findall(r"(\d+) passed", printed[-300:])))
+            tests += sum(int(passed or 0) for passed in SUMMARY.findall(printed))
             seconds += used
     except KeyboardInterrupt:
         for child in running.values():  # which do not hear the terminal's Ctrl-C
@@ -113,9 +115,9 @@ def ended(code: int, printed: str) -> str:
     """How a process ended, if not well. Where all tests of a file are left out pytest returns 5."""
     if code < 0:
         return f"killed by {signal.Signals(-code).name}"
-    if code == 0 and not re.search(r"\d+ (passed|skipped)", printed[-300:]):
+    if code == 0 and not SUMMARY.search(printed):
         return "ended before pytest did"
-    return "" if code == 0 or (code == 5 and " deselected" in printed[-300:]) else f"failed with {code}"
+    return "" if code == 0 or (code == 5 and " deselected" in printed) else f"failed with {code}"
 
 
 if __name__ == "__main__":

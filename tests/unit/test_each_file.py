@@ -13,6 +13,7 @@ from scripts import each_file
 ROOT = Path(__file__).resolve().parents[2]
 FILES = {
     "right": "def test_one(): pass\ndef test_two(): pass",
+    "complains": "import atexit\ndef test_one(): atexit.register(print, 'KeyError: so\\n' * 100)",
     "wrong": "def test_one(): pass\ndef test_two(): assert 'so' == 'not so'",
     "none": "nothing = 1",
     "left_out": "import pytest\n@pytest.mark.sweep\ndef test_one(): pass",
@@ -43,7 +44,7 @@ sys.exit(each_file.main({[str(file) for file in files]}, {limit_s}))"""
 
 def test_a_process_that_does_not_end_as_pytest_does_is_red(tmp_path: Path) -> None:
     # GIVEN files that pass, that fail, and whose processes end in other ways
-    names = ["right", "wrong", "none", "left_out", "crashes", "aborts_at_exit", "leaves"]
+    names = ["right", "complains", "wrong", "none", "left_out", "crashes", "aborts_at_exit", "leaves"]
 
     # WHEN each runs in its process
     code, printed = run(tmp_path, names, 900)
@@ -57,7 +58,7 @@ def test_a_process_that_does_not_end_as_pytest_does_is_red(tmp_path: Path) -> No
         "none: failed with 5",
         "wrong: failed with 1",
     ]
-    assert printed[-1].startswith("4 tests of 7 files passed, 5 files are red, ")
+    assert printed[-1].startswith("5 tests of 8 files passed, 5 files are red, ")
     assert any("assert 'so' == 'not so'" in line for line in printed)
     assert "Fatal Python error: Segmentation fault" in printed
 
