@@ -133,7 +133,7 @@ def width_of(place: Place, part: ast.Slice) -> str:
     return ""
 
 
-def is_of_array(place: Place, node: ast.expr) -> str | None:
+def array_type(place: Place, node: ast.expr) -> str | None:
     """The type of the array that a number is picked from by numbers of the host, "" for a list; None where it is not.
 
     The array is one of around the function, which the file never writes; its index is no tensor.

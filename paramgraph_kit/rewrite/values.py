@@ -14,7 +14,7 @@ from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.branches import assert_on_device, choose_by_where
 from paramgraph_kit.rewrite.edits import Edit, Function, heads, names_in, path_of
 from paramgraph_kit.rewrite.picked import sliced
-from paramgraph_kit.rewrite.place import NUMBER, Place, called, integer, is_number, is_of_array, width_of
+from paramgraph_kit.rewrite.place import NUMBER, Place, array_type, called, integer, is_number, width_of
 
 COPIES = ("to", "cuda", "tensor", "as_tensor", "view", "reshape", "float", "long", "tolist")
 DRAWN = ("rand", "randn", "randint", "randperm", "normal")
@@ -217,7 +217,7 @@ def number_in_full(place: Place) -> list[Edit]:
             continue
         text, kind = place.text(call.args[0]), ""
         if not is_number(call.args[0]):
-            array = is_of_array(place, call.args[0])
+            array = array_type(place, call.args[0])
             if not isinstance(array, str):
                 continue
             text = f"float({text})" if "float" in array else f"int({text})" if "int" in array else text
