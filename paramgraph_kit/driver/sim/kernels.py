@@ -362,7 +362,7 @@ class Kernel:
             if found is None:
                 return self._infer_on_cpu(meta_flat, spec, slots)
             if self.indexed and sum(meta_flat[i].numel() for i in slots) < FEW:
-                self.check_indices(meta_flat, spec, slots)
+                self._check_indices(meta_flat, spec, slots)
             return found
         try:
             return self._infer_on_cpu(meta_flat, spec, slots)
@@ -374,7 +374,7 @@ class Kernel:
             pass
         raise looked
 
-    def check_indices(self, meta_flat: list[Any], spec: Spec, slots: list[int]) -> None:
+    def _check_indices(self, meta_flat: list[Any], spec: Spec, slots: list[int]) -> None:
         """Raise what the CPU's kernel has against types and sizes, of which meta kernels check fewer."""
         try:
             self._infer_on_cpu(meta_flat, spec, slots)
