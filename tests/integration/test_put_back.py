@@ -106,9 +106,11 @@ def test_a_scheduler_s_momentum_is_named() -> None:
         scheduler.step()
         return loss.detach()
 
-    # WHEN mended as far as that goes THEN the rate is, and the momentum is left, with what to do
+    # WHEN mended THEN it is named, and what reads the momentum runs behind the launch with its scheduler
     found = pgk.diagnose(f, torch.randn(8, 4, device=pgk.device()), fix=True)
     assert any(failure.message.startswith("momentum goes from") for failure in found.failures)
     assert found.fix is not None
-    assert not found.fix.complete
-    assert any("cycle_momentum=False" in line for line in found.fix.instead)
+    assert found.fix.complete
+    behind = str(found.fix).partition("def after_f(loss):")[2]
+    assert "optimizer.step()" in behind
+    assert "scheduler.step()" in behind

@@ -81,7 +81,12 @@ def test_who_interrupts_it_leaves_nothing_behind(tmp_path: Path) -> None:
     file.write_text(
         f"import os, pathlib, time\npathlib.Path({str(begun)!r}).write_text(str(os.getpid()))\ntime.sleep(1000)"
     )
-    program = f"from scripts import each_file\neach_file.IMPORTED = ()\neach_file.main([{str(file)!r}])"
+    program = f"""
+import signal
+from scripts import each_file
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background takes away
+each_file.IMPORTED = ()
+each_file.main([{str(file)!r}])"""
     script = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.DEVNULL)
     while not begun.exists() or not begun.read_text():
         time.sleep(0.05)
