@@ -1,9 +1,9 @@
-"""Runs test files, each in a process of its own: ``python -m scripts.each_file [FILE ...]``, or all that need no GPU.
+"""Runs test files, each in a process of its own: ``python -m scripts.each_file [FILE|FOLDER ...]``.
 
 Importing torch, its compiler and pytest takes longer than the tests of most files. It is done once, here: children are
-forked from this process, so that each has it at once, and nothing that another file left behind. A file is red when its
-tests fail, and when its process ends in any other way (a signal, an abort at exit) or not in time; then all that it
-printed is shown. The longest begin first, as many at once as there are cores.
+forked from this process, so that each has it at once, and nothing that another file left behind. Nothing named means
+all that need no GPU. A file is red when its tests fail, and when its process ends in any other way (a signal, an abort
+at exit) or not in time; then all that it printed is shown. The longest begin first, as many at once as there are cores.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Child(NamedTuple):
 def main(files: Sequence[str], limit_s: float = LIMIT_S) -> int:
     """Run the files; returns 1 if one is red. Seconds are the processor's, those of a file's own children included."""
     os.chdir(ROOT)
-    files = files or [str(file) for folder in FOLDERS for file in sorted(Path(folder).glob("test_*.py"))]
+    files = found(files or FOLDERS)
     for module in IMPORTED if THREADS.exists() else ():
         importlib.import_module(module)
     gc.freeze()  # what children need not look at stays in memory that they share
@@ -91,6 +91,13 @@ def main(files: Sequence[str], limit_s: float = LIMIT_S) -> int:
         *red, f"{tests} tests of {len(files)} files passed, {len(red)} files are red, {seconds:.0f} s of CPU", sep="\n"
     )
     return int(bool(red))
+
+
+def found(names: Sequence[str]) -> list[str]:
+    """The files that are meant: those named, and the tests in folders that are named."""
+    return [
+        str(file) for path in map(Path, names) for file in (sorted(path.glob("test_*.py")) if path.is_dir() else [path])
+    ]
 
 
 def fork(file: str) -> Child:
