@@ -17,8 +17,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("tests/notebooks", "tests/integration", "tests/unit")
@@ -30,6 +32,7 @@ GRACE_S = 10.0
 THREADS = Path("/proc/self/task")
 IMPORTED = (
     "pytest",
+    "torch",
     "torch._inductor.lowering",
     "functorch.compile",
     "paramgraph_kit.backend",
@@ -53,8 +56,8 @@ def main(files: Sequence[str], limit_s: float = LIMIT_S) -> int:
     """Run the files; returns 1 if one is red. Seconds are the processor's, those of a file's own children included."""
     os.chdir(ROOT)
     files = found(files or FOLDERS)
-    for module in IMPORTED if THREADS.exists() else ():
-        importlib.import_module(module)
+    if THREADS.exists():
+        import_all()
     gc.freeze()  # what children need not look at stays in memory that they share
     cores = len(os.sched_getaffinity(0)) if THREADS.exists() else os.cpu_count() or 1
     waiting = sorted(files, key=lambda file: Path(file).stem not in LONGEST)
@@ -91,6 +94,14 @@ def main(files: Sequence[str], limit_s: float = LIMIT_S) -> int:
         *red, f"{tests} tests of {len(files)} files passed, {len(red)} files are red, {seconds:.0f} s of CPU", sep="\n"
     )
     return int(bool(red))
+
+
+def import_all() -> None:
+    """Import what children share. Inductor asks for a GPU meanwhile; once asked, CUDA is of no use to those forked."""
+    for module in IMPORTED:
+        torch = sys.modules.get("torch")
+        with mock.patch.object(torch.cuda, "is_available", return_value=False) if torch else nullcontext():
+            importlib.import_module(module)
 
 
 def found(names: Sequence[str]) -> list[str]:

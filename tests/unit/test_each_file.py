@@ -7,6 +7,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 from scripts import each_file
 
@@ -61,6 +64,23 @@ def test_a_process_that_does_not_end_as_pytest_does_is_red(tmp_path: Path) -> No
     assert printed[-1].startswith("5 tests of 8 files passed, 5 files are red, ")
     assert any("assert 'so' == 'not so'" in line for line in printed)
     assert "Fatal Python error: Segmentation fault" in printed
+
+
+def test_nobody_asks_for_a_gpu_before_files_have_their_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a build of torch with CUDA, which after that only says that its process is forked, and a module that asks
+    asked: list[bool] = []
+    torch = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: asked.append(True)))
+    (tmp_path / "module_that_asks.py").write_text("import sys\nassert not sys.modules['torch'].cuda.is_available()")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(each_file, "IMPORTED", ("module_that_asks",))
+
+    # WHEN it is imported for all files THEN the build is not asked, but later is
+    each_file.import_all()
+    torch.cuda.is_available()
+    assert asked == [True]
 
 
 def test_a_file_that_is_late_is_named_and_ended(tmp_path: Path) -> None:
