@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+import numpy as np
 import torch
 
 from paramgraph_kit.rewrite.edits import heads, names_in, path_of, within
@@ -135,8 +136,33 @@ def _there(place: Place, table: str) -> str:
 def _made_there(place: Place, path: str, made: ast.Assign, module: bool) -> str:
     text, name = place.text(made.value), path.rpartition(".")[2]
     if module:
+        if isinstance(place.attributes.get(name), np.ndarray):  # a buffer is a tensor
+            text = f"torch.as_tensor({text}{_kind_of(place, path)})"
         return f'`self.register_buffer("{name}", {text})`, which the model\'s `.to({place.device})` takes along'
     return f"`{path} = {on_device(made.value, text, place.device)}`"
+
+
+def _taken(place: Place, path: str) -> ast.Call | None:
+    """``torch.tensor(self.table, dtype=...)``, which makes a tensor of an array in a statement."""
+    made = place.calls("tensor", "as_tensor", "from_numpy")
+    return next(
+        (call for call in made if call.args and path_of(call.args[0]) == path == place.text(call.args[0])), None
+    )
+
+
+def _kind_of(place: Place, path: str) -> str:
+    """The ``dtype`` that a statement wants of an array."""
+    call = _taken(place, path)
+    given = [option for option in call.keywords if option.arg == "dtype"] if call is not None else []
+    return f", {place.text(given[0])}" if given else ""
+
+
+def _read_there(place: Place, path: str) -> str:
+    """What a statement says where an array is a tensor."""
+    call = _taken(place, path)
+    if call is None:
+        return ""
+    return f"; here `{place.text(place.statement).replace(place.text(call), path)}`"
 
 
 def _drawn_on_cpu(place: Place) -> str:
@@ -177,7 +203,7 @@ def _kept_on_cpu(place: Place) -> str:
     for path, made, module in tables(place):
         what = "is on the CPU" if place.failure.code == "mixed-devices" else "is copied from the CPU at each step"
         there = _made_there(place, path, made, module)
-        return f"`{path}` {what}: make it on the device once, at line {made.lineno} {there}"
+        return f"`{path}` {what}: make it on the device once, at line {made.lineno} {there}{_read_there(place, path)}"
     return ""
 
 

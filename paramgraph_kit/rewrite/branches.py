@@ -10,10 +10,15 @@ from paramgraph_kit.rewrite.place import NUMBER, Place, called, fresh
 from paramgraph_kit.rewrite.pure import is_guarded, is_pure, kept_finite
 
 
+def _is_of_kind(node: ast.AST) -> bool:
+    """Whether it asks what kind of thing something is, which no tensor tells."""
+    return isinstance(node, ast.Call) and called(node) in ("isinstance", "hasattr", "callable", "issubclass")
+
+
 def choose_by_where(place: Place, condition: str = "") -> list[Edit]:
     """``if c: x = a`` becomes ``x = torch.where(c, a, x)``, and two returns become one."""
     node = place.statement
-    if not isinstance(node, ast.If):
+    if not isinstance(node, ast.If) or any(_is_of_kind(part) for part in ast.walk(node.test)):
         return []
     host = bool(condition)  # the host has decided, and both ways were seen
     condition = condition or condition_of(place, node.test).replace(".item()", "")

@@ -24,7 +24,7 @@ from paramgraph_kit.rewrite.edits import (
     scope_of,
     within,
 )
-from paramgraph_kit.rewrite.moving import cloned, is_closed, paths, stored, touches, written
+from paramgraph_kit.rewrite.moving import arguments_of, cloned, is_closed, paths, stored, touches, written
 from paramgraph_kit.rewrite.place import called, fresh
 
 CODES = frozenset(("sync-item", "host-counter", "print", "copy-to-cpu", "output-alias"))
@@ -60,11 +60,22 @@ def blocks(source: Source, wanted: Iterable[ast.stmt], ran: Sequence[ast.AST]) -
         function = source.function_of(statement)
         if function is None or any(statement in block.statements for block in found):
             continue
-        siblings = _siblings(source, statement)
-        chosen = _with_what_needs_them([node for node in siblings if node in set(wanted)], siblings)
-        if chosen and _is_alone(chosen, function, ran, counting):
-            found.append(Block(function, chosen))
+        top: ast.AST | None = statement
+        while isinstance(top, ast.stmt) and top is not function:  # `if isinstance(v, Tensor): v = v.item()` as a whole
+            siblings = _siblings(source, top)
+            chosen = _with_what_needs_them([node for node in siblings if node in {*wanted, top}], siblings)
+            # An object in the list would have all that it holds count as read by the graph.
+            lifted = top is not statement and any("self" in names_in(node) for node in chosen)
+            if chosen and not lifted and _is_alone(chosen, function, ran, counting):
+                found = [block for block in found if not any(_holds(node, block) for node in chosen)]
+                found.append(Block(function, chosen))
+                break
+            top = source.parents.get(top) if isinstance(source.parents.get(top), ast.If) else None
     return found
+
+
+def _holds(node: ast.stmt, block: Block) -> bool:
+    return any(part is block.statements[0] for part in ast.walk(node))
 
 
 def ran_in(source: Source, codes: Iterable[CodeType]) -> list[ast.stmt]:
@@ -142,12 +153,26 @@ def _reads(block: Block, last: Function | None = None) -> list[str]:
     """Local names that statements read; behind the function itself its owner is there."""
     read = {n for node in block.statements for n in names_in(node)} & locals_of(block.function)
     own = {"self"} if block.function is last else set[str]()
-    return sorted(read - stored(block.statements) - own)
+    inside = {part for node in block.statements for part in ast.walk(node)}
+    there = {n.id for n in ast.walk(block.function) if isinstance(n, ast.Name) and n not in inside and _is_stored(n)}
+    return sorted(read - (stored(block.statements) - there - {*arguments_of(block.function)}) - own)
+
+
+def _is_stored(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Store)
 
 
 def _kept(block: Block, name: str, number: int | None, graded: Collection[str], last: Function) -> list[str]:
     """What puts into the list what the statements read."""
-    given = [f"{each}.detach()" if each in graded else each for each in _reads(block, last)]
+    anew = stored(block.statements)  # what such a name held before that is not seen as the function returns
+    given = [
+        f"{each}.detach() if isinstance({each}, torch.Tensor) else {each}"
+        if each in anew
+        else f"{each}.detach()"
+        if each in graded
+        else each
+        for each in _reads(block, last)
+    ]
     if number is not None:
         given.insert(0, str(number))
     return [f"{name}.append(({', '.join(given)}{',' * (len(given) == 1)}))"]
@@ -183,7 +208,8 @@ def _body(source: Source, block: Block, more: More) -> list[str]:
             lines.append(f"    {word} {', '.join(here)}")
     for node in block.statements:
         depth = len(source.indent(node))
-        whole = source.apply([*cloned(source, node, _reads(block)), *more(node)])
+        handed = [each for each in _reads(block) if each not in stored(block.statements)]
+        whole = source.apply([*cloned(source, node, handed), *more(node)])
         for line in whole[first_line(node) - 1 : node.end_lineno or node.lineno]:
             lines.append(f"    {line[depth:].rstrip()}")
     return lines

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import Any
+
+import torch
 
 from paramgraph_kit.rewrite.edits import Edit, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.place import Place, binds_tighter, called
@@ -30,6 +33,15 @@ _FILLED = {
     "any": "False",
     "all": "True",
 }  # what changes nothing
+_MODULES = {
+    "CrossEntropyLoss": "cross_entropy",
+    "NLLLoss": "nll_loss",
+    "MSELoss": "mse_loss",
+    "L1Loss": "l1_loss",
+    "SmoothL1Loss": "smooth_l1_loss",
+    "HuberLoss": "huber_loss",
+    "BCEWithLogitsLoss": "binary_cross_entropy_with_logits",
+}
 
 
 def leave_out(place: Place) -> list[Edit]:
@@ -76,7 +88,7 @@ def leave_out(place: Place) -> list[Edit]:
                 place.source.replace(n, place.source.bracketed(n.value)) for n in left if isinstance(n, ast.Subscript)
             ]
         for end in ends:
-            given = list(end.args) if called(end) in LOSSES or _of_torch(end) else [end.func]
+            given = list(end.args) if loss_of(place, end) or _of_torch(end) else [end.func]
             if not all(is_rowwise(place, each, is_row) for each in given):
                 return []
             text = _reduced(place, end, mask, rows)
@@ -147,7 +159,7 @@ def _ends(place: Place, node: ast.stmt, mask: str, rows: set[str]) -> Iterator[a
         if not isinstance(part, ast.Call) or part in inside:
             continue
         ending = called(part) in (*_WAYS, *_FILLED, *_SPREAD) and isinstance(part.func, ast.Attribute)
-        if not (ending or called(part) in LOSSES):
+        if not (ending or loss_of(place, part)):
             continue
         if any(_is_row(place, n, mask, rows) for n in ast.walk(part)):
             inside |= set(ast.walk(part))
@@ -176,13 +188,13 @@ def _reduced(place: Place, call: ast.Call, mask: str, rows: set[str]) -> str:
     """What adds up the rows that are kept, or ""."""
     given = {option.arg: option.value for option in call.keywords}
     count = f"{_bracketed(mask)}.sum()" + ".clamp(min=1)" * is_chosen(place, call)
-    if called(call) in LOSSES:
-        kind = given.pop("reduction", None)
-        way = kind.value if isinstance(kind, ast.Constant) else "mean" if kind is None else ""
+    if (loss := loss_of(place, call)) is not None:
+        kind, way, function = loss
+        given.pop("reduction", None)
         if way not in _WAYS or len(call.args) != 2 or not all(_has_rows(place, a, mask, rows) for a in call.args):
             return ""
         one, other = (_whole(place, each, mask) for each in call.args)
-        if called(call) in PER_ROW:
+        if kind in PER_ROW:
             if given.keys() - {"label_smoothing", "weight"}:
                 return ""
             rest = "".join(f", {place.text(o)}" for o in call.keywords)
@@ -190,7 +202,7 @@ def _reduced(place: Place, call: ast.Call, mask: str, rows: set[str]) -> str:
             return f"{place.text(call.func)}({_call(call.args[0], one)}.flatten(0, -2), {labels}{rest})"
         if given:
             return ""
-        each = f'{place.text(call.func)}({one}, {other}, reduction="none")'
+        each = f'{function}({one}, {other}, reduction="none")'
         text = f"torch.where({mask}, {each}.movedim(0, -1), 0).sum()"
         if way == "mean":
             text = f"{text} / ({each}[0].numel() * {count})"
@@ -222,6 +234,32 @@ def _reduced(place: Place, call: ast.Call, mask: str, rows: set[str]) -> str:
     if called(call) == "mean":
         text += f" / ({value}[0].numel() * {count})" if whole else f" / {count}"
     return f"({text})" if binds_tighter(place.source, call) else text
+
+
+def loss_of(place: Place, call: ast.Call) -> tuple[str, str, str] | None:
+    """The function that a call of a loss, or of a module of one, comes to, how it reduces, and how it is written."""
+    if called(call) in LOSSES:
+        given = next((option.value for option in call.keywords if option.arg == "reduction"), ast.Constant("mean"))
+        return called(call), str(given.value) if isinstance(given, ast.Constant) else "", place.text(call.func)
+    path = path_of(call.func)
+    known: Any = None
+    if "." not in path and place.is_local(path):
+        function = place.source.function_of(place.statement)
+        every = [n for part in (function.body if function is not None else ()) for n in within(part)]
+        made = [n.value for n in every if isinstance(n, ast.Assign) and path in map(place.text, n.targets)]
+        if len(made) == 1 and isinstance(made[0], ast.Call) and called(made[0]) in _MODULES and not made[0].args:
+            options = {str(o.arg): o.value.value for o in made[0].keywords if isinstance(o.value, ast.Constant)}
+            if len(options) == len(made[0].keywords) and options.keys() <= {"reduction", "label_smoothing"}:
+                known = getattr(torch.nn, called(made[0]))(**options)
+    elif path:
+        known = place.attributes.get(path.rpartition(".")[2]) if "." in path else place.space.get(path)
+    kind = _MODULES.get(type(known).__name__, "") if type(known).__module__ == "torch.nn.modules.loss" else ""
+    if not kind or getattr(known, "ignore_index", -100) != -100:
+        return None
+    weights = [getattr(known, name, None) for name in ("weight", "pos_weight")] if kind not in PER_ROW else []
+    if any(each is not None for each in weights) or any(getattr(known, n, 1.0) != 1.0 for n in ("beta", "delta")):
+        return None
+    return kind, known.reduction, f"torch.nn.functional.{kind}"
 
 
 def _has_rows(place: Place, node: ast.expr, mask: str, rows: set[str]) -> bool:

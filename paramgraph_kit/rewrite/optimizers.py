@@ -63,10 +63,22 @@ def given_rates(statement: ast.stmt) -> list[ast.expr]:
     return found
 
 
-def constructor(sources: Iterable[Source], name: str) -> tuple[Source, ast.Call] | None:
-    """Where an optimizer is made that is called so in the end, if there is one such place."""
-    last, found = name.rpartition(".")[2], []
+def counts_on_host(optimizer: Any) -> bool:
+    """Whether it is one whose steps are counted by the CPU, unless its kernels are fused."""
+    adagrad = type(optimizer) is torch.optim.Adagrad
+    return adagrad and not all(group.get("fused") for group in optimizer.param_groups)
+
+
+def constructor(sources: Iterable[Source], name: str, known: Any = None) -> tuple[Source, ast.Call] | None:
+    """Where an optimizer is made that is called so in the end, if there is one such place.
+
+    ``known`` is the optimizer: the one place that makes its kind is where it comes from, whatever it is called there.
+    """
+    last, found, alike = name.rpartition(".")[2], [], []
+    sources = list(sources)
     for source in sources:
+        every = (node for node in ast.walk(source.tree) if isinstance(node, ast.Call))
+        alike += [(source, node) for node in every if called(node) == type(known).__name__ in dir(torch.optim)]
         for node in ast.walk(source.tree):
             if not isinstance(node, ast.Assign) or len(node.targets) != 1:
                 continue
@@ -77,6 +89,8 @@ def constructor(sources: Iterable[Source], name: str) -> tuple[Source, ast.Call]
             for one, made in pairs:
                 if isinstance(made, ast.Call) and called(made) in dir(torch.optim) and _last(one) == last:
                     found.append((source, made))
+    if not found and len(alike) == 1:
+        return alike[0]
     return found[0] if len(found) == 1 else None
 
 
@@ -126,13 +140,13 @@ def options(source: Source, call: ast.Call, device: str, *, rate: bool, fuse: bo
             edits.append(source.replace(call.args[1], f"torch.tensor({source.text(call.args[1])}, device={device})"))
         else:
             new.append(f"lr=torch.tensor({_RATES.get(name, '1e-3')}, device={device})")
-    if name == "SGD":
+    if name in ("SGD", "Adagrad"):
         new += [] if "fused" in given else ["fused=True"]
     elif "capturable" in given:
         edits.append(source.replace(given["capturable"], "True"))
     else:
         new.append("capturable=True")
-    if fuse and name != "SGD":
+    if fuse and name not in ("SGD", "Adagrad"):
         new += [] if "fused" in given else ["fused=True"]
     if new:
         # Behind the last argument, so that the edit does not overlap with one inside it.
@@ -176,7 +190,8 @@ def prepared(
     for group in groups:
         if "capturable" in group:
             group["capturable"] = True
-        if "fused" in group and (fuse or (rate and "capturable" not in group)):
+        counts = "lr_decay" in group  # Adagrad, which counts its steps on the device where it is fused
+        if "fused" in group and (fuse or counts or (rate and "capturable" not in group)):
             group["fused"], group["foreach"] = True, False
         if rate and not isinstance(group["lr"], torch.Tensor):
             group["lr"] = torch.tensor(float(group["lr"]), device=device)

@@ -39,7 +39,7 @@ class Attempt(Lending):
         super().__init__(function, args, kwargs, prover)
         self.moves = prover is None  # what is rewritten again leaves alone what was moved
         self.numbers = numbers_of(self.prover.state)
-        self.space = names_of(function)
+        self.space = names_of(function) | self._lent_by_arguments()
         self.device = self._device_text()
         self.unsafe: dict[int, str] = {}  # by failure: why a rewrite where it stands was taken back
         self.elsewhere: set[int] = set()  # those of which its move behind the launch has not been tried yet
@@ -50,6 +50,15 @@ class Attempt(Lending):
         self.ended: Ending | None = None  # a loop whose end the device decides
         self.guard = Guard()  # a branch that leaves the step
         self.cut = -1  # the first statement of the function's body that runs behind the launch
+
+    def _lent_by_arguments(self) -> dict[str, Any]:
+        """Modules and optimizers that the function is given, by the names of its parameters."""
+        try:
+            given = self._bound((self.args, self.kwargs))
+        except TypeError:
+            return {}
+        kinds = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
+        return {name: value for name, value in given.items() if isinstance(value, kinds)}
 
     def _device_text(self) -> str:
         space = self.space
@@ -81,7 +90,7 @@ class Attempt(Lending):
         found = [moved] if moved is not None else self._detached() if self.moves else []
         found += counted
         self.fused = self.guard.fused | {name for f in left if (name := self._left_out(f))}
-        found += self._optimizers([f for f in left if self.rate or f.code != "learning-rate-frozen"])
+        found += self._optimizers([f for f in left if self.rate or f.code != "learning-rate-frozen" or self._decays(f)])
         handled = {id(f) for plan in found for f in plan.failures}
         rest = []
         for failure in left:
@@ -257,6 +266,12 @@ class Attempt(Lending):
         name = optimizers.left_out(place[1]) if place is not None else ""
         return name if name and optimizers.is_fusable(self.space, name) else ""
 
+    def _decays(self, failure: Failure) -> bool:
+        """Whether a rate is that of an optimizer that lets it fall with its own count."""
+        at = self.place(failure) if failure.code == "learning-rate-frozen" else None
+        stepped: Any = self._value(optimizers.stepped(at[1])) if at is not None else None
+        return optimizers.counts_on_host(stepped) and any(group["lr_decay"] for group in stepped.param_groups)
+
     def _optimizers(self, failures: Sequence[Failure]) -> list[Plan]:
         found = []
         self.steps = False
@@ -264,10 +279,13 @@ class Attempt(Lending):
         for failure in failures:
             if failure.code in ("optimizer-not-capturable", "learning-rate-frozen") and (at := self.place(failure)):
                 seen.setdefault(optimizers.stepped(at[1]), []).append(failure)
-        for name in (*self.rated, *sorted(self.fused)):
+        every = (node for source in self.sources.values() for node in ast.walk(source.tree))
+        counted = {optimizers.stepped(node) for node in every if isinstance(node, ast.Expr)}
+        counted = {name for name in counted if name and optimizers.counts_on_host(self._value(name))}
+        for name in (*self.rated, *sorted(self.fused), *sorted(counted)):
             seen.setdefault(name, [])
         for name, known in seen.items():
-            made = optimizers.constructor(self.sources.values(), name) if name else None
+            made = optimizers.constructor(self.sources.values(), name, self._value(name)) if name else None
             if made is None:
                 continue
             self.steps = True

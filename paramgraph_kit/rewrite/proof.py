@@ -102,12 +102,15 @@ class Prover:
         self.operations = [0, 0]  # of a step that was last run eagerly: in the function, and around it
         self.products = [0, 0]  # those of them that are products, convolutions or recurrent layers
         self._count = [0, 0]
+        self._replaced: set[int] = set()  # tensors in whose places others are, as an optimizer's counts on the device
 
     def from_now(self) -> Prover:
         """The same, but back to what everything holds now, also what rewritten lines no longer name."""
         other = copy.copy(self)
         other.state = copy.copy(self.state)
         other.state.kept = [holder.read() for holder in self.state.holders]
+        now = {id(tensor) for tensor in _tensors_in(other.state.kept)}
+        other._replaced = self._replaced | {id(tensor) for tensor in _tensors_in(self.state.kept)} - now
         return other
 
     def eager(self, around: Around = NOTHING) -> Seen:
@@ -225,7 +228,7 @@ class Prover:
         twin().synchronize()
         found: Seen = {RETURNS: _flat(results)}
         for number, tensor in enumerate(self.state.tensors):
-            if keeper.keeper.is_written(tensor):
+            if keeper.keeper.is_written(tensor) and id(tensor) not in self._replaced:
                 found[f"{WRITES}{self._called(number)}#{number}"] = _flat(tensor)
         leaves = [t for t in self.state.tensors if t.is_leaf and t.requires_grad]
         # None and zeros are the same to whoever adds to them or takes a step.
@@ -239,6 +242,13 @@ class Prover:
         """What a tensor is called, and whether it lies where no replay writes."""
         name, tensor = self.state.names[number], self.state.tensors[number]
         return f" (`{name}`)" * bool(name) + " on the CPU, which no replay writes" * (tensor.device.type == "cpu")
+
+
+def _tensors_in(values: list[Any]) -> Iterator[torch.Tensor]:
+    """Tensors that dictionaries and lists hold themselves."""
+    for each in values:
+        held = each.values() if isinstance(each, dict) else each if isinstance(each, (list, tuple)) else (each,)
+        yield from (value for value in held if isinstance(value, torch.Tensor))
 
 
 class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped

@@ -33,8 +33,10 @@ def frozen(
         return ".param_groups"  # an optimizer's step reads them, wherever that is written
     bound = {name for each in functions if each.name in moved for name in _bound(each, containers)}
     for function in functions:
-        if function.name in ran and function.name not in moved and (read := bound & set(_read(function))):
-            return min(read)
+        if function.name in ran and function.name not in moved:
+            unread = _unread(function, [each for each in functions if each.name in ran])
+            if read := bound & set(_read(function, unread)):
+                return min(read)
     return ""
 
 
@@ -99,12 +101,33 @@ def _bound(function: Function, containers: Collection[str]) -> Iterator[str]:
                     yield f".{each.attr}"
 
 
-def _read(function: Function) -> Iterator[str]:
+def _unread(function: Function, ran: list[Function]) -> set[ast.expr]:
+    """Arguments of calls that what is called never reads, as a trainer's hooks get the number of the batch."""
+    found: set[ast.expr] = set()
+    for node in (part for top in function.body for part in within(top)):
+        if not isinstance(node, ast.Call) or any(isinstance(each, ast.Starred) for each in node.args):
+            continue
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        called = [each for each in ran if each.name == name]
+        for number, given in enumerate(node.args):
+            found |= {given} if called and not any(_takes(each, number, node.func) for each in called) else set()
+    return found
+
+
+def _takes(function: Function, number: int, called: ast.expr) -> bool:
+    """Whether a function reads the argument with that number, as far as its text tells."""
+    names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
+    names = names[1:] if names[:1] == ["self"] and isinstance(called, ast.Attribute) else names
+    every = {n.id for part in function.body for n in ast.walk(part) if isinstance(n, ast.Name)}
+    return number >= len(names) or names[number] in every or bool(every & {"locals", "eval", "exec", "vars"})
+
+
+def _read(function: Function, unread: Collection[ast.expr] = ()) -> Iterator[str]:
     local = locals_of(function)
     every = [part for top in function.body for part in within(top)]
     methods = {node.func for node in every if isinstance(node, ast.Call)}
     for node in every:
-        if node in methods:
+        if node in methods or node in unread:
             continue
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in local:
             yield node.id

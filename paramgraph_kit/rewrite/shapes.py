@@ -223,6 +223,10 @@ def put_by_index(place: Place) -> list[Edit]:
     if len(single) > 1:
         if len(single) != len(parts):
             return []
+        first = single[0]
+        if len(single) == 2 and isinstance(first, ast.Name) and first.id in _counted_in(place, node):
+            row, index = f"{place.source.bracketed(target.value)}[{first.id}]", place.source.bracketed(single[1])
+            return [place.source.replace(node, f"{row}.index_fill_(0, {index}.reshape(1), {place.text(node.value)})")]
         at = ", ".join(f"{place.source.bracketed(n)}.reshape(1)" for n in single)
         text = f"{place.source.bracketed(target.value)}.index_put_(({at}), {place.text(node.value)})"
         return [place.source.replace(node, text)]
@@ -230,6 +234,19 @@ def put_by_index(place: Place) -> list[Edit]:
     index, value = place.source.bracketed(single[0]), place.source.bracketed(node.value)
     text = f"{x}.index_copy_({dim}, {index}.reshape(1), {value}.unsqueeze({dim}))"
     return [place.source.replace(node, text)]
+
+
+def _counted_in(place: Place, node: ast.AST) -> set[str]:
+    """Names that loops around a statement count with."""
+    found, above = set[str](), place.source.parents.get(node)
+    while above is not None:
+        way = called(above.iter) if isinstance(above, ast.For) and isinstance(above.iter, ast.Call) else ""
+        if isinstance(above, ast.For) and way in ("enumerate", "range"):
+            first = above.target.elts[0] if isinstance(above.target, ast.Tuple) else above.target
+            counts = way == "range" or isinstance(above.target, ast.Tuple)
+            found |= {first.id} if isinstance(first, ast.Name) and counts else set()
+        above = place.source.parents.get(above)
+    return found
 
 
 def cut_by_index(place: Place) -> list[Edit]:

@@ -27,7 +27,7 @@ COPIED = "a replay after copies into its inputs, against eager"
 MOST_NODES = 8
 COUNTED = (
     "That tensor is the host's, and no graph writes it: keep it on the device, or write it behind the launch; an "
-    "optimizer that counts its steps there has to be one that takes capturable=True, as torch.optim.Adam does"
+    "optimizer that counts its steps there has to take capturable=True, as torch.optim.Adam, or fused=True, as Adagrad"
 )
 LATER = (
     "Functions that are kept for later have the tensors of one call: the captured graph can be used as it is, with "
@@ -236,7 +236,7 @@ class _Teller:
         self.chapter("The fix, in your own words")
         self.say(str(fix) if fix is not None else "none is known", 3)
         counted = [note for note in found.notes if "counts its steps on the CPU" in note]
-        if counted and (fix is None or not fix.complete):  # or it would be told in the next round
+        if counted and (fix is None or not (fix.complete or "fused=True" in fix.diff)):  # or it is told a round later
             self.say(f"by hand  {counted[0].partition(' ')[0]}: {COUNTED[0].lower()}{COUNTED[1:]}", 5)
         if fix is not None and fix.left and all(failure.code == "stale-input" for failure in fix.left):
             self.carried = not fix.complete and not self.truth.unsteady

@@ -99,6 +99,48 @@ def f(x):
 """,
         ["momentum=0.9, nesterov=True, fused=True)", "def after_f():  # after each launch"],
     ),
+    "rows that modules of losses are given": (
+        """
+net, criterion = nn.Linear(4, 3).to(device), nn.MSELoss()
+args = (torch.randn(6, 4, device=device), torch.tensor([0, 1, 2, 2, 1, 0], device=device))
+def f(x, y):
+    loss_fct = nn.CrossEntropyLoss()
+    logits = net(x)
+    active = y.view(-1) != 1
+    active_logits = logits.view(-1, 3)[active]
+    active_labels = y.view(-1)[active]
+    loss = loss_fct(active_logits, active_labels)
+    return loss + criterion(logits[active], x[:, :3][active])
+""",
+        ["loss = loss_fct(active_logits.flatten(0, -2), torch.where(active, active_labels, -100).flatten())"],
+    ),
+    "Adagrad, made in another function, whose rate falls with its own count": (
+        """
+net = nn.Linear(4, 1).to(device)
+def made(parameters):
+    return torch.optim.Adagrad(parameters, lr=0.1, lr_decay=0.1)
+opt, losses = made(net.parameters()), []
+args = (torch.randn(4, 4, device=device),)
+def f(x):
+    opt.zero_grad()
+    loss = net(x).square().mean()
+    loss.backward()
+    opt.step()
+    losses.append(loss.item())
+""",
+        ["return torch.optim.Adagrad(parameters, lr=0.1, lr_decay=0.1, fused=True)"],
+    ),
+    "one row after the other is marked": (
+        """
+args = (torch.tensor([2, 0, 1], device=device),)
+def f(labels):
+    marked = torch.zeros(3, 4, device=labels.device)
+    for i, label in enumerate(labels):
+        marked[i, label] = 1
+    return marked
+""",
+        ["marked[i].index_fill_(0, label.reshape(1), 1)"],
+    ),
     "a ring along another dimension": (
         """
 ring, at = torch.randn(4, 8, device=device), torch.zeros(1, dtype=torch.long, device=device)

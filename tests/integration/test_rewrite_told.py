@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -42,6 +43,17 @@ TOLD = {
     "if (x > 9).all():": "it only tells what happened: keep `(x > 9).all()` without asking for it",
     "return x * mask": "make the index where `x` is: `torch.arange(4, device=x.device)`",
 }
+BUFFER = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.offsets = np.arange(4) * 5
+        self.embed = nn.Embedding(20, 3)
+    def forward(self, x):
+        x = x + torch.tensor(self.offsets, dtype=torch.long, device=x.device)
+        return self.embed(x)
+net, args = Net().to(device), (torch.randint(0, 5, (6, 4), device=device),)
+"""
 OUTSIDE = {
     "a temperature that the next step reads": (
         """
@@ -178,3 +190,19 @@ def test_what_only_a_graph_captured_by_hand_would_keep_is_launched(name: str, tm
     # THEN launches put today's there
     assert story.complete, str(story)
     assert len(story.traces["parameterized"].launches) >= 3
+
+
+def test_an_array_of_a_module_becomes_a_buffer_that_can_be_one(tmp_path: Path) -> None:
+    # GIVEN an array of numpy's that a module makes a tensor of at each step WHEN it is diagnosed
+    names = run(BUFFER, tmp_path)
+    fix: Any = pgk.diagnose(names["net"], *names["args"], fix=True).fix
+    # THEN what is said for both lines can be written as it stands
+    buffer = 'self.register_buffer("offsets", torch.as_tensor(np.arange(4) * 5, dtype=torch.long))'
+    here = "x = x + self.offsets"
+    if not fix.complete:
+        assert f"`{buffer}`" in "".join(fix.instead)
+        assert f"here `{here}`" in "".join(fix.instead)
+    text = BUFFER.replace("self.offsets = np.arange(4) * 5", buffer)
+    text = text.replace("x = x + torch.tensor(self.offsets, dtype=torch.long, device=x.device)", here)
+    mended = run(text, tmp_path)
+    assert not pgk.diagnose(mended["net"], *mended["args"])

@@ -40,9 +40,15 @@ def written_at(change: Change, codes: Iterable[CodeType]) -> Frame | None:
 
 def _writes_other(node: ast.AST, change: Change) -> bool:
     """Whether it assigns a constant that is not what the name holds now, as where a count begins again."""
-    if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)):
+    value = node.value if isinstance(node, ast.Assign) else None
+    if isinstance(node, ast.Assign) and isinstance(value, ast.Tuple) and isinstance(node.targets[0], ast.Tuple):
+        pairs = zip(node.targets[0].elts, value.elts, strict=False)  # self.sum, self.count = 0, 0
+        value = next(
+            (v for t, v in pairs if isinstance(t, (ast.Name, ast.Attribute)) and _called(t) == change.name), None
+        )
+    if not isinstance(value, ast.Constant):
         return False
-    return isinstance(change.after, (int, float, str)) and node.value.value != change.after
+    return isinstance(change.after, (int, float, str)) and value.value != change.after
 
 
 def _named_in(change: Change, codes: Iterable[CodeType]) -> Frame | None:
