@@ -5,7 +5,6 @@ Whatever the launcher is not sure of keeps running ungraphed, and the reason is 
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +26,7 @@ from paramgraph_kit.capture.pair import (
     launched_by,
 )
 from paramgraph_kit.driver.api import Driver, Executable
+from paramgraph_kit.driver.collection import no_collection
 from paramgraph_kit.driver.lines import line_behind
 from paramgraph_kit.driver.native.tensors import aligned_addresses
 from paramgraph_kit.driver.progress import now, telling
@@ -447,18 +447,6 @@ class Launcher:
                         executable.destroy()
                 self.driver.discard(variant.captured.recording)
         self.variants.clear()
-
-
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Without the garbage collector: the words of a graph set off walks through all that torch has compiled."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _scalar_key(x: Any) -> tuple[Any, ...]:

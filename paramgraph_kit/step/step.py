@@ -23,11 +23,12 @@ from paramgraph_kit.backend.call_state import is_heard
 from paramgraph_kit.backend.plain import PLAIN
 from paramgraph_kit.backend.registry import CompiledGraph, compiled_graphs
 from paramgraph_kit.capture.pair import is_anchored
+from paramgraph_kit.driver.collection import no_collection
 from paramgraph_kit.driver.native.build import prepare
 from paramgraph_kit.driver.progress import telling
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.launch.code import PartitionCode
-from paramgraph_kit.launch.launcher import MAX_SCALARS, Launcher, Options, capturing, no_collection, observers, pausing
+from paramgraph_kit.launch.launcher import MAX_SCALARS, Launcher, Options, capturing, observers, pausing
 from paramgraph_kit.step.arguments import ASKS, Arguments
 from paramgraph_kit.step.capture import Recorded, record_step
 from paramgraph_kit.step.graphed import MISFIT, Graphed

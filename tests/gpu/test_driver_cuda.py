@@ -383,3 +383,21 @@ def test_library_handles_work_after_a_capture_in_which_they_failed(driver: Any) 
         # THEN the very next eager call works
         operation()
         torch.cuda.synchronize()
+
+
+@pytest.mark.parametrize("mode", ["global", "thread_local"])
+def test_a_launcher_forgotten_during_somebody_elses_capture_leaves_that_alone(driver: Any, mode: str) -> None:
+    # GIVEN a launcher in a circle WHEN the collector finds it in a capture of the user's
+    launcher = launched(driver, chain, matrices)
+    circle: list[Any] = [launcher]
+    circle.append(circle)
+    x, graph = torch.ones(8, device="cuda"), torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, capture_error_mode=mode):
+        y = x + 1
+        del launcher, circle
+        gc.collect()
+        y = y * 2
+    # THEN that goes on
+    graph.replay()
+    assert y.tolist() == [4.0] * 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Callable
 from typing import Any
@@ -140,6 +141,17 @@ def test_an_error_that_is_not_captures_goes_through_as_it_is() -> None:
     g.replay()
     assert y.tolist() == [2.0, 2.0]
     usable()
+
+
+def test_nothing_is_collected_during_a_capture() -> None:
+    # GIVEN the garbage collector, which may find graphs that it must not destroy now WHEN a block is captured
+    was = gc.isenabled()
+    with pgk.diagnose.capture(pgk.cuda.CUDAGraph()):
+        inside = gc.isenabled()
+        torch.ones(2, device=DEVICE)
+    # THEN it waits until that is done
+    assert not inside
+    assert gc.isenabled() == was
 
 
 def test_a_side_stream_that_is_not_joined() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from paramgraph_kit.doctor.explain.exception import explain
 from paramgraph_kit.doctor.known.evidence import first_line
 from paramgraph_kit.doctor.observe.line_marks import Lines
+from paramgraph_kit.driver.collection import no_collection
 from paramgraph_kit.driver.lines import remember
 from paramgraph_kit.driver.select import driver, driver_in_use, twin
 from paramgraph_kit.trace.errors import CaptureError, UnsupportedError, cause_chain
@@ -74,7 +75,7 @@ def capture(graph: Any, *, lines: bool = False, **options: Any) -> Iterator[Any]
     target.left_behind()  # what is in order now can be told from what is not afterwards
     manager = cuda.graph(graph, **options)
     try:
-        with manager, Lines(target) if lines else nullcontext() as noted:
+        with no_collection(), manager, Lines(target) if lines else nullcontext() as noted:
             yield graph
         if noted is not None:
             remember(graph, noted.marks())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -21,17 +22,35 @@ def call(function: Callable[..., Any], *args: Any) -> Any:
     return None if not values else values[0] if len(values) == 1 else tuple(values)
 
 
+@contextmanager
+def relaxed() -> Iterator[None]:
+    """Calls of this thread that a capture, somebody else's too, would forbid, and be spoiled by."""
+    mode = call(cu.cuThreadExchangeStreamCaptureMode, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+    try:
+        yield
+    finally:
+        call(cu.cuThreadExchangeStreamCaptureMode, mode)
+
+
 class Owned:
-    """A handle of the driver that is released when it is closed or forgotten; not at exit, when CUDA may be gone."""
+    """A handle of the driver that is released when it is closed or forgotten; not at exit, when CUDA may be gone.
+
+    The collector may forget it in the middle of the user's own capture.
+    """
 
     def __init__(self, raw: Any, release: Callable[[Any], Any]) -> None:
         self.raw = raw
-        self._end = weakref.finalize(self, release, raw)
+        self._end = weakref.finalize(self, _released, release, raw)
         self._end.atexit = False
 
     def close(self) -> None:
         """Release the handle now, once."""
         self._end()
+
+
+def _released(release: Callable[[Any], Any], raw: Any) -> None:
+    with relaxed():
+        release(raw)
 
 
 @cache

@@ -132,7 +132,9 @@ class CudaDriver:
         """How many nodes the capture of the current stream has so far."""
         if not self.is_capturing():
             return 0
-        graph = call(cu.cuStreamGetCaptureInfo, cu.CUstream(self.current_stream()))[2]
+        status, _, graph = call(cu.cuStreamGetCaptureInfo, cu.CUstream(self.current_stream()))[:3]
+        if status != cu.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE:
+            return 0  # it is spoiled: whoever ends it is told
         return int(call(cu.cuGraphGetNodes, graph, 0)[1])
 
     def describe(self, graph: Any) -> list[RawNode]:

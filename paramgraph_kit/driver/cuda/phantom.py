@@ -13,7 +13,7 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
-from paramgraph_kit.driver.cuda.calls import call
+from paramgraph_kit.driver.cuda.calls import call, relaxed
 from paramgraph_kit.driver.phantom_layout import GAP, GRAIN, Layout
 from paramgraph_kit.driver.torch_names import torch_name
 
@@ -84,15 +84,11 @@ class PhantomRange:
         start = self._mapped
         if end <= start:
             return
-        # Mapping is not a stream operation, but capture in thread-local mode may object to it.
-        mode = call(cu.cuThreadExchangeStreamCaptureMode, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
-        try:
+        with relaxed():  # mapping is not a stream operation, but capture in thread-local mode may object to it
             while self._mapped < end:
                 call(cu.cuMemMap, self._mapped, CHUNK, 0, self._chunk, 0)
                 self._mapped += CHUNK
             call(cu.cuMemSetAccess, start, self._mapped - start, [_access(self.device)], 1)
-        finally:
-            call(cu.cuThreadExchangeStreamCaptureMode, mode)
 
     def _alloc(self, size: int, _device: int, _stream: int | None) -> int:
         try:
