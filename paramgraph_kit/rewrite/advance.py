@@ -293,11 +293,11 @@ def _on_device(source: Source, value: ast.expr, tensors: Mapping[str, Form]) -> 
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item":
             inner = source.replace(node.func.value, "")
             whole = source.replace(node, "")
-            text = ".detach()" if _is_one_number(node.func.value, tensors) else ".detach().squeeze()"
+            text = ".detach()" if is_one_number(node.func.value, tensors) else ".detach().squeeze()"
             yield Edit(inner.end_line, inner.end_column, whole.end_line, whole.end_column, text)
 
 
-def _is_one_number(value: ast.expr, tensors: Mapping[str, Form]) -> bool:
+def is_one_number(value: ast.expr, tensors: Mapping[str, Form]) -> bool:
     """Whether a tensor has no dimensions, as far as its text tells."""
     if isinstance(value, ast.Name):
         return value.id not in tensors or not tensors[value.id].shape

@@ -10,10 +10,12 @@ import ast
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map
 
 from paramgraph_kit.rewrite.edits import Edit, Function, locals_of, names_in, within
 from paramgraph_kit.rewrite.moving import fewer_globals
 from paramgraph_kit.rewrite.place import Place, fresh
+from paramgraph_kit.rewrite.proof import Prover
 
 _MAKERS = frozenset(("__init__", "reset", "reset_state", "init_hidden"))  # what they do is done outside the step
 
@@ -41,12 +43,16 @@ def hand_on(place: Place) -> list[Edit]:
         now = fresh(f"{path.rpartition('.')[2]}_now", taken)
         taken.add(now)
         begin.append(f"{now} = {path}")
-        if isinstance(_held(place, path), torch.Tensor):
-            end.append(f"{path}.copy_({now}.detach())")
-        else:
-            end += [f"for held, new in zip({path}, {now}):", "    held.copy_(new.detach())"]
+        one = isinstance(_held(place, path), torch.Tensor)
+        hand = [f"{path}.copy_({now}.detach())"]
+        if not one:
+            hand = [f"for held, new in zip({path}, {now}):", "    held.copy_(new.detach())"]
+        if path in place.begun:  # it is None until the first step has made it
+            new = f"{now}.detach().clone()" if one else f"tuple(new.detach().clone() for new in {now})"
+            hand = [f"if {path} is None:", f"    {path} = {new}", "else:", *(f"    {line}" for line in hand)]
+        end += hand
         edits += [source.replace(n, now) for n in at]
-        gone |= set(at)
+        gone |= set() if path in place.begun else set(at)
     if not edits:
         return []
     start = function.body[0]
@@ -98,10 +104,30 @@ def _calls(function: Function) -> list[ast.Name | ast.Attribute]:
 
 
 def _held(place: Place, path: str) -> Any:
+    if path in place.begun:
+        return place.begun[path]
     first, _, name = path.partition(".")
     if first == "self":
         return place.attributes.get(name)
     return getattr(place.space.get(first), name, None) if name else place.space.get(first)
+
+
+def begun(prover: Prover) -> dict[str, Any]:
+    """What is None before the first step, and a tensor or some of them after it, by how it is written."""
+    found: dict[str, Any] = {}
+    for holder, values in prover.watched():
+        keys: list[Any] = list(values[0]) if isinstance(values[0], dict) else [None]
+        for key in keys:
+            first, later = (each.get(key) if isinstance(each, dict) else each for each in (values[0], values[-1]))
+            known = isinstance(later, torch.Tensor) or (type(later) is tuple and bool(later))
+            if first is None and known and holder.kind in ("global", "attributes"):
+                found[f"self.{key}" if key is not None else holder.name] = tree_map(_alone, later)
+    return found
+
+
+def _alone(value: Any) -> Any:
+    """A tensor that nothing else knows of: no gradients come back to it."""
+    return value.detach() if isinstance(value, torch.Tensor) else value
 
 
 def fill_the_data(place: Place) -> list[Edit]:

@@ -143,6 +143,19 @@ class Source:
         rows = (getattr(node, name, None) for name in ("body", "orelse", "finalbody"))
         return [row for row in rows if isinstance(row, list)]
 
+    def part(self, node: ast.stmt, lines: Sequence[str]) -> list[str]:
+        """The lines of a statement, of a file's lines that were edited in it alone; without others on its line."""
+        end = node.end_lineno or node.lineno
+        found = list(lines[first_line(node) - 1 : end])
+        if node.lineno != end or first_line(node) != end or len(found) != 1:
+            return found
+        left, right = self._column(end, node.col_offset), self._column(end, node.end_col_offset or 0)
+        head, tail = self.lines[end - 1][:left], self.lines[end - 1][right:]
+        if not head.strip() and not tail.lstrip(" \t").startswith(";"):
+            return found
+        depth = len(head) - len(head.lstrip())
+        return [head[:depth] + found[0][left : len(found[0]) - len(tail)]]
+
     def apply(self, edits: Iterable[Edit]) -> list[str]:
         """The lines with edits in them; of two that overlap, the later one in the text is left out."""
         lines = list(self.lines)

@@ -8,11 +8,9 @@ that could be are watched in a few steps, and those stay where they are that alw
 from __future__ import annotations
 
 import ast
-import builtins
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -20,6 +18,7 @@ import torch
 from paramgraph_kit.rewrite import moving, parts
 from paramgraph_kit.rewrite.advance import rates
 from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.hosts import METADATA, done_again, is_of_host
 from paramgraph_kit.rewrite.place import NUMBER, Form, called, fresh
 from paramgraph_kit.rewrite.proof import STEPS
 
@@ -29,7 +28,6 @@ FED = frozenset(
 )
 WATCH = "_paramgraph_kit_watched"
 _COPIES = ("tensor", "as_tensor", "to", "cuda", "new_tensor", "asarray")
-_METADATA = ("shape", "dtype", "device", "ndim", "size", "dim", "numel", "element_size")
 _MOVABLE = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For, ast.If, ast.Expr)
 
 
@@ -111,6 +109,7 @@ class Feed:
     parameters: list[str]
     hoisted: list[str]
     moved: list[ast.stmt]
+    shared: list[str]  # variables that it makes around the function
 
 
 def candidates(statements: Iterable[ast.stmt], is_host: Callable[[ast.expr], bool]) -> list[ast.expr]:
@@ -196,7 +195,7 @@ def _only_sized(source: Source, node: ast.AST) -> set[str]:
     found, others = set[str](), set[str]()
     for each in (n for n in ast.walk(node) if isinstance(n, ast.Name)):
         above = source.parents.get(each)
-        sized = isinstance(above, ast.Attribute) and above.attr in _METADATA
+        sized = isinstance(above, ast.Attribute) and above.attr in METADATA
         (found if sized else others).add(each.id)
     return found - others
 
@@ -246,7 +245,9 @@ def feed(
             return None
         moved += [each for each in kept if each not in moved and each not in head]
     moved.sort(key=order.index)
-    together = sorted((*head, *moved), key=order.index)
+    again = done_again(source, function, moved)  # they stay, too
+    moved = [each for each in moved if each not in again]
+    together = sorted((*head, *moved, *again), key=order.index)
     parts_of = {node: parts.slice_of(source, node) or node for _, node, _ in fed}
     inside = {n for _, node, _ in fed for n in ast.walk(parts_of[node])} | {
         n for each in together for n in ast.walk(each)
@@ -277,10 +278,12 @@ def feed(
     taken = names_in(source.tree) | local | {line.partition(" = ")[0] for line in others}
     names: dict[str, str] = {}
     asks_gradients = any("requires_grad" in line for line in source.lines)
-    hoisted, lines, edits = [], [], [source.without(each) for each in moved]
+    hoisted, edits = [], [source.without(each) for each in moved]
+    writing: dict[ast.stmt, list[str]] = {}  # by the statement that reads what they write
     ends: dict[ast.Slice, dict[bool, tuple[str, Values]]] = {}
     for statement, node, values in fed:
         text, above, loop = source.text(node), source.parents.get(node), tops[statement]
+        lines = writing.setdefault(loop, [])
         indexes = isinstance(above, ast.Subscript)
         draws = any(isinstance(n, ast.Call) and "rand" in path_of(n.func) for n in ast.walk(node))
         rounds = values.rounds(STEPS) if loop is not statement else 0
@@ -331,23 +334,26 @@ def feed(
     off = ["@torch.no_grad()"] if head else []
     top = [*[""] * (not blank), *off, f"def {name}({', '.join(parameters)}):  # before each launch"]
     others_read = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and not _below(n, head)}
-    if shared := sorted(moving.stored(head) & local & others_read):
-        top.append(f"    global {', '.join(shared)}")
+    if shared_names := sorted(moving.stored(head) & local & others_read):
+        top.append(f"    global {', '.join(shared_names)}")
     for word, kind in (("global", ast.Global), ("nonlocal", ast.Nonlocal)):
         outer = {n for node in ast.walk(function) if isinstance(node, kind) for n in node.names}
         if here := sorted(outer & (written | {path for each in head for path in moving.written(each)})):
             top.append(f"    {word} {', '.join(here)}")
-    for each in together:
+    for each in sorted({*together, *writing}, key=order.index):  # the host draws in its own order
+        top += [f"    {line}" for line in writing.get(each, ())]
+        if each not in together:
+            continue
         depth = len(source.indent(each))
         lines_of = source.apply(rates(source, [each])) if each in head else source.lines
-        text_lines = lines_of[first_line(each) - 1 : each.end_lineno or each.lineno]
+        text_lines = source.part(each, lines_of)
         top += [f"    {line[depth:].rstrip()}" for line in text_lines]
     edits += [source.without(each) for each in head]
-    edits.append(source.before(function, [*top, *(f"    {line}" for line in lines), ""], rank=1))
+    edits.append(source.before(function, [*top, ""], rank=1))
     edits += moving.handed_out(source, function, name)
     stay = [n for part in function.body for n in ast.walk(part) if n not in inside]
     edits += moving.fewer_globals(source, stay)
-    return Feed(source, edits, name, parameters, hoisted, moved)
+    return Feed(source, edits, name, parameters, hoisted, moved, shared_names)
 
 
 def _each(loop: ast.stmt, statement: ast.stmt, node: ast.expr) -> ast.expr:
@@ -429,65 +435,3 @@ def _hint(statement: ast.stmt, node: ast.expr, above: ast.AST | None) -> str:
     if isinstance(node, (ast.Name, ast.Attribute)):
         return f"{path_of(node).rpartition('.')[2]}_in"
     return f"{target.id}_in" if isinstance(target, ast.Name) else "given_in"
-
-
-def is_of_host(statement: ast.stmt, is_host: Callable[[ast.expr], bool], arguments: set[str]) -> bool:
-    """Whether a statement reads nothing of the device but the function's arguments."""
-    return all(
-        is_host(node) or node.id in arguments
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-    )
-
-
-def host_test(
-    device: str, function: Function, forms: Mapping[str, Form], space: Mapping[str, Any], value_of: Callable[[str], Any]
-) -> Callable[[ast.expr], bool]:
-    """Whether an expression is one of the host's alone, as far as its names tell."""
-    local = locals_of(function)
-
-    def of_path(path: str, node: ast.expr) -> bool:
-        first = path.partition(".")[0]
-        if first in local:
-            known = first not in forms or forms[first].device != device or _was_of_host(first, node)
-            return first != "self" and known
-        if first not in space:
-            return hasattr(builtins, first)
-        value = value_of(path)
-        if isinstance(value, torch.Tensor):
-            return value.device.type != device
-        return not isinstance(value, torch.nn.Module) or isinstance(value, ModuleType)
-
-    def _was_of_host(name: str, node: ast.expr) -> bool:
-        """Whether a name that is a tensor of the device in the end was something of the host's at a place."""
-        every = [n for part in function.body for n in within(part)]
-        loops = [n for n in every if isinstance(n, (ast.For, ast.While)) and node in set(ast.walk(n))]
-        if any(name in moving.stored([loop]) for loop in loops):
-            return False
-        before = [n for n in every if isinstance(n, ast.stmt) and (n.end_lineno or n.lineno) < node.lineno]
-        giving = [n for n in before if isinstance(n, (ast.Assign, ast.AugAssign)) and name in moving.stored([n])]
-        return bool(giving) and all(is_host(n.value) for n in giving)
-
-    def is_host(node: ast.expr) -> bool:
-        if isinstance(node, ast.Attribute) and node.attr in _METADATA:
-            return True
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _METADATA:
-            return True
-        if isinstance(node, (ast.Name, ast.Attribute)) and (path := path_of(node)):
-            if path.partition(".")[0] == "self":
-                value = value_of(path)
-                if isinstance(value, torch.Tensor):
-                    return value.device.type != device
-                return isinstance(value, NUMBER) or hasattr(value, "__array__")
-            return of_path(path, node)
-        parts: list[ast.expr] = []
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.comprehension):
-                parts += [child.iter, *child.ifs]
-            elif isinstance(child, ast.keyword):
-                parts.append(child.value)
-            elif isinstance(child, ast.expr) and not (isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)):
-                parts.append(child)
-        return not isinstance(node, ast.Lambda) and all(map(is_host, parts))
-
-    return is_host

@@ -210,7 +210,7 @@ def _body(source: Source, block: Block, more: More) -> list[str]:
         depth = len(source.indent(node))
         handed = [each for each in _reads(block) if each not in stored(block.statements)]
         whole = source.apply([*cloned(source, node, handed), *more(node)])
-        for line in whole[first_line(node) - 1 : node.end_lineno or node.lineno]:
+        for line in source.part(node, whole):
             lines.append(f"    {line[depth:].rstrip()}")
     return lines
 

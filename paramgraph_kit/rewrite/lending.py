@@ -25,7 +25,7 @@ from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, sco
 from paramgraph_kit.rewrite.given import expanded
 from paramgraph_kit.rewrite.place import Form
 from paramgraph_kit.rewrite.proof import Arguments, Around, Prover
-from paramgraph_kit.rewrite.reach import entry_of, of_classes, owner_of
+from paramgraph_kit.rewrite.reach import entry_of, names_of, of_classes, owner_of
 from paramgraph_kit.trace.model import Failure
 
 
@@ -52,6 +52,7 @@ class Lending:
         self.file = self.entry.__code__.co_filename if self.entry is not None else ""
         self.signature = inspect.signature(self.entry) if self.entry is not None else inspect.Signature()
         self.functions = [*self.prover.state.functions, *of_classes(self.prover.state)]
+        self.space = names_of(function) | self._lent_by_arguments()
         self.tensors: dict[str, Form] = {}  # local names that hold one as the function returns
         self.graded: set[str] = set()  # and one that needs gradients
         self.tensors_in: dict[tuple[str, str, int], dict[str, Form]] = {}  # the same of each function that ran,
@@ -123,6 +124,49 @@ class Lending:
         own = self.tensors_in.get(scope_of(source, function)) if function is not None else None
         return self.tensors if own is None else own
 
+    def _lent_by_arguments(self) -> dict[str, Any]:
+        """Modules and optimizers that the function is given, by the names of its parameters."""
+        try:
+            given = self._bound((self.args, self.kwargs))
+        except TypeError:
+            return {}
+        kinds = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
+        return {name: value for name, value in given.items() if isinstance(value, kinds)}
+
+    def place(self, failure: Failure) -> tuple[Source, ast.stmt] | None:
+        """Where a failure is written."""
+        for source in self.sources.values():
+            if failure.frame is not None and display_name(source.file) == failure.frame.file:
+                statement = source.statement(failure.frame.line)
+                return (source, statement) if statement is not None else None
+        return None
+
+    def _is_schedule(self, node: ast.stmt) -> bool:
+        """Whether a statement is the step of a learning rate's schedule."""
+        name = optimizers.stepped(node) if isinstance(node, ast.Expr) else ""
+        return isinstance(self._value(name), torch.optim.lr_scheduler.LRScheduler)
+
+    def _value(self, path: str) -> Any:
+        """What ``a.b`` is where the function is defined, or None."""
+        first, *rest = path.split(".")
+        found = owner_of(self.function) if first == "self" else self.space.get(first)
+        for name in rest:
+            found = getattr(found, name, None)
+        return found
+
+    def _definition(self) -> tuple[Source, Function] | None:
+        """The syntax of the function itself."""
+        code = self.entry.__code__ if self.entry is not None else None
+        source = self.sources.get(code.co_filename) if code is not None else None
+        if code is None or source is None or source.file in cell.FILES:  # a cell has nothing to return
+            return None
+        for node in ast.walk(source.tree):
+            if isinstance(node, Function) and node.name == code.co_name:
+                first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+                if first <= code.co_firstlineno <= node.lineno:
+                    return source, node
+        return None
+
     def texts(self, plans: Sequence[Plan]) -> dict[str, list[str]]:
         """The rewritten lines of each file."""
         sources = {plan.source.file: plan.source for plan in plans}
@@ -160,9 +204,13 @@ class Lending:
         names = [name for plan in plans for name in plan.brought]
         optimizing = optimizers.found_in(self.prover.state) if self.steps else []
 
+        space = self.entry.__globals__ if self.entry is not None else {}
+        made = [name for name in (self.fed.shared if self.fed is not None else ()) if name not in space]
+
         @contextmanager
         def lent() -> Iterator[None]:
             with (
+                _without(space, made),
                 borrowed(self.functions, codes, before),
                 optimizers.prepared(optimizing, device(), rate=self.rate, fuse=bool(self.fused)),
                 tables.brought(self.prover.state, names, device()),
@@ -227,6 +275,16 @@ class Lending:
         if function is None:
             raise BorrowError(f"{name} would need variables that only {self.entry.__qualname__} has")
         return function
+
+
+@contextmanager
+def _without(space: dict[str, Any], names: Sequence[str]) -> Iterator[None]:
+    """Variables that are gone afterwards."""
+    try:
+        yield
+    finally:
+        for name in names:
+            space.pop(name, None)
 
 
 def _line_before(source: Source, times: int, line: int) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.edits import Edit, Function, Source, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.place import called
 
 # Methods that read, and change nothing of what they belong to.
@@ -18,6 +18,7 @@ _READS = frozenset(
     state_dict get_last_lr format isfinite isnan topk flatten view memory_allocated items keys values get""".split()  # noqa: SIM905
 )
 _MODULES = frozenset(("torch", "np", "numpy", "math", "time", "F", "cuda", "random"))
+NAMED = (ast.Global, ast.Nonlocal)
 STOPS = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Break, ast.Continue)
 
 
@@ -74,8 +75,34 @@ def trains_apart(node: ast.stmt, graded: Collection[str]) -> bool:
         return False
     if any(isinstance(part, STOPS) for part in within(node)):
         return False
-    read = (part.id for part in within(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load))
+    told = {part for each in ast.walk(node) if _reads_number(each) for part in ast.walk(each)}
+    read = (n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n not in told)
     return not {name for name in read if name in graded} - stored([node])
+
+
+def with_their_zeros(function: Function, chosen: list[ast.stmt], graded: Collection[str]) -> list[ast.stmt]:
+    """Statements that move, with the ``zero_grad()`` for what trains among them, which a graph would not do."""
+    order = list(body_of(function))
+    if not any(trains_apart(node, graded) for node in chosen):
+        return chosen
+    found = list(chosen)
+    for number, node in enumerate(order):
+        call = node.value if isinstance(node, ast.Expr) else None
+        if node in chosen or not isinstance(call, ast.Call) or _method(call) != "zero_grad":
+            continue
+        after = [part for later in order[number + 1 :] if later not in chosen for part in ast.walk(later)]
+        if not any(isinstance(n, ast.Call) and _method(n) in ("backward", "step", "grad") for n in after):
+            found.append(node)
+    return [node for node in order if node in found]
+
+
+def _method(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ""
+
+
+def _reads_number(node: ast.AST) -> bool:
+    """``x.item()`` and ``x.detach()``, through which no gradients go."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("item", "detach")
 
 
 def is_closed(node: ast.stmt) -> bool:
@@ -252,7 +279,7 @@ def move(
         depth = len(source.indent(node))
         # Gradients keep their memory, which is the graph's; what is kept must not, for it is overwritten.
         edited = source.apply([*cloned(source, node, [n for n in results if n not in ended[0]]), *more(node)])
-        text = edited[first_line(node) - 1 : node.end_lineno or node.lineno]
+        text = source.part(node, edited)
         text = [re.sub(r"zero_grad\((set_to_none=True)?\)", "zero_grad(set_to_none=False)", each) for each in text]
         lines += [f"{deep}{each[depth:].rstrip()}" for each in text]
     edits += [source.after(function, lines), *handed_out(source, function, name)]
@@ -278,6 +305,7 @@ def tail(
     is_host: Callable[[ast.expr], bool],
     stays: Sequence[ast.stmt] = (),
     left: ast.stmt | None = None,
+    graded: Collection[str] = (),
 ) -> Tail | None:
     """All from a statement on, where it can run behind the launch: no gradients come back from there.
 
@@ -289,7 +317,10 @@ def tail(
     if any(isinstance(part, (ast.Yield, ast.YieldFrom, ast.Await)) for part in every):
         return None
     if any(_is_backward(part) for node in statements for part in ast.walk(node)):
-        return None
+        told = {part for top in statements for n in ast.walk(top) if _reads_number(n) for part in ast.walk(n)}
+        read = {n.id for top in statements for n in ast.walk(top) if isinstance(n, ast.Name) and n not in told}
+        if read & set(graded) & stored(before):
+            return None  # its gradients would go through the launch
     gone = set(ast.walk(left)) if left is not None else set()
     if any(isinstance(part, ast.Return) and part not in gone for node in before for part in within(node)):
         return None
@@ -404,7 +435,7 @@ def _returned(
     returns = [node for part in function.body for node in within(part) if isinstance(node, ast.Return)]
     valued = [node for node in returns if node.value is not None]
     if tail and not needed:
-        return None
+        return [], [], 0  # what is behind it reads variables alone
     if not needed:
         return detached(source, function, graded), [], 0
     last = function.body[-1]
@@ -425,7 +456,7 @@ def _returned(
     # No backward goes through a launch, and this one's is done.
     done = graded if _runs_backward(function) else set[str]()
     kept = [source.text(part) + ".detach()" * (isinstance(part, ast.Name) and part.id in done) for part in parts]
-    text = ", ".join([*kept, *(f"{name}.detach()" for name in missing)])
+    text = ", ".join([*kept, *(f"{(texts or {}).get(name, name)}.detach()" for name in missing)])
     return [source.replace(value, text)], [*names, *missing], len(missing)
 
 

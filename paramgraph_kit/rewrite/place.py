@@ -46,6 +46,7 @@ class Place:
     hoisted: list[str] = field(default_factory=list)  # lines for before the function
     others: Sequence[str] = ()  # those of other statements
     brought: list[str] = field(default_factory=list)  # attributes that are on the device from now on
+    begun: Mapping[str, Any] = field(default_factory=dict)  # what has another value than None later
     trains: bool = True  # gradients may go through what it computes
 
     def text(self, node: ast.AST) -> str:

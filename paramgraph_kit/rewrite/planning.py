@@ -8,10 +8,21 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor import cell
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.driver.select import device
-from paramgraph_kit.rewrite import advance, clocks, feeding, later, moving, optimizers, parts, rows
+from paramgraph_kit.rewrite import (
+    advance,
+    carried,
+    clocks,
+    feeding,
+    handed,
+    hosts,
+    later,
+    moving,
+    optimizers,
+    parts,
+    rows,
+)
 from paramgraph_kit.rewrite.borrow import borrowed, compiled
 from paramgraph_kit.rewrite.branches import choose_by_where, choose_one
 from paramgraph_kit.rewrite.edits import Edit, Function, Source, is_text, locals_of, names_in, without_gradients
@@ -20,14 +31,19 @@ from paramgraph_kit.rewrite.guards import Guard
 from paramgraph_kit.rewrite.lending import Lending, Plan
 from paramgraph_kit.rewrite.place import Place, called
 from paramgraph_kit.rewrite.proof import STEPS, Prover
-from paramgraph_kit.rewrite.reach import attributes_of, names_of, numbers_of, owner_of
+from paramgraph_kit.rewrite.reach import attributes_of, numbers_of, owner_of
 from paramgraph_kit.rewrite.rules import edits_for
 from paramgraph_kit.trace.model import Failure
 
+Fed = tuple[ast.stmt, ast.expr, feeding.Values]
 MOVABLE = frozenset(
     """sync-item host-counter print copy-to-cpu output-alias grad-scaler branch-frozen data-dependent-branch query
     captured-event learning-rate-frozen""".split()  # noqa: SIM905
 )
+
+
+def _below(nodes: Sequence[ast.stmt]) -> set[ast.AST]:
+    return {part for node in nodes for part in ast.walk(node)}
 
 
 class Attempt(Lending):
@@ -39,26 +55,18 @@ class Attempt(Lending):
         super().__init__(function, args, kwargs, prover)
         self.moves = prover is None  # what is rewritten again leaves alone what was moved
         self.numbers = numbers_of(self.prover.state)
-        self.space = names_of(function) | self._lent_by_arguments()
         self.device = self._device_text()
         self.unsafe: dict[int, str] = {}  # by failure: why a rewrite where it stands was taken back
         self.elsewhere: set[int] = set()  # those of which its move behind the launch has not been tried yet
         self.feeds = True  # work may be moved before the launch
         self.defers = True  # and, from wherever it is done, behind it
+        self.sharing = False  # there is something of that
         self.watch: clocks.Stopwatch | None = None
+        self.shares = False  # what the host finds first is known behind the launch, too
         self.leads = False  # rates of optimizers are written before the launch
         self.ended: Ending | None = None  # a loop whose end the device decides
         self.guard = Guard()  # a branch that leaves the step
         self.cut = -1  # the first statement of the function's body that runs behind the launch
-
-    def _lent_by_arguments(self) -> dict[str, Any]:
-        """Modules and optimizers that the function is given, by the names of its parameters."""
-        try:
-            given = self._bound((self.args, self.kwargs))
-        except TypeError:
-            return {}
-        kinds = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
-        return {name: value for name, value in given.items() if isinstance(value, kinds)}
 
     def _device_text(self) -> str:
         space = self.space
@@ -66,14 +74,6 @@ class Attempt(Lending):
         if isinstance(known, (str, torch.device)) and torch.device(known).type == device().type:
             return "device" if "device" in space else "DEVICE"
         return f'"{device().type}"'
-
-    def place(self, failure: Failure) -> tuple[Source, ast.stmt] | None:
-        """Where a failure is written."""
-        for source in self.sources.values():
-            if failure.frame is not None and display_name(source.file) == failure.frame.file:
-                statement = source.statement(failure.frame.line)
-                return (source, statement) if statement is not None else None
-        return None
 
     def plans(self, failures: Sequence[Failure]) -> list[Plan]:
         """How each failure is rewritten, where it can be."""
@@ -134,7 +134,7 @@ class Attempt(Lending):
                 found += [each for each in kept if each not in found]
             found.append(node)
         test = self._host_test(function)
-        if any(not feeding.is_of_host(node, test, set(moving.arguments_of(function))) for node in found):
+        if any(not hosts.is_of_host(node, test, set(moving.arguments_of(function))) for node in found):
             return []
         return [node for node in moving.body_of(function) if node in found]
 
@@ -167,7 +167,7 @@ class Attempt(Lending):
                 return []
             if not moving.is_movable(node) or not names_in(node) & locals_of(function) <= arguments | made:
                 return []
-            if node not in decided and not feeding.is_of_host(node, test, arguments):
+            if node not in decided and not hosts.is_of_host(node, test, arguments):
                 return []
         return head
 
@@ -223,7 +223,17 @@ class Attempt(Lending):
             return choose_by_where(place, condition)
 
         head = [*(self.watch.starts if self.watch is not None else []), *self.ahead]
-        self.fed = feeding.feed(source, function, fed, self.device, host, choose, others, head, decided)
+
+        def feed(some: Sequence[Fed]) -> feeding.Feed | None:
+            known = [pair for pair in decided if any(drawn[pair] == item[:2] for item in some)]
+            return feeding.feed(source, function, some, self.device, host, choose, others, head, known)
+
+        self.fed = feed(fed)
+        if self.fed is None:  # what cannot go there must not keep the others from it
+            apart = [[item for item in fed if item[0] is one] for one in dict.fromkeys(item[0] for item in fed)]
+            fed = [item for items in apart if feed(items) is not None for item in items]
+            decided = [pair for pair in decided if any(drawn[pair] == item[:2] for item in fed)]
+            self.fed = feed(fed) if fed else None
         if self.fed is None:
             return None
         changed = [*(statement for statement, _, _ in fed), *(statement for statement, _ in decided)]
@@ -232,7 +242,7 @@ class Attempt(Lending):
         return Plan(source, self.fed.edits, handled, self.fed.hoisted)
 
     def _host_test(self, function: Function) -> Callable[[ast.expr], bool]:
-        return feeding.host_test(device().type, function, self.tensors, self.space, self._value)
+        return hosts.host_test(device().type, function, self.tensors, self.space, self._value)
 
     def _watched_values(self, source: Source, nodes: Sequence[ast.expr]) -> list[feeding.Values]:
         """What expressions have in a few steps; nothing where that cannot be seen."""
@@ -257,7 +267,8 @@ class Attempt(Lending):
         if at is not None and source.function_of(statement) is at[1] and moving.is_method(*at):
             space = space | {moving.arguments_of(at[1])[0]: owner_of(self.function)}
         known = (space, self.forms_in(source, statement), self.numbers, attributes_of(self.prover.state))
-        return Place(source, statement, failure, self.device, cuda, *known, trains=trains)
+        begun = carried.begun(self.prover) if failure.code == "stale-input" else {}
+        return Place(source, statement, failure, self.device, cuda, *known, begun=begun, trains=trains)
 
     def _left_out(self, failure: Failure) -> str:
         """The optimizer whose step is all that a branch of the device decides."""
@@ -312,15 +323,27 @@ class Attempt(Lending):
         schedules = [node for node in moving.body_of(function) if self._is_schedule(node)] if wanted or failures else []
         for node in schedules:  # it moves a rate that a graph would freeze, if not in the calls that were watched
             wanted.setdefault(node, [])
+        host = self._host_test(function)
         at_hand = set(self.tensors) | moving.stored(self.ahead)
-        chosen = moving.choose(function, wanted, at_hand, self._host_test(function), self.graded)
+        listed = handed.lists(source, function, self.tensors)
+        for node in (each for one in listed for each in one.readers):
+            wanted.setdefault(node, [])
+        at_hand |= {one.name for one in listed}
+        self.sharing = bool(handed.shared(source, function, list(wanted), at_hand, host))
+        before = handed.shared(source, function, list(wanted), at_hand, host) if self.shares and self.feeds else []
+        at_hand |= moving.stored(before)
+        chosen = moving.choose(function, wanted, at_hand, host, self.graded)
+        listed = [one for one in listed if set(one.readers) <= set(chosen) and not set(one.filling) & _below(chosen)]
         self.watch = clocks.stopwatch(source, function) if wanted and self.feeds else None
         timed = self.watch.stops if self.watch is not None else []
         tail = self._tail(source, function)
         ends = tail.statements if tail is not None else []
         chosen = [node for node in moving.body_of(function) if node in chosen or node in timed or node in ends]
         chosen = [node for node in chosen if node not in self.ahead]
+        chosen = moving.with_their_zeros(function, chosen, self.graded)
         self.ahead = self.ahead if self._keeps_ahead(function, chosen) else []
+        before = handed.shared(source, function, chosen, at_hand - moving.stored(before), host) if before else []
+        self.ahead += [node for node in before if node not in self.ahead]
         blocks, deferred = self._deferred(source, failures, chosen)
         if not chosen and not blocks:
             return None
@@ -334,9 +357,12 @@ class Attempt(Lending):
                 source, blocks, start, function, taken, self.graded_in, self._filled(source)
             )
             hoisted.append(f"{name} = []")
+        edits += [edit for one in listed for edit in one.edits]
         edits += [*self.guard.edits, *(self.ended.edits if self.ended is not None else [])]
         gone = [*(self.watch.starts if self.watch is not None else []), *self.ahead]
         ended = (self.ended.handed, self.ended.lines) if self.ended is not None else ({}, [])
+        texts = {one.name: f"torch.stack({one.name})" for one in listed}
+        ended = ({**ended[0], **texts}, [*ended[1], *(f"{name} = {name}.tolist()" for name in texts)])
         self.moved = moving.move(source, function, chosen, self.graded, first, gone, tail, self._filled(source), ended)
         if self.moved is None:
             self.watch = None
@@ -346,6 +372,8 @@ class Attempt(Lending):
         self.rate |= bool(self.rated)
         self.moved.edits = edits + self.moved.edits
         handled = [f for node in (*chosen, *gone) for f in wanted.get(node, [])]
+        filling = {node for one in listed for node in one.filling}
+        handled += [f for f in failures if (place := self.place(f)) is not None and place[1] in filling]
         last = self.cut - (self.ended is not None)
         order, kept = list(moving.body_of(function)), self.guard.stays
         for f in failures if tail is not None else ():
@@ -376,7 +404,8 @@ class Attempt(Lending):
     def _tail(self, source: Source, function: Function) -> moving.Tail | None:
         host = self._host_test(function)
         left = self.ended.left if self.ended is not None else None
-        return moving.tail(source, function, self.cut, host, self.guard.stays, left) if self.cut >= 0 else None
+        stays = self.guard.stays
+        return moving.tail(source, function, self.cut, host, stays, left, self.graded) if self.cut >= 0 else None
 
     def _is_timing(self, source: Source, failure: Failure, statements: Sequence[ast.stmt]) -> bool:
         """Whether something was found in what only a stopwatch calls, or in one of its statements."""
@@ -453,32 +482,6 @@ class Attempt(Lending):
             and place[1] is not branch
             and any(place[1] is node for part in (*branch.body, *branch.orelse) for node in ast.walk(part))
         )
-
-    def _is_schedule(self, node: ast.stmt) -> bool:
-        """Whether a statement is the step of a learning rate's schedule."""
-        name = optimizers.stepped(node) if isinstance(node, ast.Expr) else ""
-        return isinstance(self._value(name), torch.optim.lr_scheduler.LRScheduler)
-
-    def _value(self, path: str) -> Any:
-        """What ``a.b`` is where the function is defined, or None."""
-        first, *rest = path.split(".")
-        found = owner_of(self.function) if first == "self" else self.space.get(first)
-        for name in rest:
-            found = getattr(found, name, None)
-        return found
-
-    def _definition(self) -> tuple[Source, Function] | None:
-        """The syntax of the function itself."""
-        code = self.entry.__code__ if self.entry is not None else None
-        source = self.sources.get(code.co_filename) if code is not None else None
-        if code is None or source is None or source.file in cell.FILES:  # a cell has nothing to return
-            return None
-        for node in ast.walk(source.tree):
-            if isinstance(node, Function) and node.name == code.co_name:
-                first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-                if first <= code.co_firstlineno <= node.lineno:
-                    return source, node
-        return None
 
     def take_back(self, plan: Plan, why: str) -> None:
         """A plan has changed what the function does: another way, or none, for what it was for."""

@@ -107,11 +107,18 @@ def rewrite(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failur
         ahead = _rewritten(other, failures, truth, Rewriting(found.function))
         if ahead.complete:
             return ahead
+    if (other := attempt.sharing_what_is_drawn()) is not None:
+        known = _rewritten(other, failures, truth, Rewriting(found.function))
+        if known.complete:
+            return known
     if (other := attempt.shortened(failures)) is not None:
         shorter = _rewritten(other, failures, truth, Rewriting(found.function))
         if shorter.complete:
             return shorter
-    if (other := attempt.split(first.left) or attempt.split(failures)) is not None:
+    deciding = [f for f in failures if f.code in ("branch-frozen", "data-dependent-branch")]
+    for other in (attempt.split(first.left) or attempt.split(failures), attempt.split(deciding)):
+        if other is None:
+            continue
         third = _rewritten(other, failures, truth, Rewriting(found.function))
         if third.complete and _is_worth_it(other.prover, third):
             return third

@@ -36,6 +36,12 @@ class Ways(Attempt):
         )
         return other if other.kept is not None else None
 
+    def sharing_what_is_drawn(self) -> Ways | None:
+        """The same with numbers that the host finds first as variables around it; None without any read behind it."""
+        other = self._other()
+        other.shares = True
+        return other if self.sharing else None
+
     def leading(self, failures: Sequence[Failure]) -> Ways | None:
         """The same with the rates that the host gives to optimizers written before the launch; None without any."""
         other = self._other()
@@ -49,7 +55,8 @@ class Ways(Attempt):
         if at is None or not left:
             return None
         other.cut = min(other._index(*at, failure) for failure in left)
-        return other if other.cut > 0 and other._tail(*at) is not None else None
+        computed = [n for n in list(moving.body_of(at[1]))[: max(other.cut, 0)] if not isinstance(n, moving.NAMED)]
+        return other if computed and other._tail(*at) is not None else None
 
     def shortened(self, failures: Sequence[Failure]) -> Ways | None:
         """The same with a loop that goes on, and all that comes after it behind the launch; None without any."""

@@ -1,0 +1,146 @@
+"""Fixes that hand lists and numbers of the host over to what is behind the launch, and train there."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.integration.rewritten import Fixed, lines_of
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+NET = """
+net = nn.Linear(6, 2).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+"""
+WHOLE = {
+    "a list of losses whose mean is kept": (
+        NET
+        + """
+losses = []
+args = (torch.randn(3, 4, 6, device=device), torch.randint(0, 2, (3, 4), device=device))
+def f(x, y):
+    per = []
+    total = 0.0
+    for t in range(3):
+        loss = F.cross_entropy(net(x[t]), y[t])
+        per.append(loss.item())
+        total = total + loss
+    opt.zero_grad()
+    total.backward()
+    opt.step()
+    losses.append(np.mean(per))
+    return total.detach()
+""",
+        ["per.append(loss.detach())", "return total.detach(), torch.stack(per).detach()", "per = per.tolist()"],
+    ),
+    "what the host draws, read by a log as well": (
+        """
+correct = 0
+args = (torch.randn(6, 8, device=device), torch.randint(0, 4, (6,), device=device))
+def f(x, y):
+    global correct
+    lam = np.random.beta(0.4, 0.4)
+    index = torch.randperm(x.size(0), device=x.device)
+    x = lam * x + (1 - lam) * x[index]
+    pred = x.argmax(1)
+    correct += lam * pred.eq(y).sum().item() + (1 - lam) * pred.eq(y[index]).sum().item()
+    return x * 2
+""",
+        ["global lam", "lam_in.fill_(lam)", "x = lam_in * x + (1 - lam_in) * x[index]"],
+    ),
+    "numbers that are drawn in an order, with a size of the function's own": (
+        """
+args = (torch.randn(4, 3, 8, 8, device=device),)
+def f(x):
+    pad = 2
+    if random.random() < 0.5:
+        x = torch.flip(x, dims=[3])
+    img = F.pad(x, (pad, pad, pad, pad))
+    i = random.randint(0, 2 * pad)
+    j = random.randint(0, 2 * pad)
+    out = img[:, :, i:i + 8, j:j + 8]
+    return out.sum((2, 3))
+""",
+        ["pad = 2", "given_in.fill_(random.random() < 0.5)", "i = random.randint(0, 2 * pad)"],
+    ),
+    "hidden states that begin as None": (
+        """
+rnn, hidden = nn.LSTM(3, 4).to(device), None
+args = (torch.randn(4, 2, 3, device=device),)
+def f(x):
+    global hidden
+    if hidden is not None:
+        hidden = tuple(h.detach() for h in hidden)
+    out, hidden = rnn(x, hidden)
+    return out.sum().detach()
+""",
+        ["if hidden is None:", "hidden = tuple(new.detach().clone() for new in hidden_now)"],
+    ),
+    "a generator that trains now and then, and logs the critic's loss": (
+        """
+G, D = nn.Linear(3, 5).to(device), nn.Linear(5, 1).to(device)
+optG, optD = torch.optim.SGD(G.parameters(), lr=1e-2), torch.optim.SGD(D.parameters(), lr=1e-2)
+i, log = 0, []
+args = (torch.randn(6, 5, device=device),)
+def f(real):
+    global i
+    optD.zero_grad()
+    z = torch.Tensor(np.random.normal(0, 1, (real.shape[0], 3))).to(device)
+    d_loss = D(G(z)).mean() - D(real).mean()
+    d_loss.backward()
+    optD.step()
+    optG.zero_grad()
+    if i % 3 == 0:
+        g_loss = -D(G(z)).mean()
+        g_loss.backward()
+        optG.step()
+        log.append((i, d_loss.item(), g_loss.item()))
+    i += 1
+""",
+        [
+            "z_in.copy_(torch.Tensor(np.random.normal(0, 1, (real.shape[0], 3))).to(device))",
+            "optG.zero_grad(set_to_none=False)",
+        ],
+    ),
+    "a penalty every few steps in the middle of a step": (
+        """
+G, D = nn.Linear(4, 6).to(device), nn.Linear(6, 1).to(device)
+go, do = torch.optim.SGD(G.parameters(), lr=2e-3), torch.optim.SGD(D.parameters(), lr=2e-3)
+idx = 0
+args = (torch.randn(8, 6, device=device),)
+def f(real):
+    global idx
+    d_loss = F.softplus(-D(real)).mean() + F.softplus(D(G(torch.randn(8, 4, device=device)).detach())).mean()
+    D.zero_grad()
+    d_loss.backward()
+    do.step()
+    if idx % 4 == 0:
+        x = real.detach().requires_grad_(True)
+        (g,) = torch.autograd.grad(D(x).sum(), x, create_graph=True)
+        D.zero_grad()
+        (g.square().sum() * 4).backward()
+        do.step()
+    g_loss = F.softplus(-D(G(torch.randn(8, 4, device=device)))).mean()
+    G.zero_grad()
+    g_loss.backward()
+    go.step()
+    idx += 1
+    return g_loss.detach()
+""",
+        ["D.zero_grad(set_to_none=False)", "G.zero_grad(set_to_none=False)"],
+    ),
+}
+BROAD = {"numbers that are drawn in an order, with a size of the function's own"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=pytest.mark.sweep) if each in BROAD else each for each in WHOLE]
+)
+def test_what_is_handed_over_or_trains_behind_the_launch_is_whole(name: str, fixed: Fixed) -> None:
+    # GIVEN a training step of which some lines need more than tensors, or train only now and then
+    text, expected = WHOLE[name]
+    # WHEN it is rewritten
+    found = fixed(text)
+    # THEN replays give eager's numbers and state, in the user's lines
+    assert found.complete, found
+    assert set(expected) <= set(lines_of(found)), found.diff
