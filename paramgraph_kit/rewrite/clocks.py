@@ -71,6 +71,12 @@ def stopwatch(source: Source, function: Function) -> Stopwatch | None:
     return found if found.stops and closed else None
 
 
+def asks_a_clock(source: Source, statement: ast.stmt) -> bool:
+    """Whether a statement reads the time, which is another one wherever else it is done."""
+    asking = {f.name for f in ast.walk(source.tree) if isinstance(f, Function) and _only_asks(f)}
+    return any(_asks(node, asking) for node in ast.walk(statement))
+
+
 def _asks(node: ast.AST, asking: set[str]) -> bool:
     if not isinstance(node, ast.Call):
         return False

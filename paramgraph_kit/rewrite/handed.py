@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from paramgraph_kit.rewrite import feeding, hosts, moving
+from paramgraph_kit.rewrite import clocks, feeding, hosts, moving
 from paramgraph_kit.rewrite.advance import is_one_number
 from paramgraph_kit.rewrite.edits import Edit, Function, Source, locals_of, names_in
 from paramgraph_kit.rewrite.place import Form, called
@@ -100,5 +100,7 @@ def shared(
         kept = feeding.slice_before(source, function, giving[0], giving[0].value)
         if kept is None or not all(hosts.is_of_host(each, is_host, arguments) for each in [*kept, giving[0]]):
             continue
+        if any(clocks.asks_a_clock(source, each) for each in [*kept, giving[0]]):
+            continue  # the time of a part
         found += [each for each in [*kept, giving[0]] if each not in found]
     return [node for node in order if node in found]
