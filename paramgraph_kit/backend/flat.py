@@ -32,6 +32,10 @@ from paramgraph_kit.trace.errors import RefusedError, cause_chain
 from paramgraph_kit.trace.model import Reason
 from paramgraph_kit.trace.wording import one_line
 
+_HIDDEN = (  # in torch's words
+    ("uses", "reads", "convert all Tensors to FakeTensors"),
+    ("writes to", "writes", "mutating a non-functional tensor"),
+)
 _TENSOR = object()  # where a tensor stands among the results
 
 
@@ -303,9 +307,12 @@ def why_not(error: BaseException) -> Reason:
         if isinstance(each, RefusedError):
             return each.reason
     text = one_line(str(error)) or type(error).__name__
-    if "convert all Tensors to FakeTensors" in text:
-        text = "it uses a tensor that is no argument and no member of a module: pass it as one, or give state=[] for"
-        return Reason("hidden-tensor", f"{text} what the code reads where it lies: pgk.parameterize(fn, state=[])")
+    for verb, how, said in _HIDDEN:
+        if said in text:
+            text = f"it {verb} a tensor that is no argument and no member of a module: pass it as one, or give state=[]"
+            return Reason(
+                "hidden-tensor", f"{text} for what the code {how} where it lies: pgk.parameterize(fn, state=[])"
+            )
     if type(error).__name__ in ("DataDependentOutputException", "DynamicOutputShapeException"):
         return Reason("data-dependent", f"the host needs a value that is on the device: {text}")
     return Reason("not-traceable", f"tracing stopped: {type(error).__name__}: {text}")

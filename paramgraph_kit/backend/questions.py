@@ -41,6 +41,8 @@ _FAILS = ("numpy", "tolist", "data_ptr", "__array__", "__dlpack__", "__reduce_ex
 _SHOWN = ("__repr__", "__format__")  # a text of its values, which str() and print ask for as well
 _ONCE = "a graph would not do that again"
 _ELSEWHERE = "where it is written or has a gradient, a trace has another one: slice the input"
+_TORCHS = ("aten", "prims")
+_OWN = "a trace has that of torch's own operations only: give state=[], pgk.parameterize(fn, state=[])"
 _STRIDED = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_.default)
 # What other threads wait for or take is not undone: refused before it is done.
 _SIGNALS = (
@@ -190,7 +192,13 @@ class Questions:
         plain: Callable[..., Any] = modes.__torch_dispatch__  # type: ignore[attr-defined]  # torch's
 
         def dispatch(mode: Any, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            result = plain(mode, function, types, args, kwargs)
+            try:
+                result = plain(mode, function, types, args, kwargs)
+            except (NotImplementedError, RefusedError) as error:
+                if function._schema.is_mutable and function.namespace not in _TORCHS and self._mine():
+                    self._refused = None  # what torch asked of the argument meanwhile is not the user's
+                    raise self._refuse(f"calls {function._schema.name}, which writes its arguments", _OWN) from error
+                raise
             named = (kwargs or {}).values() if function._schema.is_mutable and self._mine() else ()
             if any(_is_resized(x) for x in named):
                 raise self._refuse("gives out= a tensor of another shape", "a trace goes on with the old one")

@@ -397,3 +397,42 @@ def test_a_copy_of_a_step_is_a_step_of_copies() -> None:
         assert other(values(n)).tolist() == expected(values(n)).tolist()
         assert step(values(n)).tolist() == model(values(n)).tolist()
     assert repr(other).endswith("1 graph)")
+
+
+@torch.library.custom_op("pgk_writes::add_to", mutates_args={"x"})
+def add_to(x: torch.Tensor, y: torch.Tensor) -> None:
+    x.add_(y)
+
+
+@add_to.register_fake
+def _(x: torch.Tensor, y: torch.Tensor) -> None:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("write", "reason"),
+    [
+        (lambda x, kept: add_to(x * 2, x), "not-traceable: it calls pgk_writes::add_to, which writes its arguments"),
+        (lambda x, kept: add_to(x, x * 2), "not-traceable: it calls pgk_writes::add_to, which writes its arguments"),
+        (lambda x, kept: kept.add_(x), "hidden-tensor: it writes to a tensor that is no argument and no member"),
+    ],
+)
+def test_what_no_trace_writes_is_said_in_words_of_our_own(write: Callable[..., Any], reason: str) -> None:
+    # GIVEN a function whose own operation writes an argument, or that writes to a tensor of its closure
+    kept = values()
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        write(x, kept)
+        return x + kept
+
+    # WHEN parameterized THEN it does what eager does, and the reason says what it wrote and what helps
+    call = pgk.parameterize(step)
+    for n in range(2):
+        x, y, before = values(n), values(n), kept.clone()
+        found = call(x)
+        kept.copy_(before)
+        assert torch.equal(found, step(y))
+        assert torch.equal(x, y)
+    (found,) = (f"{each.code}: {each.message}" for each in pgk.report(call).reasons)
+    assert found.startswith(reason)
+    assert found.endswith("pgk.parameterize(fn, state=[])")
