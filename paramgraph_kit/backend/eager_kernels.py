@@ -31,7 +31,7 @@ def compile_with_eager_kernels(
     number: int,
     partition_fn: Callable[..., Any] | None = None,
     names: Sequence[str] | None = None,
-) -> Callable[..., Any]:
+) -> DirectCall:
     """Compile a graph for the device of ``driver``; ``new_graph(phase)`` registers each FX graph.
 
     ``names`` are what the user calls the inputs, where Dynamo has not noted it.

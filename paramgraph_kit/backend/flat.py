@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from operator import is_
 from typing import Any
 from unittest import mock
@@ -15,6 +16,8 @@ import torch.fx
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from paramgraph_kit.backend.direct.calls import DirectCall
+from paramgraph_kit.backend.direct.parts import Parts, made_of
 from paramgraph_kit.backend.eager_kernels import compile_with_eager_kernels
 from paramgraph_kit.backend.fakes import fake_mode
 from paramgraph_kit.backend.members import side_effect
@@ -121,8 +124,8 @@ def trace_flat(
     options: Options,
     number: int,
     names: Sequence[str],
-) -> tuple[Callable[..., Any], bool]:
-    """What runs in the function's place, and whether it writes into an input."""
+) -> tuple[DirectCall, bool, Parts | None]:
+    """What runs in the function's place, whether it writes into an input, and what its backward may leave out."""
     apart = list({id(x): x for x in tensors}.values())  # one that is given twice is one in the trace
     overlapping = _overlapping(apart)
     # The backward is compiled with the forward, and gives back nothing that a second backward would want.
@@ -134,7 +137,7 @@ def trace_flat(
         # made with the layout of a copy.
         "view_replay_for_aliased_outputs": not overlapping,
     }
-    mode = fake_mode()
+    mode, needs = fake_mode(), list[frozenset[int]]()
     context = torch_name("TracingContext")(mode)
     try:
         with (
@@ -151,7 +154,7 @@ def trace_flat(
                 driver(),
                 options,
                 number,
-                partition_fn=_partition,
+                partition_fn=partial(_partition, needs),
                 names=names,
             )
     except BaseException:
@@ -164,14 +167,15 @@ def trace_flat(
         raise RefusedError(why_not(mode.failed)) from mode.failed
     metadata = context.fw_metadata
     if metadata is None:
-        return run, True
+        return run, True, None
     _refuse_views_of_other_types(metadata, apart, root.types, replayed=not overlapping)
     if overlapping:
         _refuse_misplaced_views(metadata, apart, overlapping)
     else:
         _refuse_views_of_gaps(metadata, apart)
     metadata.bw_donated_idxs = []  # "none" for the check at each backward, where None is "not known"
-    return run, any(info.mutates_data or info.mutates_metadata for info in metadata.input_info)
+    writes = any(info.mutates_data or info.mutates_metadata for info in metadata.input_info)
+    return run, writes, Parts.of(needs, metadata)
 
 
 @contextmanager
@@ -290,14 +294,17 @@ def _refuse_misplaced_views(metadata: Any, tensors: Sequence[torch.Tensor], over
         raise RefusedError(Reason("unknown-output", text))
 
 
-def _partition(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+def _partition(needs: list[frozenset[int]], joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
     """Save what eager saves: without Inductor nothing is fused, and computing an activation again costs a kernel.
+
+    ``needs`` gets, for each gradient, the tangents that it is made of.
 
     Checkpointing puts the generator back before it computes again, which leaves no trace in a graph.
     """
     if any(is_random(node) and node.meta.get("partitioner_tag") == "is_backward" for node in joint.graph.nodes):
         text = "its backward draws random numbers (dropout under checkpointing?), which a graph would not repeat"
         raise RefusedError(Reason("random-backward", text))
+    needs[:] = made_of(joint.graph, kwargs["num_fwd_outputs"])
     return torch_name("default_partition")(joint, *args, **kwargs)
 
 

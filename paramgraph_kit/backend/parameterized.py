@@ -22,8 +22,10 @@ from torch.utils import _pytree as pytree
 
 from paramgraph_kit.backend import call_state
 from paramgraph_kit.backend.call_state import attributes_of, version_of
+from paramgraph_kit.backend.direct.calls import DirectCall
 from paramgraph_kit.backend.direct.located import MISSED
 from paramgraph_kit.backend.direct.once import say_once
+from paramgraph_kit.backend.direct.parts import Parts
 from paramgraph_kit.backend.flat import Flat, discard, trace_flat, why_not
 from paramgraph_kit.backend.frozen.alike import Alike
 from paramgraph_kit.backend.plain import flatten
@@ -59,12 +61,19 @@ _MISTAKES = (RuntimeError, IndexError, TypeError, ValueError, NotImplementedErro
 class _Traced:
     """One trace: what runs, how its results are put together, and its graphs, which the registry holds weakly."""
 
-    run: Callable[..., Any]
+    run: DirectCall
     root: Flat
     graphs: list[CompiledGraph]
     writes: bool  # into an input
+    parts: Parts | None  # of its backward
     calls: int = 0  # that were asked to be compared
     proved: bool = False  # has run once
+
+    def follow(self, made: Sequence[Any]) -> None:
+        """Let the backward through what a call has made be as eager's would be."""
+        if self.parts is not None:
+            self.parts.heed(made, self.run.differentiable)
+        say_once(made)
 
 
 class _Known(Alike):
@@ -124,7 +133,7 @@ class Parameterized:
         made = traced.run(*tensors) if traced.proved else self._proved(traced, tensors)
         if made is _FAILED:
             return self._instead(traced, args, kwargs)
-        say_once(made)
+        traced.follow(made)
         result = traced.root.results(made)
         if known is not None and self._options.verify == "off":
             known.freeze(traced.run, args, kwargs, made, result)
@@ -137,7 +146,7 @@ class Parameterized:
         target, traced.calls = driver(), traced.calls + 1
         if self._options.verify == "first" and traced.calls > 2:
             made = traced.run(*tensors)
-            say_once(made)
+            traced.follow(made)
             return traced.root.results(made)
         state, position = target.random_state(), target.random_position()
         own = [(generator, generator.get_state()) for each in self._states[:1] for generator in each.on_device]
@@ -151,7 +160,7 @@ class Parameterized:
         made = traced.run(*tensors) if traced.proved else self._proved(traced, tensors)
         if made is _FAILED:
             return self._instead(traced, args, kwargs)
-        say_once(made)
+        traced.follow(made)
         found = traced.root.results(made)
         same_numbers()
         expected = self._fn(*args, **kwargs)
@@ -357,14 +366,14 @@ class Parameterized:
         _tracing.now = True
         try:
             with state.unwritten():  # by the backward, too
-                run, writes = trace_flat(root, tensors, new_graph, graphs, self._options, number, names)
+                run, writes, parts = trace_flat(root, tensors, new_graph, graphs, self._options, number, names)
         finally:
             _tracing.now = False
         root.forget()
         if root.absent:  # calls that are launched at one look do not look for these
             self._absent |= root.absent
             self._alike = []
-        return _Traced(run, root, graphs, writes)
+        return _Traced(run, root, graphs, writes, parts)
 
     def _check_devices(self, tensors: Sequence[torch.Tensor], state: State) -> None:
         device = driver().device

@@ -94,6 +94,11 @@ class DirectCall:
         """The arguments that each call writes."""
         return self._written
 
+    @property
+    def differentiable(self) -> tuple[int, ...] | None:
+        """The arguments that a direct step gives gradients of."""
+        return None if self._step is None else self._step.differentiable
+
     def run(self, args: Sequence[Any]) -> Any:
         """A direct call, where nothing is switched on that the wrappers would have heeded."""
         if self._step is not None:
