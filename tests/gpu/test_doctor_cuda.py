@@ -31,7 +31,7 @@ WORKERS = 4
 AT_ONCE = 14  # processes
 SILENCE_S = 120  # of a worker, after which its job counts as hanging: other processes may have the machine too
 FILE_S = 300  # for a file of tests
-MOST_OVERHEAD = 20
+MOST_OVERHEAD = 30
 PROGRAMS = {f"{each.id} {p.name}".rstrip(): each.category for each in catalogue() for p in each.programs}
 
 # These need a process in which nothing has run before them, or much memory, or long.
@@ -201,7 +201,7 @@ def test_gpt2s_training_step_raises_no_alarm() -> None:
 
 @torch.no_grad()
 def test_the_overhead_for_gpt2s_forward_is_small(capsys: pytest.CaptureFixture[str]) -> None:
-    # GIVEN GPT-2 small's forward WHEN it is diagnosed THEN that takes less than 20 calls
+    # GIVEN GPT-2 small's forward WHEN it is diagnosed THEN that takes less than 30 calls
     model, ids = gpt2()
     model.eval()
     eager = best_us(lambda: model(ids), 10)
