@@ -13,6 +13,7 @@ from paramgraph_kit.rewrite.edits import Function, heads, locals_of, names_in, p
 from paramgraph_kit.rewrite.moving import arguments_of, paths
 from paramgraph_kit.rewrite.place import Place, called
 from paramgraph_kit.rewrite.values import is_size
+from paramgraph_kit.trace.model import Failure
 
 READS = ("sync-item", "copy-to-cpu")
 DECIDED = ("host-random", "branch-frozen", "size-frozen", "scalar-frozen", "host-counter", "cpu-scalar-frozen")
@@ -22,12 +23,27 @@ BEHIND = (
 _HOST = ("random", "np", "numpy", "time", "math")
 
 
+def _moved_by_scheduler(failure: Failure) -> str:
+    name = failure.message.partition(" goes from ")[0]
+    return name if failure.code == "scalar-frozen" and name in ("momentum", "betas") else ""
+
+
+def behind_for_cycles(failure: Failure) -> str:
+    """Why an optimizer's step is behind the launch, where a scheduler moves more than the rate."""
+    name = _moved_by_scheduler(failure)
+    return name and (
+        f"the optimizer's step is behind the launch as the scheduler moves `{name}` too: "
+        "with `cycle_momentum=False` it can be in the graph"
+    )
+
+
 def cycled(place: Place) -> str:
     """What a scheduler moves beside the rate."""
-    name = place.failure.message.partition(" goes from ")[0]
-    if place.failure.code != "scalar-frozen" or name not in ("momentum", "betas"):
-        return ""
-    return f"the scheduler moves `{name}` too, which stays a number in the graph: make it with `cycle_momentum=False`"
+    name = _moved_by_scheduler(place.failure)
+    return (
+        name
+        and f"the scheduler moves `{name}` too, which stays a number in the graph: make it with `cycle_momentum=False`"
+    )
 
 
 def decided(place: Place) -> str:

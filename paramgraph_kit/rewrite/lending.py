@@ -66,6 +66,8 @@ class Lending:
         self.fused: set[str] = set()  # optimizers whose steps the device leaves out
         self.steps = False
         self.moved: moving.Moved | None = None
+        self.behind: list[ast.stmt] = []  # what goes behind the launch
+        self.alone: list[Any] = []  # optimizers that step only there
         self.fed: feeding.Feed | None = None
         self.ran: set[types.CodeType] = set()  # what a step runs
         self.kept: advance.Kept | None = None  # numbers that are in tensors
@@ -141,6 +143,24 @@ class Lending:
                 return (source, statement) if statement is not None else None
         return None
 
+    def _decays(self, failure: Failure) -> bool:
+        """Whether a rate is that of an optimizer that lets it fall with its own count."""
+        at = self.place(failure) if failure.code == "learning-rate-frozen" else None
+        stepped: Any = self._value(optimizers.stepped(at[1])) if at is not None else None
+        return optimizers.counts_on_host(stepped) and any(group["lr_decay"] for group in stepped.param_groups)
+
+    def _is_behind(self, failure: Failure) -> bool:
+        """Whether what was found goes behind the launch."""
+        at = self.place(failure)
+        return at is not None and any(part is at[1] for node in self.behind for part in ast.walk(node))
+
+    def _steps_behind(self, name: str) -> bool:
+        """Whether an optimizer's steps are all behind the launch, where it may be what it is."""
+        behind = {id(part) for node in self.behind for part in ast.walk(node)}
+        every = (node for source in self.sources.values() for node in ast.walk(source.tree))
+        steps = [node for node in every if isinstance(node, ast.Expr) and optimizers.stepped(node) == name]
+        return bool(steps) and all(id(node) in behind for node in steps)
+
     def _is_schedule(self, node: ast.stmt) -> bool:
         """Whether a statement is the step of a learning rate's schedule."""
         name = optimizers.stepped(node) if isinstance(node, ast.Expr) else ""
@@ -202,7 +222,9 @@ class Lending:
             before.setdefault(plan.source.file, []).extend(plan.hoisted)
 
         names = [name for plan in plans for name in plan.brought]
+        alone = [vars(each) for each in self.alone]
         optimizing = optimizers.found_in(self.prover.state) if self.steps else []
+        optimizing = [each for each in optimizing if not any(each is one for one in alone)]
 
         space = self.entry.__globals__ if self.entry is not None else {}
         made = [name for name in (self.fed.shared if self.fed is not None else ()) if name not in space]

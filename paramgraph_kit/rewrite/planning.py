@@ -40,6 +40,7 @@ MOVABLE = frozenset(
     """sync-item host-counter print copy-to-cpu output-alias grad-scaler branch-frozen data-dependent-branch query
     captured-event learning-rate-frozen""".split()  # noqa: SIM905
 )
+OF_STEPS = ("optimizer-not-capturable", "learning-rate-frozen")
 
 
 def _below(nodes: Sequence[ast.stmt]) -> set[ast.AST]:
@@ -79,6 +80,7 @@ class Attempt(Lending):
         """How each failure is rewritten, where it can be."""
         left = [f for f in failures if id(f) not in self.unsafe or id(f) in self.elsewhere]
         self.rate, self.fed, self.watch = self.kept is not None and self.kept.rates, None, None
+        self.behind, self.alone = [], []
         self.rated: list[str] = []  # optimizers of which something that is moved writes the rate
         self.ahead = self._rates_ahead(left) if self.leads and self.moves and self.feeds else []
         self.rate |= bool(self.ahead)
@@ -277,25 +279,22 @@ class Attempt(Lending):
         name = optimizers.left_out(place[1]) if place is not None else ""
         return name if name and optimizers.is_fusable(self.space, name) else ""
 
-    def _decays(self, failure: Failure) -> bool:
-        """Whether a rate is that of an optimizer that lets it fall with its own count."""
-        at = self.place(failure) if failure.code == "learning-rate-frozen" else None
-        stepped: Any = self._value(optimizers.stepped(at[1])) if at is not None else None
-        return optimizers.counts_on_host(stepped) and any(group["lr_decay"] for group in stepped.param_groups)
-
     def _optimizers(self, failures: Sequence[Failure]) -> list[Plan]:
         found = []
         self.steps = False
         seen: dict[str, list[Failure]] = {}
         for failure in failures:
-            if failure.code in ("optimizer-not-capturable", "learning-rate-frozen") and (at := self.place(failure)):
+            if failure.code in OF_STEPS and (at := self.place(failure)):
                 seen.setdefault(optimizers.stepped(at[1]), []).append(failure)
         every = (node for source in self.sources.values() for node in ast.walk(source.tree))
         counted = {optimizers.stepped(node) for node in every if isinstance(node, ast.Expr)}
         counted = {name for name in counted if name and optimizers.counts_on_host(self._value(name))}
         for name in (*self.rated, *sorted(self.fused), *sorted(counted)):
             seen.setdefault(name, [])
+        self.alone = [self._value(name) for name in seen if name not in self.fused and self._steps_behind(name)]
         for name, known in seen.items():
+            if any(self._value(name) is one for one in self.alone):
+                continue
             made = optimizers.constructor(self.sources.values(), name, self._value(name)) if name else None
             if made is None:
                 continue
@@ -380,6 +379,8 @@ class Attempt(Lending):
             number = self._index(source, function, f)
             handled += [f] if number >= last and order[number] not in kept else []
         handled += [f for f in failures if self.watch is not None and self._is_timing(source, f, [*gone, *timed])]
+        self.behind = list(chosen)
+        handled += [f for f in failures if f.code in OF_STEPS and f not in handled and self._is_behind(f)]
         return Plan(source, self.moved.edits, handled + [f for f in deferred if f not in handled], hoisted)
 
     def _filled(self, source: Source) -> Callable[[ast.stmt], list[Edit]]:

@@ -15,6 +15,7 @@ from paramgraph_kit.doctor.observe.examine import examine
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.rewrite import by_hand
+from paramgraph_kit.rewrite.from_host import behind_for_cycles
 from paramgraph_kit.rewrite.given import name_of, written
 from paramgraph_kit.rewrite.kept_outside import kept_outside
 from paramgraph_kit.rewrite.lending import Plan
@@ -151,6 +152,8 @@ def _rewritten(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
                 f"`{stale}` gets another value outside the launch, and the graph keeps the one it has read"
             )
         found.complete = failed is None and not left and not truth.unsteady and not stale
+        behind = attempt.alone if found.complete else []
+        found.verified += list(dict.fromkeys(t for f in failures if behind and (t := behind_for_cycles(f))))
         if truth.unsteady:
             found.verified = [f"{UNSTEADY} ({truth.unsteady}), so nothing could be compared"]
     found.left, found.instead = left, by_hand.lines(attempt, left, known=failures)

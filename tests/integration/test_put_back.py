@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
+from tests.integration.rewritten import changed
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the words are those of the simulated device")
 
@@ -114,3 +115,6 @@ def test_a_scheduler_s_momentum_is_named() -> None:
     behind = str(found.fix).partition("def after_f(loss):")[2]
     assert "optimizer.step()" in behind
     assert "scheduler.step()" in behind
+    # AND what makes the optimizer stays as it is, and why its step is not in the graph is told
+    assert "torch.optim.SGD" not in "".join(changed(found.fix.diff))
+    assert "with `cycle_momentum=False` it can be in the graph" in str(found.fix)
