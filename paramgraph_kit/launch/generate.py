@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from paramgraph_kit.capture.pair import Captured, InputSpec, Kind, Output
 from paramgraph_kit.driver.api import Driver, Executable
@@ -100,6 +101,7 @@ def launch_function(
         "otherwise": otherwise,
         "ungraphed": ungraphed,
         "capturing": form.capturing or driver.is_capturing,
+        "tangents": forward_ad,  # no launch carries them: ungraphed code without Inductor does
         "libraries": driver.library_state,
         "libraries_then": driver.library_state(),
         "state": state,
@@ -128,7 +130,7 @@ def launch_function(
 
 def _source(captured: Captured, plan: Plan, scope: dict[str, Any], partition: PartitionCode, form: Form) -> list[str]:
     names, aligned = _names(captured, form)
-    lines = ["def launch(inputs):", " if capturing(): return ungraphed(inputs)"]
+    lines = ["def launch(inputs):", " if capturing() or tangents._current_level >= 0: return ungraphed(inputs)"]
     lines.append(" *held, together = inputs" if form.together else " held = inputs.copy()")
     asked = [*(names[k] for k in aligned), *(["held[-1]"] if form.shelved else [])]
     if asked:  # all in one call

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from paramgraph_kit.capture.pair import (
     ALIGNMENT,
@@ -224,8 +225,8 @@ class Launcher:
 
     def _select(self, inputs: list[Any]) -> Any:
         """Find the executable for these inputs, or make it after running this call ungraphed."""
-        # In somebody else's capture: be part of it, and map no memory meanwhile.
-        if self.driver.is_capturing() or _pausing:
+        # In somebody else's capture: be part of it, and map no memory meanwhile. Tangents are lost in a launch.
+        if self.driver.is_capturing() or _pausing or forward_ad._current_level >= 0:
             return self._ungraphed(inputs)
         if self.code.refused is not None:
             self._raise_if_strict()

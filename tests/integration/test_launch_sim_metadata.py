@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 import paramgraph_kit as pgk
 from paramgraph_kit.driver.tensors import not_carried, same_bits
@@ -305,3 +306,35 @@ def test_a_view_of_an_input_as_another_type_is_one_of_todays_input(name: str) ->
         assert not results[0].any()
     assert not pgk.report(step).reasons
     assert sum(row.launches or 0 for row in pgk.report(step).rows) >= 2
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")  # torch's own, where tangents are first used
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda f: torch.compile(f, backend="paramgraph"),
+        lambda f: pgk.compile(f, guards="inputs"),
+        pgk.parameterize,
+        lambda f: pgk.parameterize(f, state=()),
+    ],
+)
+def test_tangents_of_an_input_lead_to_tangents_of_results(wrap: Callable[[Function], Function]) -> None:
+    # GIVEN a function whose calls are launched
+    def function(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        return (x @ w).tanh(), x.sum()
+
+    torch.compiler.reset()  # of the other ways
+    call, w = wrap(function), moved(4, 4)
+    for n in range(4):
+        assert_same(call(moved(3, 4, seed=n), w), function(moved(3, 4, seed=n), w))
+    launched = sum(row.launches or 0 for row in pgk.report(call).rows)
+    assert launched >= 2
+
+    # WHEN an input has a tangent, which no address tells of THEN the call is none of them, and its results have theirs
+    x, tangent = moved(3, 4, seed=5), moved(3, 4, seed=6)
+    with forward_ad.dual_level():
+        levels: Any = forward_ad
+        dual = levels.make_dual(x, tangent)
+        for found, expected in zip(call(dual, w), function(dual, w), strict=True):
+            assert_same(tuple(levels.unpack_dual(found)), tuple(levels.unpack_dual(expected)))
+    assert_same(call(x, w), function(x, w))
