@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
@@ -49,7 +49,7 @@ class Owned:
 
 
 def _released(release: Callable[[Any], Any], raw: Any) -> None:
-    with relaxed():
+    with suppress(DriverCallError), relaxed():  # a lost context has nothing to give back
         release(raw)
 
 
