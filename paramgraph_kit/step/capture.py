@@ -29,7 +29,7 @@ from paramgraph_kit.capture.pair import (
     describe,
 )
 from paramgraph_kit.driver.api import Driver
-from paramgraph_kit.driver.tensors import PLAIN, bits_of, has_memory, parts_of
+from paramgraph_kit.driver.tensors import PLAIN, Bits, bits_of, has_memory, parts_of
 from paramgraph_kit.launch.launcher import Called
 from paramgraph_kit.launch.plan import GRAIN
 from paramgraph_kit.step.called import called_in
@@ -70,6 +70,7 @@ class Alias:
     stride: tuple[int, ...]
     offset: int
     dtype: torch.dtype
+    bits: Bits = PLAIN
 
 
 def record_step(
@@ -240,12 +241,11 @@ class _Taker:
         """What lies in the state's own memory is no tensor of the graph's."""
         if id(tensor) in self._known or tensor.device != self._driver.device or not tensor.numel():
             return tensor
-        if bits_of(tensor) != PLAIN:
-            return tensor
         base = self._starts.get(self._driver.storage_of(tensor)[0])
         if base is None:
             return tensor
-        return Alias(base, tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset()), tensor.dtype)
+        lies = tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset())
+        return Alias(base, *lies, tensor.dtype, bits_of(tensor))
 
 
 @dataclass(frozen=True, slots=True)

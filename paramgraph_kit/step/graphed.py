@@ -16,6 +16,7 @@ from paramgraph_kit.capture.pair import Kind, alignment_of
 from paramgraph_kit.driver.api import Driver, Executable
 from paramgraph_kit.driver.native.tensors import Gradients, written
 from paramgraph_kit.driver.progress import now
+from paramgraph_kit.driver.tensors import bits_of, lazily
 from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.launch.generate import Form, State, launch_function
 from paramgraph_kit.launch.launcher import Options, Variant
@@ -232,8 +233,13 @@ class Graphed:
             cell.put(tensors)
 
     def _alias(self, alias: Alias) -> torch.Tensor:
-        base = self._bases[alias.base]
-        return base.detach().as_strided(alias.size, alias.stride, alias.offset)
+        base = self._bases[alias.base].detach()
+        plain = lazily(base, bits_of(base))
+        if base.dtype != alias.dtype:  # the real part of complex numbers, their bytes
+            last = alias.offset + sum((n - 1) * step for n, step in zip(alias.size, alias.stride, strict=True))
+            length = -(-(last + 1) * alias.dtype.itemsize // base.itemsize)
+            plain = plain.as_strided((length,), (1,), 0).view(alias.dtype)
+        return lazily(plain.as_strided(alias.size, alias.stride, alias.offset), alias.bits)
 
 
 def _schedule(calls: Deferred) -> None:

@@ -338,3 +338,38 @@ def test_tangents_of_an_input_lead_to_tangents_of_results(wrap: Callable[[Functi
         for found, expected in zip(call(dual, w), function(dual, w), strict=True):
             assert_same(tuple(levels.unpack_dual(found)), tuple(levels.unpack_dual(expected)))
     assert_same(call(x, w), function(x, w))
+
+
+OF_STATE: dict[str, tuple[Function, Function]] = {  # views of a step's state, and the state
+    "parts of numbers": (lambda w: (w.real, w.imag[1:, ::2], w[:1].real, w.real.view(torch.int32)), complex_),
+    "parts of conjugates": (lambda w: (w.real, w.imag, w.conj(), w.conj()[1:, 2:]), lambda n: complex_(n).conj()),
+    "parts of a slice": (lambda w: (w.imag, torch.view_as_real(w)[1:]), lambda n: complex_(n).t()[1:]),
+    "lazy ones": (lambda w: (w.conj(), w.conj().imag[1:], torch._neg_view(w)), complex_),
+    "of negated": (lambda w: (w[1:], w.t(), torch._neg_view(w)), lambda n: torch._neg_view(moved(4, 6, seed=n))),
+    "bytes": (lambda w: (w.view(torch.uint8)[:, 3:], w.view(torch.complex64)), lambda n: moved(4, 6, seed=n)),
+    "wider": (lambda w: (w.view(torch.int64)[1:], w[2:].view(torch.int32)), lambda n: moved(4, 8, seed=n).half()),
+}
+
+
+@pytest.mark.parametrize("name", OF_STATE)
+def test_a_view_of_state_as_another_type_or_lazily_is_one_of_that_state(name: str) -> None:
+    # GIVEN a step that returns such views of its state
+    function, made = OF_STATE[name]
+    state = made(0)
+    step = pgk.parameterize(lambda x: (*function(state), x * 2), state=[state], verify="off")
+
+    for n in range(6):
+        # WHEN it is called
+        x = moved(3, seed=n)
+        results = step(x)
+
+        # THEN they are what eager's are, lie in the state's memory, and see what is written to it
+        expected = (*function(state), x * 2)
+        assert_same(results, expected)
+        for found, other in zip(results[:-1], expected, strict=False):
+            assert found.untyped_storage().data_ptr() == state.untyped_storage().data_ptr()
+            assert found.storage_offset() == other.storage_offset()
+        state.mul_(2)
+        assert_same(results, (*function(state), x * 2))
+    assert not pgk.report(step).reasons
+    assert sum(row.launches or 0 for row in pgk.report(step).rows) >= 3
