@@ -17,13 +17,18 @@ from paramgraph_kit.capture.unused import _offset_calculators
 from paramgraph_kit.driver.api import RawNode
 from paramgraph_kit.driver.sim import allocator
 from paramgraph_kit.driver.tensors import digests
+from paramgraph_kit.launch.generate import Form, launch_function
 from paramgraph_kit.launch.launcher import Launcher
-from paramgraph_kit.launch.plan import MOST_BLOCK, Block, make_plan, needs_of
-from paramgraph_kit.partition.nodes import is_random, launches
+from paramgraph_kit.launch.plan import MOST_BLOCK, Block, Order, _among, make_plan, needs_of
+from paramgraph_kit.launch.stages import Lives, cut
+from paramgraph_kit.partition.nodes import from_storage, is_random, launches
+from paramgraph_kit.step.capture import _spec
 from paramgraph_kit.trace.model import NodeKind
-from tests.unit.test_capture_flash import BACKWARD, backward
+from tests.integration.launch_bench import DRIVER, launcher_of, moved, variants
+from tests.unit.test_capture_flash import BACKWARD, FORWARD, backward, forward
 from tests.unit.test_capture_unused import calculator
 from tests.unit.test_launch_plan import captured, chain
+from tests.unit.test_sim_allocator import Device
 
 aten = torch.ops.aten
 
@@ -163,3 +168,112 @@ def test_attention_s_scale_is_found_with_one_key_for_all_heads_and_not_beside_od
     struct.pack_into("<3i", data, _HEADS, 8, 8, 1)
     data[_DETERMINISTIC] = 2
     assert _scale(BACKWARD, bytes(data)) is None
+
+
+def test_no_more_is_kept_than_all() -> None:
+    # GIVEN attention's struct, where a dropout lets a little more than everything through WHEN asked THEN it is none
+    assert _scale(FORWARD, forward(dropout=0.0)) in _SCALES
+    assert _scale(FORWARD, forward(dropout=-0.002)) is None
+
+
+@pytest.mark.parametrize(("parameter", "left"), [(4, False), (5, True), (6, True), (7, False)])
+def test_numbers_of_the_host_are_those_parameters_alone(parameter: int, left: bool) -> None:
+    # GIVEN a split-K reduction of cuBLAS's with nine parameters of a word each
+    node = RawNode(
+        NodeKind.KERNEL,
+        "_ZN8cublasLt19splitKreduce_kernelILi32E",
+        bytes(72),
+        (),
+        layout=tuple((8 * n, 8) for n in range(9)),
+    )
+    # WHEN asked whether a host address may be left over in one THEN it may in the two that are the numbers' addresses
+    assert words._may_be_left_over(node, 8 * parameter) is left
+
+
+def test_64_tensors_are_made_before_a_launch_and_not_65() -> None:
+    # GIVEN / WHEN / THEN
+    for count, stages in ((64, 1), (65, 2)):
+        assert len(cut(Lives(count, dying=[], made=[(1, n) for n in range(count)], inner=[]), 8)) == stages
+
+
+def test_only_what_writes_an_input_from_its_storage_on_looks_from_there() -> None:
+    # GIVEN an operation of somebody's that writes a view by its offset: of an input, and of what is made inside
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    x.meta["val"] = torch.ones(4, device="meta")
+    inside = graph.call_function(aten.sin.default, (x,))
+    inside.meta["val"] = torch.ones(4, device="meta")
+    operation = torch.ops.higher_order.auto_functionalized_v2
+    named = {"_x_storage_offset": 2}
+    ours = graph.call_function(operation, (aten.add_.Tensor,), {"_all_bases": [inside], **named})
+    inputs = graph.call_function(operation, (aten.add_.Tensor,), {"_all_bases": [x], **named})
+    # WHEN asked THEN it is the first alone that nobody can place
+    assert ours.all_input_nodes == [inside]
+    assert from_storage(list(graph.nodes)) == [inputs]
+
+
+@pytest.mark.parametrize(
+    ("size", "allocated", "nbytes"), [(128, 512, 512), (128, 1024, 1024), (300, 1536, 1200), (8, 32, 32)]
+)
+def test_a_gradient_has_all_of_an_allocation_that_is_more_than_the_allocator_rounds_up_to(
+    size: int, allocated: int, nbytes: int
+) -> None:
+    # GIVEN a gradient of floats on an allocation of its own WHEN described
+    output = SimpleNamespace(dtype=torch.float32, nbytes=4 * size, source=0, size=(size,), stride=(1,))
+    found: Any = SimpleNamespace(outputs=[output], allocations=[SimpleNamespace(size=allocated)])
+    # THEN what a launch may write is its own bytes, rounded up, or the whole where that is larger
+    assert _spec(found, 0).nbytes == nbytes
+
+
+def test_a_row_of_nodes_each_behind_the_last_is_a_chain() -> None:
+    # GIVEN nodes in a row, and two that nothing orders WHEN asked THEN only the first are a chain
+    def order(*deps: tuple[int, ...]) -> Order:
+        return Order([RawNode(NodeKind.KERNEL, "k", b"", each) for each in deps], {})
+
+    assert [order((), (0,), (1,)).is_chain, order((), ()).is_chain, order((), (0,), (0,)).is_chain] == [
+        True,
+        False,
+        False,
+    ]
+
+
+def test_memory_without_a_stream_is_the_default_stream_s() -> None:
+    # GIVEN a block that was freed on the default stream WHEN memory is asked for without one THEN it is that block
+    target = allocator.CachingAllocator(Device())
+    block = target.alloc(512, stream=0)
+    target.free(block)
+    assert target.alloc(512) == block
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
+def test_a_shelf_has_its_address_beside_inputs_that_are_aligned_in_other_ways() -> None:
+    # GIVEN a launch of an aligned input, one aligned to 4 bytes, and one that lies on a shelf
+    def function(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor]:
+        return (x * y - z,)
+
+    launcher = launcher_of(function)
+    launcher([moved(64), moved(65)[1:], moved(64)])
+    (variant,) = variants(launcher)
+
+    def never(_: list[Any]) -> Any:
+        raise AssertionError("a call that it was captured for")
+
+    captured, code = variant.captured, launcher.code
+    form = Form(shelved={2: 512})
+    launch = launch_function(
+        DRIVER, captured, variant.plan, variant.executables, variant.state, never, never, code, form
+    )
+    for n in range(3):
+        # WHEN launched THEN it reads what lies there
+        x, y, shelf = moved(64, seed=n), moved(65, seed=n + 7)[1:], moved(256, seed=n + 9)
+        (found,) = launch([x, y, shelf.view(torch.uint8)])
+        assert torch.equal(found, function(x, y, shelf[128:192])[0])
+
+
+def test_few_of_many_buffers_are_found_from_the_first_on() -> None:
+    # GIVEN many buffers, some placed, the first of them at the beginning WHEN few are chosen THEN it is these, in order
+    sizes, offsets = [8] * 40, [8 * n for n in range(30)] + [-1] * 10
+    placed = sorted((offsets[n], offsets[n] + 8, n) for n in range(30))
+    chosen = 1 << 0 | 1 << 7 | 1 << 35
+    assert _among(placed, chosen, offsets, sizes) == [(0, 8, 0), (56, 64, 7)]
+    assert _among(placed, (1 << 12) - 1, offsets, sizes) == [(8 * n, 8 * n + 8, n) for n in range(12)]
