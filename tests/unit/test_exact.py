@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import copy
+import os
+import time
+import types
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -16,17 +21,21 @@ from paramgraph_kit.backend.plain import same
 from paramgraph_kit.capture.calculators import _divides
 from paramgraph_kit.capture.pair import Kind, Output, _moved, _Segments, is_seed_on_host
 from paramgraph_kit.driver.api import RawAllocation
+from paramgraph_kit.driver.native.build import checks
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.tensors import _weights
 from paramgraph_kit.launch import probation
 from paramgraph_kit.launch.dying import dies_here
 from paramgraph_kit.launch.generate import Form, _flat, launch_function
 from paramgraph_kit.launch.plan import uses_of
+from paramgraph_kit.step.arguments import Arguments
 from paramgraph_kit.step.entry import let_go
 from paramgraph_kit.step.guard import Guard
 from paramgraph_kit.step.holders import Holder
 from paramgraph_kit.step.observe import Change
+from paramgraph_kit.step.reach import Names, Reach
 from paramgraph_kit.step.release import _let_go
+from paramgraph_kit.step.spent import is_spent
 from paramgraph_kit.step.streams import Streams
 from paramgraph_kit.trace.model import Word, WordKind
 
@@ -228,3 +237,120 @@ def test_only_pointers_to_allocations_use_them() -> None:
     captured: Any = SimpleNamespace(words=[first, [pointer(0, allocation=3), pointer(8, allocation=1)]])
     # WHEN asked which nodes use which THEN only the latter count, each node once
     assert uses_of(captured) == {3: [0, 1], 1: [1]}
+
+
+def walked(*roots: tuple[str, Any], own: tuple[str, ...] = ()) -> Reach:
+    return Reach(roots, [], Names(known=set(own), own=set(own)))
+
+
+def test_of_a_library_s_module_settings_are_looked_at_that_code_names_and_no_modules() -> None:
+    # GIVEN a module of a library's, with a number, another one that nobody names, and a module inside
+    library: Any = types.ModuleType("library")
+    library.__spec__ = mock.sentinel.found
+    library.scale, library.other, library.inner = 2.0, 3.0, types.ModuleType("inner")
+    # WHEN walked THEN the number is a place that may change
+    reach = walked(("library", library), own=("scale", "inner"))
+    assert [h.key for h in reach.holders if h.kind == "global" and h.target is vars(library)] == ["scale"]
+
+
+def test_classes_are_looked_at_with_their_bases_once_and_without_those_of_libraries() -> None:
+    # GIVEN two classes with one base, which has one of Python's
+    class Base(dict):  # type: ignore[type-arg]
+        rate = 2.0
+
+    class One(Base):
+        pass
+
+    class Other(Base):
+        pass
+
+    # WHEN objects of both are walked THEN each class has a place, and the base one
+    reach = walked(("one", One()), ("other", Other()))
+    assert [h.target for h in reach.holders if h.kind == "class"] == [One, Base, Other]
+
+
+def test_who_reads_the_environment_by_either_name_has_it_looked_at() -> None:
+    # GIVEN functions that read it as an attribute, by a global name, and not at all
+    def by_attribute() -> str:
+        return os.environ["HOME"]
+
+    names: dict[str, Any] = {"getenv": os.getenv}
+    exec("def by_name(): return getenv('HOME')", names)
+    # WHEN walked THEN the first two lead to it
+    for function, reads in ((by_attribute, True), (names["by_name"], True), (nested, False)):
+        assert any(h.name == "os.environ" for h in walked(("f", function)).holders) is reads
+
+
+def test_members_of_what_has_no_name_have_their_own() -> None:
+    # GIVEN a module WHEN walked with a name and without THEN its members are called so, and by nothing before a dot
+    module = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    for name, names in (("net", ["net.0.weight", "net.0.bias"]), ("", ["0.weight", "0.bias"])):
+        assert [each for each, _ in walked((name, module)).tensors.values()] == names
+
+
+def test_a_result_is_spent_once_what_its_backward_needs_is_freed() -> None:
+    # GIVEN results through constants, which have no operation of their own
+    x = torch.ones(2, requires_grad=True)
+    for result in (1 + (x * torch.ones(2)).exp().sum() * 3, (torch.ones(2) + x.exp()).sum()):
+        # WHEN asked before and after their backward THEN it tells
+        before = is_spent(result)
+        result.backward()
+        assert [before, is_spent(result)] == [False, True]
+
+
+def test_a_class_gets_back_what_it_had_and_loses_what_came() -> None:
+    # GIVEN a class that was given other attributes
+    class Settings:
+        rate = 2.0
+
+    holder = Holder("class", "Settings", Settings)
+    contents = holder.read()
+    Settings.rate = 3.0
+    Settings.more = 1  # type: ignore[attr-defined]
+    # WHEN it is put back THEN it has what it had, and no more
+    holder.write(contents)
+    assert Settings.rate == 2.0
+    assert not hasattr(Settings, "more")
+
+
+def test_calls_of_tensors_are_remembered_where_no_mode_hears_them() -> None:
+    # GIVEN arguments of tensors alone WHEN their key is made THEN it is remembered, but not under a default device
+    device, arguments = pgk.device(), Arguments(driver())
+    x, y = torch.ones(2, device=device), torch.ones(3, device=device)
+    with torch.device(device):
+        arguments.of((x, y), {})
+    assert arguments._looks == []
+    arguments.of((x, y), {})
+    assert len(arguments._looks) == 1
+    # AND where another one is a number, its key is another one, whoever compares
+    for asked in (nullcontext(), mock.patch("paramgraph_kit.step.arguments.checks", return_value=None)):
+        with asked:
+            keys = [arguments.of((x, other), {})[0] for other in (y, 2, 3, y)]
+        assert [key == keys[0] for key in keys] == [True, False, False, True]
+
+
+def test_captures_take_no_longer_than_the_call_that_makes_them() -> None:
+    # GIVEN a step WHEN it is captured THEN both captures' seconds are some, and fewer than those of the calls
+    started = time.perf_counter()
+    step = pgk.parameterize(lambda x: x * 2, state=(), verify="off")
+    for _ in range(3):
+        step(torch.ones(3, device=pgk.device()))
+    (graphed,) = [each for graphs in step._graphs.values() for each in graphs]
+    assert 0 < graphed.variant.captured.capture_s < time.perf_counter() - started
+
+
+def test_a_guard_asks_in_c_where_all_of_it_can_be_asked_so() -> None:
+    # GIVEN a step that is launched, with what is built of C++
+    native = checks()
+    if native is None:
+        pytest.skip("nothing is built of C++ here")
+    weight = torch.ones(3, device=pgk.device())
+    step = pgk.parameterize(lambda x: x * weight, state=[weight], verify="off")
+    for _ in range(4):
+        step(torch.ones(3, device=pgk.device()))
+    (guard,) = [each._guard for graphs in step._graphs.values() for each in graphs]
+    # WHEN it has held once THEN the next call asks all at once
+    assert guard.holds()
+    assert guard._checks is not None
+    assert None not in guard._checks
+    assert guard._at_once(native, guard._checks)
