@@ -208,3 +208,25 @@ def test_a_launch_waits_for_no_trace_but_one_of_its_own_modules() -> None:
         thread.join(60)
     assert torch.equal(results["own"].cpu(), expected.cpu())
     assert torch.equal(results["traced"].cpu(), (expected + 1).cpu())
+
+
+@pytest.mark.parametrize("calls", [0, 3])
+def test_a_call_in_somebody_s_own_capture_compares_nothing(calls: int) -> None:
+    # GIVEN a function whose calls are all compared, which waits for the device
+    step = pgk.parameterize(lambda x: x * 2 + 1, verify="always")
+    x = torch.arange(4.0, device=pgk.device())
+    for _ in range(calls):
+        step(x)
+
+    # WHEN somebody captures a call of it
+    graph = pgk.cuda.CUDAGraph()
+    step.__wrapped__(x)
+    with pgk.cuda.graph(graph):
+        result = step(x)
+
+    # THEN the capture has it, as it has any other call
+    for n in range(3):
+        x.copy_(torch.arange(4.0) + n)
+        graph.replay()
+        assert result.tolist() == (x * 2 + 1).tolist()
+        assert step(x).tolist() == result.tolist()

@@ -291,7 +291,8 @@ def test_members_of_what_has_no_name_have_their_own() -> None:
 def test_a_result_is_spent_once_what_its_backward_needs_is_freed() -> None:
     # GIVEN results through constants, which have no operation of their own
     x = torch.ones(2, requires_grad=True)
-    for result in (1 + (x * torch.ones(2)).exp().sum() * 3, (torch.ones(2) + x.exp()).sum()):
+    results: list[Any] = [1 + (x * torch.ones(2)).exp().sum() * 3, (torch.ones(2) + x.exp()).sum()]
+    for result in results:
         # WHEN asked before and after their backward THEN it tells
         before = is_spent(result)
         result.backward()

@@ -241,6 +241,7 @@ def test_memory_without_a_stream_is_the_default_stream_s() -> None:
     # GIVEN a block that was freed on the default stream WHEN memory is asked for without one THEN it is that block
     target = allocator.CachingAllocator(Device())
     block = target.alloc(512, stream=0)
+    assert block is not None
     target.free(block)
     assert target.alloc(512) == block
 
