@@ -103,6 +103,40 @@ def asked(wrap: Callable[[Any], Any]) -> Iterator[Any]:
         yield [None if x is None else x.tolist() for x in found]
 
 
+class Doubled(torch.autograd.Function):
+    """Wants its gradient, whatever becomes of what comes from it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.set_materialize_grads(False)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient * 2
+
+
+@pytest.mark.parametrize("where", ["gradient", "accumulated", "before"])
+def test_code_that_hears_gradients_is_given_zeros_and_not_none(where: str) -> None:
+    # GIVEN a function of two results, and code of the user's that is called with the gradient of what one comes from
+    call = pgk.parameterize(lambda x, y: (x * 2, y * 3))
+    heard: list[Any] = []
+    for k in range(4):
+        x, y = numbers(k, 4).requires_grad_(), numbers(k + 5, 4).requires_grad_()
+        leaf: Any = y
+        if where == "gradient":
+            leaf.register_hook(lambda gradient: heard.append(gradient.sum().item()))
+        elif where == "accumulated":
+            leaf.register_post_accumulate_grad_hook(lambda p: heard.append(p.grad.sum().item()))
+        else:
+            y = Doubled.apply(leaf.sin())  # type: ignore[no-untyped-call]
+        # WHEN the other result is used THEN it raises nothing, and hears of no change
+        call(x, y)[0].sum().backward()
+        assert gradients_of((x,)) == [[2.0] * 4]
+        assert not heard or heard[-1] == 0
+        assert leaf.grad is None or not leaf.grad.any()
+
+
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch asks for it while it traces, and hides what that says
 @pytest.mark.parametrize("program", [trained, written, chained, asked])
 @pytest.mark.parametrize("verify", ["off", "always"])

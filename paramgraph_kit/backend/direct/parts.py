@@ -7,6 +7,7 @@ zeros are not None: it goes on with its momentum, and with weight decay.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -68,18 +69,42 @@ class Parts:
             if node is None:  # a call without gradients
                 return
             if node.name() == "DirectBackward" and differentiable is not None:
-                node.register_hook(functools.partial(self._left, tuple(differentiable)))
+                node.register_hook(functools.partial(self._left, weakref.ref(node), tuple(differentiable)))
                 return
             if "CompiledFunction" in node.name():
-                node.register_hook(functools.partial(self._left, range(len(self.needs))))
+                node.register_hook(functools.partial(self._left, weakref.ref(node), range(len(self.needs))))
                 return
             node = next((following for following, _ in node.next_functions), None)
 
-    def _left(self, inputs: Sequence[int], gradients: Sequence[Any], taken: Sequence[Any]) -> Any:
+    def _left(
+        self, node: weakref.ref[Any], inputs: Sequence[int], gradients: Sequence[Any], taken: Sequence[Any]
+    ) -> tuple[Any, ...] | None:
         used = {k for k, place in enumerate(self.tangents) if taken[place] is not None}
         if len(used) == len(self.tangents) or len(gradients) != len(inputs):
             return None
+        edges = [following for following, _ in node().next_functions]  # type: ignore[union-attr]  # it runs
         return tuple(
-            None if (needs := self.needs[inputs[k]]) and used.isdisjoint(needs) else gradient
-            for k, gradient in enumerate(gradients)
+            None if (needs := self.needs[inputs[k]]) and used.isdisjoint(needs) and _nobody_hears(edge) else gradient
+            for k, (gradient, edge) in enumerate(zip(gradients, edges, strict=True))
         )
+
+
+def _nobody_hears(node: Any) -> bool:
+    """Whether nobody's code is called on the way to the leaves, where eager would not go: it may not expect None."""
+    todo, seen = [node], set[Any]()
+    while todo:
+        each = todo.pop()
+        if each is None or each in seen:
+            continue
+        seen.add(each)
+        if isinstance(each, torch.autograd.function.BackwardCFunction) and not _is_a_graph_s(each):
+            return False
+        leaf = getattr(each, "variable", None)
+        if leaf is not None and (leaf._backward_hooks or leaf._post_accumulate_grad_hooks):
+            return False
+        todo += [following for following, _ in each.next_functions]
+    return True
+
+
+def _is_a_graph_s(node: Any) -> bool:
+    return node.name() == "DirectBackward" or "CompiledFunction" in node.name()
