@@ -25,8 +25,19 @@ import torch
 
 from paramgraph_kit.backend.plain import same
 
+# Of torch.nn.modules.module: hooks that run for every module; every optimizer has its own.
+GLOBAL_HOOKS = ("_global_forward_pre_hooks", "_global_forward_hooks", "_global_backward_pre_hooks",
+                "_global_backward_hooks")  # fmt: skip
 LARGE = 1 << 16  # bytes of a buffer: more would take longer to compare in each call than a graph saves
 Ask = Callable[[], Any]
+
+
+def hooks_of_all() -> list[tuple[str, dict[Any, Any]]]:
+    """What runs around every module and every optimizer of the process, with names."""
+    modules, optimizers = torch.nn.modules.module, sys.modules["torch.optim.optimizer"]
+    names = [(modules, name) for name in GLOBAL_HOOKS]
+    names += [(optimizers, f"_global_optimizer_{when}_hooks") for when in ("pre", "post")]
+    return [(f"{space.__name__}.{name}", getattr(space, name)) for space, name in names]
 
 
 def _decimals() -> tuple[Any, ...]:

@@ -41,6 +41,7 @@ from paramgraph_kit.backend.asked import (
     Answer,
     Contents,
     decimals,
+    hooks_of_all,
     nbytes,
     questions,
     registered,
@@ -77,8 +78,6 @@ _STRUCTURE = frozenset(vars(nn.Module())) - {"training"}  # of every module, loo
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _PARTS = ("__code__", "__defaults__", "__kwdefaults__")  # of a function
 _PLUMBING = ("__class__", "__init__", "__new__", "__repr__", "__str__", "__reduce__", "__reduce_ex__")
-_GLOBAL_HOOKS = ("_global_forward_pre_hooks", "_global_forward_hooks", "_global_backward_pre_hooks",
-                 "_global_backward_hooks")  # fmt: skip
 _TAKEN = ("put", "get", "put_nowait", "get_nowait")
 _OURS = "paramgraph_kit."
 MOST = 20_000  # values: more than these would take longer to look at in each call than a graph saves
@@ -114,9 +113,8 @@ class Walk:
         self._decimals = self._abstract = False
         for root in roots:
             self.key.append(self.look(root, ""))
-        for kind in _GLOBAL_HOOKS:
-            hooks = getattr(nn.modules.module, kind)
-            self.key.append(self.look(hooks, f"torch.nn.modules.module.{kind}"))
+        for name, hooks in hooks_of_all():
+            self.key.append(self.look(hooks, name))
         self._drain()
         self._referred()
         if self._decimals:

@@ -124,7 +124,7 @@ class Graphed:
         recorded = self._recorded
         if not self._settled and not self._settle(arguments):
             return MISFIT
-        kept, renewed = self._kept.free()
+        kept, renewed = self._kept.free(None if self._there else self._parameters)
         self._there = self._there and not renewed
         inputs = [*arguments, *self._entering, kept] if kept else [*arguments, *self._entering]
         tensors = self._launch(inputs)
@@ -202,7 +202,7 @@ class Graphed:
             for parameter in self._parameters:
                 parameter.grad = None  # a launch makes them anew, and reads none
         self._driver.release_cached()
-        self._kept.free()
+        self._kept.free(None if self._there else self._parameters)
         if new:
             for parameter, gradient in zip(self._parameters, self._kept.tensors, strict=True):
                 parameter.grad = gradient

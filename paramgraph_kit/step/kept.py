@@ -34,24 +34,33 @@ class Kept:
         self._storages: list[torch.UntypedStorage] = []  # held: what is counted must not be gone
         self._handles: list[int] = []
         self._storage_uses = torch_name("_storage_Use_Count")
-        most = _references()
-        self._most = [[n] * len(self.specs) for n in most]
+        self._most, self._alone = _references(graded=True), _references(graded=False)
 
-    def free(self) -> tuple[tuple[int, ...], bool]:
-        """The tensors' addresses, and whether any that somebody holds or has let lie elsewhere was replaced."""
-        if not self.tensors and self.specs:
+    def free(self, parameters: Sequence[torch.Tensor] | None = None) -> tuple[tuple[int, ...], bool]:
+        """The tensors' addresses, and whether any that somebody holds or has let lie elsewhere was replaced.
+
+        ``parameters``: theirs, where some may have other gradients by now; None where all have these.
+        """
+        if not self.specs:
+            return (), False
+        if not self.tensors:
             # The largest first: in the pieces of memory that these leave, smaller ones find room.
             order = sorted(range(len(self.specs)), key=lambda n: -self.specs[n].nbytes)
             made = {n: self._make(self.specs[n]) for n in order}
             for n in range(len(self.specs)):
                 self._put(n, made.pop(n))
             return self.addresses, True
-        native = checks()
+        native = checks() if parameters is None else None
         if native is not None and native.unheld(self.tensors, self._handles, *_uses(native)):
             return self.addresses, False
         bad: set[int] = set()
+        # What its parameter does not hold any more, somebody else may hold instead.
+        limits = [self._most] * len(self.specs)
+        if parameters is not None:
+            pairs = zip(parameters, self.tensors, strict=True)
+            limits = [self._most if p.grad is t else self._alone for p, t in pairs]
+        references, uses, storage_uses = map(list, zip(*limits, strict=True))
         # Whoever gave a tensor another storage has let go of the one that is counted here.
-        references, uses, storage_uses = self._most
         if (found := list(map(self._storage_uses, self._handles))) != storage_uses:
             bad |= {n for n, (a, b) in enumerate(zip(found, storage_uses, strict=True)) if a != b}
         for count, most in ((sys.getrefcount, references), (_tensor_uses, uses)):
@@ -84,20 +93,22 @@ class Kept:
 
 
 @contextmanager
-def _example() -> Iterator[tuple[list[Any], list[int]]]:
-    """A gradient that only its parameter and one list hold, and the address of its storage, which is held too."""
+def _example(graded: bool) -> Iterator[tuple[list[Any], list[int]]]:
+    """A gradient that one list holds, and if ``graded`` its parameter, and its storage's address, which is held too."""
     with torch.inference_mode(False):
         parameter = torch.nn.Parameter(torch.empty(1, device="cpu"))
         parameter.grad = torch.empty(1, device="cpu")
         held: list[Any] = [parameter.grad]
+        if not graded:
+            parameter.grad = None
         storage = held[0].untyped_storage()
         yield held, [storage._cdata]
 
 
 @cache
-def _references() -> tuple[int, int, int]:
+def _references(*, graded: bool) -> tuple[int, int, int]:
     """How often such a gradient is referred to, as ``free`` counts."""
-    with _example() as (held, storages):
+    with _example(graded) as (held, storages):
         (references,), (uses,) = list(map(sys.getrefcount, held)), list(map(_tensor_uses, held))
         (storage_uses,) = list(map(torch_name("_storage_Use_Count"), storages))
     return references, uses, storage_uses
@@ -106,6 +117,6 @@ def _references() -> tuple[int, int, int]:
 @cache
 def _uses(native: Any) -> tuple[int, int, int]:
     """The same, as C++ counts."""
-    with _example() as (held, storages):
+    with _example(True) as (held, storages):
         found: tuple[int, int, int] = native.uses(held, storages)[0]
     return found

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from paramgraph_kit.backend.asked import ANSWERS, LARGE, decimals, nbytes, questions, registered
+from paramgraph_kit.backend.asked import ANSWERS, LARGE, decimals, hooks_of_all, nbytes, questions, registered
 from paramgraph_kit.backend.code_names import ENVIRONMENT, all_names, called_by, names_of
 from paramgraph_kit.backend.plain import PLAIN, is_bare, same
 from paramgraph_kit.backend.raw import KINDS, items_of
@@ -47,8 +47,6 @@ _ASIDE = frozenset(
         *("_forward_pre_hooks_with_kwargs", "_is_full_backward_hook"),
     )
 )
-_GLOBAL_HOOKS = ("_global_forward_pre_hooks", "_global_forward_hooks", "_global_backward_pre_hooks",
-                 "_global_backward_hooks")  # fmt: skip
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 _SETTINGS = (*PLAIN, list, set, types.ModuleType, type, *_FUNCTIONS)
 _DECIMALS = frozenset(("decimal", "Decimal", "getcontext"))
@@ -169,8 +167,8 @@ class Reach:
         self._alive: list[Any] = []  # ids stay their own while this lives
         for name, value in roots:
             self._visit(value, name)
-        for kind in _GLOBAL_HOOKS:
-            self._visit(getattr(torch.nn.modules.module, kind), kind)
+        for name, hooks in hooks_of_all():
+            self._visit(hooks, name)
         for space, known in names.spaces.values():
             self._globals(space, known)
         self._imported(names.modules)

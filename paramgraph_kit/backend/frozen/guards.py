@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from paramgraph_kit.backend.asked import GLOBAL_HOOKS
 from paramgraph_kit.backend.plain import PLAIN
 from paramgraph_kit.driver.dict_versions import Versions
 from paramgraph_kit.driver.native.tensors import aligned_addresses
@@ -20,12 +21,6 @@ from paramgraph_kit.driver.torch_names import torch_name
 
 REWRITTEN = 8  # times that guards of dictionaries are made anew; what is written more often is looked at each time
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-GLOBAL_HOOKS = (
-    "_global_forward_hooks",
-    "_global_forward_pre_hooks",
-    "_global_backward_hooks",
-    "_global_backward_pre_hooks",
-)
 
 
 @dataclass(frozen=True, slots=True)
