@@ -205,6 +205,11 @@ def test_a_like_of_what_was_held_comes_to_its_own_place_alone() -> None:
     assert one["a"] is like
     assert [told[0] is tensor, told[1] is like] == [True, True]
     assert [[value is like for value in held.values()] for held in contents] == [[True, False], [False]]
+    # AND a list that holds it is the user's, whom nobody else knows
+    many = {"a": [tensor]}
+    change = Change(Holder.of(many, "many"), "a", None, many["a"])
+    assert _let_go(seen, change, {id(tensor): (tensor, like)}) is change
+    assert many["a"][0] is tensor
 
 
 def test_a_stand_in_for_outputs_of_several_types_is_of_bytes() -> None:
@@ -284,8 +289,10 @@ def test_who_reads_the_environment_by_either_name_has_it_looked_at() -> None:
 def test_members_of_what_has_no_name_have_their_own() -> None:
     # GIVEN a module WHEN walked with a name and without THEN its members are called so, and by nothing before a dot
     module = torch.nn.Sequential(torch.nn.Linear(2, 2))
-    for name, names in (("net", ["net.0.weight", "net.0.bias"]), ("", ["0.weight", "0.bias"])):
-        assert [each for each, _ in walked((name, module)).tensors.values()] == names
+    module.own = [torch.ones(1)]  # type: ignore[assignment]
+    members = ["0.weight", "0.bias", "own[0]"]
+    for name, names in (("net", [f"net.{each}" for each in members]), ("", members)):
+        assert sorted(each for each, _ in walked((name, module)).tensors.values()) == sorted(names)
 
 
 def test_a_result_is_spent_once_what_its_backward_needs_is_freed() -> None:
@@ -355,3 +362,15 @@ def test_a_guard_asks_in_c_where_all_of_it_can_be_asked_so() -> None:
     assert guard._checks is not None
     assert None not in guard._checks
     assert guard._at_once(native, guard._checks)
+
+
+def test_compiled_code_has_run_once_dynamo_s_has() -> None:
+    # GIVEN the code that Dynamo calls compiled code from, and other code of libraries
+    functions: Any = torch.nn.functional
+    names = Names()
+    # WHEN it runs THEN it is known, from then on
+    known = []
+    for function in (functions.silu, torch._dynamo.eval_frame.innermost_fn, functions.softmax, functions.relu):
+        names.add(function.__code__, vars(functions))
+        known.append(names.compiled)
+    assert known == [False, True, True, True]

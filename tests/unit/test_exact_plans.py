@@ -18,7 +18,8 @@ from paramgraph_kit.driver.api import RawNode
 from paramgraph_kit.driver.sim import allocator
 from paramgraph_kit.driver.tensors import digests
 from paramgraph_kit.launch.generate import Form, launch_function
-from paramgraph_kit.launch.launcher import Launcher
+from paramgraph_kit.launch.launcher import Launcher, Options
+from paramgraph_kit.launch.lent import LEAST
 from paramgraph_kit.launch.plan import MOST_BLOCK, Block, Order, _among, make_plan, needs_of
 from paramgraph_kit.launch.stages import Lives, cut
 from paramgraph_kit.partition.nodes import from_storage, is_random, launches
@@ -278,3 +279,18 @@ def test_few_of_many_buffers_are_found_from_the_first_on() -> None:
     chosen = 1 << 0 | 1 << 7 | 1 << 35
     assert _among(placed, chosen, offsets, sizes) == [(0, 8, 0), (56, 64, 7)]
     assert _among(placed, (1 << 12) - 1, offsets, sizes) == [(8 * n, 8 * n + 8, n) for n in range(12)]
+
+
+def test_eight_stages_at_most_unless_somebody_says_otherwise() -> None:
+    # GIVEN / WHEN / THEN
+    assert Options().stages == 8
+
+
+def test_an_input_that_no_node_addresses_lends_nothing() -> None:
+    # GIVEN two inputs that are written before they are read, of which no node addresses the second, and a buffer inside
+    size = 4 * LEAST
+    found = captured(chain(3), [size] * 3, [[2], [], [0, 1]], 2, [])
+    found.specs = [InputSpec((size,), (1,), torch.uint8, 512, size)] * 2
+    # WHEN planned, with the first, with both, and with the second THEN it is the first that lends, if it may
+    for rewritten, lends in (([0], True), ([0, 1], True), ([1], False)):
+        assert isinstance(make_plan(found, rewritten=rewritten).placements[2].slot, Block) is not lends

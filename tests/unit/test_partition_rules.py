@@ -220,7 +220,9 @@ def test_dynamic_shapes_stand_in_the_way_only_when_configured() -> None:
     default = codes(module, "cpu")
     with config.patch({"triton.cudagraph_skip_dynamic_graphs": True}):
         static_only = codes(module, "cpu")
-    # THEN only the latter holds the size against relu
+        static = codes(traced(lambda x: x.relu(), HOST), "cpu")
+    # THEN only the latter holds the size against relu, and nothing against sizes that are known
+    assert static == []
     assert [code for code, _, _ in default] == ["unbacked-op"]
     assert [(code, operation) for code, operation, _ in static_only[1:]] == [("dynamic-shape", "aten.relu")]
 
