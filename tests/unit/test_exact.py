@@ -15,6 +15,7 @@ from unittest import mock
 
 import pytest
 import torch
+from torch.testing._internal.two_tensor import TwoTensor
 
 import paramgraph_kit as pgk
 from paramgraph_kit.backend.plain import same
@@ -374,3 +375,20 @@ def test_compiled_code_has_run_once_dynamo_s_has() -> None:
         names.add(function.__code__, vars(functions))
         known.append(names.compiled)
     assert known == [False, True, True, True]
+
+
+class Restless(TwoTensor):
+    """Tells something else about itself at each look."""
+
+    def __tensor_flatten__(self) -> Any:
+        return ["a", "b"], object()
+
+
+@pytest.mark.parametrize(("kind", "more"), [(TwoTensor, [None, False, torch.Size([2])]), (Restless, [])])
+def test_of_a_subclass_all_is_looked_at_that_stays_between_two_looks(kind: Any, more: list[Any]) -> None:
+    # GIVEN a tensor of two inside, which tells the same at each look, or not WHEN walked
+    x, y = torch.ones(2), torch.zeros(2)
+    (holder,) = (each for each in walked(("x", kind(x, y))).holders if each.kind == "asked")
+    # THEN the two inside are looked at, and what else there is to it where that says something
+    one, other, *rest = holder.read()[""]
+    assert [one is x, other is y, rest] == [True, True, more]
