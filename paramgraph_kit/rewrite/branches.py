@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+from typing import Any
+
+import torch
 
 from paramgraph_kit.rewrite.edits import Edit, heads, locals_of, names_in, path_of
 from paramgraph_kit.rewrite.moving import arguments_of
@@ -171,10 +174,24 @@ def _where(place: Place, part: ast.stmt, node: ast.If, test: str, local: set[str
             return [f"{name}.copy_(torch.where({test}, {taken}, {name}))"]
         if isinstance(target, (ast.Name, ast.Subscript)):
             return [f"{name} = torch.where({test}, {taken}, {name})"]
-    if isinstance(part, ast.AugAssign) and type(part.op) in _NEUTRAL:
+    if isinstance(part, ast.AugAssign) and type(part.op) in _NEUTRAL and not _stays_on_host(place, part.target, local):
         head = place.text(part)[: -len(place.text(part.value))]
         return [f"{head}torch.where({test}, {taken}, {_NEUTRAL[type(part.op)]})"]
     return []
+
+
+def _stays_on_host(place: Place, target: ast.expr, local: set[str]) -> bool:
+    """Whether a target outlives its function and is no tensor: replays would begin with the capture's number anew."""
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    first, *rest = path_of(target).split(".")
+    if not rest and first in local:
+        return False
+    found: Any = place.space.get(first)
+    for name in rest:
+        found = getattr(found, name, None)
+    found = place.attributes.get(rest[-1]) if found is None and rest else found
+    return not isinstance(found, torch.Tensor)
 
 
 def _written_where(place: Place, part: ast.Expr, node: ast.If, test: str) -> str:

@@ -123,7 +123,8 @@ def rewrite(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failur
         third = _rewritten(other, failures, truth, Rewriting(found.function))
         if third.complete and _is_worth_it(other.prover, third):
             return third
-    return first
+    late = _rewritten(attempt.in_place_first(), failures, truth, Rewriting(found.function))
+    return late if late.complete else first
 
 
 def _rewritten(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: Rewriting) -> Rewriting:

@@ -36,6 +36,12 @@ class Ways(Attempt):
         )
         return other if other.kept is not None else None
 
+    def in_place_first(self) -> Ways:
+        """The same where lines are rewritten where they stand before any goes around the launch."""
+        other = self._other()
+        other.moves = False
+        return other
+
     def sharing_what_is_drawn(self) -> Ways | None:
         """The same with numbers that the host finds first as variables around it; None without any read behind it."""
         other = self._other()

@@ -63,6 +63,49 @@ def f(x):
 """,
         ["pad = 2", "given_in.fill_(random.random() < 0.5)", "i = random.randint(0, 2 * pad)"],
     ),
+    "a norm that is added up of numbers, and a logger's step": (
+        """
+class Writer:
+    def __init__(self):
+        self.scalars = []
+    def add_scalar(self, tag, value, step):
+        self.scalars.append((tag, float(value), step))
+writer, step = Writer(), 0
+"""
+        + NET
+        + """
+args = (torch.randn(4, 6, device=device), torch.randint(0, 2, (4,), device=device))
+def f(x, y):
+    global step
+    loss = F.cross_entropy(net(x), y)
+    opt.zero_grad()
+    loss.backward()
+    norm = 0.0
+    for p in net.parameters():
+        norm += p.grad.norm(2).item() ** 2
+    norm = norm ** 0.5
+    opt.step()
+    writer.add_scalar("loss", loss, step)
+    writer.add_scalar("norm", norm, step)
+    step += 1
+    return loss.detach()
+""",
+        ["norm += p.grad.norm(2).detach() ** 2", 'writer.add_scalar("norm", norm.clone(), step)'],
+    ),
+    "how often the device has decided, in these steps never": (
+        """
+skipped, lin = 0, nn.Linear(4, 1).to(device)
+args = (torch.rand(8, 4, device=device),)
+@torch.no_grad()
+def f(x):
+    global skipped
+    y = lin(x)
+    if y.sum() > 1e6:
+        skipped += 1
+    return y * 2
+""",
+        ["def after_f(_0, y):  # after each launch"],
+    ),
     "hidden states that begin as None": (
         """
 rnn, hidden = nn.LSTM(3, 4).to(device), None
