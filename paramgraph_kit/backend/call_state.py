@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.autograd import forward_ad
+from torch.nn.utils import parametrize
 from torch.utils._device import DeviceContext
 
 from paramgraph_kit.backend.plain import PLAIN, plain_key
@@ -102,8 +103,9 @@ def switches() -> Any:
 
 def unguarded_switches() -> Any:
     """Those that Dynamo's guard of torch's global state leaves out."""
-    inference, modes, precision, flash, efficient, math, cudnn, libraries = _readers()
-    return inference(), modes(), precision("cuda", "matmul"), flash(), efficient(), math(), cudnn(), libraries()
+    inference, modes, precision, flash, efficient, math, cudnn, order, encoder, libraries = _readers()
+    kernels = flash(), efficient(), math(), cudnn(), tuple(order()), encoder()
+    return inference(), modes(), precision("cuda", "matmul"), kernels, libraries()
 
 
 @cache
@@ -117,6 +119,8 @@ def _readers() -> tuple[Callable[..., Any], ...]:
         cuda.mem_efficient_sdp_enabled,
         cuda.math_sdp_enabled,
         cuda.cudnn_sdp_enabled,
+        torch_name("_get_sdp_priority_order"),
+        torch.backends.mha.get_fastpath_enabled,
         driver().library_state,
     )
 
@@ -124,9 +128,10 @@ def _readers() -> tuple[Callable[..., Any], ...]:
 def is_heard() -> bool:
     """Whether somebody hears or transforms each operation of a call, where a launch is none: it runs as it is then.
 
-    Modes of torch's (but for a default device, which is one), a gradient or a map that is taken of the call, tangents.
+    Modes of torch's (but for a default device, which is one), a gradient or a map that is taken of the call, tangents,
+    and who keeps what parametrizations compute.
     """
-    if _operations() or _transforms() or forward_ad._current_level >= 0:
+    if _operations() or _transforms() or forward_ad._current_level >= 0 or parametrize._cache_enabled:
         return True
     return bool(_modes()) and not all(isinstance(each, DeviceContext) for each in torch_name("function_modes")())
 

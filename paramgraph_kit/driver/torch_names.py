@@ -181,6 +181,8 @@ NAMES: dict[str, TorchName] = {
                     "torch.autograd.forward_ad:_current_level",
                     "whether tangents are taken of a call; it changes",
                 ),
+                ("torch.nn.utils.parametrize:_cache_enabled", "whether weights are kept from call to call"),
+                ("torch._C:_get_sdp_priority_order", "which attention comes first"),
                 ("torch.utils._device:DeviceContext", "the one mode that hears no operation"),
                 ("torch.utils._python_dispatch:_disable_current_modes", "to look without being heard"),
                 ("torch.nn:Module._apply", "a move to the simulated device keeps parameters"),

@@ -202,7 +202,8 @@ class Graphed:
             for parameter in self._parameters:
                 parameter.grad = None  # a launch makes them anew, and reads none
         self._driver.release_cached()
-        self._kept.free(None if self._there else self._parameters)
+        _, renewed = self._kept.free(None if self._there else self._parameters)
+        self._there = self._there and not renewed
         if new:
             for parameter, gradient in zip(self._parameters, self._kept.tensors, strict=True):
                 parameter.grad = gradient

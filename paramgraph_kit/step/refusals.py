@@ -13,6 +13,7 @@ from paramgraph_kit.doctor import explain
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.lines import line_behind
 from paramgraph_kit.driver.tensors import has_memory
+from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.launcher import MAX_SCALARS
 from paramgraph_kit.step.observe import Observation
 from paramgraph_kit.step.spent import is_spent
@@ -32,6 +33,20 @@ def check_surroundings(driver: Driver, tensors: Sequence[torch.Tensor]) -> None:
     if torch.is_autocast_enabled(driver.device.type) and torch.is_autocast_cache_enabled():
         text = "autocast around the step keeps casts of the parameters from call to call: open autocast in the step"
         raise RefusedError(Reason("autocast-cache", text))
+
+
+def check_backward() -> None:
+    """What may change from call to call, of what is asked at each: who looks into the step's backward passes.
+
+    Raises:
+        RefusedError: somebody packs what they save, or is to be told of the first that is not a number.
+    """
+    if torch.is_anomaly_enabled():
+        text = "autograd's anomaly detection is on, and nothing looks at what a launch computes: leave it off around"
+        raise RefusedError(Reason("unknown-state", f"{text} the step, and look for NaN in what it returns"))
+    if torch_name("_top_saved_tensors_default_hooks")(False):
+        text = "hooks for saved tensors are set around the step, and a launch gives them none: open them in the step"
+        raise RefusedError(Reason("unknown-state", text))
 
 
 def check_observation(seen: Observation) -> None:

@@ -38,6 +38,7 @@ from paramgraph_kit.step.observe import Observation, busy, deferring, is_busy, o
 from paramgraph_kit.step.reach import Names
 from paramgraph_kit.step.refusals import (
     changing,
+    check_backward,
     check_left,
     check_observation,
     check_surroundings,
@@ -98,6 +99,7 @@ class Step:
         if is_busy() or self._driver.is_capturing() or self._options.select == "never" or is_heard():
             return self._fn(*args, **kwargs)
         try:
+            check_backward()
             key, tensors = self._arguments.of(args, kwargs)
         except RefusedError as refusal:
             self._note(refusal.reason)
