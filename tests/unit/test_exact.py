@@ -20,7 +20,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 import paramgraph_kit as pgk
 from paramgraph_kit.backend.plain import same
 from paramgraph_kit.capture.calculators import _divides
-from paramgraph_kit.capture.pair import Kind, Output, _moved, _Segments, is_seed_on_host
+from paramgraph_kit.capture.pair import Kind, Output, _moved, _Segments, describe, is_seed_on_host
 from paramgraph_kit.driver.api import RawAllocation
 from paramgraph_kit.driver.native.build import checks
 from paramgraph_kit.driver.select import driver
@@ -392,3 +392,10 @@ def test_of_a_subclass_all_is_looked_at_that_stays_between_two_looks(kind: Any, 
     # THEN the two inside are looked at, and what else there is to it where that says something
     one, other, *rest = holder.read()[""]
     assert [one is x, other is y, rest] == [True, True, more]
+
+
+def test_an_input_reaches_from_its_first_to_its_last_element() -> None:
+    # GIVEN a matrix of floats, and parts of it WHEN described THEN bytes are counted in its strides, ends included
+    x = torch.zeros(4, 6, device=pgk.device())
+    parts = [x, x.t(), x[1:3], x[:, ::2], x[2, 3], x[:0], x[:1].expand(5, 6), 3]
+    assert [spec and spec.nbytes for spec in describe(driver(), parts)] == [96, 96, 48, 92, 4, 0, 24, None]
