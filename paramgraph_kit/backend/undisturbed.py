@@ -67,7 +67,7 @@ def others_undisturbed() -> Iterator[None]:
 def note_whose() -> None:
     """Called in a trace: what is noted for all threads is true in this one."""
     place, flag = _symbolic_trace(), getattr(_mine, "flag", None)
-    if flag is not None and getattr(place, _FLAG) is True:
+    if flag is not None and getattr(place, _FLAG, None) is True:  # newer torch keeps it by thread itself
         setattr(place, _FLAG, flag)
 
 
