@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.rewrite.edits import Edit, heads, locals_of, names_in, path_of
-from paramgraph_kit.rewrite.moving import arguments_of
+from paramgraph_kit.rewrite.moving import arguments_of, paths
 from paramgraph_kit.rewrite.place import NUMBER, Place, called, fresh
 from paramgraph_kit.rewrite.pure import is_guarded, is_pure, kept_finite
 
@@ -66,6 +66,8 @@ def _choose_one_name(place: Place, node: ast.If, condition: str) -> list[Edit]:
     if isinstance(yes, ast.Assign) and len(yes.targets) == 1 and isinstance(yes.targets[0], ast.Name):
         name = yes.targets[0].id
         if not isinstance(no, ast.Assign) or place.text(no.targets[0]) != name:
+            return []
+        if _counts_on_host(place, yes) or _counts_on_host(place, no):
             return []
         if not may_run(place, yes.value, node) or not may_run(place, no.value, node):
             return []
@@ -172,16 +174,19 @@ def _where(place: Place, part: ast.stmt, node: ast.If, test: str, local: set[str
             return [f"{name} = {taken}"]
         if isinstance(target, ast.Attribute) or (isinstance(target, ast.Name) and name not in local):
             return [f"{name}.copy_(torch.where({test}, {taken}, {name}))"]
-        if isinstance(target, (ast.Name, ast.Subscript)):
+        if isinstance(target, (ast.Name, ast.Subscript)) and not _stays_on_host(place, target, local):
             return [f"{name} = torch.where({test}, {taken}, {name})"]
-    if isinstance(part, ast.AugAssign) and type(part.op) in _NEUTRAL and not _stays_on_host(place, part.target, local):
+    if isinstance(part, ast.AugAssign) and type(part.op) in _NEUTRAL:
         head = place.text(part)[: -len(place.text(part.value))]
         return [f"{head}torch.where({test}, {taken}, {_NEUTRAL[type(part.op)]})"]
     return []
 
 
 def _stays_on_host(place: Place, target: ast.expr, local: set[str]) -> bool:
-    """Whether a target outlives its function and is no tensor: replays would begin with the capture's number anew."""
+    """Whether a target outlives its function and is no tensor: replays would begin with the capture's number anew.
+
+    What is added in place, ``count += ...``, is another thing: by the capture an eager step has made a tensor of it.
+    """
     while isinstance(target, ast.Subscript):
         target = target.value
     first, *rest = path_of(target).split(".")
@@ -192,6 +197,16 @@ def _stays_on_host(place: Place, target: ast.expr, local: set[str]) -> bool:
         found = getattr(found, name, None)
     found = place.attributes.get(rest[-1]) if found is None and rest else found
     return not isinstance(found, torch.Tensor)
+
+
+def _counts_on_host(place: Place, node: ast.stmt) -> bool:
+    """Whether a statement makes a number that the host keeps of what it has been, and not in place."""
+    function = place.source.function_of(node)
+    local = locals_of(function) if function is not None else set[str]()
+    if not isinstance(node, ast.Assign):
+        return False
+    kept = [each for each in node.targets if not isinstance(each, ast.Tuple) and _stays_on_host(place, each, local)]
+    return any(place.text(each).partition("[")[0] in paths(node.value) for each in kept)
 
 
 def _written_where(place: Place, part: ast.Expr, node: ast.If, test: str) -> str:
@@ -228,6 +243,8 @@ def choose_one(place: Place, only: ast.IfExp | None = None, given: str = "") -> 
     ``only`` is the one that is meant, and ``given`` what stands for its condition.
     """
     found = []
+    if _counts_on_host(place, place.statement):
+        return []
     for node in heads(place.statement):
         if (
             not isinstance(node, ast.IfExp)

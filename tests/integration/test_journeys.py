@@ -45,7 +45,6 @@ AFTER: dict[str, After] = {
     "graphs": lambda names, given, out: names["after_epoch"](given[1], *out),
     "loader": lambda names, given, out: names["after_iteration"](out),
     "molecules": lambda names, given, out: names["after_train_step"](out),
-    "sampling": lambda names, given, out: names["after_sample_step"](given[0], *out),
     "segmentation": lambda names, given, out: names["after_evaluate"](*given, *out),
     "serving": lambda names, given, out: names["server"].after_handle(),
     "speech": lambda names, given, out: names["after_step"](given[1], *out),

@@ -92,20 +92,6 @@ def f(x, y):
 """,
         ["norm += p.grad.norm(2).detach() ** 2", 'writer.add_scalar("norm", norm.clone(), step)'],
     ),
-    "how often the device has decided, in these steps never": (
-        """
-skipped, lin = 0, nn.Linear(4, 1).to(device)
-args = (torch.rand(8, 4, device=device),)
-@torch.no_grad()
-def f(x):
-    global skipped
-    y = lin(x)
-    if y.sum() > 1e6:
-        skipped += 1
-    return y * 2
-""",
-        ["def after_f(_0, y):  # after each launch"],
-    ),
     "hidden states that begin as None": (
         """
 rnn, hidden = nn.LSTM(3, 4).to(device), None
@@ -187,3 +173,40 @@ def test_what_is_handed_over_or_trains_behind_the_launch_is_whole(name: str, fix
     # THEN replays give eager's numbers and state, in the user's lines
     assert found.complete, found
     assert set(expected) <= set(lines_of(found)), found.diff
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "if y.sum() > 1e6:\n        counts['bad'] = counts['bad'] + 1",
+        "box.bad = box.bad + 1 if (y > 1e6).any() else box.bad",
+        "if y.sum() > 1e6:\n        box.bad += 1",
+    ],
+)
+def test_what_the_device_counts_now_and_then_is_counted_in_launches_too(line: str, fixed: Fixed) -> None:
+    # GIVEN a number of the host's that no step that is tried changes, and later ones do, WHEN it is rewritten
+    found = fixed(
+        f"""
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin, self.bad = nn.Linear(4, 1), 0
+        nn.init.constant_(self.lin.weight, 0.1)
+    def forward(self, x):
+        box, y = self, self.lin(x)
+        {line}
+        return y
+counts, net = {{"bad": 0}}, Net().to(device)
+args = (torch.rand(8, 4, device=device),)
+def feed(i):
+    x = torch.rand(8, 4, generator=torch.Generator().manual_seed(i))
+    return ((x * 1e9 if i in (6, 8) else x).to(device),)
+@torch.no_grad()
+def f(x):
+    return net(x) * 2
+def seen(out):
+    return out, counts["bad"], net.bad
+""".replace("\n        counts", "\n            counts").replace("\n        box.bad +", "\n            box.bad +")
+    )
+    # THEN what is called whole counts them, as the helper has seen, and a number that is made anew is not rewritten so
+    assert " = torch.where" not in found.diff
