@@ -90,6 +90,8 @@ def host_test(
             return True
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in METADATA:
             return True
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len":
+            return len(node.args) == 1 and isinstance(node.args[0], ast.Name)  # a size, of whatever
         if isinstance(node, (ast.Name, ast.Attribute)) and (path := path_of(node)):
             if path.partition(".")[0] == "self":
                 value = value_of(path)

@@ -92,6 +92,16 @@ def f(x, y):
 """,
         ["norm += p.grad.norm(2).detach() ** 2", 'writer.add_scalar("norm", norm.clone(), step)'],
     ),
+    "negatives that numpy draws, as many as there are rows": (
+        """
+items = nn.Embedding(12, 4).to(device)
+args = (torch.randint(0, 12, (6,), device=device),)
+def f(i):
+    j = torch.LongTensor(np.random.randint(0, 12, len(i))).to(device)
+    return (items(i) - items(j)).sum(1).detach()
+""",
+        ["j_in.copy_(torch.LongTensor(np.random.randint(0, 12, len(i))).to(device))", "j = j_in"],
+    ),
     "hidden states that begin as None": (
         """
 rnn, hidden = nn.LSTM(3, 4).to(device), None
