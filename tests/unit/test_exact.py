@@ -399,3 +399,11 @@ def test_an_input_reaches_from_its_first_to_its_last_element() -> None:
     x = torch.zeros(4, 6, device=pgk.device())
     parts = [x, x.t(), x[1:3], x[:, ::2], x[2, 3], x[:0], x[:1].expand(5, 6), 3]
     assert [spec and spec.nbytes for spec in describe(driver(), parts)] == [96, 96, 48, 92, 4, 0, 24, None]
+
+
+def test_a_place_is_called_as_the_code_names_it() -> None:
+    # GIVEN places of containers and objects WHEN named THEN with their keys, where these say something
+    kept: dict[Any, Any] = {"a": 1, 2: 1, (3,): 1}
+    assert [Holder.of(kept, "kept").place(key) for key in kept] == ["kept['a']", "kept[2]", "kept[...]"]
+    assert [Holder("attributes", name, {}).place("x") for name in ("m", "")] == ["m.x", "x"]
+    assert Holder("gradient", "w", torch.ones(1)).place("") == "w.grad"
