@@ -38,6 +38,7 @@ from paramgraph_kit.step.reach import Names, Reach
 from paramgraph_kit.step.release import _let_go
 from paramgraph_kit.step.spent import is_spent
 from paramgraph_kit.step.streams import Streams
+from paramgraph_kit.step.verify import Memory
 from paramgraph_kit.trace.model import Word, WordKind
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
@@ -407,3 +408,12 @@ def test_a_place_is_called_as_the_code_names_it() -> None:
     assert [Holder.of(kept, "kept").place(key) for key in kept] == ["kept['a']", "kept[2]", "kept[...]"]
     assert [Holder("attributes", name, {}).place("x") for name in ("m", "")] == ["m.x", "x"]
     assert Holder("gradient", "w", torch.ones(1)).place("") == "w.grad"
+
+
+@pytest.mark.parametrize(("nbytes", "device"), [(16 << 20, pgk.device()), ((16 << 20) + 1, "cpu")])
+def test_a_state_of_more_than_16_mib_is_copied_to_the_host(nbytes: int, device: str) -> None:
+    # GIVEN a state of so many bytes WHEN it is copied THEN the copy is on the device, or on the host
+    state = torch.ones(nbytes, dtype=torch.uint8, device=pgk.device())
+    (copied,) = Memory([state]).copies()
+    assert copied.device.type == torch.device(device).type
+    assert int(copied[-1]) == 1
