@@ -25,7 +25,8 @@ READ_THERE = ("copy-to-cpu", "sync-item")
 HELD = (*BROUGHT, "mixed-devices")
 SIZED = (*FACTORIES, *DRAWN, "range", "repeat", "expand", "one_hot")
 _MAKERS = "tensor as_tensor from_numpy load cumprod cumsum stack cat"
-_ON_CPU = (*FACTORIES, *DRAWN, *_MAKERS.split())
+_OF_OLD = ("FloatTensor", "LongTensor", "IntTensor", "BoolTensor", "DoubleTensor", "Tensor")  # torch.Tensor([1.0])
+_ON_CPU = (*FACTORIES, *DRAWN, *_MAKERS.split(), *_OF_OLD)
 
 
 def hint(place: Place) -> str:

@@ -52,7 +52,8 @@ def decided(place: Place) -> str:
         return ""
     node = place.statement
     if isinstance(node, ast.If):
-        if not any(isinstance(n, (ast.Assign, ast.AugAssign, ast.Return)) for part in node.body for n in within(part)):
+        decides = (ast.Assign, ast.AugAssign, ast.Return, ast.Continue, ast.Break)
+        if not any(isinstance(n, decides) for part in node.body for n in within(part)):
             return BEHIND  # it only tells what happened
         inside = [n for part in (*node.body, *node.orelse) for n in within(part)]
         trained = [n for n in inside if isinstance(n, ast.Call) and called(n) in ("backward", "step")]

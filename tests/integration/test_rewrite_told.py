@@ -206,3 +206,30 @@ def test_an_array_of_a_module_becomes_a_buffer_that_can_be_one(tmp_path: Path) -
     text = text.replace("x = x + torch.tensor(self.offsets, dtype=torch.long, device=x.device)", here)
     mended = run(text, tmp_path)
     assert not pgk.diagnose(mended["net"], *mended["args"])
+
+
+def test_layers_that_are_dropped_by_chance_are_told_at_the_test_that_drops_them(tmp_path: Path) -> None:
+    # GIVEN layers that a host's draw leaves out, and a scale that a module makes as of old WHEN it is diagnosed
+    names = run(
+        """
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(3))
+        self.scale = torch.sqrt(torch.FloatTensor([6]))
+    def forward(self, x):
+        for layer in self.layers:
+            if self.training and random.uniform(0, 1) < 0.3:
+                continue
+            x = x + layer(x).relu()
+        return x / self.scale.to(x.device)
+net, args = Encoder().to(device), (torch.randn(2, 6, device=device),)
+""",
+        tmp_path,
+    )
+    fix: Any = pgk.diagnose(names["net"], *names["args"], fix=True).fix
+    # THEN the branch is named, not its loop, with what is to be written, and the scale is on the device from then on
+    left = [each.frame.text for each in fix.left if each.frame is not None]
+    assert left == ["if self.training and random.uniform(0, 1) < 0.3:"]
+    assert "have it fill a tensor with one element for each round before each launch" in "\n".join(fix.instead)
+    assert "self.scale.to(x.device)" not in "\n".join(fix.instead)

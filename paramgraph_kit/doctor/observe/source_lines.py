@@ -156,7 +156,19 @@ def branch_between(
                 return frame_at(code, node.lineno)
     if not found and (early := _left_early(code, min(near, default=(0, 0))[0])):
         return frame_at(code, early)
+    if found and isinstance(found[-1], ast.For) and (early := _drawn_to_leave(found[-1], min(ran, default=(0, 0))[0])):
+        return frame_at(code, early)
     return frame_at(code, found[-1].lineno) if found else None
+
+
+def _drawn_to_leave(loop: ast.For, line: int) -> int | None:
+    """The line of an ``if random() < p: continue`` of a loop before one of its lines."""
+    for node in loop.body:
+        if isinstance(node, ast.If) and isinstance(node.body[-1], (ast.Continue, ast.Break)) and node.lineno < line:
+            calls = (path_of(part.func) for part in ast.walk(node.test) if isinstance(part, ast.Call))
+            if any("rand" in path for path in calls):
+                return node.lineno
+    return None
 
 
 def has_branch(code: CodeType) -> bool:
