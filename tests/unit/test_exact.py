@@ -8,7 +8,7 @@ import time
 import types
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -30,9 +30,10 @@ from paramgraph_kit.launch.dying import dies_here
 from paramgraph_kit.launch.generate import Form, _flat, launch_function
 from paramgraph_kit.launch.plan import uses_of
 from paramgraph_kit.step.arguments import Arguments
+from paramgraph_kit.step.called import called_in
 from paramgraph_kit.step.entry import let_go
 from paramgraph_kit.step.guard import Guard
-from paramgraph_kit.step.holders import Holder
+from paramgraph_kit.step.holders import Holder, cached_by
 from paramgraph_kit.step.observe import Change
 from paramgraph_kit.step.reach import Names, Reach
 from paramgraph_kit.step.release import _let_go
@@ -417,3 +418,27 @@ def test_a_state_of_more_than_16_mib_is_copied_to_the_host(nbytes: int, device: 
     (copied,) = Memory([state]).copies()
     assert copied.device.type == torch.device(device).type
     assert int(copied[-1]) == 1
+
+
+def test_of_a_cache_that_forgets_what_it_keeps_is_looked_at_and_not_how() -> None:
+    # GIVEN a cache of two, with an attribute of somebody's WHEN looked into THEN its values are there, and no dict
+    def double(x: int) -> list[int]:
+        return [2 * x]
+
+    cached: Any = lru_cache(maxsize=2)(double)
+    cached.note = "mine"
+    values = [cached(n) for n in range(3)]
+    kept = list(cached_by(cached).values())
+    assert not any(isinstance(x, dict) for x in kept)
+    assert any(x is double for x in kept)
+    assert values == [[0], [2], [4]]
+
+
+def test_what_no_walk_has_found_has_no_name() -> None:
+    # GIVEN arguments, one of which a walk has found WHEN a launch's are named THEN the other has none
+    known, unknown = torch.ones(1), torch.ones(1)
+    reach = SimpleNamespace(tensors={id(known): ("x", known)}, objects=[])
+    seen: Any = SimpleNamespace(before=SimpleNamespace(reach=reach))
+    called = called_in(driver(), [known, unknown], seen, [], [], 1, [], {})
+    assert called.inputs == ("x", "")
+    assert called.results == ("",)
