@@ -9,9 +9,10 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from paramgraph_kit.rewrite.edits import heads, names_in, path_of, within
+from paramgraph_kit.rewrite.edits import Function, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.from_host import READS, assignments, behind, cycled, decided
 from paramgraph_kit.rewrite.growing import GROWING, computed_anyway, rows_of_a_mask, weighed
+from paramgraph_kit.rewrite.kept_outside import is_rate
 from paramgraph_kit.rewrite.made_on_host import MADE
 from paramgraph_kit.rewrite.needs import NEEDS
 from paramgraph_kit.rewrite.place import Place, called
@@ -62,7 +63,7 @@ def _rate(place: Place) -> str:
     if place.failure.code != "learning-rate-frozen" or function is None:
         return ""
     every = [n for part in function.body for n in within(part)]
-    written = [n for n in every if isinstance(n, ast.Assign) and any(_is_rate(each) for each in n.targets)]
+    written = [n for n in every if isinstance(n, ast.Assign) and any(is_rate(each) for each in n.targets)]
     calls = [n for n in every if isinstance(n, ast.Call) and called(n) == "step" and isinstance(n.func, ast.Attribute)]
     moved = [path_of(n.func.value) for n in calls if isinstance(n.func, ast.Attribute)]
     for name in moved:
@@ -71,6 +72,8 @@ def _rate(place: Place) -> str:
                 f"`{name}.step()` belongs behind the launch, and its rate in a tensor: leave both, they are rewritten "
                 "once the other lines are mended"
             )
+    if not written:
+        return _rate_by_another(place, every)
     if len(written) != 1:
         return ""
     target, value = place.text(written[0].targets[0]), place.text(written[0].value)
@@ -82,8 +85,25 @@ def _rate(place: Place) -> str:
     )
 
 
-def _is_rate(node: ast.expr) -> bool:
-    return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and node.slice.value == "lr"
+def _rate_by_another(place: Place, every: list[ast.AST]) -> str:
+    """``self.adjust_rate()``, a function of the file that writes the rate."""
+    calls = {called(n): n for n in every if isinstance(n, ast.Call)}
+    for function in ast.walk(place.source.tree):
+        if not isinstance(function, Function) or function.name not in calls:
+            continue
+        inside = [n for part in function.body for n in within(part)]
+        written = [n for n in inside if isinstance(n, ast.Assign) and any(is_rate(each) for each in n.targets)]
+        if len(written) == 1:
+            call, made = calls[function.name], written[0]
+            where = "behind" if call.lineno > place.statement.lineno else "before"
+            target, value = place.text(made.targets[0]), place.text(made.value)
+            return (
+                f"`{place.text(call)}` (line {call.lineno}), which sets it at line {made.lineno}, "
+                f"`{place.text(made)}`, belongs {where} each launch: take it out of the function; make the optimizer "
+                f"with `lr=torch.tensor(..., device={place.device})`, and write at line {made.lineno} "
+                f"`{target}.fill_({value})`"
+            )
+    return ""
 
 
 def _listed(place: Place) -> str:

@@ -21,6 +21,13 @@ def kept_outside(name: str, lines: Sequence[str], original: Sequence[str], moved
         return ""
     place = _place(lines[read[0].lineno - 1].strip(), original)
     path, text = _target(bound[0], name), ast.unparse(bound[0])
+    if isinstance(read[0], ast.Assign) and is_rate(read[0].targets[0]):
+        function = next(each.name for each in functions if read[0] in set(ast.walk(each)))
+        return (
+            f"`{path}` decides the rate, {place}: that belongs before each launch, so take its call, `{function}`, "
+            f"out of the step; make the optimizer with `lr=torch.tensor(..., device={device})`, and write there "
+            f"`{ast.unparse(read[0].targets[0])}.fill_({ast.unparse(read[0].value)})`"
+        )
     if isinstance(bound[0], ast.Assign) and (value := _on_device(bound[0].value)):
         return (
             f"`{path}` is read in the graph, {place}: keep it on the device, "
@@ -29,6 +36,14 @@ def kept_outside(name: str, lines: Sequence[str], original: Sequence[str], moved
         )
     scalar = f"`{path} = torch.zeros((), dtype=torch.long, device={device})` once"
     written = _in_place(bound[0], path)
+    first = _first(original, name)
+    if _is_real(first) and not isinstance(read[0], (ast.If, ast.While)):
+        kept = f"{name}_in"
+        return (
+            f"`{path}` is read in the graph, {place}: give it to each launch in a tensor, once "
+            f"`{kept} = torch.tensor({first}, device={device})`, before each launch `{kept}.fill_({path})`, here "
+            f"`{kept}` for `{path}`; it stays a number of the host's"
+        )
     if (part := _slice(read[0], name)) and isinstance(read[0], ast.Assign):
         x, dim, value = ast.unparse(part[0].value), part[1], ast.unparse(read[0].value)
         index = f"{path} + torch.arange({value}.shape[{dim}], device={device})"
@@ -40,6 +55,11 @@ def kept_outside(name: str, lines: Sequence[str], original: Sequence[str], moved
         f"`{path}` is read in the graph, {place}: do that before each launch too, where the host still knows it, and "
         f"give the graph what comes of it in a tensor; or keep it as a tensor, {scalar}, and {written} where it changes"
     )
+
+
+def is_rate(node: ast.expr) -> bool:
+    """``group["lr"]``."""
+    return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and node.slice.value == "lr"
 
 
 def _place(text: str, original: Sequence[str]) -> str:
@@ -102,6 +122,14 @@ def _first(lines: Sequence[str], name: str) -> str:
                     if _is(each, name, ast.Store):
                         return ast.unparse(value)
     return "..."
+
+
+def _is_real(text: str) -> bool:
+    """Whether it is written as a number with a part behind its point."""
+    try:
+        return type(ast.literal_eval(text)) is float
+    except (ValueError, SyntaxError):
+        return False
 
 
 def _in_place(node: ast.Assign | ast.AugAssign, path: str) -> str:

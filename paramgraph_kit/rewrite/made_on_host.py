@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 from numbers import Number
 from typing import Any
 
 import numpy as np
 
 from paramgraph_kit.rewrite.edits import heads, names_in, path_of, within
+from paramgraph_kit.rewrite.from_host import assignments
 from paramgraph_kit.rewrite.moving import arguments_of, body_of
 from paramgraph_kit.rewrite.place import Place, called
 from paramgraph_kit.rewrite.values import FACTORIES, WRITERS
 
 _FROM_LISTS = ("tensor", "as_tensor")
+_TYPED = ("LongTensor", "FloatTensor", "IntTensor", "BoolTensor", "DoubleTensor", "HalfTensor", "from_numpy")
+_FORMS = ("shape", "device", "dtype", "ndim")
 _REDUCED = ("sum", "mean", "max", "min", "amax", "amin", "any", "all", "norm", "prod", "count_nonzero")
 _READ = ("tolist", "item", "cpu", "numpy")
 _TELLS = (*WRITERS, "warn", "error", "critical", "exception", "log", "extend")
@@ -167,6 +171,41 @@ def made_by_host(place: Place) -> str:
     return ""
 
 
+def of_sizes(place: Place) -> str:
+    """``torch.LongTensor(np.tile(np.arange(n), [len(x), 1])).to(d)``: the host's, and the same for each size."""
+    if place.failure.code not in ("copy-to-gpu", "tensor-literal"):
+        return ""
+    for call in place.calls(*_FROM_LISTS, *_TYPED):
+        made = list(_all_of(place, call))
+        if not call.args or not any(isinstance(n, ast.Call) and n is not call for n in made):
+            continue
+        if any(isinstance(n, ast.Call) and (called(n) in _READ or "rand" in path_of(n.func)) for n in made):
+            continue
+        forms: list[ast.AST] = [n for n in made if isinstance(n, ast.Attribute) and n.attr in _FORMS]
+        forms += [n for n in made if isinstance(n, ast.Call) and called(n) in ("len", "size", "dim")]
+        inside = {part for each in forms for part in ast.walk(each)}
+        others = [n for n in made if n not in inside and isinstance(n, ast.Name)]
+        known = {name for name, _ in assignments(place)}
+        if any(place.is_local(n.id) and n.id not in known for n in others):
+            continue
+        if any(isinstance(n, ast.Attribute) and path_of(n).startswith("self.") for n in made if n not in inside):
+            continue  # an object may hold another value by then
+        return (
+            f"sizes alone make `{place.text(call)}`, so it is the same in each call: make the tensor once, outside, on "
+            f"{place.device}, with the shape as numbers, and read it here; or make it there with functions of torch's, "
+            f"as `torch.arange(..., device={place.device})`, and copy nothing"
+        )
+    return ""
+
+
+def _all_of(place: Place, node: ast.AST) -> Iterator[ast.AST]:
+    """A part of a statement, and what makes the local names in it."""
+    yield from ast.walk(node)
+    made = dict(assignments(place))
+    for name in sorted(place.local(node) & made.keys()):
+        yield from _all_of(replace(place, statement=made[name]), made[name].value)
+
+
 def only_tells(place: Place) -> str:
     """``if bad.any(): print("...")``: a branch on the device in which nothing is computed."""
     node = place.statement
@@ -196,4 +235,4 @@ def brought_back(place: Place) -> str:
     return ""
 
 
-MADE = (stacked, index_made, literal, before_launch, made_by_host, made_above, brought_back, only_tells)
+MADE = (stacked, index_made, literal, before_launch, made_by_host, made_above, brought_back, of_sizes, only_tells)

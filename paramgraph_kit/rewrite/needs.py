@@ -5,6 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+import torch
+
+from paramgraph_kit.rewrite.branches import condition_of
 from paramgraph_kit.rewrite.edits import heads, names_in, path_of, within
 from paramgraph_kit.rewrite.from_host import READS
 from paramgraph_kit.rewrite.moving import stored
@@ -14,6 +17,7 @@ ASKS = ("data-dependent-branch", *READS)
 _SIZED = frozenset(("split", "split_with_sizes", "repeat_interleave", "topk", "kthvalue", "interpolate", "chunk"))
 _NUMBERS = frozenset(("max", "min", "sum", "amax", "amin"))
 _ENDS = (ast.Break, ast.Return, ast.Continue)
+_SHAPED = frozenset(("squeeze", "flatten", "view", "reshape", "squeeze_"))
 EACH = "of which each has a graph"
 
 
@@ -150,8 +154,17 @@ def chosen_rows(place: Place) -> str:
                     f"its first place is `{x}.long().argmax()`, and its last `len({x}) - 1 - "
                     f"{x}.flip(0).long().argmax()`, where it has one (`{x}.any()`): both stay on the device"
                 )
-            return f"keep the mask, `{names[0]} = {mask}`, and sum with it in place of picking by `{names[0]}`"
+            if any(n is not call for n in _called_in(node.value) if called(n) not in _SHAPED):
+                return f"keep all rows, and weigh with the mask (`{mask}`) in place of picking by it"
+            return (
+                f"keep the mask, `{names[0]} = {mask}`, and sum with it in place of picking by `{names[0]}`: where "
+                "such picks end in a mean or a loss they are rewritten once it is a mask"
+            )
     return ""
+
+
+def _called_in(node: ast.expr) -> Iterator[ast.Call]:
+    return (n for n in ast.walk(node) if isinstance(n, ast.Call))
 
 
 def _ends_alone(place: Place, name: str) -> bool:
@@ -231,6 +244,43 @@ def in_a_hook(place: Place) -> str:
     return ""
 
 
+def checked(place: Place) -> str:
+    """``self.prior.log_prob(x)`` of a distribution that is made elsewhere."""
+    if place.failure.code != "argument-check":
+        return ""
+    of = {path_of(n) for n in heads(place.statement) if isinstance(n, (ast.Name, ast.Attribute))}
+    for node in ast.walk(place.source.tree):
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call) or node is place.statement:
+            continue
+        kind = getattr(torch.distributions, called(node.value), None)
+        if isinstance(kind, type) and any(path_of(each) in of for each in node.targets):
+            text = f"{place.text(node)[:-1]}, validate_args=False)"
+            return f"its values are checked on the CPU: at line {node.lineno}, `{text}`"
+    return ""
+
+
+def answers_otherwise(place: Place) -> str:
+    """``if seen.sum().item() == 0: return x.sum() * 0.0`` in a function that returns something else at its end."""
+    node, function = place.statement, place.source.function_of(place.statement)
+    if place.failure.code not in ASKS or not isinstance(node, ast.If) or function is None or node.orelse:
+        return ""
+    last, one = function.body[-1], node.body[0] if len(node.body) == 1 else None
+    if not isinstance(one, ast.Return) or not isinstance(last, ast.Return) or node not in function.body:
+        return ""
+    if not isinstance(one.value, ast.expr) or not isinstance(last.value, ast.expr):
+        return ""
+    if isinstance(one.value, ast.Tuple) or isinstance(last.value, ast.Tuple):
+        return ""
+    if any(_trains(part) for each in function.body for part in within(each)):
+        return ""
+    test = condition_of(place, node.test).replace(".item()", "")
+    return (
+        f"a launch runs both: `return torch.where({test}, {place.text(one.value)}, {place.text(last.value)})` at the "
+        "end, without the branch; what is divided by in between is kept from 0 (`.clamp(min=1)`), or its gradient is "
+        "no number"
+    )
+
+
 def _asked(place: Place, node: ast.stmt) -> Iterator[ast.If]:
     """Branches behind a statement that ask for what it assigns."""
     function, names = place.source.function_of(node), stored([node])
@@ -250,4 +300,16 @@ def _loop_around(place: Place, node: ast.AST) -> ast.For | ast.While | None:
     return above if isinstance(above, (ast.For, ast.While)) else None
 
 
-NEEDS = (multiplied, packed, sized, decides, left_in_a_loop, chosen_rows, moving_slice, table_of_the_cpu, in_a_hook)
+NEEDS = (
+    checked,
+    answers_otherwise,
+    multiplied,
+    packed,
+    sized,
+    decides,
+    left_in_a_loop,
+    chosen_rows,
+    moving_slice,
+    table_of_the_cpu,
+    in_a_hook,
+)

@@ -81,6 +81,89 @@ def f(x):
 """,
         "here `bank.index_copy_(0, at + torch.arange(x.shape[0], device=device), x)`",
     ),
+    "a weight of the loss that what was read moves": (
+        """
+weight, log = 1.0, []
+args = (torch.randn(4, device=device),)
+def f(x):
+    global weight
+    one, other = x.square().mean(), (weight * x).square().mean()
+    log.append(one.item())
+    if len(log) % 2 == 0:
+        weight = 0.9 * weight + 0.1 * (one.item() / (other.item() + 1e-8))
+    return one + other
+""",
+        "once `weight_in = torch.tensor(1.0, device=device)`, before each launch `weight_in.fill_(weight)`, here `weig",
+    ),
+}
+INSIDE = {
+    "positions of numpy in a method": (
+        """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(8, 3)
+    def features(self, x):
+        positions = np.tile(np.arange(4), [x.shape[0], 1])
+        return x + self.embed(torch.LongTensor(positions).to(x.device))
+net, args = Net().to(device), (torch.randn(2, 4, 3, device=device),)
+def f(x):
+    return net.features(x).sum()
+""",
+        "sizes alone make `torch.LongTensor(positions)`, so it is the same in each call",
+    ),
+    "a loss that answers otherwise where nothing was observed": (
+        """
+class Loss:
+    def __call__(self, x, seen):
+        if seen.sum().item() == 0:
+            return x.sum() * 0.0
+        kept = torch.where(seen, x, 0)
+        total = 0
+        for power in (1, 2):
+            total = total + kept.pow(power).sum()
+        return total / seen.sum()
+loss, args = Loss(), (torch.randn(4, device=device), torch.rand(4, device=device) > 0.5)
+def f(x, seen):
+    return loss(x, seen) * 2
+""",
+        "a launch runs both: `return torch.where(seen.sum() == 0, x.sum() * 0.0, total / seen.sum())`",
+    ),
+    "a rate that a method of the trainer sets": (
+        """
+class Trainer:
+    def __init__(self):
+        self.net, self.steps = nn.Linear(3, 1).to(device), 0
+        self.opt = torch.optim.SGD(self.net.parameters(), lr=0.1)
+    def adjust(self, first=0.1):
+        for group in self.opt.param_groups:
+            group["lr"] = first / (1 + self.steps)
+    def step(self, x):
+        self.adjust()
+        loss = self.net(x[torch.nonzero(x[:, 0] > 0)]).square().mean()
+        self.opt.zero_grad()
+        loss.backward()
+        self.opt.step()
+        self.steps += 1
+trainer, args = Trainer(), (torch.randn(4, 3, device=device),)
+f = trainer.step
+""",
+        "so take its call, `adjust`, out of the step; make the optimizer with `lr=torch.tensor(..., device=device)`",
+    ),
+    "a distribution that an object keeps": (
+        """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.prior = torch.distributions.Normal(torch.zeros(3).to(device), 1.0)
+    def forward(self, x):
+        return self.prior.log_prob(x).sum(1)
+net, args = Net().to(device), (torch.randn(2, 3, device=device),)
+def f(x):
+    return net(x).mean()
+""",
+        "at line 14, `self.prior = torch.distributions.Normal(torch.zeros(3).to(device), 1.0, validate_args=False)`",
+    ),
 }
 
 
@@ -106,6 +189,14 @@ def test_a_value_that_the_graph_would_keep_is_told_with_where_it_belongs(name: s
     assert story.fix is not None
     assert story.complete or any(wanted in line for line in story.fix.instead), story.fix
     assert story.complete or "change these lines as said" in story.stopped, str(story)
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_what_lies_in_another_function_is_told_in_its_names(name: str, tmp_path: Path) -> None:
+    # GIVEN a problem in a method that the step calls WHEN it is rewritten THEN it is told what to write, and where
+    text, wanted = INSIDE[name]
+    fix = rewritten(text, tmp_path)
+    assert fix.complete or any(wanted in line for line in fix.instead), fix.instead
 
 
 STOPS = {
