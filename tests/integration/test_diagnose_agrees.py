@@ -24,6 +24,8 @@ REFUSED = """\
 x[0, 0] = 1.0
 w[...] = 2.0
 x[i] = 1.0
+x[i[:1]] = 1.0
+x[i] = 1.0; x.add_(1)
 x[i, i] = n
 x.masked_fill(m, v[0])
 x.masked_fill_(m, x.max())
@@ -58,6 +60,7 @@ x[:1, :1] = 2.0
 x[0, 0].fill_(2.0)
 x[m] = 1.0
 x[i] += 1
+x[i[:1]] += 1
 x[0, 0] = x[1, 1]
 x.masked_fill(m, 2.0)
 x.masked_fill(m, torch.tensor(0.0))

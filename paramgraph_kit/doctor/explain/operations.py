@@ -159,10 +159,10 @@ def _indexed(tree: ast.Subscript, names: Names) -> str:
 def _is_number(assigned: str, names: Names) -> bool:
     """Whether ``= 5.0`` assigns a number of Python's."""
     try:
-        node = ast.parse(assigned.strip().lstrip("= "), mode="eval").body
+        node = ast.parse(f"_ {assigned.strip()}").body[0]  # more statements may follow on the line
     except (SyntaxError, ValueError):
         return False
-    return _is_of_numbers(node, names)
+    return isinstance(node, ast.Assign) and _is_of_numbers(node.value, names)
 
 
 def _is_of_numbers(node: ast.expr, names: Names) -> bool:
@@ -184,8 +184,13 @@ def _is_place(tree: ast.Subscript, names: Names) -> bool:
 def _is_index(tree: ast.Subscript, names: Names) -> bool:
     """Whether some part of an index is a tensor of numbers, and no mask."""
     parts = tree.slice.elts if isinstance(tree.slice, ast.Tuple) else [tree.slice]
-    values = [_value(part, names) for part in parts]
+    values = [_value(_unsliced(part), names) for part in parts]
     return any(_is_tensor(v) and v.ndim and not str(v.dtype).endswith(("bool", "uint8")) for v in values)
+
+
+def _unsliced(node: ast.expr) -> ast.expr:
+    """Of a slice of a tensor there is as much to know as of the tensor: ``x[i[:2]] = 5``."""
+    return node.value if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) else node
 
 
 def _is_unknown(tree: ast.Subscript, names: Names) -> bool:
