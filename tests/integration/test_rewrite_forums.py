@@ -1,0 +1,57 @@
+"""Fifty broken programs as documentation and forums have them: what is found in each, and that its rewrite is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.programs.reading import Program, read
+from tests.programs.running import captured, differences, eager, load, quiet
+from tests.programs.scoring import Score, _compare, _findings
+
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="the lines are those of the simulated device"),
+    pytest.mark.usefixtures("recovered"),
+]
+PROGRAMS = [
+    each for file in sorted((Path(__file__).parents[1] / "programs" / "forums").glob("*.txt")) for each in read(file)
+]
+# What is not rewritten whole yet, by the beginning of its title.
+NOT_WHOLE = (
+    "dqn select",
+    "gcn on",
+    "mixup with",
+    "early stopping",
+    "token and sentence",
+    "ddpm sampler",
+    "fp16 style",
+    "kv cache",
+    "moe router",
+)
+NOT_FOUND = ("dqn select", "tacotron like")  # a branch beside a draw is not told, or what follows of one is told too
+
+
+@pytest.mark.parametrize(
+    "program",
+    # Every tenth at each change; `make sweeps` takes the others.
+    [pytest.param(each, marks=[pytest.mark.sweep] * (n % 10 > 0), id=each.title) for n, each in enumerate(PROGRAMS)],
+)
+def test_a_program_of_a_forum_is_found_and_rewritten(program: Program, tmp_path: Path) -> None:
+    # GIVEN a program with two or three problems WHEN it is diagnosed THEN these are found, and nothing else
+    file, score = tmp_path / "program.py", Score(program)
+    _compare(score, _findings(load(program.broken, file), program.function, file))
+    assert not [*score.missed, *score.false] or program.title.startswith(NOT_FOUND)
+    # WHEN it is rewritten THEN that is whole, and replays of one graph give eager's numbers over ten moved steps
+    truth = eager(load(program.broken, file), program.function)
+    names = load(program.broken, file)
+    with quiet():
+        fix = pgk.diagnose(names[program.function], *names["args"], fix=True).fix
+    assert fix is not None
+    assert fix.complete or program.title.startswith(NOT_WHOLE), str(fix)
+    if fix.complete:
+        with fix.applied():
+            seen = captured(names, program.function, fix.around)
+        assert not differences(truth, seen, set(names.get("ignore", ()))), str(fix)
