@@ -17,6 +17,7 @@ from torch.nn import functional as F
 import paramgraph_kit as pgk
 from paramgraph_kit.backend.direct.located import MISSED
 from paramgraph_kit.backend.frozen.calls import FrozenCalls
+from paramgraph_kit.backend.frozen.guards import Member, laid_out
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated")
 DEVICE = pgk.device()
@@ -355,6 +356,21 @@ def taken(
             assert torch.equal(result, expected), number
             assert result.requires_grad == expected.requires_grad, number
     return counts
+
+
+def test_a_member_that_is_laid_out_otherwise_in_its_place_is_seen() -> None:
+    # GIVEN a square weight, kept twice
+    weight = nn.Parameter(torch.randn(4, 4, device=DEVICE))
+    owner = {"one": weight, "other": weight}
+    same = laid_out([Member(owner, "one"), Member(owner, "other")])
+    assert same()
+    assert laid_out([])()
+    # WHEN it is turned, or shortened, where it is THEN it is not what it was; and when put back, it is
+    for other in (weight.data.t(), weight.data[:2]):
+        before, weight.data = weight.data, other
+        assert not same()
+        weight.data = before
+        assert same()
 
 
 def test_fuzz_a_frozen_call_is_what_an_ordinary_one_is_or_is_not_made() -> None:

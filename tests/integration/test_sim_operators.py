@@ -65,6 +65,8 @@ def test_products_of_integers_are_refused_as_cuda_refuses_them() -> None:
 
 def test_what_is_listed_is_an_operator() -> None:
     for names, modes, why in LISTED:
+        if "linear_cross_entropy" in names and not hasattr(torch.nn.functional, "linear_cross_entropy"):
+            continue  # newer torch has it
         assert any(listed(name, mode) == why for name in operators() for mode in ("eager", "captured")), (names, modes)
 
 

@@ -18,7 +18,15 @@ from paramgraph_kit.backend.direct import calls as direct
 from paramgraph_kit.backend.direct.calls import DirectCall
 from paramgraph_kit.backend.direct.located import MISSED
 from paramgraph_kit.backend.frozen.frame import Frame, frame_of, obstacle_in
-from paramgraph_kit.backend.frozen.guards import Inputs, Member, children_of, members_of, unmoved, without_hooks
+from paramgraph_kit.backend.frozen.guards import (
+    Inputs,
+    Member,
+    children_of,
+    laid_out,
+    members_of,
+    unmoved,
+    without_hooks,
+)
 from paramgraph_kit.backend.frozen.source import HEEDED, call_of, launch_lines, returned
 from paramgraph_kit.driver.native.build import prepare
 from paramgraph_kit.trace.errors import PromiseError
@@ -109,7 +117,7 @@ class FrozenCalls:
         if given_back is None:
             return "what the function returns is not what its graph returns"
         scope |= {"check": entry.guard_manager.root.check, "MISSED": MISSED}
-        scope["unmoved"] = unmoved(members, children_of(modules))
+        scope |= {"unmoved": unmoved(members, children_of(modules)), "laid_out": laid_out(members)}
         tests = self._tests(frame, given, local, scope)
         if tests is None:
             return "an argument is of a kind that may change while it is the same object, such as a list"
@@ -136,7 +144,7 @@ class FrozenCalls:
                 tests.append("m.__class__ is kind and kind.forward is f and 'forward' not in own")
         scope["code"] = frame.function.__code__
         tests.append("f.__code__ is code")
-        full = [*tests, "unmoved()", f"check({local})"]
+        full = [*tests, "unmoved()", "laid_out()", f"check({local})"]
         if self.mode == "dynamo":
             return ["not is_heard()", *full]
         if (found := Inputs(given).test()) is None:

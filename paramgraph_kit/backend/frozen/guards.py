@@ -68,6 +68,19 @@ def lying(tensors: Sequence[torch.Tensor]) -> Callable[[], bool]:
     return lambda: aligned_addresses(held, 0) == addresses
 
 
+def laid_out(members: Sequence[Member]) -> Callable[[], bool]:
+    """Whether members have today's sizes, strides and kinds.
+
+    That is Dynamo's to ask, but torch 2.11's guards passed, at times, for a parameter that
+    ``parameter.data = parameter.data.t()`` had laid out otherwise in the same place.
+    """
+    held = list({id(tensor): tensor for each in members for tensor in [each.owner[each.key]]}.values())
+    if not held:
+        return lambda: True
+    check = torch_name("TensorGuards")(*held, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+    return lambda: check(*held)
+
+
 def _all_kept(kept: Sequence[tuple[Member, Any]]) -> Callable[[], bool]:
     """Whether every place holds what it held, in one expression."""
     scope: dict[str, Any] = {f"o{k}": each.owner for k, (each, _) in enumerate(kept)}
