@@ -163,6 +163,8 @@ def made_by_host(place: Place) -> str:
         like = (
             f"torch.zeros({tuple(form.shape)}, dtype={form.dtype}, device={place.device})" if form else "a tensor of it"
         )
+        if not form and not sized and isinstance(node, ast.Assign) and not place.local(node.value):
+            like = place.text(node.value)
         numbers = ", with the shape as numbers" * bool(sized)
         return (
             f"the host makes it: it belongs before each launch. Once `{kept} = {like}`, before each launch "

@@ -412,9 +412,9 @@ class ParamgraphMagics(Magics):  # type: ignore[misc]
         return self.trace or next(reversed(named), None)
 
     def point_at_device(self, result: Any) -> None:
-        """After a cell that asked for a GPU where there is none: what runs here, too."""
+        """After a cell that asked for a GPU where there is none, or draws after a failed capture: what runs here."""
         error = getattr(result, "error_in_exec", None)
-        if error is not None and (hint := instead_of_cuda(error)):
+        if error is not None and (hint := instead_of_cuda(error) or _left_behind(error)):
             print(hint, file=sys.stderr)
 
     def _view(self, options: argparse.Namespace, view: Callable[[Any], Any]) -> None:
@@ -487,3 +487,10 @@ def unload(shell: Any) -> None:
     if (magics := manager.registry.pop(ParamgraphMagics.__name__, None)) is not None:
         shell.events.unregister("post_run_cell", magics.point_at_device)
     shell.configurables[:] = [one for one in shell.configurables if not isinstance(one, ParamgraphMagics)]
+
+
+def _left_behind(error: BaseException) -> str:
+    """What to say of an error that is that of an earlier capture."""
+    if "Offset increment outside graph capture" not in str(error):
+        return ""
+    return "an earlier capture failed and left the random generator behind: pgk.diagnose.repair() puts that right"

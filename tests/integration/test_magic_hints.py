@@ -29,6 +29,19 @@ def test_cuda_without_a_gpu_points_at_the_device_that_is_there(session: Session)
     assert hint not in session.run("torch.zeros(3).cuda()").err
 
 
+def test_whoever_draws_after_a_failed_capture_is_told_what_puts_it_right(session: Session) -> None:
+    # GIVEN a capture by hand that failed, which somebody caught
+    session.good(
+        "import torch, paramgraph_kit as pgk\nx = torch.randn(8, device=pgk.device())\n"
+        "try:\n    with pgk.cuda.graph(pgk.cuda.CUDAGraph()):\n        x[x > 0].sum()\n"
+        "except Exception:\n    pass"
+    )
+    # WHEN a later cell draws THEN it is told what puts that right, and that does
+    assert "pgk.diagnose.repair() puts that right" in session.run("torch.randn(3, device=x.device)").err
+    session.good("pgk.diagnose.repair()")
+    session.good("torch.randn(3, device=x.device)")
+
+
 def test_a_slip_of_the_pen_is_told_what_was_meant(session: Session) -> None:
     assert "(did you mean explore? %paramgraph? shows the help)" in session.refused("%paramgraph exlore")
     assert "mean" not in session.refused("%paramgraph x")

@@ -191,6 +191,19 @@ def test_a_value_that_the_graph_would_keep_is_told_with_where_it_belongs(name: s
     assert story.complete or "change these lines as said" in story.stopped, str(story)
 
 
+def test_what_a_cell_makes_on_the_host_is_brought_in_a_tensor_that_can_be_written(tmp_path: Path) -> None:
+    # GIVEN a step that draws with numpy beside a line that no rewrite knows WHEN it is told
+    text = (
+        "args = (torch.randn(4, device=device),)\ndef draw(x):\n"
+        "    noise = torch.from_numpy(np.random.randn(4)).float().to(device)\n    return x + noise\n"
+        "def f(x):\n    return draw(x) * 2\n"
+    )
+    fix = rewritten(text, tmp_path)
+    # THEN the tensor is one that can be written as it stands
+    wanted = "Once `noise_in = torch.from_numpy(np.random.randn(4)).float().to(device)`, before each launch"
+    assert fix.complete or any(wanted in line or "noise_in = torch.zeros(4" in line for line in fix.instead), fix
+
+
 @pytest.mark.parametrize("name", INSIDE)
 def test_what_lies_in_another_function_is_told_in_its_names(name: str, tmp_path: Path) -> None:
     # GIVEN a problem in a method that the step calls WHEN it is rewritten THEN it is told what to write, and where
