@@ -36,6 +36,7 @@ _NO_GPU = (
     "Torch not compiled with CUDA enabled",
     "Found no NVIDIA driver",
     "No CUDA GPUs are available",
+    "CUDA driver version is insufficient",  # CUDAGraph of a build that has CUDA, where no driver is
     "Tried to instantiate dummy base class",  # CUDAGraph, Stream, Event
 )
 
