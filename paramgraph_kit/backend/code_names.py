@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import inspect
 import os
 import sys
 import sysconfig
@@ -10,6 +11,7 @@ import types
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -152,18 +154,32 @@ def inherits(kind: type) -> bool:
     return any(each.__module__ not in _READS_NOTHING and is_foreign_module(each.__module__) for each in kind.__mro__)
 
 
-@lru_cache(maxsize=1024)
-def called_by(code: types.CodeType) -> tuple[str, ...]:
-    """The functions of ``torch.nn.functional`` that a layer of torch's calls, and those that these call.
+def run_by(kind: type) -> types.FunctionType | None:
+    """What a class of layers or optimizers runs, where it says so itself.
 
-    >>> called_by(torch.nn.Linear.forward.__code__)
-    ('linear',)
+    >>> run_by(torch.nn.Linear).__name__, run_by(torch.optim.SGD).__name__
+    ('forward', 'step')
     """
-    own, found, left = vars(F), set[str](), [code]
+    run = vars(kind).get("forward" if issubclass(kind, torch.nn.Module) else "step")
+    return run if isinstance(run, types.FunctionType) else None
+
+
+@lru_cache(maxsize=1024)
+def called_by(run: types.FunctionType) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Functions of ``torch.nn.functional``, or of its own module, that one of torch's calls, and that these call.
+
+    >>> called_by(torch.nn.Linear.forward)[1]
+    ('linear',)
+    >>> "sgd" in called_by(torch.optim.SGD.step)[1]
+    True
+    """
+    inner = inspect.unwrap(run)  # optimizers' steps are decorated
+    own = vars(F) if inner.__name__ == "forward" else inner.__globals__
+    found, left = set[str](), [inner.__code__]
     while left:
         for name in all_names(left.pop()) & own.keys() - found:
             part = own[name]
             if isinstance(part, (types.FunctionType, types.BuiltinFunctionType)):
                 found.add(name)
                 left += [part.__code__] if isinstance(part, types.FunctionType) else []
-    return tuple(sorted(found))
+    return own, tuple(sorted(found))

@@ -55,6 +55,7 @@ from paramgraph_kit.backend.code_names import (
     is_foreign,
     is_foreign_module,
     names_of,
+    run_by,
 )
 from paramgraph_kit.backend.plain import PLAIN, is_bare, plain_key
 from paramgraph_kit.backend.raw import KINDS, items_of, length_of
@@ -355,9 +356,7 @@ class Walk:
         """A class of layers of torch's: its ``forward`` may be replaced, or a function that this calls."""
         for each in kind.__mro__[: kind.__mro__.index(nn.Module)]:
             self._entries(ClassEntries(each), ("forward",), each.__name__)
-            if isinstance(forward := vars(each).get("forward"), types.FunctionType) and (
-                names := called_by(forward.__code__)
-            ):
+            if (forward := run_by(each)) is not None and (names := called_by(forward)[1]):
                 self._entries(vars(F), names, "F")
 
     def _python_module(self, module: types.ModuleType, path: str) -> None:

@@ -23,10 +23,9 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 from paramgraph_kit.backend.asked import ANSWERS, LARGE, decimals, hooks_of_all, nbytes, questions, registered
-from paramgraph_kit.backend.code_names import ENVIRONMENT, all_names, called_by, names_of
+from paramgraph_kit.backend.code_names import ENVIRONMENT, all_names, called_by, names_of, run_by
 from paramgraph_kit.backend.plain import PLAIN, is_bare, same
 from paramgraph_kit.backend.raw import KINDS, items_of
 from paramgraph_kit.driver.files import is_generated, is_library, is_library_code
@@ -38,6 +37,7 @@ from paramgraph_kit.step.holders import EMPTY, Holder, of_library, slots_of
 MOST = 100_000  # holders
 LONG = 4096  # a longer list or dict is data, not state: what is in it is not looked at
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_RUN = (torch.nn.Module, torch.optim.Optimizer)
 _MODULE_DICTS = ("_parameters", "_buffers", "_modules")
 # What a module keeps for saving and loading, or beside hooks that are looked at themselves.
 _ASIDE = frozenset(
@@ -357,15 +357,16 @@ class Reach:
             self._visit(type(kind), f"type({kind.__name__})")
 
     def _layer(self, kind: type) -> None:
-        """A class of layers of a library's: its ``forward`` may be replaced, or what this calls."""
-        if not issubclass(kind, torch.nn.Module) or kind is torch.nn.Module or kind in self._once:
+        """A class of a library's layers or optimizers: what it runs may be replaced, or what this calls."""
+        if not issubclass(kind, _RUN) or kind in (*_RUN, *self._once):
             return
         self._once.add(kind)
         self.holders.append(Holder("class", kind.__name__, kind))
-        if isinstance(forward := vars(kind).get("forward"), types.FunctionType):
-            self._visit(forward, f"{kind.__name__}.forward")
-            for name in called_by(forward.__code__):
-                self._of_module(vars(F), name, f"F.{name}", library=True)
+        if (run := run_by(kind)) is not None:
+            self._visit(run, f"{kind.__name__}.{run.__name__}")
+            own, names = called_by(run)
+            for name in names:
+                self._of_module(own, name, name, library=True)
 
     def _tensor(self, tensor: torch.Tensor, name: str) -> None:
         self.tensors[id(tensor)] = (name, tensor)

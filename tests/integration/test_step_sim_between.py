@@ -3,6 +3,7 @@
 # mypy: disable-error-code="no-untyped-call, index, operator, union-attr, no-any-return, unused-ignore"
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
@@ -182,3 +183,25 @@ def test_how_encoders_and_attention_choose_their_kernels_counts() -> None:
             torch.backends.mha.set_fastpath_enabled(True)
     # THEN each way has a graph
     assert sum(row.executables for row in pgk.report(step).rows) == 3
+
+
+@pytest.mark.parametrize("what", ["step", "sgd"])
+def test_an_optimizer_of_torch_s_whose_step_is_replaced_is_heard(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a step that runs from a graph
+    step, ours, theirs = made()
+    owner: Any = torch.optim.SGD if what == "step" else sys.modules["torch.optim.sgd"]
+    real = getattr(owner, what)
+    for number in range(4):
+        alike(step, ours, theirs, number)
+    # WHEN a library replaces what the optimizer's class runs, or a function that this calls
+    calls: list[int] = []
+
+    def replaced(*args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(owner, what, replaced)
+    for number in range(4, 6):
+        alike(step, ours, theirs, number)
+    # THEN that is what runs, for both
+    assert len(calls) == 4
