@@ -165,21 +165,33 @@ def run_by(kind: type) -> types.FunctionType | None:
 
 
 @lru_cache(maxsize=1024)
-def called_by(run: types.FunctionType) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Functions of ``torch.nn.functional``, or of its own module, that one of torch's calls, and that these call.
+def called_by(code: types.CodeType) -> tuple[str, ...]:
+    """The functions of ``torch.nn.functional`` that a layer of torch's calls, and those that these call.
 
-    >>> called_by(torch.nn.Linear.forward)[1]
+    >>> called_by(torch.nn.Linear.forward.__code__)
     ('linear',)
-    >>> "sgd" in called_by(torch.optim.SGD.step)[1]
+    """
+    return called_of(code, vars(F))
+
+
+def functions_of(kind: type, run: types.FunctionType) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The namespace of the functions that what a class of layers or optimizers runs goes through, and their names.
+
+    >>> "sgd" in functions_of(torch.optim.SGD, torch.optim.SGD.step)[1]
     True
     """
     inner = inspect.unwrap(run)  # optimizers' steps are decorated
-    own = vars(F) if inner.__name__ == "forward" else inner.__globals__
-    found, left = set[str](), [inner.__code__]
+    space = vars(F) if issubclass(kind, torch.nn.Module) else inner.__globals__
+    return space, called_of(inner.__code__, space)
+
+
+def called_of(code: types.CodeType, space: dict[str, Any]) -> tuple[str, ...]:
+    """The functions of a namespace that code calls, and those that these call."""
+    found, left = set[str](), [code]
     while left:
-        for name in all_names(left.pop()) & own.keys() - found:
-            part = own[name]
+        for name in all_names(left.pop()) & space.keys() - found:
+            part = space[name]
             if isinstance(part, (types.FunctionType, types.BuiltinFunctionType)):
                 found.add(name)
                 left += [part.__code__] if isinstance(part, types.FunctionType) else []
-    return own, tuple(sorted(found))
+    return tuple(sorted(found))

@@ -356,7 +356,7 @@ class Walk:
         """A class of layers of torch's: its ``forward`` may be replaced, or a function that this calls."""
         for each in kind.__mro__[: kind.__mro__.index(nn.Module)]:
             self._entries(ClassEntries(each), ("forward",), each.__name__)
-            if (forward := run_by(each)) is not None and (names := called_by(forward)[1]):
+            if (forward := run_by(each)) is not None and (names := called_by(forward.__code__)):
                 self._entries(vars(F), names, "F")
 
     def _python_module(self, module: types.ModuleType, path: str) -> None:

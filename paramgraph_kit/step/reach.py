@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from paramgraph_kit.backend.asked import ANSWERS, LARGE, decimals, hooks_of_all, nbytes, questions, registered
-from paramgraph_kit.backend.code_names import ENVIRONMENT, all_names, called_by, names_of, run_by
+from paramgraph_kit.backend.code_names import ENVIRONMENT, all_names, functions_of, names_of, run_by
 from paramgraph_kit.backend.plain import PLAIN, is_bare, same
 from paramgraph_kit.backend.raw import KINDS, items_of
 from paramgraph_kit.driver.files import is_generated, is_library, is_library_code
@@ -364,7 +364,7 @@ class Reach:
         self.holders.append(Holder("class", kind.__name__, kind))
         if (run := run_by(kind)) is not None:
             self._visit(run, f"{kind.__name__}.{run.__name__}")
-            own, names = called_by(run)
+            own, names = functions_of(kind, run)
             for name in names:
                 self._of_module(own, name, name, library=True)
 

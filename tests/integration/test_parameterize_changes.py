@@ -179,3 +179,21 @@ def test_what_is_referred_to_weakly_may_die(made: Callable[[], Any], verb: str) 
     assert ref() is None
     assert launches(step) or made is not Thing, reasons(step)
     assert all(equal(step(x), x * 5.0) for x in (randn(3) for _ in range(4)))
+
+
+def test_a_layer_of_torch_s_whose_forward_the_user_replaced_under_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN layers of torch's whose forward is a function of the user's
+    monkeypatch.setattr(torch.nn.ReLU, "forward", _gated)
+    layer = torch.nn.ReLU()
+    run = pgk.parameterize(lambda x: layer(x))
+    # WHEN a function of torch's that this calls is another one from some call on
+    for number in range(6):
+        if number == 3:
+            monkeypatch.setattr(F, "softsign", F.tanh)
+        x = randn(2, 3)
+        # THEN each call runs today's
+        assert equal(run(x), layer(x)), number
+
+
+def _gated(_: torch.nn.ReLU, x: torch.Tensor) -> torch.Tensor:
+    return F.softsign(x)
