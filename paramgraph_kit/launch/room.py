@@ -6,19 +6,35 @@ eleven sizes of workspace, each a little larger than the one before, would have 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import zip_longest
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from paramgraph_kit.launch.generate import State
 from paramgraph_kit.launch.plan import Plan
 
+Place = tuple[int, int, int, int]
 ALIKE = 8  # a graph that needs less than one part in so many of what another needs takes no more than its own
 
 
 def share_room(turns: Iterable[tuple[Plan, State]]) -> None:
-    """Let each take, for each of its blocks, what the largest of them takes."""
-    turns = list(turns)
-    needs = [[block.nbytes for block in plan.blocks] for plan, _ in turns]
-    most = [max(sizes) for sizes in zip_longest(*needs, fillvalue=0)]
-    for (_, state), mine in zip(turns, needs, strict=True):
-        state.rooms[:] = [all_ if need * ALIKE >= all_ else need for need, all_ in zip(mine, most, strict=False)]
+    """Let each take, for each of its blocks, what the largest does of those that take one then.
+
+    Graphs that are launched in other stages take theirs beside others: what is most for each would be too much for all.
+    """
+    rows = [(list(_places(plan)), plan, state) for plan, state in turns]
+    most: dict[Place, int] = {}
+    for places, plan, _ in rows:
+        for place, block in zip(places, plan.blocks, strict=True):
+            most[place] = max(block.nbytes, most.get(place, 0))
+    for places, plan, state in rows:
+        found = [(block.nbytes, most[place]) for place, block in zip(places, plan.blocks, strict=True)]
+        state.rooms[:] = [all_ if need * ALIKE >= all_ else need for need, all_ in found]
+
+
+def _places(plan: Plan) -> Iterator[Place]:
+    """Of each block: how many stages there are, the first and last that it is for, and how many such came before."""
+    counts = Counter[tuple[int, int]]()
+    for block in plan.blocks:
+        span = block.first, block.last
+        yield len(plan.stages), *span, counts[span]
+        counts[span] += 1

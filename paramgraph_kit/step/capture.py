@@ -40,8 +40,6 @@ from paramgraph_kit.step.refusals import failed
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason, Word, WordKind
 
-PADDED = 16  # of a gradient's bytes, one part in so many may follow it
-
 
 @dataclass(slots=True)
 class Recorded:
@@ -149,8 +147,9 @@ def _keepable(
 ) -> list[int]:
     """Gradients, by number, that are like those at entry, on allocations of their own, and nowhere else a result.
 
-    Of such an allocation a gradient is all, but for a little at its end: Inductor pads the last of a model's weights.
-    Where there were none at entry, somebody gives them back between steps: those are made anew.
+    Such an allocation may be larger: Inductor pads the last of a model's weights, and where a convolution's workspace
+    lay before in the same call of torch's, the two are one. Where there were none at entry, somebody gives them back
+    between steps: those are made anew.
     """
     outputs = captured.outputs
     taken = Counter(o.source for o in outputs if o.kind is Kind.FRESH)
@@ -166,13 +165,8 @@ def _keepable(
         and taken[outputs[n].source] == 1
         and outputs[n].offset == 0
         and outputs[n].bits == PLAIN
-        and 0 < captured.allocations[outputs[n].source].size <= _most(outputs[n].nbytes)
+        and captured.allocations[outputs[n].source].size > 0
     ]
-
-
-def _most(nbytes: int) -> int:
-    """The largest allocation that a gradient of so many bytes may have for itself."""
-    return max(-(-nbytes // GRAIN) * GRAIN, nbytes + nbytes // PADDED)
 
 
 class _Taker:

@@ -35,6 +35,14 @@ class Kept:
         self._handles: list[int] = []
         self._storage_uses = torch_name("_storage_Use_Count")
         self._most, self._alone = _references(graded=True), _references(graded=False)
+        self._short: set[int] = set()  # tensors that lie on less memory than is needed by now
+
+    def grow(self, specs: Sequence[InputSpec]) -> None:
+        """Let a graph that leaves gradients of these layouts write as much behind each as it does."""
+        for n, (mine, other) in enumerate(zip(self.specs, specs, strict=True)):
+            if other.nbytes > mine.nbytes:
+                self.specs[n] = other
+                self._short.add(n)
 
     def free(self, parameters: Sequence[torch.Tensor] | None = None) -> tuple[tuple[int, ...], bool]:
         """The tensors' addresses, and whether any that somebody holds or has let lie elsewhere was replaced.
@@ -49,11 +57,12 @@ class Kept:
             made = {n: self._make(self.specs[n]) for n in order}
             for n in range(len(self.specs)):
                 self._put(n, made.pop(n))
+            self._short.clear()
             return self.addresses, True
-        native = checks() if parameters is None else None
+        native = checks() if parameters is None and not self._short else None
         if native is not None and native.unheld(self.tensors, self._handles, *_uses(native)):
             return self.addresses, False
-        bad: set[int] = set()
+        bad, self._short = self._short, set()
         # What its parameter does not hold any more, somebody else may hold instead.
         limits = [self._most] * len(self.specs)
         if parameters is not None:

@@ -266,7 +266,10 @@ class Step:
         captured, numbers = recorded.captured, set(recorded.kept)
         parameters = [id(c.holder.target) for c in recorded.cells if c.exits and c.exits[0] in numbers]
         specs = [spec for spec in captured.specs[len(captured.specs) - len(numbers) :] if spec is not None]
-        return self._kept.setdefault((*parameters, *specs), Kept(self._driver, specs))
+        layouts = [(spec.size, spec.stride, spec.dtype) for spec in specs]
+        kept = self._kept.setdefault((*parameters, *layouts), Kept(self._driver, specs))
+        kept.grow(specs)
+        return kept
 
     def _roots(self) -> list[tuple[str, Any]]:
         return [("", self._fn), *((f"state[{n}]", x) for n, x in enumerate(self._state))]

@@ -279,3 +279,57 @@ def test_a_gradient_at_the_beginning_of_its_allocation_is_written_over_by_each_l
     assert len(graphed._again) == 3
     assert not graphed._others
     assert pgk.report(step).rows[0].launches >= 8
+
+
+class _Roomy(torch.autograd.Function):
+    """A product whose gradient lies at the beginning of memory that was workspace, the more the larger the batch is."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x, weight)
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x, weight = ctx.saved_tensors
+        room = torch.full((3 + len(x), *weight.shape), 0.5, device=x.device)
+        torch.mul(gradient.t() @ x, room[1], out=room[0])
+        return gradient @ weight, room[0]
+
+
+def test_graphs_that_write_unlike_amounts_behind_a_gradient_share_it() -> None:
+    # GIVEN a step that is called with batches of three sizes, and its twin
+    def made() -> tuple[Any, Any, Any]:
+        torch.manual_seed(0)
+        model = nn.Linear(48, 40, bias=False).to(pgk.device())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+        def step(x: torch.Tensor) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = _Roomy.apply(x, model.weight).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        return model, optimizer, step
+
+    model, optimizer, plain = made()
+    twin, _, expected = made()
+    step = pgk.parameterize(plain, state=(model, optimizer))
+    held: list[tuple[torch.Tensor, torch.Tensor]] = []
+    for n in range(24):
+        x = torch.randn((4, 16, 8)[n % 3], 48, device=pgk.device())
+        # WHEN stepped in turn THEN all is as without graphs, and what somebody holds stays
+        assert torch.equal(step(x), expected(x)), n
+        assert torch.equal(model.weight, twin.weight), n
+        assert torch.equal(model.weight.grad, twin.weight.grad), n
+        if n in (13, 20):
+            held.append((model.weight.grad, model.weight.grad.clone()))
+    assert all(torch.equal(*each) for each in held)
+    # AND all three graphs write one gradient, on memory for the largest
+    graphs = [graphed for found in step._graphs.values() for graphed in found]
+    (kept,) = {id(graphed._kept): graphed._kept for graphed in graphs}.values()
+    assert len(graphs) == 3
+    assert [t.untyped_storage().nbytes() for t in kept.tensors] == [(3 + 16) * 40 * 48 * 4]
+    assert kept.tensors[0] is model.weight.grad
+    assert all(graphed.variant.state.launches >= 5 for graphed in graphs)

@@ -450,3 +450,22 @@ def test_graphs_that_take_turns_take_alike_blocks_but_for_much_smaller_ones() ->
     # AND when the largest is gone, nobody takes as much
     share_room(zip(plans[1:], states[1:], strict=True))
     assert [state.rooms for state in states[1:]] == [[60 * GRAIN], [60 * GRAIN]]
+
+
+def test_graphs_in_other_stages_take_no_more_for_one_another() -> None:
+    # GIVEN two plans in one stage, of one block and of two, and two in two stages
+    def plan(stages: int, *blocks: tuple[int, int, int]) -> Plan:
+        of = [Stage(range(0), (), (), (), ()) for _ in range(stages)]
+        return Plan((), (), 0, tuple(Workspace(n * GRAIN, first, last) for n, first, last in blocks), tuple(of))
+
+    plans = [
+        plan(1, (453, 0, 0)),
+        plan(1, (512, 0, 0), (80, 0, 0)),
+        plan(2, (50, 0, 0), (270, 0, 1), (76, 1, 1)),
+        plan(2, (85, 0, 0), (448, 0, 1), (128, 1, 1), (90, 1, 1)),
+    ]
+    states = [State(None, each) for each in plans]
+    # WHEN they share THEN a block is as large as those for the same stages are
+    share_room(zip(plans, states, strict=True))
+    rooms = [[room // GRAIN for room in state.rooms] for state in states]
+    assert rooms == [[512], [512, 80], [85, 448, 128], [85, 448, 128, 90]]

@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -326,6 +327,30 @@ def test_fuzz_who_holds_gradients(native: Any, in_python: Any, monkeypatch: pyte
         assert addresses == tuple(map(driver().address_of, kept.tensors))
         assert (before == list(map(id, kept.tensors))) is not renewed
         del held
+
+
+def test_kept_gradients_lie_on_as_much_memory_as_any_graph_writes_there(native: Any) -> None:
+    # GIVEN two gradients that a graph has written
+    specs = [_spec((2, 3)), _spec((4,))]
+    kept = Kept(driver(), specs)
+    kept.free()
+    leaves = [nn.Parameter(driver().empty_strided(s.size, s.stride, s.dtype)) for s in specs]
+    for leaf, gradient in zip(leaves, kept.tensors, strict=True):
+        leaf.grad = gradient
+    del gradient
+    before = list(map(id, kept.tensors))
+    # WHEN another graph writes more behind one of them, and less behind the other
+    kept.grow([replace(specs[0], nbytes=4096), replace(specs[1], nbytes=4)])
+    # THEN the next launch of any has room for that, once, and the other stays
+    addresses, renewed = kept.free()
+    assert renewed
+    assert addresses == tuple(map(driver().address_of, kept.tensors))
+    assert [t.untyped_storage().nbytes() for t in kept.tensors] == [4096, 16]
+    assert [before == id(t) for before, t in zip(before, kept.tensors, strict=True)] == [False, True]
+    for leaf, gradient in zip(leaves, kept.tensors, strict=True):
+        leaf.grad = gradient
+    del gradient
+    assert kept.free() == (addresses, False)
 
 
 def _uses(native: Any) -> tuple[int, int, int]:
