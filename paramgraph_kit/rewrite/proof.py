@@ -16,6 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from paramgraph_kit.doctor.observe.as_ever import AsEver
 from paramgraph_kit.doctor.observe.refusals import operation
 from paramgraph_kit.doctor.restore.holder import Holder
 from paramgraph_kit.doctor.restore.host_state import HostState
@@ -23,6 +24,7 @@ from paramgraph_kit.doctor.restore.keeper import Keeper, RandomState
 from paramgraph_kit.doctor.restore.repair import capture
 from paramgraph_kit.doctor.restore.surroundings import Surroundings
 from paramgraph_kit.driver.select import driver, twin
+from paramgraph_kit.rewrite.mixing import in_another_order
 
 STEPS = 6
 WARM_UP = 2
@@ -64,10 +66,11 @@ class Around:
 NOTHING = Around()
 
 
-def moved(value: Any, i: int) -> Any:
+def moved(value: Any, i: int, how: str = "all") -> Any:
     """Tensors at other addresses with other values: drawn from their own, so that they stay in their range.
 
     Every other step has larger ones, where some lie beyond 1 and so are no probabilities: what a maximum keeps moves.
+    ``how`` says what moves: "all", "floats", or "nothing" but the addresses.
     """
     generator = torch.Generator().manual_seed(i)
 
@@ -78,11 +81,13 @@ def moved(value: Any, i: int) -> Any:
         flat = plain.reshape(-1)
         if not flat.numel():
             return tensor
-        if plain.is_floating_point():
+        if how == "nothing":
+            drawn = plain.clone()
+        elif plain.is_floating_point():
             grows = i % 2 and bool((flat.abs() > 1).any())
             drawn = flat[torch.randint(len(flat), (len(flat),), generator=generator)] * (1 + (i if grows else -i) / 32)
         else:  # the largest of them, and how many there are of each, may be a size
-            drawn = flat[torch.randperm(len(flat), generator=generator)]
+            drawn = in_another_order(plain, generator) if how == "all" else plain.clone()
         drawn = drawn.reshape(plain.shape)
         return drawn.to(tensor.device).requires_grad_(tensor.requires_grad)
 
@@ -97,12 +102,31 @@ class Prover:
         self.state = HostState(function, args, kwargs)
         self._random = RandomState()
         self._surroundings = Surroundings(self.state.tensors)
-        self._inputs: list[Arguments] = [(args, kwargs)] + [moved((args, kwargs), i) for i in range(1, STEPS)]
+        self._given: Arguments = (args, kwargs)
+        self._inputs: list[Arguments] = self._drawn("all")
+        self.kept = ""  # what stays of its arguments, as it does not run with others
+        self.moves = any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(self._given))  # whether values do
         self._written: dict[int, torch.Tensor] = {}  # memory that any run so far has written
         self.operations = [0, 0]  # of a step that was last run eagerly: in the function, and around it
         self.products = [0, 0]  # those of them that are products, convolutions or recurrent layers
         self._count = [0, 0]
         self._replaced: set[int] = set()  # tensors in whose places others are, as an optimizer's counts on the device
+
+    def _drawn(self, how: str) -> list[Arguments]:
+        return [self._given] + [moved(self._given, i, how) for i in range(1, STEPS)]
+
+    def first(self) -> Seen:
+        """The first run. Where the function does not take what is drawn for it, what it was given stays."""
+        for how, kept in (("floats", "the integers"), ("nothing", "the values")):
+            try:
+                return self.eager()
+            except Exception as error:
+                if not self.moves:
+                    raise
+                self.kept = f"{kept} of its arguments stay, as with others it raises {type(error).__name__}"
+                self.moves = how != "nothing"
+                self._inputs = self._drawn(how)
+        return self.eager()
 
     def from_now(self) -> Prover:
         """The same, but back to what everything holds now, also what rewritten lines no longer name."""
@@ -257,6 +281,7 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
     def __init__(self, leaves: list[torch.Tensor], count: list[int] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.keeper = Keeper()
+        self._as_ever = AsEver()
         self._operations = count if count is not None else [0, 0]
         self._is_capturing = driver().is_capturing  # whoever captures in a call: a copy would be part of the graph
         for tensor in leaves:
@@ -285,7 +310,7 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
                 for tensor in value if isinstance(value, (list, tuple)) else (value,):
                     if isinstance(tensor, torch.Tensor):
                         self.keeper.before_write(tensor)
-        return func(*args, **kwargs)
+        return self._as_ever(func, args, kwargs)
 
 
 class Truth:
@@ -296,7 +321,7 @@ class Truth:
     """
 
     def __init__(self, prover: Prover) -> None:
-        first = prover.eager()
+        first = prover.first()
         again = prover.eager()
         self.seen = {n: v for n, v in first.items() if not differences({n: v}, {n: again.get(n, [])})}
         if any(_is_nesterov(holder.target) for holder in prover.state.holders):

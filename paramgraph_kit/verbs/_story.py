@@ -175,6 +175,8 @@ class _Teller:
         results = sizes.pop(RETURNS, 0)
         self.say(f"{STEPS} calls with inputs of their own, to compare with: {results:,} values of results", 3)
         self.say(f"and {sum(sizes.values()):,} of what it changes; all of that is put back after each step", 3)
+        if self.prover.kept:
+            self.say(f"{self.prover.kept}: less is proved so", 3)
         if self.truth.unsteady:
             self.say(f"{UNSTEADY} ({self.truth.unsteady}): it keeps or draws what cannot be put back", 3)
 
@@ -289,11 +291,8 @@ class _Teller:
 
     def frozen(self) -> None:
         """The same graph, which nobody tells of a new input."""
-        import torch
-        from torch.utils._pytree import tree_leaves
-
-        if not any(isinstance(value, torch.Tensor) for value in tree_leaves((self.args, self.kwargs))):
-            return
+        if not self.prover.moves:
+            return  # a graph that nobody told would be right by chance
         self.chapter("The same graph with an input that moved")
         with self.step("frozen", "a replay that nobody told of the new input") as trace:
             seen = self.prover.captured(self.around(), told=False)

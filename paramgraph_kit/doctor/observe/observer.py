@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.known.match import recognise
+from paramgraph_kit.doctor.observe.as_ever import AsEver
 from paramgraph_kit.doctor.observe.forks import Forks
 from paramgraph_kit.doctor.observe.limit import TimeUp
 from paramgraph_kit.doctor.observe.own_graphs import OwnGraphs
@@ -87,6 +88,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         torch.clear_autocast_cache()
         self._stream = target.current_stream
         self._is_capturing = target.is_capturing
+        self._as_ever = AsEver()
         self._hooked: dict[int, tuple[torch.Tensor, Any]] = {}
         self._forward: dict[int, tuple[str, Place]] = {}  # by autograd's number: what is now differentiated
         self._made_in_backward: set[int] = set()  # numbers of nodes for gradients of gradients
@@ -125,7 +127,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self._before(op, args, kwargs, tensors, keys, values, place, there)
         inside = self._of_custom(func, tensors)
         if inside is None:
-            result = func(*args, **kwargs)
+            result = self._as_ever(func, args, kwargs)
         else:
             self._custom += 1
             try:

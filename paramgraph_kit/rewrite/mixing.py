@@ -1,0 +1,38 @@
+"""Integers in another order, as far as each may stand where another one stood."""
+
+from __future__ import annotations
+
+import torch
+
+CHANCE = 0.1  # of taking slices for unlike that are alike; then they are mixed along the other dimensions only
+
+
+def in_another_order(plain: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """The same integers, shuffled.
+
+    A column of categories, or the row of an edge's targets, has a range of its own: an index from elsewhere may be
+    beyond a table, which on a GPU ends the context. So slices stay apart along the dimension where they are unlike.
+    """
+    flat = plain.reshape(-1)
+    if plain.dim() < 2 or plain.dtype == torch.bool:
+        return flat[torch.randperm(len(flat), generator=generator)].reshape(plain.shape)
+    chances = [_likeness(plain, dim) for dim in range(plain.dim())]
+    dim = chances.index(min(chances))
+    if chances[dim] >= CHANCE:
+        return flat[torch.randperm(len(flat), generator=generator)].reshape(plain.shape)
+    slices = plain.movedim(dim, 0)
+    rows = slices.reshape(len(slices), -1)
+    mixed = torch.stack([row[torch.randperm(len(row), generator=generator)] for row in rows])
+    return mixed.reshape(slices.shape).movedim(0, dim)
+
+
+def _likeness(plain: torch.Tensor, dim: int) -> float:
+    """How probable a range as narrow as the narrowest slice's is, had all slices been drawn from all elements."""
+    slices = plain.movedim(dim, 0).flatten(1)
+    number, length = slices.shape
+    if number < 2 or length < 2:
+        return 1.0
+    ordered = plain.flatten().sort().values
+    below = torch.searchsorted(ordered, slices.amax(1), right=True).double() / len(ordered)
+    above = 1 - torch.searchsorted(ordered, slices.amin(1)).double() / len(ordered)
+    return float((torch.minimum(below, above) ** length).min())
