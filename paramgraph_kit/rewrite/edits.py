@@ -31,6 +31,13 @@ class Edit:
     text: str = field(compare=False)
     rank: int = 0  # of two at one place, which comes first
 
+    def overlaps(self, other: Edit) -> bool:
+        """Whether only one of two edits can be made, and they are not the same."""
+        begin, end = (self.line, self.column), (self.end_line, self.end_column)
+        start, last = (other.line, other.column), (other.end_line, other.end_column)
+        same = (begin, end, self.text) == (start, last, other.text)
+        return not same and max(begin, start) < min(end, last)
+
 
 class Source:
     """One file of the user's, or a cell of a notebook."""
@@ -259,6 +266,21 @@ def combined(node: ast.AugAssign, old: str, value: str) -> str:
 def names_in(node: ast.AST) -> set[str]:
     """Names that are read below a node."""
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+
+
+def free_names(node: ast.AST) -> set[str]:
+    """Names that are read below a node, without those that its own loops and comprehensions have given a value."""
+    if isinstance(node, (ast.For, ast.AsyncFor)):
+        own = {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
+        inside = set[str]().union(*map(free_names, [*node.body, *node.orelse]))
+        return free_names(node.iter) | free_names(node.target) | inside - own
+    if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
+        first, found = node.generators[0], set[str]().union(*map(free_names, ast.iter_child_nodes(node)))
+        own = {n.id for each in node.generators for n in ast.walk(each.target) if isinstance(n, ast.Name)}
+        return found - own | free_names(first.iter)
+    if isinstance(node, ast.Name):
+        return {node.id} if isinstance(node.ctx, ast.Load) else set()
+    return set[str]().union(*map(free_names, ast.iter_child_nodes(node)))
 
 
 def path_of(node: ast.expr) -> str:

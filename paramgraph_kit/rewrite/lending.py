@@ -40,6 +40,19 @@ class Plan:
     brought: list[str] = field(default_factory=list)  # attributes that are on the device from now on
 
 
+def apart(plans: Sequence[Plan], first: Sequence[list[Edit]]) -> list[Plan]:
+    """Plans without those that would write where others do: of each all edits are made, or none; their turn comes.
+
+    ``first``: the edits of those that go around the launch, which come before others.
+    """
+    kept: list[Plan] = []
+    for plan in sorted(plans, key=lambda each: not any(each.edits is one for one in first)):
+        own = [edit for other in kept if other.source is plan.source for edit in other.edits]
+        if not any(one.overlaps(other) for one in plan.edits for other in own):
+            kept.append(plan)
+    return [plan for plan in plans if plan in kept]
+
+
 class Lending:
     """A function of the user's, its text, and what is known of its steps."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from paramgraph_kit.rewrite.edits import Edit, Function, Source, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.edits import Edit, Function, Source, free_names, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.place import called
 
 # Methods that read, and change nothing of what they belong to.
@@ -174,7 +174,7 @@ def _needs(node: ast.stmt, before: ast.stmt) -> bool:
 
 def _is_needed(function: Function, node: ast.stmt, moved: list[ast.stmt]) -> bool:
     """Whether a statement that stays behind reads what ``node`` writes, or changes what it reads."""
-    order, reads = list(body_of(function)), names_in(node) & locals_of(function)
+    order, reads = list(body_of(function)), free_names(node) & locals_of(function)
     for later in order[order.index(node) + 1 :]:
         if later in moved:
             continue
@@ -247,7 +247,7 @@ def move(
     out = [*moved, *gone]
     stay = [node for part in function.body for node in ast.walk(part) if not _is_in(node, out, source)]
     there = {n.id for n in stay if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    read = {name for node in moved for name in names_in(node)} & local
+    read = {name for node in moved for name in free_names(node)} & local
     again = [each for each in tail.again if stored([each]) & read - ended[0].keys()] if tail is not None else []
     made = stored(again)
     needed = sorted(

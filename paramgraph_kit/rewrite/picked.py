@@ -1,7 +1,6 @@
 """Parts of tensors whose ends, or whose rows, the device decides: rules that keep all of them.
 
-``x[s:e].mean(0)`` is a sum of the rows from ``s`` to ``e`` alone, ``keep = torch.where(c)[0]`` becomes the mask ``c``,
-and ``x[~eye]`` is what lies beside a diagonal.
+``x[s:e].mean(0)`` is a sum of the rows from ``s`` to ``e`` alone, and ``x[~eye]`` is what lies beside a diagonal.
 """
 
 from __future__ import annotations
@@ -10,8 +9,6 @@ import ast
 
 from paramgraph_kit.rewrite.edits import Edit, Function, heads, path_of, within
 from paramgraph_kit.rewrite.place import Place, binds_tighter, called, integer
-
-_FLAT = frozenset(("flatten", "squeeze", "view", "reshape"))
 
 
 def reduce_the_part(place: Place) -> list[Edit]:
@@ -51,45 +48,6 @@ def sliced(call: ast.Call) -> ast.Subscript | None:
     if any(isinstance(n, (ast.Sub, ast.USub)) for end in ends for n in ast.walk(end)):
         return None  # below zero it would count from the end
     return None if all(integer(end) is not None for end in ends) else part
-
-
-def keep_the_mask(place: Place) -> list[Edit]:
-    """``keep = torch.where(c)[0]`` that is an index alone becomes ``keep = c``."""
-    node, function = place.statement, place.source.function_of(place.statement)
-    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
-    if not isinstance(node, ast.Assign) or not isinstance(target, ast.Name) or function is None:
-        return []
-    condition = _found_by(node.value)
-    reads = [n for part in function.body for n in within(part) if isinstance(n, ast.Name) and n.id == target.id]
-    reads = [n for n in reads if isinstance(n.ctx, ast.Load)]
-    above = [place.source.parents.get(n) for n in reads]
-    if condition is None or not reads:
-        return []
-    if not all(isinstance(a, ast.Subscript) and a.slice is n for a, n in zip(above, reads, strict=True)):
-        return []
-    return [place.source.replace(node.value, place.text(condition))]
-
-
-def _found_by(value: ast.expr) -> ast.expr | None:
-    """``c`` of ``torch.where(c)[0]``, of ``c.nonzero().squeeze(1)`` and of what else lists where it holds."""
-    if isinstance(value, ast.Subscript):
-        first = value.slice.elts[-1] if isinstance(value.slice, ast.Tuple) else value.slice
-        if integer(first) != 0:
-            return None
-        inner, listed = value.value, not isinstance(value.slice, ast.Tuple)
-    elif isinstance(value, ast.Call) and called(value) in _FLAT and isinstance(value.func, ast.Attribute):
-        inner, listed = value.func.value, False
-    else:
-        return None
-    if not isinstance(inner, ast.Call):
-        return None
-    options = {option.arg for option in inner.keywords}
-    as_tuple = called(inner) == "where" or "as_tuple" in options
-    if called(inner) not in ("where", "nonzero", "argwhere") or options - {"as_tuple"} or as_tuple != listed:
-        return None
-    if isinstance(inner.func, ast.Attribute) and not inner.args and called(inner) == "nonzero":
-        return inner.func.value
-    return inner.args[0] if len(inner.args) == 1 else None
 
 
 def beside_the_diagonal(place: Place) -> list[Edit]:

@@ -28,7 +28,7 @@ from paramgraph_kit.rewrite.branches import choose_by_where, choose_one
 from paramgraph_kit.rewrite.edits import Edit, Function, Source, is_text, locals_of, names_in, without_gradients
 from paramgraph_kit.rewrite.ending import Ending
 from paramgraph_kit.rewrite.guards import Guard
-from paramgraph_kit.rewrite.lending import Lending, Plan
+from paramgraph_kit.rewrite.lending import Lending, Plan, apart
 from paramgraph_kit.rewrite.place import Place, called
 from paramgraph_kit.rewrite.proof import STEPS, Prover
 from paramgraph_kit.rewrite.reach import attributes_of, numbers_of, owner_of
@@ -117,7 +117,7 @@ class Attempt(Lending):
             one.others = [line for plan in found for line in plan.hoisted]
             if edits := edits_for(one, late=True):
                 found.append(Plan(place[0], edits, [failure], one.hoisted))
-        return found
+        return apart(found, [plan.edits for plan in (moved, fed) if plan is not None])
 
     def _rates_ahead(self, failures: Sequence[Failure]) -> list[ast.stmt]:
         """Statements by which the host gives an optimizer its rate, with what they need, for before the launch."""

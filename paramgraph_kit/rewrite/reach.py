@@ -63,7 +63,10 @@ def numbers_of(state: HostState) -> frozenset[str]:
 
 
 def attributes_of(state: HostState) -> dict[str, Any]:
-    """What attributes hold, and buffers, by their names; those that several objects have are left out."""
+    """What attributes hold, and buffers, by their names; those that several objects have are left out.
+
+    Modules that several objects have under one name are together under it.
+    """
     found: dict[str, Any] = {}
     twice = set[str]()
     for holder in state.holders:
@@ -73,4 +76,7 @@ def attributes_of(state: HostState) -> dict[str, Any]:
         for name, value in (held | dict(held.get("_buffers") or {})).items():
             twice |= {name} & found.keys()
             found[name] = value
+        for name, part in (held.get("_modules") or {}).items():
+            before = [found[name]] if isinstance(found.get(name), torch.nn.Module) else []
+            found[name] = torch.nn.ModuleList([*before, part]) if before else part
     return {name: value for name, value in found.items() if name not in twice}

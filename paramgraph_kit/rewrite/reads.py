@@ -87,7 +87,7 @@ def _bound(function: Function, containers: Collection[str]) -> Iterator[str]:
     local = locals_of(function)
     for node in (part for top in function.body for part in within(top)):
         targets = node.targets if isinstance(node, ast.Assign) else []
-        targets = [node.target] if isinstance(node, ast.AugAssign) else targets
+        targets = [node.target] if isinstance(node, ast.AugAssign) and not _is_in_place(node) else targets
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGES:
             changed = path_of(node.func.value).rpartition(".")[2]
             targets = [node.func.value] if changed in containers else []
@@ -99,6 +99,11 @@ def _bound(function: Function, containers: Collection[str]) -> Iterator[str]:
                     yield each.id
                 elif isinstance(each, ast.Attribute):
                     yield f".{each.attr}"
+
+
+def _is_in_place(node: ast.AugAssign) -> bool:
+    """``p.grad /= scale``, which writes where the gradient lies."""
+    return isinstance(node.target, ast.Attribute) and node.target.attr in ("grad", "data")
 
 
 def _unread(function: Function, ran: list[Function]) -> set[ast.expr]:

@@ -2,7 +2,7 @@
 
 ``tok, k = torch.where(chosen == e)`` with ``out.index_add_(0, tok, w[tok, k, None] * expert(x[tok]))`` adds, for all
 rows, what the expert makes of them, weighed by the sum of ``w`` where ``chosen == e``; without a question whether there
-are any. Whether rows are computed each for itself is not read from the code: the trial, which compares numbers, tells.
+are any. Only where the code shows that each row is computed for itself: a trial need not have seen others beside it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from paramgraph_kit.rewrite.edits import Edit, path_of, within
 from paramgraph_kit.rewrite.place import Place, called
 from paramgraph_kit.rewrite.pure import is_pure
+from paramgraph_kit.rewrite.rowwise import is_rowwise
 from paramgraph_kit.rewrite.shapes import assigned_by_where
 
 
@@ -36,18 +37,32 @@ def compute_all_rows(place: Place) -> list[Edit]:
         return []
     edits = [source.without(node)]
     chosen = found.mask if found.rows_first else f"{_bracketed(found.mask)}.T"
-    ended = False
+    ended, rows = False, set[str]()  # names of what is computed of rows
+
+    def is_row(each: ast.AST) -> bool:
+        if isinstance(each, ast.Name):
+            return isinstance(each.ctx, ast.Load) and each.id in rows
+        return isinstance(each, ast.Subscript) and found.row in {n.id for n in _names(each.slice)}
+
     for part in block:
         reads = {n.id for n in ast.walk(part) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
         if counts_only(part, {found.row, found.column}):
             for each in _lengths(part, {found.row, found.column}):
                 edits.append(source.replace(each, f"int({_bracketed(found.mask)}.sum())"))
             continue
+        computed = [n for n in ast.walk(part) if isinstance(n, ast.expr) and is_row(n)]
+        value = part.value if isinstance(part, (ast.Assign, ast.AugAssign, ast.Expr)) else None
+        if _puts(part, found.row) and isinstance(value, ast.Call) and isinstance(part, ast.Expr):
+            value = value.args[2]
+        if computed and not (value is not None and is_rowwise(place, value, is_row)):
+            return []
+        if computed and isinstance(part, ast.Assign):
+            rows |= {n.id for each in part.targets for n in ast.walk(each) if isinstance(n, ast.Name)}
         if not reads & {found.row, found.column} and not ended:
             if isinstance(part, (ast.For, ast.While, ast.Return)):
                 return []
             continue
-        if isinstance(part, ast.If) and _asks_whether_any(part, found.row):
+        if isinstance(part, ast.If) and asks_whether_any(part, found.row):
             edits.append(source.without(part))
             continue
         written = _put_back(place, part, found, chosen)
@@ -59,6 +74,10 @@ def compute_all_rows(place: Place) -> list[Edit]:
         elif reads & {found.row, found.column}:
             return []
     return edits if ended else []
+
+
+def _names(node: ast.AST) -> list[ast.Name]:
+    return [n for n in ast.walk(node) if isinstance(n, ast.Name)]
 
 
 def counts_only(node: ast.stmt, names: set[str]) -> bool:
@@ -74,7 +93,7 @@ def counts_only(node: ast.stmt, names: set[str]) -> bool:
 def _lengths(node: ast.stmt, names: set[str]) -> list[ast.expr]:
     """``len(tok)`` and its like below a statement."""
     every = (n for n in ast.walk(node) if isinstance(n, (ast.Call, ast.Subscript)))
-    return [n for n in every if any(_counts(n, name) for name in names)]
+    return [n for n in every if any(counts(n, name) for name in names)]
 
 
 def _block(place: Place) -> list[ast.stmt]:
@@ -179,12 +198,12 @@ def _bracketed(text: str) -> str:
     return text if text.isidentifier() else f"({text})"
 
 
-def _asks_whether_any(node: ast.If, name: str) -> bool:
+def asks_whether_any(node: ast.If, name: str) -> bool:
     """``if tok.numel() == 0: continue`` and ``if len(tok) == 0: continue``."""
     if node.orelse or [type(part) for part in node.body] != [ast.Continue]:
         return False
     return _is_number_of(node.test, name, ast.Eq) or (
-        isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not) and _counts(node.test.operand, name)
+        isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not) and counts(node.test.operand, name)
     )
 
 
@@ -192,10 +211,10 @@ def _is_number_of(test: ast.expr, name: str, operator: type[ast.cmpop]) -> bool:
     if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], operator):
         return False
     end = test.comparators[0]
-    return isinstance(end, ast.Constant) and end.value == 0 and _counts(test.left, name)
+    return isinstance(end, ast.Constant) and end.value == 0 and counts(test.left, name)
 
 
-def _counts(node: ast.expr, name: str) -> bool:
+def counts(node: ast.expr, name: str) -> bool:
     """``tok.numel()``, ``len(tok)``, ``tok.shape[0]`` and ``tok.size(0)``."""
     if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
         return path_of(node.value.value) == name

@@ -32,6 +32,8 @@ _ROWWISE = (
     torch.nn.Identity,
     torch.nn.Flatten,
     torch.nn.Sequential,
+    torch.nn.ModuleList,
+    torch.nn.ModuleDict,
 )
 IsRow = Callable[[ast.AST], bool]
 
@@ -59,18 +61,60 @@ def _keeps_rows(place: Place, part: ast.AST, is_row: IsRow) -> bool:
     name = called(part)
     if name in _ELEMENTS or name in _LOSSES:
         return True
+    if name == "normalize" and path_of(part.func) in ("F.normalize", "torch.nn.functional.normalize"):
+        dim = _dim(part, 2) or 1
+        return dim > 0 or (_rank(place, part.args[0]) or 0) + dim > 0
+    if name in ("view", "reshape") and len(part.args) > 1:
+        return integer(part.args[0]) == -1  # of rows that are flat: how many there are is not said
+    if name == "unsqueeze" and _dim(part) == -1:
+        return True
     if name in _ALONG and (dim := _dim(part)):
-        return dim > 0 or _is_module(place, part)
+        return dim > 0 or (_rank(place, _given(part)) or 0) + dim > 0 or _is_module(place, part)
     value = _value(place, path_of(part.func)) if path_of(part.func) else None
     return isinstance(value, torch.nn.Module) and all(_is_rowwise(place, each) for each in value.modules())
 
 
-def _dim(call: ast.Call) -> int:
-    """The dimension along which something goes; 0 where that is not told."""
-    given = [option.value for option in call.keywords if option.arg == "dim"] or call.args[:1]
-    if isinstance(call.func, ast.Attribute) and path_of(call.func.value) in ("torch", "F"):
+def _dim(call: ast.Call, at: int = 0) -> int:
+    """The dimension along which something goes; 0 where that is not told. ``at``: which argument of a method it is."""
+    given = [option.value for option in call.keywords if option.arg == "dim"] or call.args[at : at + 1]
+    if not at and _is_function(call):
         given = [option.value for option in call.keywords if option.arg == "dim"] or call.args[1:2]
     return (integer(given[0]) or 0) if given else 0
+
+
+def _is_function(call: ast.Call) -> bool:
+    """Whether a call is that of a function of torch's, and not of a method."""
+    return isinstance(call.func, ast.Attribute) and path_of(call.func.value) in ("torch", "F", "torch.nn.functional")
+
+
+def _given(call: ast.Call) -> ast.AST | None:
+    """What a function of torch's, or a method, goes along."""
+    if _is_function(call):
+        return call.args[0] if call.args else None
+    return call.func.value if isinstance(call.func, ast.Attribute) else None
+
+
+def _rank(place: Place, node: ast.AST | None) -> int | None:
+    """How many dimensions the tensor has that an expression is, as far as that was seen."""
+    if isinstance(node, ast.Name):
+        known = place.tensors.get(node.id)
+        value = None if place.is_local(node.id) else place.space.get(node.id)
+        return len(known.shape) if known is not None else value.dim() if isinstance(value, torch.Tensor) else None
+    if isinstance(node, ast.Subscript) and not isinstance(node.slice, (ast.Tuple, ast.Slice, ast.Constant)):
+        index, whole = node.slice, _rank(place, node.value)
+        while isinstance(index, (ast.UnaryOp, ast.Compare)):
+            index = index.operand if isinstance(index, ast.UnaryOp) else index.left
+        mask = _rank(place, index)
+        return whole - mask + 1 if whole is not None and mask else None
+    if isinstance(node, ast.BinOp):
+        sides = (_rank(place, node.left), _rank(place, node.right))
+        return max((each for each in sides if each is not None), default=None)
+    if isinstance(node, ast.Call) and called(node) in _ELEMENTS:
+        return _rank(place, _given(node))
+    if isinstance(node, ast.Call) and len(node.args) == 1 and path_of(node.func):
+        value = _value(place, path_of(node.func))
+        return _rank(place, node.args[0]) if isinstance(value, torch.nn.Module) else None
+    return None
 
 
 def _is_module(place: Place, call: ast.Call) -> bool:
@@ -113,7 +157,23 @@ def _is_rowwise(place: Place, module: torch.nn.Module) -> bool:
 
 def _value(place: Place, path: str) -> Any:
     first, *rest = path.split(".")
-    found = None if place.is_local(first) else place.space.get(first)
+    if rest and place.is_local(first):
+        return place.attributes.get(rest[-1])  # of an object of the user's
+    found = _one_of(place, first) if place.is_local(first) else place.space.get(first)
     for name in rest:
         found = getattr(found, name, None)
     return found
+
+
+def _one_of(place: Place, name: str) -> Any:
+    """The modules that a loop around a statement goes through under a name: ``for i, expert in enumerate(experts)``."""
+    above = place.source.parents.get(place.statement)
+    while above is not None:
+        if isinstance(above, ast.For) and name in {n.id for n in ast.walk(above.target) if isinstance(n, ast.Name)}:
+            given = above.iter.args[:1] if isinstance(above.iter, ast.Call) else [above.iter]
+            plain = not isinstance(above.iter, ast.Call) or called(above.iter) == "enumerate"
+            path = path_of(given[0]) if given and plain else ""
+            held = _value(place, path) if path.partition(".")[0] not in ("", name) else None
+            return held if isinstance(held, torch.nn.ModuleList) else None
+        above = place.source.parents.get(above)
+    return None

@@ -141,13 +141,28 @@ def _by_where(place: Place, to: ast.Subscript, given: ast.expr, added: ast.AugAs
     if _is_place(place, to.slice):
         return ""
     inside = [n for n in ast.walk(given) if isinstance(n, ast.Subscript) and place.text(n.slice) == mask]
+    beside = [n for n in ast.walk(given) if isinstance(n, ast.Subscript) and _first_of(place, n) == mask]
+    if not is_rowwise(place, given, [*inside, *beside].__contains__):
+        return ""  # which rows are beside one may change it, and a trial need not have seen any
     value, text = _whole(place, given, inside), place.text(target)
+    for each in beside:
+        assert isinstance(each.slice, ast.Tuple)
+        rest = ", ".join(place.text(n) for n in each.slice.elts[1:])
+        value = value.replace(place.text(each), f"{place.source.bracketed(each.value)}[:, {rest}]")
     if added is not None and not (value := combined(added, text, value)):
         return ""
     one, all_of = form_of(place, to.slice), form_of(place, target)
     more = len(all_of.shape) - len(one.shape) if one is not None and all_of is not None else 0
     spread = f"{place.source.bracketed(to.slice)}[..., {', '.join(['None'] * more)}]" if more > 0 else mask
     return f"{text}.copy_(torch.where({spread}, {value}, {text}))"
+
+
+def _first_of(place: Place, node: ast.Subscript) -> str:
+    """``mask`` of ``x[mask, e]``."""
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
+    plain = all(isinstance(n, (ast.Name, ast.Constant)) for n in parts[1:])
+    form = form_of(place, parts[0]) if len(parts) > 1 and plain else None
+    return place.text(parts[0]) if form is not None and len(form.shape) == 1 else ""
 
 
 def _is_place(place: Place, index: ast.expr) -> bool:

@@ -1,0 +1,109 @@
+"""Rows that a mask picks are computed with all others only where the code shows that these change nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.integration.rewritten import lines_of, rewritten
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+HEAD = "args = (torch.randn(8, 3, device=device),)\n"
+# What depends on the rows beside it, under a mask that no trial marks anything with.
+TOGETHER = {
+    "rows less their mean": "bad = x.abs().amax(1) > 50\n    x[bad] = x[bad] - x[bad].mean(0)",
+    "a sum up to each": "bad = x > 100\n    x[bad] = x[bad].cumsum(0)",
+    "sorted": "bad = x > 100\n    x[bad] = torch.sort(x[bad]).values",
+    "shares": "bad = x[:, 0] > 100\n    x[bad] = x[bad].softmax(0)",
+}
+# What does not.
+APART = {
+    "each element": "bad = x > 0\n    x[bad] = x[bad].exp() * 2",
+    "each row": "bad = x[:, 0] > 0\n    x[bad] = F.normalize(x[bad], dim=-1)",
+}
+EXPERTS = """
+E = 2
+gate = nn.Linear(3, E).to(device)
+experts = nn.ModuleList(nn.Linear(3, 3) for _ in range(E)).to(device)
+with torch.no_grad():
+    gate.bias.copy_(torch.tensor([100.0, -100.0]))  # all rows choose the first
+args = (torch.randn(6, 3, device=device),)
+@torch.no_grad()
+def f(x):
+    w, sel = gate(x).softmax(-1).topk(1, -1)
+    out = torch.zeros_like(x)
+    for e in range(E):
+        tok, k = torch.where(sel == e)
+        h = x[tok]
+        CENTRED
+        out.index_add_(0, tok, experts[e](h) * w[tok, k, None])
+    return out
+"""
+UNIQUE = """
+emb = nn.Embedding(10, 3).to(device)
+args = (torch.arange(6, device=device),)
+@torch.no_grad()
+def f(ids):
+    u, back = torch.unique(ids, return_inverse=True)
+    h = emb(u)
+    h = MADE
+    return h[back]
+"""
+ACTIVE = """
+net, experts = nn.Linear(4, 3).to(device), nn.ModuleList(nn.Linear(4, 4) for _ in range(3)).to(device)
+args = (torch.randn(12, 4, device=device),)
+@torch.no_grad()
+def f(x):
+    p = net(x).softmax(-1)
+    top = p.argmax(-1)
+    out = torch.zeros_like(x)
+    kept = []
+    for e in torch.unique(top).tolist():
+        sel = top == e
+        DONE
+    return out
+"""
+
+
+@pytest.mark.parametrize("title", TOGETHER)
+def test_rows_that_depend_on_one_another_are_not_computed_with_others(title: str, tmp_path: Path) -> None:
+    # GIVEN rows under a mask that nothing in a trial is marked by WHEN rewritten THEN not with all rows in their place
+    fix = rewritten(f"{HEAD}def f(x):\n    x = x.clone()\n    {TOGETHER[title]}\n    return x\n", tmp_path)
+    assert not fix.complete
+    assert not any("torch.where" in line for line in lines_of(fix))
+
+
+@pytest.mark.parametrize("title", APART)
+def test_rows_that_do_not_are(title: str, tmp_path: Path) -> None:
+    fix = rewritten(f"{HEAD}def f(x):\n    x = x.clone()\n    {APART[title]}\n    return x\n", tmp_path)
+    assert fix.complete, str(fix)
+
+
+def test_experts_that_centre_their_rows_are_not_given_all(tmp_path: Path) -> None:
+    # GIVEN experts of which the first gets all rows in every trial WHEN these depend on one another THEN not rewritten
+    assert not rewritten(EXPERTS.replace("CENTRED", "h = h - h.mean(0)"), tmp_path).complete
+    # WHEN each is computed for itself THEN it is
+    assert rewritten(EXPERTS.replace("CENTRED", "h = h * 2"), tmp_path).complete
+
+
+def test_each_id_is_looked_up_in_place_of_each_kind_of_them(tmp_path: Path) -> None:
+    # GIVEN ids of which none comes twice in a trial WHEN rows of kinds depend on one another THEN not rewritten
+    assert not rewritten(UNIQUE.replace("MADE", "h - h.mean(0)"), tmp_path).complete
+    # WHEN each is computed for itself THEN all ids are looked up
+    fix = rewritten(UNIQUE.replace("MADE", "F.normalize(h, dim=-1)"), tmp_path)
+    assert fix.complete
+    assert lines_of(fix)[0].startswith("u, back = ids.flatten(), torch.arange(ids.numel()")
+
+
+def test_a_loop_over_those_chosen_goes_through_all_where_others_change_nothing(tmp_path: Path) -> None:
+    # GIVEN a loop over the experts that rows have chosen WHEN it only writes their rows THEN it goes through all
+    put = "out[sel] = experts[e](x[sel]) * p[sel, e].unsqueeze(-1)"
+    fix = rewritten(ACTIVE.replace("DONE", put), tmp_path)
+    assert fix.complete, str(fix)
+    assert lines_of(fix)[0] == "for e in range(p.shape[-1]):"
+    # WHEN it keeps something of each round THEN not
+    fix = rewritten(ACTIVE.replace("DONE", "kept.append(x[sel].sum())").replace("return out", "return kept"), tmp_path)
+    assert not any("range(" in line for line in lines_of(fix))
