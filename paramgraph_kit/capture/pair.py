@@ -163,9 +163,9 @@ def capture_pair(
                 recordings.append(recording)
                 capture_s += time.perf_counter() - started
                 starts.append(list(phantom.starts))
-                made = recording.allocations or _moved(recordings[0].allocations, starts[0], starts[-1])
-                allocations = mirrors + merge_ambiguous(made, len(recording.nodes))
                 try:
+                    made = recording.allocations or _moved(recordings[0].allocations, starts[0], starts[-1])
+                    allocations = mirrors + merge_ambiguous(made, len(recording.nodes))
                     outputs.append(_outputs(driver, recording.result, inputs, allocations, positions, phantom.contains))
                     returns_tuple = isinstance(recording.result, tuple)
                 finally:  # nothing may hold phantom memory once it is unmapped

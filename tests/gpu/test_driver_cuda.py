@@ -221,7 +221,7 @@ def test_somebody_else_s_failed_capture_does_not_abort_ours(driver: Any) -> None
 def test_a_refused_capture_leaves_no_phantom_memory_mapped(driver: Any) -> None:
     from paramgraph_kit.driver.cuda.phantom import phantom_range
 
-    # GIVEN functions that are refused: while recording, and for what they return
+    # GIVEN functions that are refused: while recording, for what they return, and for what they allocate
     def child(inputs: list[Any]) -> list[Any]:
         inner.replay()
         return [inputs[0] + 1]
@@ -229,11 +229,19 @@ def test_a_refused_capture_leaves_no_phantom_memory_mapped(driver: Any) -> None:
     def named(inputs: list[Any]) -> Any:
         return {"doubled": inputs[0] * 2}
 
+    def changing(inputs: list[Any]) -> list[Any]:
+        calls.append(1)
+        x = inputs[0]
+        for _ in range(len(calls) % 3):
+            x = x + 0
+        return [x * 2]
+
+    calls: list[int] = []
     inner = torch.cuda.CUDAGraph()
     with torch.cuda.graph(inner):
         torch.zeros(1, device="cuda")
     ranges = [phantom_range(0, side) for side in (0, 1)]
-    for function in (named, child):
+    for function in (named, child, changing):
         launcher = Launcher(driver, PartitionCode(function.__name__, function))
         launcher([torch.randn(64, device="cuda")])
         # WHEN refused THEN both ranges are as they were, and stay in use
