@@ -14,6 +14,7 @@ from paramgraph_kit.rewrite import (
     advance,
     carried,
     clocks,
+    elsewhere,
     feeding,
     handed,
     hosts,
@@ -295,7 +296,7 @@ class Attempt(Lending):
         for name, known in seen.items():
             if any(self._value(name) is one for one in self.alone):
                 continue
-            made = optimizers.constructor(self.sources.values(), name, self._value(name)) if name else None
+            made = elsewhere.maker(self.sources, name, self._value(name)) if name else None
             if made is None:
                 continue
             self.steps = True

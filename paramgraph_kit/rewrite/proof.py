@@ -367,7 +367,7 @@ def differences(a: Seen, b: Seen, near: Seen | None = None) -> list[str]:
         if len(one) != len(other):
             found.append(f"{said}: {len(one)} values, then {len(other)}")
             continue
-        third = near.get(name, []) if near and name.startswith(WRITES) else []
+        third = near.get(name, []) if near and name.startswith((WRITES, GRADIENTS)) else []
         thirds = third if len(third) == len(one) else [None] * len(one)
         spread = name == GRADIENTS  # sums of parts that cancel: as near as the largest of them are
         wrong = next(((x, y) for x, y, z in zip(one, other, thirds, strict=True) if not _close(x, y, z, spread)), None)
