@@ -225,6 +225,36 @@ def test_it_holds_little_more_than_no_graphs() -> None:
     assert peaks[1] <= 1.15 * peaks[0] + 64 * MIB
 
 
+def test_gradients_that_lie_where_workspace_lay_are_kept_by_graphs_of_all_sizes() -> None:
+    # GIVEN a compiled step of convolutions, whose gradients lie where cuDNN's workspace was, for images of three sizes
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        *(nn.Conv2d(3, 256, 3, padding=1, bias=False), nn.ReLU(), nn.Conv2d(256, 512, 3, padding=1, bias=False)),
+        *(nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10)),
+    ).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    run = torch.compile(model, dynamic=True)
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(run(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    call = pgk.parameterize(step, state=(model, optimizer))
+    # WHEN they come in turn
+    for number in range(18):
+        size = 16 + 16 * (number % 3)
+        call(torch.randn(8, 3, size, size, device="cuda"), torch.randint(10, (8,), device="cuda"))
+    # THEN each size has a graph, and all write the same gradients, of every parameter
+    graphs = [graphed for found in call._graphs.values() for graphed in found]
+    assert pgk.report(call).reasons == ()
+    assert len(graphs) == 3
+    (kept,) = {id(graphed._kept): graphed._kept for graphed in graphs}.values()
+    assert [id(p.grad) for p in model.parameters()] == list(map(id, kept.tensors))
+
+
 def test_state_that_moves_is_captured_again() -> None:
     ours, theirs = language()(), language()()
     step = pgk.parameterize(ours.step, state=ours.state)
