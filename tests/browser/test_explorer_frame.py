@@ -240,6 +240,8 @@ def test_each_view_in_a_small_and_in_a_large_window(sized: Page, tmp_path: Path,
         for part in (".head", ".body", ".views", ".panel"):
             wide, holds = view.locator(part).evaluate("one => [one.scrollWidth, one.clientWidth]")
             assert wide <= holds + 1, part
+    # AND what changed between the steps is open where it leaves room for the views
+    assert view.locator(".steps details").evaluate("one => one.open") == (size["height"] > 800)
 
 
 def test_it_is_usable_in_a_small_window_of_jupyterlab(

@@ -85,12 +85,14 @@ export class MemoryView {
     const tall = (pool) => (this.used.checked ? pool.reach : pool.height);
     const most = Math.max(1, ...all.map((s) => s.pools.reduce((sum, pool) => sum + tall(pool), 0)));
     const pools = Math.max(1, ...all.map((s) => s.pools.length));
-    const room = size.h - TOP - 12 - pools * GAP;
+    const width = size.w / steps.length;
+    const heads = steps.map((step, n) => this.heading(steps[1] && step.name, all[n], width - 2 * RIGHT));
+    const top = TOP + 14 * Math.max(0, ...heads.map(({ length }) => length - 1));
+    const room = size.h - top - 12 - pools * GAP;
     const perByte = Math.max(1, room) / most;
     const panels = [];
-    const width = size.w / steps.length;
     all.forEach((stripes, n) => {
-      let y = TOP;
+      let y = top;
       for (const [at, pool] of stripes.pools.entries()) {
         y += GAP;
         // Pools share one scale; the parts of a plan do not, or weights would leave nothing of the workspace.
@@ -99,7 +101,20 @@ export class MemoryView {
         y += height;
       }
     });
-    return { panels, all, width, steps };
+    return { panels, heads, width };
+  }
+
+  /** What stands above a picture, in as many lines as its width makes of it. */
+  heading(name, { length, unit, total }, width) {
+    const sums = total ? [`${bytes(total.peakReserved)} peak,`, `${bytes(total.reserved)} at rest`] : ["each part has a scale of its own"];
+    const lines = [];
+    for (const part of [name && `${name}:`, width > 170 && `${number(length)} ${unit} →${total ? "   all pools:" : ""}`, ...sums]) {
+      if (!part || !length) continue;
+      const last = lines.length - 1;
+      if (last < 0 || (lines[last].length + part.length) * 6 > width) lines.push(part);
+      else lines[last] += ` ${part}`;
+    }
+    return lines;
   }
 
   x(panel, look, event) {
@@ -108,18 +123,13 @@ export class MemoryView {
 
   draw(context, size, look) {
     const { colours } = this.app;
-    const { panels, all, width, steps } = this.arrange(size);
+    const { panels, heads, width } = this.arrange(size);
     context.setTransform(size.ratio, 0, 0, size.ratio, 0, 0);
     context.fillStyle = colours.paper;
     context.fillRect(0, 0, size.w, size.h);
     for (const panel of panels) this.drawPool(context, look, panel, colours);
-    steps.forEach((step, n) => {
-      const unit = all[n].unit;
-      const name = steps.length > 1 ? `${step.name}: ` : "";
-      const length = all[n].length;
-      const { total } = all[n];
-      const sums = total ? `   all pools: ${bytes(total.peakReserved)} peak, ${bytes(total.reserved)} at rest` : "   each part has a scale of its own";
-      if (length) write(context, `${name}${number(length)} ${unit} →${sums}`, n * width + RIGHT, 14, colours.soft, { width: width - 2 * RIGHT });
+    heads.forEach((lines, n) => {
+      lines.forEach((line, at) => write(context, line, n * width + RIGHT, 14 + 14 * at, colours.soft, { width: width - 2 * RIGHT }));
       if (n) {
         context.strokeStyle = colours.line;
         context.beginPath();

@@ -9,7 +9,7 @@ export class Stepper {
   constructor(app) {
     this.app = app;
     this.element = h("div.steps");
-    this.compared = true; // whether the table is open
+    this.compared = innerHeight > 800; // whether the table is open: in a small window it would leave little for the views
   }
 
   update() {
