@@ -37,6 +37,10 @@ SIMULATOR = tuple(  # what driver/sim is built on; checked together before the d
         ("torch._C:_construct_storage_from_data_pointer", "storages at addresses of our own"),
         ("torch.utils.backend_registration:_setup_privateuseone_for_python_backend", "a device in Python"),
         ("torch._C:_acc.DeviceGuard", "a guard that lets exceptions through"),
+        (
+            "torch._C:_ensureCUDADeviceGuardSet",
+            "what stands in for CUDA while somebody traces",
+        ),
         ("torch._C:_autograd.DeviceType", "naming the device slot"),
         ("torch.autograd.graph:_engine_run_backward", "raising what the guard has taken aside"),
         ("torch._C:_get_privateuse1_backend_name", "whether the device slot is free"),

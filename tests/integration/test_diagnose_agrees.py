@@ -111,7 +111,8 @@ def function_of(line: str, file: Path) -> Any:
 
 
 # What torch 2.15 does on the device alone: a number is filled in, and a mask whose size is known is no question.
-FILLED = {"x[0, 0] = 1.0", "w[...] = 2.0", "x[i] = 1.0", "torch.combinations(v)"} if torch.__version__ >= "2.15" else ()
+AT_A_PLACE = {"x[0, 0] = 1.0", "w[...] = 2.0", "x[i] = 1.0", "x[i[:1]] = 1.0", "x[i] = 1.0; x.add_(1)"}
+FILLED = {*AT_A_PLACE, "torch.combinations(v)"} if torch.__version__ >= "2.15" else ()
 
 
 @pytest.mark.parametrize(

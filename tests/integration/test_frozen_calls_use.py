@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import paramgraph_kit as pgk
 from paramgraph_kit.backend.frozen import calls
 from paramgraph_kit.backend.frozen.calls import CHECKED, FrozenCalls
+from paramgraph_kit.backend.frozen.frame import obstacle_in
 from paramgraph_kit.backend.registry import compiled_graphs
 from tests.integration import test_frozen_calls
 from tests.integration.test_frozen_calls import (
@@ -199,6 +200,36 @@ def test_a_copy_of_a_compiled_module_is_compiled_and_freezes_calls_of_its_own(ag
             assert torch.equal(model(x), model._orig_mod(x))
     assert frozen_of(other) is not frozen_of(model)
     assert len(frozen_of(other)._frozen) == 1
+
+
+# What Dynamo's code for a frame looks like from torch 2.15 on, which asks whether a profiler is there; and others.
+AROUND = """
+def frame(x, asked, utils):
+    kept = None
+    if asked:
+        {inside}
+    made = __compiled_fn_1(x)
+    if kept is not None:
+        utils.record_pregraph_bytecode_exit(kept)
+    return made
+"""
+
+
+@pytest.mark.parametrize(
+    ("inside", "why"),
+    [
+        ("kept = utils.record_pregraph_bytecode_enter()", None),
+        ("kept = utils.something_else()", "besides its graph the function does "),
+        ("kept = utils.record_pregraph_bytecode_enter(utils.something_else)", "besides its graph the function does "),
+        ("return x", "besides its graph the function does "),
+        ("kept = __compiled_fn_1(x)", "besides its graph the function does "),
+    ],
+)
+def test_a_branch_around_a_mark_for_the_profiler_is_none_of_the_user_s(inside: str, why: str | None) -> None:
+    # GIVEN the code of a frame in which a branch stands WHEN judged THEN it may only go around such marks
+    code = compile(AROUND.format(inside=inside), "frame", "exec").co_consts[0]
+    found = obstacle_in(code)
+    assert found is None if why is None else str(found).startswith(why)
 
 
 def test_a_callable_around_a_function_is_called_as_it_is() -> None:

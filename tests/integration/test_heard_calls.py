@@ -17,6 +17,7 @@ from tests.integration.test_parameterize_sim import equal, randn
 pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, so nothing is simulated"),
     pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning"),  # torch's own, for tangents
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script:FutureWarning"),  # the same, newer
 ]
 DEVICE = pgk.device()
 Function = Callable[..., Any]

@@ -129,10 +129,6 @@ def get(url: str) -> str:
         return str(answer.read().decode())
 
 
-@pytest.mark.skipif(
-    torch.__version__ < "2.12" and torch.version.cuda is not None,
-    reason="a CUDA build of torch 2.11 ends the process without a GPU, once a thread that has compiled is gone",
-)
 @pytest.mark.usefixtures("wants_alignment")
 def test_a_scraped_service_shows_every_counter_moving(registry: CollectorRegistry) -> None:
     # GIVEN a model that serves requests, and an exporter, both on loopback

@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 import torch
 
+from paramgraph_kit.driver.sim.machine import SWAP
 from tests.integration.single_operations import LEFT_OUT, OTHERWISE, SINGLE, on_simulator, seen_and_recorded
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
+# An older torch gives no storage other memory, and forks CUDA's random numbers where no device is named.
+UNMOVED = {each for each in SINGLE if "stor_" in each and "resize_(" in SINGLE[each]["program"]}
+OLDER = set() if hasattr(torch.UntypedStorage, SWAP) else {*UNMOVED, "g.rng_fork"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -23,7 +27,7 @@ def _collect_what_is_new_only() -> Iterator[None]:
     gc.unfreeze()
 
 
-@pytest.mark.parametrize("name", sorted(set(SINGLE) - set(LEFT_OUT) - set(OTHERWISE)))
+@pytest.mark.parametrize("name", sorted(set(SINGLE) - set(LEFT_OUT) - set(OTHERWISE) - OLDER))
 def test_the_simulator_does_what_an_h200_did(name: str, cuda: Any) -> None:
     # GIVEN a program whose outcome on an H200 is known WHEN it runs on the simulator
     seen, recorded = seen_and_recorded(name, cuda)
@@ -31,7 +35,7 @@ def test_the_simulator_does_what_an_h200_did(name: str, cuda: Any) -> None:
     assert seen == recorded
 
 
-@pytest.mark.parametrize("name", sorted(LEFT_OUT))
+@pytest.mark.parametrize("name", sorted({*LEFT_OUT, *(OLDER & UNMOVED)}))
 def test_what_is_not_simulated_says_so(name: str, cuda: Any) -> None:
     # GIVEN a program that needs what the simulator has not WHEN it runs THEN it never passes for one that works
     seen, _ = seen_and_recorded(name, cuda)

@@ -58,6 +58,7 @@ def test_a_family_is_chosen_by_its_whole_name_and_a_workload_by_a_part() -> None
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's forward mode uses it
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:FutureWarning")  # as newer torch has it
 @pytest.mark.parametrize("case", OWN, ids=lambda case: case.name)
 def test_every_workload_of_our_own_runs_and_returns_tensors(case: Case) -> None:
     # GIVEN a workload that needs no other package WHEN two steps are run THEN each returns what can be compared

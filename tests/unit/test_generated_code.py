@@ -146,7 +146,8 @@ def test_what_attention_asks_about_shares_no_allocation_and_the_rest_may() -> No
     # AND what else is saved may lie on one allocation: attention's results, and what comes after it
     code = GeneratedCode(source)
     everything, some = code.saved(returned)[0], code.saved(returned, apart)[0]
-    assert len(everything) - len(some) == len(apart)
+    of_one_product = "mul" not in results  # where the compiler leaves it out, keys and values are views of one tensor
+    assert len(everything) - len(some) == len(apart) - of_one_product
     assert len(some) >= 5
 
 

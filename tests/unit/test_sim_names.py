@@ -27,6 +27,9 @@ REFUSED = {
     *("host_memory_stats", "host_memory_stats_as_nested_dict"),
     *("reset_accumulated_host_memory_stats", "reset_peak_host_memory_stats"),
     *("nccl", "profiler", "sparse", "tunable"),
+    *("export_dot", "export_graph_data", "graph_annotations"),
+    *(f"register_graph_{when}_hook" for when in ("capture_start", "capture_end", "instantiate")),
+    *(f"register_graph_{when}_hook" for when in ("replay_start", "replay_end", "destroy")),
 }  # fmt: skip
 
 
@@ -102,6 +105,8 @@ def test_an_option_that_only_cuda_has_is_refused_by_name(cuda: Any) -> None:
     # GIVEN options of torch.cuda.graph WHEN they are used THEN they are refused; what torch does not have is its error
     with pytest.raises(AttributeError, match="graph has no check_input_liveness: leave it out"):
         cuda.graph(cuda.CUDAGraph(), check_input_liveness=True)
+    with pytest.raises(AttributeError, match="graph has no annotation_config: leave it out"):
+        cuda.graph(cuda.CUDAGraph(), annotation_config={"kernels": True})
     assert cuda.graph(cuda.CUDAGraph(), check_input_liveness=False) is not None
     with pytest.raises(TypeError, match="unexpected keyword argument"):
         cuda.graph(cuda.CUDAGraph(), nothing=1)

@@ -27,15 +27,15 @@ PLAIN_READS = frozenset(
         "STORE_FAST_STORE_FAST", "STORE_FAST_LOAD_FAST", "DELETE_FAST", "BINARY_SUBSCR", "BINARY_SLICE",
         "UNPACK_SEQUENCE", "BUILD_TUPLE", "BUILD_LIST", "BUILD_MAP", "BUILD_CONST_KEY_MAP", "LIST_EXTEND",
         "LIST_APPEND", "LIST_TO_TUPLE", "CALL_INTRINSIC_1", "SWAP", "COPY", "POP_TOP", "RETURN_VALUE",
-        "RETURN_CONST",
+        "RETURN_CONST", "IS_OP", "TO_BOOL",
     )
 )  # fmt: skip
 CALLS = frozenset(("CALL", "CALL_FUNCTION_EX", "CALL_KW"))
 GRAPH = "__compiled_fn"  # what Dynamo names its graphs
 # What it calls besides: marks for the profiler and, from torch 2.12 on, noting the current stream.
+PROFILED = ("record_pregraph_bytecode_enter", "record_pregraph_bytecode_exit")
 MARKS = (
-    "record_pregraph_bytecode_enter",
-    "record_pregraph_bytecode_exit",
+    *PROFILED,
     "store_user_object_weakrefs",
     "get_current_stream",
     "device",
@@ -128,10 +128,11 @@ def frame_of(compiled: Any) -> Frame | None:
 def obstacle_in(code: types.CodeType) -> str | None:
     """Why what Dynamo made of a function must be run as it is; None where it only reads and calls one graph."""
     called = graphs = marks = 0
-    for instruction in dis.get_instructions(code):
+    instructions = list(dis.get_instructions(code))
+    for n, instruction in enumerate(instructions):
         if instruction.opname in CALLS:
             called += 1
-        elif instruction.opname not in PLAIN_READS:
+        elif instruction.opname not in PLAIN_READS and not _goes_around_marks(instructions[n:]):
             return f"besides its graph the function does {instruction.opname}"
         elif instruction.opname == "LOAD_GLOBAL" and str(instruction.argval).startswith(GRAPH):
             graphs += 1
@@ -140,3 +141,14 @@ def obstacle_in(code: types.CodeType) -> str | None:
     if graphs != 1 or called != 1 + marks:
         return f"it calls {graphs} graphs and {called - marks - graphs} other functions"
     return None
+
+
+def _goes_around_marks(instructions: Sequence[dis.Instruction]) -> bool:
+    """Whether the first is a jump over marks for the profiler, or over a constant: torch 2.15 asks before it marks."""
+    jump, *rest = instructions
+    if "JUMP" not in jump.opname or "BACKWARD" in jump.opname:
+        return False
+    over = [each for each in rest if each.offset < jump.argval]
+    read = {each.argval for each in over if each.opname.startswith(("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL"))}
+    constants = all(each.opname in ("LOAD_CONST", "NOP", "NOT_TAKEN") for each in over)
+    return constants or (bool(read) and read.issubset(PROFILED) and not any("RETURN" in each.opname for each in over))

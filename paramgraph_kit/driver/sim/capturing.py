@@ -69,10 +69,12 @@ class graph:  # noqa: N801 - the name of torch.cuda.graph
         capture_error_mode: str = "global",
         enable_annotations: bool = False,
         check_input_liveness: bool = False,
+        annotation_config: Any = None,
     ) -> None:
         for option, used in (
             ("enable_annotations", enable_annotations),
             ("check_input_liveness", check_input_liveness),
+            ("annotation_config", annotation_config),
         ):
             if used:
                 raise missing("graph", option)

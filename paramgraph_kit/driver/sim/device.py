@@ -51,7 +51,7 @@ def register() -> torch.device:
     from .autocast import install_autocast
     from .evenly import nobody_asks
     from .graphed import install_offloading
-    from .guard import DeviceGuard, install
+    from .guard import DeviceGuard, install, outlive_threads
     from .kernels import Kernel, for_every_cpu_operation
     from .libraries import install_recurrent
     from .pinned import is_pinned, pin
@@ -67,6 +67,7 @@ def register() -> torch.device:
     setup = torch_name("_setup_privateuseone_for_python_backend")
     setup("sim", backend_module=cuda_twin, device_guard=DeviceGuard())
     install(follow_this_thread, note_made_in_backward)
+    outlive_threads()
     library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]  # torch leaves it untyped
     for name, kernel in kernels.items():
         with warnings.catch_warnings():

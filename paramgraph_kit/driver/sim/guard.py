@@ -13,6 +13,7 @@ import ctypes
 import functools
 import importlib
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -47,6 +48,27 @@ class DeviceGuard(torch_name("DeviceGuard")):  # type: ignore[misc]  # a class o
         if _kind:
             _keep()
         return _PRIVATEUSE1
+
+
+def outlive_threads() -> None:
+    """Have torch make its stand-in for CUDA's guard on a thread that stays.
+
+    A CUDA build without a GPU makes one when somebody first traces, and torch 2.11 keeps it with the thread that did:
+    once that thread has ended autograd, which asks every kind of device, calls what is no more, and the process dies.
+    """
+    make = torch_name("_ensureCUDADeviceGuardSet")
+    if threading.current_thread() is threading.main_thread():
+        make()
+        return
+    made = threading.Event()
+
+    def stay() -> None:
+        make()
+        made.set()
+        threading.Event().wait()
+
+    threading.Thread(target=stay, name="stand-in for CUDA's guard", daemon=True).start()
+    made.wait()
 
 
 def rest() -> None:

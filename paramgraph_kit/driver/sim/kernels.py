@@ -37,6 +37,7 @@ CPU = torch.device("cpu")
 META = torch.device("meta")
 UNCHECKED = re.compile("for index|supposed to be|cannot sample n_sample")  # by meta kernels; no word of values
 FEW = 1 << 16  # numbers that are worth a look
+ALONE = 2  # who counts for a storage of one tensor: that, and the object in Python that was asked for
 
 # Operations whose results have other strides, types or sizes on the CPU than on the meta device even for contiguous
 # operands; torch's operator database finds them.
@@ -442,7 +443,10 @@ def resize(tensor: torch.Tensor, size: Sequence[int], memory_format: torch.memor
         return tensor
     if hasattr(old, SWAP):
         resize_storage(old, int(nbytes))
-    else:  # an older torch: the tensor moves alone, and others over its storage stay where they are
+    else:  # an older torch: the tensor moves alone
+        if old.nbytes() and torch_name("_storage_Use_Count")(old._cdata) > ALONE:  # others would stay behind
+            text = "the simulated device resizes a tensor that shares its memory with torch 2.13, not"
+            raise NotImplementedError(f"{text} {torch.__version__}: clone it before")
         old = _grown(old, int(nbytes))
     SET_STORAGE.redispatch(CPU_KEY, tensor, old, tensor.storage_offset(), size, stride)
     return tensor
