@@ -19,6 +19,7 @@ from paramgraph_kit.driver.native.places import ABSENT, Place, Places
 from paramgraph_kit.driver.native.tensors import Gradients, Looks
 from paramgraph_kit.driver.tensors import has_memory
 from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.step.functions import Functions
 from paramgraph_kit.step.holders import EMPTY, Holder
 from paramgraph_kit.step.observe import Observation, Snapshot, value_of
 
@@ -59,6 +60,7 @@ class Guard:
         self._asked = [(h.ask, e[""]) for h, e in self._others if h.kind == "asked" and h.ask is not None]
         self._quick = Places([place for row in self._others for place in _places_of(*row)])
         self._versions = Versions([holder.target for holder, _ in self._dicts])
+        self._functions = Functions(names)
         self._numbers = self._count()
         self._calls, self._rewritten = 0, (0, set[int]())
         # Every hook that is registered anywhere gets the next number.
@@ -96,7 +98,7 @@ class Guard:
             return True
         if not (self._places() and self.lies()):
             return False
-        found = self._versions.check, self._quick.check, self._kinds.check, self._looks.check
+        found = self._versions.check, self._quick.check, self._kinds.check, self._looks.check, *self._functions.checks
         self._checks = None if None in found else found
         return True
 
@@ -145,6 +147,8 @@ class Guard:
                 found = now.get(key, _GONE)
                 if not same(found, value):
                     return holder.place(key), isinstance(value, (int, float)) and isinstance(found, (int, float))
+        if (function := self._functions.difference()) is not None:
+            return function, False
         return next(
             ((f"{name}, on the CPU,", False) for what, then, name in self._host if value_of(what) != then), None
         )
@@ -159,7 +163,7 @@ class Guard:
         return True
 
     def _places(self) -> bool:
-        if not self._versions() and not self._reread():
+        if (not self._versions() and not self._reread()) or not self._functions.same():
             return False
         if not self._gradients.are(self._gradients_then):
             return False

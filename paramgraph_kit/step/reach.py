@@ -67,6 +67,7 @@ class Names:
     own: set[str] = field(default_factory=set)  # what the user's own code names
     compiled: bool = False  # code ran that Dynamo has compiled: it has read modules out of sight
     constants: dict[int, torch.Tensor] = field(default_factory=dict)  # of such code, which never changes
+    ran: dict[types.CodeType, dict[str, Any]] = field(default_factory=dict)  # libraries', with their global names
     _seen: set[types.CodeType] = field(default_factory=set)
     _modules: set[types.CodeType] = field(default_factory=set)
 
@@ -78,12 +79,12 @@ class Names:
         if str(space.get("__name__", "")).startswith(_DEVICE):
             return
         library = is_library_code(code, space)
-        names = all_names(code)
-        self.known |= names
+        self.known |= (names := all_names(code))
         if is_generated(code.co_filename):
             found = [x for x in map(space.get, code.co_names) if isinstance(x, torch.Tensor)]
             self.constants |= {id(x): x for x in found}
         if library:
+            self.ran[code] = space
             self.compiled = self.compiled or code.co_filename.endswith("_dynamo/eval_frame.py")
         else:
             self.dynamic = self.dynamic or bool(names & _DYNAMIC)
@@ -101,9 +102,9 @@ class Names:
     def copy(self) -> Names:
         """What it knows by now."""
         spaces = {key: (space, set(names)) for key, (space, names) in self.spaces.items()}
-        own = set(self.own)
+        own, ran = set(self.own), self.ran.copy()
         return Names(
-            set(self.known), spaces, set(self.modules), self.dynamic, own, self.compiled, self.constants.copy()
+            set(self.known), spaces, set(self.modules), self.dynamic, own, self.compiled, self.constants.copy(), ran
         )
 
     def counts(self, holder: Holder, key: Any) -> bool:
