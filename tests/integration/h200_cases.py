@@ -226,8 +226,9 @@ beside names of the device and wordings:
 
 The simulator is only as new or old as the torch that it runs on: what torch does in Python is done as that version does
 it. Fused Adagrad (2.11 has none for CUDA) and `nn.init.trunc_normal_` (2.13 waits for the device in it, 2.11 does not)
-are told so by 2.13 here. `nn.TransformerEncoder` with a padding mask in inference makes nested tensors on a GPU, where
-padded places of its result are zeros, and computes them here.
+are told so by 2.13 here. With torch 2.11 no storage can be given other memory: a tensor that shares its memory and
+grows (`resize_`), and `UntypedStorage.resize_`, raise `NotImplementedError`. `nn.TransformerEncoder` with a padding
+mask in inference makes nested tensors on a GPU, where padded places of its result are zeros, and computes them here.
 
 ## What it says of that when it runs
 

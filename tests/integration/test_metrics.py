@@ -320,10 +320,35 @@ def test_the_dashboard_shows_every_metric_that_there_is_and_no_other() -> None:
         # AND a share or a zero is there although nothing has been launched, refused or copied yet
         assert " / (" not in query or query.count("or vector(0)") == query.count("rate(")
         assert query.count("(") == query.count(")")
-    labels = {label for query in queries for by in re.findall(r"by \(([^)]*)\)", query) for label in by.split(", ")}
-    assert labels <= {label for metric in METRICS for label in metric.labels}
     ids = [panel["id"] for panel in board["panels"]]
     assert len(ids) == len(set(ids))
+
+
+def test_a_query_of_the_dashboard_asks_for_labels_that_its_metric_has(registry: CollectorRegistry) -> None:
+    # GIVEN the dashboard, and what a scrape of its metrics comes with: their labels, and the scraper's own
+    board = json.loads(metrics.dashboard())
+    scraped = {"job", "instance"}
+    variables = {each["name"] for each in board["templating"]["list"]}
+    for panel in board["panels"]:
+        for target in panel["targets"]:
+            query = target["expr"]
+            # WHEN each selection, with what is asked of it and by what it is summed, is taken apart
+            grouped = re.findall(r"(?:by \(([^)]*)\) )?\(?(?:rate\()?(paramgraph_\w+)\{([^}]*)\}", query)
+            assert len(grouped) == query.count("paramgraph_")
+            for by, name, matchers in grouped:
+                wanted = set(filter(None, by.split(", ")))
+                # THEN the metric has these labels, the legend names no others, and variables are the dashboard's
+                assert wanted <= set(LABELS[name]), query
+                assert set(re.findall(r"(\w+)=~?", matchers)) <= set(LABELS[name]) | scraped, query
+                assert set(re.findall(r"\{\{(\w+)\}\}", target.get("legendFormat", ""))) <= wanted
+            assert set(re.findall(r"\$(\w+)", query)) <= variables | {"__rate_interval"}
+    # AND what variables are read from is there in a scrape, from the beginning on
+    page = generate_latest(registry).decode()
+    (*asked,) = re.findall(r"label_values\((\w+), (\w+)\)", json.dumps(board["templating"]))
+    assert asked
+    for name, label in asked:
+        assert re.search(rf"^{name}\b", page, re.MULTILINE)
+        assert label in scraped
 
 
 def test_the_command_lists_them_and_writes_the_dashboard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

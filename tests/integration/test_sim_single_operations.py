@@ -16,6 +16,12 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator
 # An older torch gives no storage other memory, and forks CUDA's random numbers where no device is named.
 UNMOVED = {each for each in SINGLE if "stor_" in each and "resize_(" in SINGLE[each]["program"]}
 OLDER = set() if hasattr(torch.UntypedStorage, SWAP) else {*UNMOVED, "g.rng_fork"}
+# Torch 2.15 fills a number in on the device, names the product in an error, raises a narrower one, compares streams
+# with None, and has no torch.cholesky.
+FILLED = {"a.v_idx_put_scalar", "a.v_set_number_place", "e.overlap_index_put_expand", "kd.init_dirac"}
+WORDED = {"a.recover_user_error", "c.fft_bf16", "e.bool_sub", "e.linear_shape_bad_own", "e.mm_shape_bad2_own"}
+NEWER = {*FILLED, *WORDED, "d.ag_gradcheck_own", "g.stream_eq", "kd.cholesky_old"}
+NOT_THIS = OLDER | (NEWER if torch.__version__ >= "2.15" else set())
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -27,7 +33,7 @@ def _collect_what_is_new_only() -> Iterator[None]:
     gc.unfreeze()
 
 
-@pytest.mark.parametrize("name", sorted(set(SINGLE) - set(LEFT_OUT) - set(OTHERWISE) - OLDER))
+@pytest.mark.parametrize("name", sorted(set(SINGLE) - set(LEFT_OUT) - set(OTHERWISE) - NOT_THIS))
 def test_the_simulator_does_what_an_h200_did(name: str, cuda: Any) -> None:
     # GIVEN a program whose outcome on an H200 is known WHEN it runs on the simulator
     seen, recorded = seen_and_recorded(name, cuda)
