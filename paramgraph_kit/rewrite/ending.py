@@ -33,11 +33,16 @@ class Ending:
     """The edits of a loop that goes on, and of what its end decides the length."""
 
     source: Source
-    loop: ast.For | ast.While
+    loop: ast.stmt
     edits: list[Edit]
     handed: dict[str, str] = field(default_factory=dict)  # how what has grown leaves the graph
     lines: list[str] = field(default_factory=list)  # what cuts it, behind the launch
     left: ast.stmt | None = None  # a branch of it that leaves the function
+
+    @property
+    def gone(self) -> list[ast.stmt]:
+        """The same where it is no loop, and all of it is done behind the launch."""
+        return [self.loop] if isinstance(self.loop, ast.Assign) else []
 
 
 def end_all(place: Place) -> list[Edit]:

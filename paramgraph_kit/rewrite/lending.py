@@ -19,7 +19,7 @@ from paramgraph_kit.doctor import cell
 from paramgraph_kit.driver.files import REWRITTEN, display_name
 from paramgraph_kit.driver.profiling import set_profile
 from paramgraph_kit.driver.select import device
-from paramgraph_kit.rewrite import advance, feeding, moving, optimizers, tables
+from paramgraph_kit.rewrite import advance, feeding, hosts, moving, optimizers, tables
 from paramgraph_kit.rewrite.borrow import BorrowError, borrowed, companion, compiled
 from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, scope_of
 from paramgraph_kit.rewrite.given import expanded
@@ -199,6 +199,24 @@ class Lending:
                 if first <= code.co_firstlineno <= node.lineno:
                     return source, node
         return None
+
+    def _host_test(self, function: Function) -> Callable[[ast.expr], bool]:
+        return hosts.host_test(device().type, function, self.tensors, self.space, self._value)
+
+    def _watched_values(self, source: Source, nodes: Sequence[ast.expr]) -> list[feeding.Values]:
+        """What expressions have in a few steps; nothing where that cannot be seen."""
+        found = [feeding.Values() for _ in nodes]
+        space = self.entry.__globals__ if self.entry is not None else {}
+        space[feeding.WATCH] = lambda number, value: found[number].note(value)
+        try:
+            code = compiled(source.file, source.apply(feeding.watching(source, nodes)))
+            with borrowed(self.functions, {source.file: code}, {}):
+                self.prover.from_now().eager()
+        except Exception:
+            return []
+        finally:
+            del space[feeding.WATCH]
+        return found
 
     def texts(self, plans: Sequence[Plan]) -> dict[str, list[str]]:
         """The rewritten lines of each file."""

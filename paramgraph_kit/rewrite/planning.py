@@ -24,7 +24,6 @@ from paramgraph_kit.rewrite import (
     parts,
     rows,
 )
-from paramgraph_kit.rewrite.borrow import borrowed, compiled
 from paramgraph_kit.rewrite.branches import choose_by_where, choose_one
 from paramgraph_kit.rewrite.edits import Edit, Function, Source, is_text, locals_of, names_in, without_gradients
 from paramgraph_kit.rewrite.ending import Ending
@@ -244,24 +243,6 @@ class Attempt(Lending):
         handled = [f for f in failures if (place := self.place(f)) is not None and id(place[1]) in inside]
         return Plan(source, self.fed.edits, handled, self.fed.hoisted)
 
-    def _host_test(self, function: Function) -> Callable[[ast.expr], bool]:
-        return hosts.host_test(device().type, function, self.tensors, self.space, self._value)
-
-    def _watched_values(self, source: Source, nodes: Sequence[ast.expr]) -> list[feeding.Values]:
-        """What expressions have in a few steps; nothing where that cannot be seen."""
-        found = [feeding.Values() for _ in nodes]
-        space = self.entry.__globals__ if self.entry is not None else {}
-        space[feeding.WATCH] = lambda number, value: found[number].note(value)
-        try:
-            code = compiled(source.file, source.apply(feeding.watching(source, nodes)))
-            with borrowed(self.functions, {source.file: code}, {}):
-                self.prover.from_now().eager()
-        except Exception:
-            return []
-        finally:
-            del space[feeding.WATCH]
-        return found
-
     def _place_of(self, source: Source, statement: ast.stmt, failure: Failure) -> Place:
         cuda = "cuda" if "cuda" in names_in(source.tree) else "torch.cuda"
         trains = any(tensor.requires_grad for tensor in self.prover.state.tensors)
@@ -360,6 +341,7 @@ class Attempt(Lending):
         edits += [edit for one in listed for edit in one.edits]
         edits += [*self.guard.edits, *(self.ended.edits if self.ended is not None else [])]
         gone = [*(self.watch.starts if self.watch is not None else []), *self.ahead]
+        gone += self.ended.gone if self.ended is not None else []
         ended = (self.ended.handed, self.ended.lines) if self.ended is not None else ({}, [])
         texts = {one.name: f"torch.stack({one.name})" for one in listed}
         ended = ({**ended[0], **texts}, [*ended[1], *(f"{name} = {name}.tolist()" for name in texts)])

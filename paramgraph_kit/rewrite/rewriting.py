@@ -117,7 +117,8 @@ def rewrite(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failur
         if shorter.complete:
             return shorter
     deciding = [f for f in failures if f.code in ("branch-frozen", "data-dependent-branch")]
-    for other in (attempt.split(first.left) or attempt.split(failures), attempt.split(deciding)):
+    ways = (attempt.parted(failures), attempt.split(first.left) or attempt.split(failures), attempt.split(deciding))
+    for other in ways:
         if other is None:
             continue
         third = _rewritten(other, failures, truth, Rewriting(found.function))

@@ -9,9 +9,11 @@ from paramgraph_kit.rewrite import advance, later, moving
 from paramgraph_kit.rewrite.edits import Function, Source
 from paramgraph_kit.rewrite.ending import ending
 from paramgraph_kit.rewrite.guards import guard
+from paramgraph_kit.rewrite.parted import part
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.trace.model import Failure
 
+READS = frozenset(("sync-item", "copy-to-cpu", "data-dependent-branch"))
 ENDS = frozenset(("sync-item", "data-dependent-branch", "compare-on-cpu"))
 
 
@@ -73,6 +75,15 @@ class Ways(Attempt):
                 return other if other._tail(*at) is not None else None
         return None
 
+    def parted(self, failures: Sequence[Failure]) -> Ways | None:
+        """The same with the reading of what a statement computes, and all after it behind the launch; None without."""
+        for other, at, place, order in self._endings(failures, READS):
+            found = part(other._place_of(*place)) if place[1] in order[:-1] else None
+            if found is not None:
+                other.ended, other.cut = found, order.index(place[1]) + 1
+                return other if other._tail(*at) is not None else None
+        return None
+
     def guarded(self, failures: Sequence[Failure]) -> Ways | None:
         """The same with a branch that leaves the step behind the launch; None without any."""
         for other, at, place, order in self._endings(failures):
@@ -82,12 +93,12 @@ class Ways(Attempt):
                 return other if other._tail(*at) is not None else None
         return None
 
-    def _endings(self, failures: Sequence[Failure]) -> Iterator[Ended]:
+    def _endings(self, failures: Sequence[Failure], codes: frozenset[str] = ENDS) -> Iterator[Ended]:
         """Places of the function where a value of the device may end something, each with another attempt."""
         other = self._other()
         at = other._definition()
         for failure in failures if at is not None else ():
-            place = other.place(failure) if failure.code in ENDS else None
+            place = other.place(failure) if failure.code in codes else None
             if at is not None and place is not None and place[0] is at[0] and at[0].function_of(place[1]) is at[1]:
                 yield other, at, (*place, failure), list(moving.body_of(at[1]))
 
