@@ -264,7 +264,7 @@ def choose_one(place: Place, only: ast.IfExp | None = None, given: str = "") -> 
 
 def may_run(place: Place, node: ast.expr, branch: ast.IfExp | ast.If) -> bool:
     """Whether an expression may be computed although its branch is not taken."""
-    return is_pure(place, node) and not is_guarded(branch.test, node)
+    return is_pure(place, node) and not is_guarded(branch.test, node, place)
 
 
 def larger_on_device(place: Place) -> list[Edit]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paramgraph_kit.rewrite.advice import hint
+from paramgraph_kit.rewrite.from_host import DECIDED
 from paramgraph_kit.rewrite.place import Place
 from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.reach import attributes_of
@@ -58,7 +59,8 @@ def _hint(attempt: Attempt, failure: Failure) -> str:
     if (at := attempt.place(failure)) is None:
         return ""
     held = attributes_of(attempt.prover.state)
-    return hint(Place(*at, failure, attempt.device, space=attempt.space, attributes=held))
+    tensors = attempt.forms_in(*at) if failure.code in DECIDED else {}  # others tell what makes a tensor
+    return hint(Place(*at, failure, attempt.device, space=attempt.space, attributes=held, tensors=tensors))
 
 
 def unsaid(attempt: Attempt, failures: Sequence[Failure]) -> list[Failure]:

@@ -10,14 +10,23 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from paramgraph_kit.rewrite import moving, parts
 from paramgraph_kit.rewrite.advance import rates
-from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.edits import (
+    Edit,
+    Function,
+    Source,
+    first_line,
+    locals_of,
+    names_in,
+    path_of,
+    within,
+)
 from paramgraph_kit.rewrite.hosts import METADATA, done_again, is_of_host
 from paramgraph_kit.rewrite.place import NUMBER, Form, called, fresh
 from paramgraph_kit.rewrite.proof import STEPS
@@ -27,7 +36,7 @@ FED = frozenset(
     branch-frozen""".split()  # noqa: SIM905
 )
 WATCH = "_paramgraph_kit_watched"
-_COPIES = ("tensor", "as_tensor", "to", "cuda", "new_tensor", "asarray")
+_COPIES = ("tensor", "as_tensor", "to", "cuda", "new_tensor", "asarray", "full")
 _MOVABLE = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For, ast.If, ast.Expr)
 
 
@@ -74,10 +83,11 @@ class Values:
         parts = [self.seen[k * each : (k + 1) * each] for k in range(steps)]
         return each if any(part != parts[0] for part in parts[1:]) else 0
 
-    def is_fed(self, device: str, above: ast.AST | None, *, copied: bool, refused: bool) -> bool:
+    def is_fed(self, device: str, above: ast.AST | None, *, copied: bool, refused: bool, moves: bool = False) -> bool:
         """Whether a graph can read it from a tensor: a number that moves, or a tensor that comes from the host.
 
-        ``above`` is what reads it, ``refused`` says that a tensor of the CPU is a problem there.
+        ``above`` is what reads it, ``refused`` says that a tensor of the CPU is a problem there, ``moves`` that a
+        number does although these steps have not shown it.
         """
         if len(self.kinds) != 1 or len(self.forms) > 1:
             return False
@@ -86,7 +96,9 @@ class Values:
             return copied == (self.form.device == device) and (refused or self.moves)
         if self.kinds == {int} and not isinstance(above, (ast.BinOp, ast.UnaryOp, ast.Subscript, ast.AugAssign)):
             return False  # perhaps a size
-        return self.moves and (self.kinds <= {float, int} or isinstance(above, (ast.If, ast.IfExp, ast.Assign)))
+        return (moves or self.moves) and (
+            self.kinds <= {float, int} or isinstance(above, (ast.If, ast.IfExp, ast.Assign))
+        )
 
     def zeros(self, device: str, indexes: bool, rounds: int = 0) -> str:
         """A tensor for it, as it would be written; ``rounds``: for so many of them."""
@@ -141,6 +153,8 @@ def candidates(statements: Iterable[ast.stmt], is_host: Callable[[ast.expr], boo
     for statement in statements:
         if isinstance(statement, ast.If):
             found += [statement.test] if is_host(statement.test) else []
+            for part in statement.body if found and found[-1] is statement.test else ():
+                look(part.value) if isinstance(part, ast.Assign) else None
             continue
         for target in getattr(statement, "targets", []):
             if isinstance(target, ast.Subscript):
@@ -155,6 +169,9 @@ def is_copy(node: ast.expr, is_host: Callable[[ast.expr], bool]) -> bool:
     if not isinstance(node, ast.Call) or called(node) not in _COPIES or not isinstance(node.func, ast.Attribute):
         return False
     given = node.func.value if called(node) in ("to", "cuda") else node.args[0] if node.args else None
+    if called(node) == "full":
+        named = [o.value for o in node.keywords if o.arg == "fill_value"]
+        given = next(iter([*named, *node.args[1:2]]), None)
     return given is not None and is_host(given) and _names_something(given)
 
 
@@ -281,6 +298,8 @@ def feed(
     hoisted, edits = [], [source.without(each) for each in moved]
     writing: dict[ast.stmt, list[str]] = {}  # by the statement that reads what they write
     ends: dict[ast.Slice, dict[bool, tuple[str, Values]]] = {}
+    within_branch: dict[str, str] = {}  # what branches that become a choice read
+    chosen_by: list[Edit] = []
     for statement, node, values in fed:
         text, above, loop = source.text(node), source.parents.get(node), tops[statement]
         lines = writing.setdefault(loop, [])
@@ -302,21 +321,30 @@ def feed(
                 names[known] = f"{name}[{at}]"
                 edits += [each for each in counting if each not in edits]
             else:
-                lines.append(f"{name}.copy_({whole})" if values.form else f"{name}.fill_({text})")
+                lines += _asked(source, statement, node)
+                deep = "    " * bool(_asked(source, statement, node))
+                lines.append(f"{deep}{name}.copy_({whole})" if values.form else f"{deep}{name}.fill_({text})")
         read = indexes and isinstance(getattr(above, "ctx", None), ast.Load) and not (values.form and values.form.shape)
         if isinstance(above, ast.Slice):
             ends.setdefault(above, {})[node is above.lower] = names[known], values
+        elif isinstance(statement, ast.If) and node is not statement.test:
+            within_branch[text] = names[known]
         elif isinstance(statement, ast.If) or (isinstance(above, ast.IfExp) and above.test is node):
             chosen = choose(statement, node, names[known])  # the device takes one of both ways
             if not chosen:
                 return None
-            edits += chosen
+            chosen_by += chosen
         elif read and isinstance(above, ast.Subscript):  # an index of one element keeps its dimension
             edits.append(source.replace(above, f"{source.text(above.value)}[{names[known]}][0]"))
         else:
             # What the function asks gradients of is a leaf of each call; this one must stay one that can be written.
             leaf = ".detach()" if values.form and asks_gradients else ""
             edits.append(source.replace(node, names[known] + leaf))
+    for each_choice in chosen_by:
+        text = each_choice.text
+        for old, new in sorted(within_branch.items(), key=lambda pair: -len(pair[0])):
+            text = text.replace(old, new)
+        edits.append(replace(each_choice, text=text))
     for statement, node in decided:
         if not (chosen := choose(statement, node, source.text(node))):
             return None
@@ -354,6 +382,12 @@ def feed(
     stay = [n for part in function.body for n in ast.walk(part) if n not in inside]
     edits += moving.fewer_globals(source, stay)
     return Feed(source, edits, name, parameters, hoisted, moved, shared_names)
+
+
+def _asked(source: Source, statement: ast.stmt, node: ast.expr) -> list[str]:
+    """The question that comes before what a branch alone asks for."""
+    inside = isinstance(statement, ast.If) and node is not statement.test
+    return [f"if {source.text(statement.test)}:"] if inside and isinstance(statement, ast.If) else []
 
 
 def _each(loop: ast.stmt, statement: ast.stmt, node: ast.expr) -> ast.expr:

@@ -83,6 +83,7 @@ def decided(place: Place) -> str:
             more = "; in a loop one element for each time round" * _in_loop(place)
             return _before("chosen_in", place.text(each.test), "torch.bool", place, f"here `{text}`{more}")
     made = {name: one for name, one in assignments(place) if _is_host(one.value)}
+    made = {name: one for name, one in made.items() if not names_in(one.value) & place.tensors.keys()}
     if made and _in_loop(place) and any(_random(one.value) for one in made.values()):
         return _drawn_in_loop(place)
     if any(path_of(n.func).startswith("time.") for n in heads(node) if isinstance(n, ast.Call)):

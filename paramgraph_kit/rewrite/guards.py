@@ -39,7 +39,7 @@ def guard(place: Place, order: Sequence[ast.stmt]) -> Guard | None:
     if not isinstance(node, ast.If) or node.orelse or node not in order or node is order[-1]:
         return None
     *before, last = node.body
-    if not isinstance(last, (ast.Return, ast.Raise)) or not all(map(only_tells, before)):
+    if not isinstance(last, (ast.Return, ast.Raise)) or not all(only_tells(part) or _raises(part) for part in before):
         return None
     found, rest = Guard(moves=[node]), order[order.index(node) + 1 :]
     calls = {called(n) for part in order for n in ast.walk(part) if isinstance(n, ast.Call)}
@@ -85,6 +85,15 @@ def _changes_tensors(part: ast.stmt) -> bool:
     """Whether a statement writes gradients or tensors in place, whatever else it does."""
     names = {called(n) for n in within(part) if isinstance(n, ast.Call)}
     return any(name in _GRADIENTS or (name.endswith("_") and not name.endswith("__")) for name in names)
+
+
+def _raises(part: ast.stmt) -> bool:
+    """``if bad > 3: raise RuntimeError("too many")``, where what it asks is the host's."""
+    return (
+        isinstance(part, ast.If)
+        and not part.orelse
+        and all(isinstance(n, ast.Raise) or only_tells(n) for n in part.body)
+    )
 
 
 def only_tells(part: ast.stmt) -> bool:

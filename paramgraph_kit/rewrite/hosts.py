@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 import torch
 
 from paramgraph_kit.rewrite import moving
-from paramgraph_kit.rewrite.edits import Function, Source, locals_of, path_of, within
+from paramgraph_kit.rewrite.edits import COMPOUND, Function, Source, locals_of, path_of, within
 from paramgraph_kit.rewrite.place import NUMBER, Form, called
+from paramgraph_kit.trace.model import Failure
 
+KEPT = Failure("scalar-frozen", "A number moves behind the launch", "a graph would keep it")
 METADATA = ("shape", "dtype", "device", "ndim", "size", "dim", "numel", "element_size")
 _PLAIN = (ast.Assign, ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.expr_context, ast.Tuple,
           ast.Subscript)  # fmt: skip
@@ -110,3 +112,38 @@ def host_test(
         return not isinstance(node, ast.Lambda) and all(map(is_host, parts))
 
     return is_host
+
+
+def derived(function: Function, names: Iterable[str], is_host: Callable[[ast.expr], bool]) -> set[str]:
+    """These names, and those of the function's own that the host gives something to that comes of them."""
+    found, every = set(names), [n for part in function.body for n in within(part) if isinstance(n, ast.Assign)]
+    while True:
+        more = {
+            name
+            for node in every
+            if is_host(node.value) and found & set(_last_names(node.value))
+            for name in moving.stored(node.targets)
+        }
+        if more <= found:
+            return found
+        found |= more
+
+
+def _last_names(node: ast.AST) -> Iterable[str]:
+    """Names below a node, and those of attributes."""
+    for part in ast.walk(node):
+        if isinstance(part, (ast.Name, ast.Attribute)):
+            yield part.id if isinstance(part, ast.Name) else part.attr
+
+
+def reading(
+    function: Function, names: Collection[str], behind: Collection[ast.stmt], is_host: Callable[[ast.expr], bool]
+) -> list[ast.stmt]:
+    """Statements of a graph that read one of these names, and are not the host's alone."""
+    order = (node for node in moving.body_of(function) if not isinstance(node, COMPOUND) and node not in behind)
+    return [node for node in order if names and reads_any(node, names) and not is_of_host(node, is_host, set())]
+
+
+def reads_any(node: ast.AST, names: Iterable[str]) -> bool:
+    """Whether a node reads one of these names, or attributes."""
+    return bool(set(names) & set(_last_names(node)))

@@ -162,7 +162,7 @@ def _keeps(node: ast.stmt, function: Function, is_host: Callable[[ast.expr], boo
     return bool(names) and not names & locals_of(function)
 
 
-def stored(nodes: Iterable[ast.stmt]) -> set[str]:
+def stored(nodes: Iterable[ast.AST]) -> set[str]:
     """Names that are assigned below some nodes."""
     every = (part for node in nodes for part in ast.walk(node))
     return {n.id for n in every if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}

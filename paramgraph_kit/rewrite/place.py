@@ -47,6 +47,7 @@ class Place:
     others: Sequence[str] = ()  # those of other statements
     brought: list[str] = field(default_factory=list)  # attributes that are on the device from now on
     begun: Mapping[str, Any] = field(default_factory=dict)  # what has another value than None later
+    lent: Sequence[str] = ()  # expressions of the statement that are found before the launch, where they are asked for
     trains: bool = True  # gradients may go through what it computes
 
     def text(self, node: ast.AST) -> str:

@@ -25,7 +25,15 @@ from paramgraph_kit.rewrite import (
     rows,
 )
 from paramgraph_kit.rewrite.branches import choose_by_where, choose_one
-from paramgraph_kit.rewrite.edits import Edit, Function, Source, is_text, locals_of, names_in, without_gradients
+from paramgraph_kit.rewrite.edits import (
+    Edit,
+    Function,
+    Source,
+    is_text,
+    locals_of,
+    names_in,
+    without_gradients,
+)
 from paramgraph_kit.rewrite.ending import Ending
 from paramgraph_kit.rewrite.guards import Guard
 from paramgraph_kit.rewrite.lending import Lending, Plan, apart
@@ -67,6 +75,7 @@ class Attempt(Lending):
         self.leads = False  # rates of optimizers are written before the launch
         self.ended: Ending | None = None  # a loop whose end the device decides
         self.guard = Guard()  # a branch that leaves the step
+        self.forced: set[str] = set()  # numbers that move behind the launch, and that a graph would keep
         self.cut = -1  # the first statement of the function's body that runs behind the launch
 
     def _device_text(self) -> str:
@@ -184,11 +193,13 @@ class Attempt(Lending):
         """Host work that the function needs first, moved before the launch."""
         at = self._definition()
         wanted = {place[1]: f for f in failures if f.code in feeding.FED and (place := self.place(f)) is not None}
-        if at is None or not (wanted or self.watch is not None or self.ahead):
+        if at is None or not (wanted or self.watch is not None or self.ahead or self.forced):
             return None
         source, function = at
-        kind = device().type
         host = self._host_test(function)
+        lent = hosts.derived(function, self.forced, host) if self.forced else set[str]()
+        for node in hosts.reading(function, lent, self.behind, host):
+            wanted.setdefault(node, hosts.KEPT)
         rounds = [part for node in moving.body_of(function) if isinstance(node, ast.For) for part in node.body]
         every = [*moving.body_of(function), *rounds]
         statements = [node for node in every if node in wanted and node not in self.ahead]
@@ -205,9 +216,10 @@ class Attempt(Lending):
                 values.rounds(STEPS)
                 if statement in rounds
                 else values.is_fed(
-                    kind,
+                    device().type,
                     source.parents.get(node),
                     copied=feeding.is_copy(node, host),
+                    moves=hosts.reads_any(node, lent),
                     refused=statement in wanted and wanted[statement].code == "cpu-scalar-frozen",
                 )
             )
@@ -219,6 +231,7 @@ class Attempt(Lending):
 
         def choose(statement: ast.stmt, node: ast.expr, condition: str) -> list[Edit]:
             place = self._place_of(source, statement, wanted[statement])
+            place.lent = [source.text(each) for at, each, _ in items if at is statement]
             above = source.parents.get(node)
             if isinstance(above, ast.IfExp):
                 return choose_one(place, above, condition)

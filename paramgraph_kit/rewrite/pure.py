@@ -129,10 +129,12 @@ def _is_quiet(value: Any, deep: int) -> bool:
     return True
 
 
-def is_guarded(test: ast.expr, node: ast.expr) -> bool:
+def is_guarded(test: ast.expr, node: ast.expr, place: Place | None = None) -> bool:
     """Whether a branch looks something up at a place that only its condition makes sure of."""
     asked = names_in(test)
-    picks = [n for n in ast.walk(node) if isinstance(n, ast.Subscript)]
+    found = [n for n in ast.walk(node) if place is not None and place.lent and place.text(n) in place.lent]
+    before = {part for each in found for part in ast.walk(each)}  # the launch, if at all
+    picks = [n for n in ast.walk(node) if isinstance(n, ast.Subscript) and n not in before]
     return any(names_in(n.slice) & asked and not isinstance(n.slice, ast.Compare) for n in picks)
 
 

@@ -20,18 +20,20 @@ def frozen(
     containers: Collection[str],
     *,
     rates: bool = False,
+    tensors: Collection[str] = (),
 ) -> str:
     """The name of something that functions ``moved`` rebind, and functions that a graph has ``ran`` read, or "".
 
     ``containers`` are the names of lists, sets and dictionaries. Steps that are tried may not show it: a number may
-    have come to its end before the capture. ``rates``: learning rates are tensors, which can be written in place.
+    have come to its end before the capture. ``rates``: learning rates are tensors, which can be written in place;
+    ``tensors``: names of variables that are tensors, whose parts are.
     """
     tree = ast.parse("".join(lines))
     functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
     stay = [each for each in functions if each.name in ran and each.name not in moved]
     if any(map(_steps, stay)) and any(_groups(each, rates) for each in _reached(functions, moved)):
         return ".param_groups"  # an optimizer's step reads them, wherever that is written
-    bound = {name for each in functions if each.name in moved for name in _bound(each, containers)}
+    bound = {name for each in functions if each.name in moved for name in _bound(each, containers, tensors)}
     for function in functions:
         if function.name in ran and function.name not in moved:
             unread = _unread(function, [each for each in functions if each.name in ran])
@@ -82,7 +84,7 @@ def has_groups(node: ast.expr) -> bool:
     return any(isinstance(n, ast.Attribute) and n.attr == "param_groups" for n in ast.walk(node))
 
 
-def _bound(function: Function, containers: Collection[str]) -> Iterator[str]:
+def _bound(function: Function, containers: Collection[str], tensors: Collection[str] = ()) -> Iterator[str]:
     """Variables around a function, and attributes, that it gives another value."""
     local = locals_of(function)
     for node in (part for top in function.body for part in within(top)):
@@ -93,6 +95,8 @@ def _bound(function: Function, containers: Collection[str]) -> Iterator[str]:
             targets = [node.func.value] if changed in containers else []
         for target in targets:
             for each in target.elts if isinstance(target, ast.Tuple) else [target]:
+                if isinstance(each, ast.Subscript) and path_of(each) in tensors:
+                    continue
                 while isinstance(each, ast.Subscript):
                     each = each.value
                 if isinstance(each, ast.Name) and each.id not in local:

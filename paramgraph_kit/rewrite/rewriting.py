@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+import torch
 
 from paramgraph_kit.doctor.explain.exception import explain
 from paramgraph_kit.doctor.explain.gather import text_of
@@ -51,6 +53,7 @@ class Rewriting:
     loop: list[str] = field(default_factory=list)  # the same as a user's lines, about what `launched` is
     pieces: str = ""  # what compiling it brings where it cannot be one graph, tried as well
     around: Around = NOTHING  # what was moved, as functions of a step's inputs and result
+    stale: str = ""  # what gets another value behind the launch, and a graph would keep
     _borrow: Any = None
 
     @contextmanager
@@ -79,7 +82,7 @@ class Rewriting:
 def rewrite(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failures: Sequence[Failure]) -> Rewriting:
     """Rewrite what is sure, try it against the function as it is, and say what has to be done otherwise."""
     attempt = Ways(function, args, kwargs)
-    found = Rewriting(getattr(function, "__qualname__", type(function).__name__))
+    found = Rewriting(_name_of(function))
     if any(failure.code in by_hand.ENDLESS for failure in failures):
         found.left, found.instead = list(failures), by_hand.lines(attempt, failures)
         return found
@@ -93,39 +96,51 @@ def rewrite(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failur
         found.instead += by_hand.lines(attempt, failures)
         found.left, found.unsaid = list(failures), by_hand.unsaid(attempt, failures)
         return found
-    if (other := attempt.guarded(failures)) is not None:
-        behind = _rewritten(other, failures, truth, Rewriting(found.function))
-        if behind.complete:
-            return behind
-    first = _rewritten(attempt, failures, truth, found)
+    stale: list[tuple[Ways, str]] = []  # ways after which a graph would keep a number that moves behind it
+
+    def one(other: Ways) -> Rewriting:
+        made = _rewritten(other, failures, truth, Rewriting(found.function))
+        stale.extend([(other, made.stale)] if made.stale else [])
+        return made
+
+    if (other := attempt.guarded(failures)) is not None and (behind := one(other)).complete:
+        return behind
+    first = one(attempt)
     if first.complete or truth.unsteady:
         return first
-    if (other := attempt.advancing(failures)) is not None:
-        second = _rewritten(other, failures, truth, Rewriting(found.function))
-        if second.complete:
-            return second
-    if (other := attempt.leading(failures)) is not None:
-        ahead = _rewritten(other, failures, truth, Rewriting(found.function))
-        if ahead.complete:
-            return ahead
-    if (other := attempt.sharing_what_is_drawn()) is not None:
-        known = _rewritten(other, failures, truth, Rewriting(found.function))
-        if known.complete:
-            return known
-    if (other := attempt.shortened(failures)) is not None:
-        shorter = _rewritten(other, failures, truth, Rewriting(found.function))
-        if shorter.complete:
-            return shorter
+    found_by: list[Callable[[], Ways | None]] = [
+        lambda: attempt.advancing(failures),
+        lambda: attempt.leading(failures),
+        attempt.sharing_what_is_drawn,
+        lambda: attempt.shortened(failures),
+    ]
+    for way in found_by:
+        if (other := way()) is not None and (made := one(other)).complete:
+            return made
     deciding = [f for f in failures if f.code in ("branch-frozen", "data-dependent-branch")]
     ways = (attempt.parted(failures), attempt.split(first.left) or attempt.split(failures), attempt.split(deciding))
     for other in ways:
-        if other is None:
-            continue
-        third = _rewritten(other, failures, truth, Rewriting(found.function))
-        if third.complete and _is_worth_it(other.prover, third):
-            return third
-    late = _rewritten(attempt.in_place_first(), failures, truth, Rewriting(found.function))
-    return late if late.complete else first
+        if other is not None and (made := one(other)).complete and _is_worth_it(other.prover, made):
+            return made
+    if (late := one(attempt.in_place_first())).complete:
+        return late
+    return _given_in_tensors(stale, failures, truth) or first
+
+
+def _name_of(function: Any) -> str:
+    return str(getattr(function, "__qualname__", type(function).__name__))
+
+
+def _given_in_tensors(stale: Sequence[tuple[Ways, str]], failures: Sequence[Failure], truth: Truth) -> Rewriting | None:
+    """The first of some ways that is whole where the numbers that a graph would keep are given to it in tensors."""
+    for other, name in stale:
+        while name and name not in other.forced and len(other.forced) < TRIES:
+            other.forced.add(name)
+            made = _rewritten(other, failures, truth, Rewriting(_name_of(other.function)))
+            if made.complete and (other.cut < 0 or _is_worth_it(other.prover, made)):
+                return made
+            name = made.stale
+    return None
 
 
 def _rewritten(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: Rewriting) -> Rewriting:
@@ -148,7 +163,7 @@ def _rewritten(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
             left = still or (left if failed is not None else [])
         if failed and not any(failed[0].frame == each.frame or failed[0].code == each.code for each in left):
             left = [*left, *failed]  # what no call has shown
-        stale = _stale(rounds)
+        stale = found.stale = _stale(rounds)
         if stale:
             found.verified.append(
                 f"`{stale}` gets another value outside the launch, and the graph keeps the one it has read"
@@ -181,7 +196,8 @@ def _stale(rounds: Rounds) -> str:
     ran = {code.co_name for code in first.ran}
     containers = {holder.name for holder in first.prover.state.holders if holder.kind == "container"}
     lines, rates = rounds.texts.get(first.file, []), first.rate and first.steps
-    return frozen(lines, moved, ran, containers, rates=rates).lstrip(".") if moved else ""
+    tensors = {name for name, value in first.space.items() if isinstance(value, torch.Tensor)}
+    return frozen(lines, moved, ran, containers, rates=bool(rates), tensors=tensors).lstrip(".") if moved else ""
 
 
 def _is_worth_it(prover: Prover, found: Rewriting) -> bool:
@@ -253,6 +269,11 @@ def _again(rounds: Rounds, truth: Truth) -> list[Failure]:
                 with attempt.watched():
                     first.prover.from_now().eager()
                 plans = _safe(attempt, None, problems, truth)
+                if not plans and all(attempt.is_returned(each) for each in problems):
+                    attempt = attempt.split(problems) or attempt  # what is picked of the results is behind the launch
+                    plans = _safe(attempt, None, problems, truth)
+                    inside, behind = attempt.prover.operations
+                    plans = plans if inside >= behind else []
         if not plans:
             return problems
         rounds.add(attempt, plans)

@@ -212,6 +212,8 @@ def pick_by_index(place: Place) -> list[Edit]:
     """``table[i]`` with an ``i`` of the device becomes ``table[i.reshape(1)][0]``, which is looked up there."""
     found = []
     for node in heads(place.statement):
+        if isinstance(node, ast.Subscript) and (last := _last_of(place, node)) is not None:
+            found.append(place.source.replace(node, last))
         if not isinstance(node, ast.Subscript) or not isinstance(node.slice, (ast.Name, ast.Attribute, ast.BinOp)):
             continue
         form = form_of(place, node.slice)
@@ -223,6 +225,21 @@ def pick_by_index(place: Place) -> list[Edit]:
         elif isinstance(node.ctx, ast.Load) and (form is None or form.shape.numel() == 1):
             found.append(place.source.replace(node, f"{place.text(node.value)}[{index}.reshape(1)][0]"))
     return found
+
+
+def _last_of(place: Place, node: ast.Subscript) -> str | None:
+    """``p[t, tokens[t]]``, with a ``t`` that the host counts, as ``p[t, tokens[t].reshape(1)][0]``."""
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) and isinstance(node.ctx, ast.Load) else []
+    counted = _counted_in(place, place.statement)
+    if len(parts) != 2 or not isinstance(parts[0], ast.Name) or parts[0].id not in counted:
+        return None
+    inner = parts[1]
+    if not isinstance(inner, ast.Subscript) or not isinstance(inner.slice, ast.Name) or inner.slice.id not in counted:
+        return None
+    form = form_of(place, inner.value)
+    if form is None or len(form.shape) != 1 or form.device == "cpu":
+        return None
+    return f"{place.text(node.value)}[{place.text(parts[0])}, {place.text(inner)}.reshape(1)][0]"
 
 
 def put_by_index(place: Place) -> list[Edit]:

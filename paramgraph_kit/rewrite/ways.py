@@ -24,6 +24,7 @@ class Ways(Attempt):
         other = Ways(self.function, self.args, self.kwargs, self.prover)
         other.moves = True
         other.knows(self)
+        other.steps = self.steps
         return other
 
     def advancing(self, failures: Sequence[Failure]) -> Ways | None:
@@ -65,6 +66,11 @@ class Ways(Attempt):
         other.cut = min(other._index(*at, failure) for failure in left)
         computed = [n for n in list(moving.body_of(at[1]))[: max(other.cut, 0)] if not isinstance(n, moving.NAMED)]
         return other if computed and other._tail(*at) is not None else None
+
+    def is_returned(self, failure: Failure) -> bool:
+        """Whether something was found in what a function returns at its end."""
+        place = self.place(failure)
+        return place is not None and isinstance(place[1], ast.Return)
 
     def shortened(self, failures: Sequence[Failure]) -> Ways | None:
         """The same with a loop that goes on, and all that comes after it behind the launch; None without any."""
