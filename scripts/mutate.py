@@ -176,7 +176,7 @@ def mutants(path: str, source: str) -> Iterator[Mutant]:
 
 
 def _not_run(node: ast.AST) -> Iterator[ast.AST]:
-    """Annotations, decorators of classes, docstrings and the text of errors: nobody computes with them."""
+    """Annotations, decorators of classes, docstrings, assertions and the text of errors: nobody computes with them."""
     roots: list[ast.AST | None] = []
     if isinstance(node, ast.ClassDef):
         roots += node.decorator_list
@@ -186,6 +186,8 @@ def _not_run(node: ast.AST) -> Iterator[ast.AST]:
         roots.append(node.annotation)
     if isinstance(node, (ast.JoinedStr, ast.Assert)):
         roots.append(node)
+    if isinstance(node, ast.keyword) and node.arg == "strict":  # an assertion: these have one length
+        roots.append(node.value)
     for root in roots:
         if root is not None:
             yield from ast.walk(root)

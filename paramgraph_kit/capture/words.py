@@ -378,10 +378,11 @@ def _resolve(
 ) -> tuple[int, int] | None:
     """(allocation, offset) that explains both values, or None. Covering allocations come before neighbours."""
     one, two = (index.covering(v, p) for index, v, p in zip(indices, values, positions, strict=True))
-    if len(one) == 1 and one == two:  # nearly always
-        deltas = [v - index.allocations[one[0]].address for index, v in zip(indices, values, strict=True)]
-        if deltas[0] == deltas[1]:
-            return one[0], deltas[0]
+    match one:
+        case [only] if one == two:  # nearly always
+            mine, other = (v - index.allocations[only].address for index, v in zip(indices, values, strict=True))
+            if mine == other:
+                return only, mine
     for find in (_Index.covering, _Index.neighbours):
         candidates = [find(index, v, p) for index, v, p in zip(indices, values, positions, strict=True)]
         agreed = []

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import struct
+from contextlib import nullcontext
 
 import pytest
+import torch
 
 from paramgraph_kit.capture.calculators import _divides, is_calculator, unused_of_calculator
 from paramgraph_kit.capture.elementwise import unused_of_elementwise
 from paramgraph_kit.capture.multi_tensor import unused_entries
+from paramgraph_kit.capture.pair import capture_pair, describe
+from paramgraph_kit.capture.unused import _offset_calculators, fields
+from paramgraph_kit.capture.words import _differ_beside_a_number
 from paramgraph_kit.driver.api import RawNode
 from paramgraph_kit.driver.kernel_names import ATEN
+from paramgraph_kit.launch.code import PartitionCode
+from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import NodeKind
+from tests.integration.launch_bench import DRIVER
 from tests.unit.test_capture_multi_tensor import KERNELS, packed
-from tests.unit.test_capture_unused import calculator, node
+from tests.unit.test_capture_unused import PHANTOM, calculator, is_pointer, node
 
 GARBAGE = 0xA5
 WORD = 0xA5A5_A5A5_A5A5_A5A5
@@ -120,3 +128,64 @@ def test_of_an_unrolled_kernel_what_loads_and_stores_is_named_and_no_count_or_fu
     # AND in a kernel of another number of parameters nothing is known
     assert unused_of_elementwise(node(name, *parts, b"\x06")) == set()
     assert unused_of_elementwise(node(name, *parts[:-1])) == set()
+
+
+@pytest.mark.parametrize("tensors", [1, 2, 8])
+def test_a_calculator_has_room_to_its_end(tensors: int) -> None:
+    # GIVEN one behind a number WHEN looked for THEN it is found where all of it is there, and to the last stride
+    whole = bytes(4) + calculator((5,), tensors)
+    assert _offset_calculators(bytes(8) + whole, lambda _: False) == [(16, 416)]
+    assert _offset_calculators(whole[4:], lambda _: False) == [(4, 304 + 100 * tensors)]
+    assert _offset_calculators(calculator((5,), 1)[:-4], lambda _: False) == []
+    # AND what follows it shows its end
+    followed = bytes(8) + calculator((5,), tensors)
+    followed += bytes(-len(followed) % 8) + struct.pack("<Q", PHANTOM)
+    assert _offset_calculators(followed, is_pointer) == [(12, 312 + 100 * tensors)]
+
+
+@pytest.mark.parametrize(("flag", "known"), [(0, True), (1, True), (2, False), (255, False)])
+def test_cufft_s_flag_is_none_or_one(flag: int, known: bool) -> None:
+    # GIVEN its struct WHEN asked THEN it is told apart around a flag that is one
+    data = bytearray(168)
+    data[112] = flag
+    kernel = node("_Z10vector_fftILj64E", bytes(data))
+    assert fields(kernel) == (((0, 112), (112, 1), (120, 48)) if known else ((0, 168),))
+
+
+@pytest.mark.parametrize(("size", "beside"), [(8, False), (9, True), (16, True)])
+def test_a_number_beside_half_an_address_lies_in_a_struct_of_more_than_a_word(size: int, beside: bool) -> None:
+    # GIVEN two words that differ in what a library's struct has beside a number of four bytes
+    kernel = RawNode(NodeKind.KERNEL, "ampere_sgemm", bytes(16), (), layout=((0, size),))
+    values = 0x7F3D_0000_0007, 0x55C1_0000_0007
+    # WHEN asked THEN that is so in a struct, and never of a parameter of its own
+    assert _differ_beside_a_number(kernel, 0, values, (False, False)) is beside
+    # AND neither where the number differs, nor where there is none, nor beside what no host has
+    assert not _differ_beside_a_number(kernel, 0, (values[0], values[1] + 1), (False, False))
+    assert not _differ_beside_a_number(kernel, 0, (0x7F3D << 32, 0x55C1 << 32), (False, False))
+    assert not _differ_beside_a_number(kernel, 0, (0x1234_0000_0007, values[1]), (False, False))
+    assert _differ_beside_a_number(kernel, 0, (0x1234_0000_0007, values[1]), (True, False)) is beside
+    assert _differ_beside_a_number(kernel, 0, (7, values[1]), (False, False)) is beside
+
+
+@pytest.mark.parametrize(
+    ("eager", "anchored", "sure"), [(False, 0, True), (True, 1, True), (True, 0, False), (False, 1, True)]
+)
+def test_storages_begin_elsewhere_for_code_that_may_look_at_them_alone(eager: bool, anchored: int, sure: bool) -> None:
+    # GIVEN code that looks at its input from its storage's beginning on
+    def run(inputs: list[torch.Tensor]) -> tuple[torch.Tensor]:
+        return (inputs[0].as_strided((2,), (1,), 0) + 1,)
+
+    given = [torch.ones(4, device=DRIVER.device)]
+    # WHEN captured THEN that is sure where torch has made the code, or each launch asks where storages begin
+    with nullcontext() if sure else pytest.raises(RefusedError):
+        found = capture_pair(DRIVER, run, describe(DRIVER, given), (), eager=eager, anchored=anchored)
+        DRIVER.discard(found.recording)
+
+
+def test_a_partition_s_code_says_of_itself_no_more_than_it_is_told() -> None:
+    # GIVEN code of which nothing is said WHEN asked THEN its layouts never change, and nothing is to be cut anew
+    code = PartitionCode("forward 0", lambda inputs: inputs)
+    assert not code.layouts
+    assert (code.constants, code.host_seeds, code.unguarded, code.aligned(), code.recut(ValueError())) == (
+        (), (), (), (), None,
+    )  # fmt: skip
