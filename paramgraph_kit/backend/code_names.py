@@ -104,6 +104,57 @@ def all_names(code: types.CodeType) -> set[str]:
     return found
 
 
+@lru_cache(maxsize=4096)
+def reads_of(code: types.CodeType, name: str) -> str:
+    """Of which objects code may read an attribute that cannot be called: of "none", of its "first" argument, of "any".
+
+    >>> reads_of((lambda self: self.count + 1).__code__, "count"), reads_of((lambda x: x.count()).__code__, "count")
+    ('first', 'none')
+    >>> reads_of((lambda self: self.inner.count + 1).__code__, "count")
+    'any'
+    """
+    steps = list(dis.get_instructions(code))
+    first = code.co_varnames[0] if code.co_argcount else ""
+    if any(step.opname.startswith(("STORE_FAST", "DELETE_FAST")) and first in _texts(step.argval) for step in steps):
+        first = ""
+    found = "any" if name in code.co_consts and not DYNAMIC.isdisjoint(code.co_names) else "none"
+    for n, step in enumerate(steps):
+        if step.opname == "LOAD_CONST" and step.argval == name:  # getattr's, or a key of a dict
+            found = found if steps[min(n + 1, len(steps) - 1)].opname in _OF_DICTS else "any"
+            continue
+        if step.argval != name or step.opname == "LOAD_METHOD" or "self" in step.argrepr.replace(name, "", 1):
+            continue  # or it is called
+        before = steps[n - 1]
+        of_first = first and n and before.opname in _OF_ONE and before.argval == first
+        if of_first and step.opname in ("LOAD_ATTR", "STORE_ATTR", "DELETE_ATTR"):
+            found = "first" if found == "none" else found
+            continue
+        if not step.opname.endswith(("_GLOBAL", "_NAME", "_FAST", "_DEREF", "_CLOSURE", "_FROM", "_CELL")):
+            found = "any"
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType) and reads_of(constant, name) != "none":
+            found = "any"
+    return found
+
+
+_OF_DICTS = ("BINARY_SUBSCR", "BINARY_OP", "STORE_SUBSCR", "DELETE_SUBSCR", "CONTAINS_OP")
+_OF_ONE = ("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK")
+
+
+def _texts(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def line_naming(code: types.CodeType, name: str) -> int | None:
+    """The first line of code that names something, or what is defined in it does."""
+    for each in inner_code(code):
+        for step in dis.get_instructions(each):
+            place = step.positions
+            if (step.argval == name or (step.opname == "LOAD_CONST" and step.argval == name)) and place is not None:
+                return place.lineno
+    return None
+
+
 def _repeated(code: types.CodeType) -> set[str]:
     """Names of globals that are names of attributes as well."""
     return {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR")}

@@ -239,7 +239,7 @@ def make_report(model: Any = None) -> Report:
                 variants[0].patching if variants else "",
                 sum(v.probation.verified for v in variants),
                 sum(v.probation.unordered for v in variants),
-                "" if graph.name.startswith("step ") else _differs(launcher),  # its reasons name what is another
+                launcher.differs if graph.name.startswith("step ") else _differs(launcher),
                 "; ".join(v.probation.measured.label for v in variants if v.probation.measured),
             )
         )

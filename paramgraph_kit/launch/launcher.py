@@ -143,6 +143,7 @@ class Launcher:
     calls: Calls = field(default_factory=Calls)
     paused: bool = False
     current: Callable[[list[Any]], Any] = field(init=False)
+    differs: str = ""  # of a step: what the last capture was made anew for
     aligned: int = ALIGNMENT  # as far as keys tell alignments apart: as its kernels do, once they are known
     # Sets of numbers that were captured with, by layout of the tensors.
     _scalars: dict[tuple[InputSpec | None, ...], list[tuple[Any, ...]]] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from paramgraph_kit.driver.dict_versions import TOLD, Versions
 from paramgraph_kit.driver.files import is_generated
 from paramgraph_kit.driver.native.places import ABSENT, Place, Places
 from paramgraph_kit.driver.torch_names import torch_name
-from paramgraph_kit.step.reach import Names
+from paramgraph_kit.step.names import Names
 
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, type)
 _TENSORS = (torch.Tensor, torch.nn.Parameter)

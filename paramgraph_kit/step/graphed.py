@@ -22,7 +22,7 @@ from paramgraph_kit.launch.generate import Form, State, launch_function
 from paramgraph_kit.launch.launcher import Options, Variant
 from paramgraph_kit.launch.plan import make_plan
 from paramgraph_kit.step.capture import Alias, Recorded
-from paramgraph_kit.step.guard import Guard
+from paramgraph_kit.step.guard import Difference, Guard
 from paramgraph_kit.step.kept import Kept
 from paramgraph_kit.step.observe import Deferred
 from paramgraph_kit.step.spent import spent
@@ -111,8 +111,8 @@ class Graphed:
         """Whether arguments are tensors of the state just where they were: code can compare them with those."""
         return self._guard.among(arguments) == self._known
 
-    def difference(self) -> tuple[str, bool] | None:
-        """Why it does not fit, if a place holds something else: its name, and whether both are numbers."""
+    def difference(self) -> Difference | None:
+        """Why it does not fit, if a place holds something else."""
         return self._guard.difference()
 
     def moved(self) -> bool:

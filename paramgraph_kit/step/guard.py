@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,6 +26,15 @@ from paramgraph_kit.step.observe import Observation, Snapshot, value_of
 
 _DICTS = ("attributes", "dict")
 _QUICK = ("global", "cell", "set", "sequence", "class", "function", "dict", "asked")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A place that holds something else than when a graph was captured."""
+
+    place: str
+    key: Any = None  # the last name on the way there
+    is_number: bool = False  # both are
 
 
 class Guard:
@@ -139,18 +149,19 @@ class Guard:
         parameter = self._own[id(tensor)]
         return parameter is None or parameter.grad is tensor
 
-    def difference(self) -> tuple[str, bool] | None:
-        """The first place that holds something else, and whether both are numbers."""
+    def difference(self) -> Difference | None:
+        """The first place that holds something else."""
         for holder, expected in (*self._dicts, *self._volatile, *self._others):
             now = holder.read()
             for key, value in expected.items():
                 found = now.get(key, _GONE)
                 if not same(found, value):
-                    return holder.place(key), isinstance(value, (int, float)) and isinstance(found, (int, float))
+                    both = isinstance(value, (int, float)) and isinstance(found, (int, float))
+                    return Difference(holder.place(key), key if key != "" else holder.key or None, both)
         if (function := self._functions.difference()) is not None:
-            return function, False
+            return Difference(function)
         return next(
-            ((f"{name}, on the CPU,", False) for what, then, name in self._host if value_of(what) != then), None
+            (Difference(f"{name}, on the CPU,") for what, then, name in self._host if value_of(what) != then), None
         )
 
     def _hooks(self) -> bool:

@@ -29,6 +29,7 @@ class Holder:
     key: str = ""  # of a global name
     whole: bool = False  # all of it counts, whatever the code names
     ask: Callable[[], Any] | None = None  # of an object that only answers: nobody writes it
+    owner: type | None = None  # the class of the object whose attributes they are
 
     @classmethod
     def of(cls, container: Any, name: str) -> Holder:

@@ -25,7 +25,8 @@ from paramgraph_kit.driver.tensors import has_memory
 from paramgraph_kit.step.entry import let_go, take_up
 from paramgraph_kit.step.holders import EMPTY, Holder
 from paramgraph_kit.step.moves import lying, moves
-from paramgraph_kit.step.reach import Names, Reach
+from paramgraph_kit.step.names import Names
+from paramgraph_kit.step.reach import Reach
 from paramgraph_kit.step.streams import Streams
 from paramgraph_kit.trace.model import Reason
 
@@ -230,7 +231,8 @@ def _same_as_then(was: Any, now: Any, known: dict[int, dict[Any, Any]]) -> bool:
 @contextmanager
 def watching(names: Names, streams: Streams, questions: Questions) -> Iterator[None]:
     """Note what runs on this thread, on which streams, and what it asks."""
-    add, look_at, before, module = names.add, streams.look, sys.getprofile(), torch.fx.GraphModule
+    add, met, look_at = names.add, names.met, streams.look
+    before, module = sys.getprofile(), torch.fx.GraphModule
     with collector() as collects:
 
         def hook(frame: types.FrameType, event: str, argument: object) -> None:
@@ -239,6 +241,8 @@ def watching(names: Names, streams: Streams, questions: Questions) -> Iterator[N
             if event == "call":
                 code = frame.f_code
                 add(code, frame.f_globals)
+                if not names.compiled:  # else Dynamo may compile this as well
+                    met(code, frame.f_locals)
                 if code.co_filename.startswith("<eval_with_key>") and isinstance(
                     me := frame.f_locals.get("self"), module
                 ):

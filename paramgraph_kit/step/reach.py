@@ -18,7 +18,6 @@ import threading
 import types
 import weakref
 from collections.abc import Callable, Iterable, Set
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,11 +27,12 @@ from paramgraph_kit.backend.asked import ANSWERS, LARGE, decimals, hooks_of_all,
 from paramgraph_kit.backend.code_names import ENVIRONMENT, all_names, functions_of, names_of, run_by
 from paramgraph_kit.backend.plain import PLAIN, is_bare, same
 from paramgraph_kit.backend.raw import KINDS, items_of
-from paramgraph_kit.driver.files import is_generated, is_library, is_library_code
+from paramgraph_kit.driver.files import is_library, is_library_code
 from paramgraph_kit.driver.host_random import is_of_host
 from paramgraph_kit.driver.native.objects import dictionary_of
 from paramgraph_kit.driver.tensors import parts_of
 from paramgraph_kit.step.holders import EMPTY, Holder, of_library, slots_of
+from paramgraph_kit.step.names import Names, globals_named
 
 MOST = 100_000  # holders
 LONG = 4096  # a longer list or dict is data, not state: what is in it is not looked at
@@ -53,94 +53,12 @@ _DECIMALS = frozenset(("decimal", "Decimal", "getcontext"))
 _TRIED = ("getattr", "hasattr", "AttributeError", "vars", "__dict__")  # who looks for attributes that are not there
 _SKIPPED = ("threading", "logging", "_thread", "queue", "concurrent", "multiprocessing", "weakref", "_io", "io")
 _OURS = "paramgraph_kit."
-_DEVICE = "paramgraph_kit.driver.sim"  # where it is Python's: what it names says as little as what a GPU's driver names
-
-
-@dataclass(slots=True)
-class Names:
-    """What code that has run names: where the rest of an object may change without a captured step noticing."""
-
-    known: set[str] = field(default_factory=set)
-    spaces: dict[int, tuple[dict[str, Any], set[str]]] = field(default_factory=dict)  # of the user's globals
-    modules: set[str] = field(default_factory=set)  # that the user's code imports as it runs
-    dynamic: bool = False  # the user's code looks names up that are not in it
-    own: set[str] = field(default_factory=set)  # what the user's own code names
-    compiled: bool = False  # code ran that Dynamo has compiled: it has read modules out of sight
-    constants: dict[int, torch.Tensor] = field(default_factory=dict)  # of such code, which never changes
-    ran: dict[types.CodeType, dict[str, Any]] = field(default_factory=dict)  # libraries', with their global names
-    _seen: set[types.CodeType] = field(default_factory=set)
-    _modules: set[types.CodeType] = field(default_factory=set)
-
-    def add(self, code: types.CodeType, space: dict[str, Any]) -> None:
-        """Code that runs, with its global names."""
-        if code in self._seen:
-            return
-        self._seen.add(code)
-        if str(space.get("__name__", "")).startswith(_DEVICE):
-            return
-        library = is_library_code(code, space)
-        self.known |= (names := all_names(code))
-        if is_generated(code.co_filename):
-            found = [x for x in map(space.get, code.co_names) if isinstance(x, torch.Tensor)]
-            self.constants |= {id(x): x for x in found}
-        if library:
-            self.ran[code] = space
-            self.compiled = self.compiled or code.co_filename.endswith("_dynamo/eval_frame.py")
-        else:
-            self.dynamic = self.dynamic or bool(names & _DYNAMIC)
-            self.own |= names
-            self.modules |= names_of(code).modules
-            self.spaces.setdefault(id(space), (space, set()))[1].update(_globals_named(code))
-
-    def add_module(self, code: types.CodeType, module: Any) -> None:
-        """A module of operations that runs, whose code torch has made: its attributes are constants."""
-        if code not in self._modules:
-            self._modules.add(code)
-            held = [*vars(module).values(), *module._buffers.values()]
-            self.constants |= {id(x): x for x in held if isinstance(x, torch.Tensor)}
-
-    def copy(self) -> Names:
-        """What it knows by now."""
-        spaces = {key: (space, set(names)) for key, (space, names) in self.spaces.items()}
-        own, ran = set(self.own), self.ran.copy()
-        return Names(
-            set(self.known), spaces, set(self.modules), self.dynamic, own, self.compiled, self.constants.copy(), ran
-        )
-
-    def counts(self, holder: Holder, key: Any) -> bool:
-        """Whether the step may have read a place."""
-        if holder.whole or holder.kind not in ("attributes", "slots", "class") or self.dynamic:
-            return True
-        if holder.kind == "class" and key.startswith("__"):  # operators and torch call it
-            return True
-        return key in self.known or (self.compiled and isinstance(holder.target, dict) and "_modules" in holder.target)
 
 
 def _look_inside(tensor: torch.Tensor) -> Any:
     """The tensors inside a subclass, and what else there is to it."""
     names, rest = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
     return [*(getattr(tensor, name) for name in names), rest, tensor.requires_grad, tensor.shape]
-
-
-_DYNAMIC = {
-    "getattr",
-    "setattr",
-    "vars",
-    "__dict__",
-    "eval",
-    "exec",
-    "globals",
-    "locals",
-    "asdict",
-    "astuple",
-    "fields",
-}
-
-
-def _globals_named(code: types.CodeType) -> Set[str]:
-    """An attribute may be called like a global variable, a loop's for instance, that changes at each call."""
-    names = all_names(code)
-    return names if names & _DYNAMIC else names_of(code).globals
 
 
 class Reach:
@@ -230,7 +148,7 @@ class Reach:
                 self._visit(part, name)
         elif isinstance(value, (operator.attrgetter, operator.methodcaller)):
             texts = [each for each in value.__reduce__()[1] if isinstance(each, str)]
-            self._all.known.update(part for text in texts for part in text.split("."))
+            self._all.spell({part for text in texts for part in text.split(".")})
         elif isinstance(value, KINDS):
             self._container(value, name)
         elif isinstance(value, types.ModuleType):
@@ -415,7 +333,7 @@ class Reach:
             if function.__code__.co_names and not _DECIMALS.isdisjoint(function.__code__.co_names):
                 self._asked(decimals, "the context of decimals", decimals)
             self.holders.append(Holder("function", function.__name__, function, whole=True))
-            self._globals(function.__globals__, _globals_named(function.__code__))
+            self._globals(function.__globals__, globals_named(function.__code__))
             self._imported(names_of(function.__code__).modules)
             self._environment(names_of(function.__code__).globals | names_of(function.__code__).attributes)
 
@@ -483,7 +401,7 @@ class Reach:
                 self._visit(getattr(value, key, None), f"{name}.{key}")
         if (attributes := dictionary_of(value)) is None:
             return
-        self.holders.append(holder := Holder("attributes", name, attributes))
+        self.holders.append(holder := Holder("attributes", name, attributes, owner=type(value)))
         is_module = isinstance(value, torch.nn.Module)
         for key, part in list(attributes.items()):
             if (self._names is not None and not self._names.counts(holder, key)) or (is_module and key in _ASIDE):

@@ -18,7 +18,7 @@ from paramgraph_kit.launch.launcher import MAX_SCALARS
 from paramgraph_kit.step.observe import Observation
 from paramgraph_kit.step.spent import is_spent
 from paramgraph_kit.trace.errors import RefusedError
-from paramgraph_kit.trace.model import Reason
+from paramgraph_kit.trace.model import Frame, Reason
 
 
 def check_surroundings(driver: Driver, tensors: Sequence[torch.Tensor]) -> None:
@@ -146,10 +146,10 @@ def _host_written(seen: Observation) -> Reason:
     return Reason("host-counter", f"{text} between steps")
 
 
-def changing(what: str) -> Reason:
+def changing(what: str, frame: Frame | None = None) -> Reason:
     """The refusal of a number that has no end of values."""
     text = f"{what}, which a graph has baked in, and had more than {MAX_SCALARS} values: keep it in a tensor"
-    return Reason("changing-scalar", f"{text} on the device")
+    return Reason("changing-scalar", f"{text} on the device", frame)
 
 
 def failed(error: BaseException) -> Reason:

@@ -32,10 +32,10 @@ from paramgraph_kit.launch.launcher import MAX_SCALARS, Launcher, Options, captu
 from paramgraph_kit.step.arguments import ASKS, Arguments
 from paramgraph_kit.step.capture import Recorded, record_step
 from paramgraph_kit.step.graphed import MISFIT, Graphed
-from paramgraph_kit.step.guard import Guard
+from paramgraph_kit.step.guard import Difference, Guard
 from paramgraph_kit.step.kept import Kept
+from paramgraph_kit.step.names import Names
 from paramgraph_kit.step.observe import Observation, busy, deferring, is_busy, observe
-from paramgraph_kit.step.reach import Names
 from paramgraph_kit.step.refusals import (
     changing,
     check_backward,
@@ -47,7 +47,7 @@ from paramgraph_kit.step.refusals import (
 )
 from paramgraph_kit.step.release import LEGACY, release, released, told
 from paramgraph_kit.trace.errors import ParamgraphError, RefusedError, UnsupportedError
-from paramgraph_kit.trace.model import Reason
+from paramgraph_kit.trace.model import Frame, Reason
 from paramgraph_kit.trace.wording import kind_text
 
 MAX_GRAPHS = 64  # of one step: batches come in so many shapes
@@ -59,6 +59,7 @@ _OF_STORAGES = ("unstable-capture", "unexplained-word", "unknown-output")  # how
 MAX_STALE = 3  # captures that find a graph of an earlier call alive: what a place held is let go with the next call
 MAX_LOOKS = 4  # at calls whose code reads what nobody knew of
 UNDER_WAY = "capture-under-way"
+ARGUMENTS = "its arguments have other shapes, types or numbers, or one of torch's switches is another"
 
 
 class Step:
@@ -301,19 +302,26 @@ class Step:
         if len(values) > MAX_SCALARS:
             raise RefusedError(changing("an argument is a number"))
         differing = [graphed.difference() for graphed in self._graphs.get(key, ())]
+        newly = _newly(differing) if key in self._graphs else ARGUMENTS if self._graphs else ""
+        self._launcher.differs = newly or self._launcher.differs
         if self._futile[key] >= MAX_FUTILE:
-            where = next(
-                (f"{found[0]} holds something else" for found in differing if found), "its state lies elsewhere"
-            )
-            text = f"captured {MAX_FUTILE} times and launched none of them: {where} at each call; keep what changes in"
-            text += " tensors on the device, or set it before the first call"
-            raise RefusedError(Reason("too-many-variants", text))
-        numbers = Counter(place for place, is_number in filter(None, differing) if is_number)
+            text = f"captured {MAX_FUTILE} times and launched none of them: {newly} at each call; keep what"
+            text += " changes in tensors on the device, or set it before the first call"
+            raise RefusedError(Reason("too-many-variants", text, self._line_of(differing)))
+        numbers = Counter(found.place for found in filter(None, differing) if found.is_number)
         if numbers and max(numbers.values()) >= MAX_SCALARS:
-            raise RefusedError(changing(f"{numbers.most_common(1)[0][0]} is a number"))
+            place = numbers.most_common(1)[0][0]
+            frame = self._line_of([found for found in filter(None, differing) if found.place == place])
+            raise RefusedError(changing(f"{place} is a number", frame))
         if sum(map(len, self._graphs.values())) >= MAX_GRAPHS:
             text = f"called in more than {MAX_GRAPHS} ways: pad what it is given to fewer shapes"
             raise RefusedError(Reason("too-many-variants", text))
+
+    def _line_of(self, differing: Sequence[Difference | None]) -> Frame | None:
+        """Where the step's code names the first place that holds something else."""
+        return next(
+            (self._names.line_of(found.key) for found in differing if found and isinstance(found.key, str)), None
+        )
 
     def _drop(self, key: Any, graphed: Graphed) -> None:
         self._graphs[key].remove(graphed)
@@ -343,6 +351,11 @@ class Step:
     def _raise_if_strict(self, reason: Reason) -> None:
         if self._options.strict:
             raise RefusedError(reason)
+
+
+def _newly(differing: Sequence[Difference | None]) -> str:
+    """What the graphs that there are do not fit for."""
+    return next((f"{found.place} holds something else" for found in differing if found), "its state lies elsewhere")
 
 
 def make_step(fn: Any, examples: Sequence[Any], state: Any, options: Options) -> Step:

@@ -1,0 +1,138 @@
+"""What people count beside a step, on modules that it runs: launched where no code reads it, named where some does."""
+
+# mypy: disable-error-code="no-untyped-call"
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import paramgraph_kit as pgk
+from paramgraph_kit.backend.code_names import reads_of
+
+DEVICE = pgk.device()
+COUNTERS = ("iter", "step_count", "step", "total", "size", "count", "n_calls", "weight", "epoch", "numel", "t")
+
+
+class Net(nn.Module):
+    """A network of a physics problem, which counts its iterations for the log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.layers(x)
+
+
+class Weighted(Net):
+    """One that uses its count."""
+
+    iter = 0
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.layers(x) * (1 + self.iter)
+
+
+class Delegating(Net):
+    """One whose number is read by a method of torch's, called with this self."""
+
+    eps = 1e-5
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.normalized_shape, self.weight, self.bias, self.eps = (2,), None, None, 1e-5
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.layers(nn.LayerNorm.forward(self, x))  # type: ignore[arg-type]
+
+
+def trained(kind: type[Net]) -> tuple[nn.Module, Callable[..., Any], Any]:
+    torch.manual_seed(0)
+    net = kind().to(DEVICE)
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.01, capturable=True)
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(net(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return net, step, optimizer
+
+
+def batch(number: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(number)
+    x, y = torch.randn(8, 2, generator=generator), torch.randn(8, 1, generator=generator)
+    return x.to(DEVICE), y.to(DEVICE)
+
+
+@pytest.mark.parametrize("name", COUNTERS)
+def test_a_count_that_no_code_reads_of_the_module_makes_no_other_graph(name: str) -> None:
+    # GIVEN a count of iterations, under a name that code of torch's has for something of its own
+    net, body, optimizer = trained(Net)
+    _, twin, _ = trained(Net)
+    step = pgk.parameterize(body, state=(net, optimizer))
+    # WHEN it is another at each call
+    for number in range(6):
+        setattr(net, name, number)
+        assert torch.equal(step(*batch(number)), twin(*batch(number)))
+    # THEN one graph is launched
+    (row,) = pgk.report(step).rows
+    assert (row.executables, row.launches) == (1, 4)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(Weighted, "iter"), (Delegating, "eps")])
+def test_a_count_that_code_reads_is_named_with_its_line(kind: type[Net], name: str) -> None:
+    # GIVEN a module whose number is used, by its own code or by a layer of torch's that is given it
+    (net, body, optimizer), (other, twin, _) = trained(kind), trained(kind)
+    step = pgk.parameterize(body, state=(net, optimizer))
+    # WHEN it is another at each call THEN each computes with it
+    for number in range(8):
+        for each in (net, other):
+            setattr(each, name, 0.5 * number)
+        assert torch.equal(step(*batch(number)), twin(*batch(number)))
+        if number == 3:  # and before the refusal it is said what the graphs are captured anew for
+            assert f"each call is a new one: net.{name} holds something else" in str(pgk.report(step))
+    # THEN the refusal names it
+    (reason,) = pgk.report(step).reasons
+    assert reason.code == "changing-scalar"
+    assert f"net.{name} is a number" in reason.message
+    if kind is Weighted:  # and the user's line
+        assert reason.frame is not None
+        assert "self.iter" in reason.frame.text
+
+
+def test_other_arguments_at_each_call_are_told() -> None:
+    # GIVEN / WHEN a step that gets another shape at each call
+    net, body, optimizer = trained(Net)
+    step = pgk.parameterize(body, state=(net, optimizer))
+    for rows in (2, 3, 4, 5):
+        step(*(x[:rows].clone() for x in batch(rows)))
+        step(*(x[:rows].clone() for x in batch(rows)))
+    # THEN
+    told = str(pgk.report(step))
+    assert "each call is a new one: its arguments have other shapes" in told or "never launched" not in told
+
+
+def test_attributes_are_told_from_what_is_only_called() -> None:
+    # GIVEN / WHEN / THEN code in all the ways in which it names an attribute
+    namespace: dict[str, Any] = {}
+    exec(
+        "def first(self): return self.n\n"
+        "def kept(self): self.n = 1\n"
+        "def called(self): return self.n()\n"
+        "def other(self, x): return x.n\n"
+        "def inner(self): return [self.n for _ in range(3)]\n"
+        "def rebound(self):\n  self = self.child\n  return self.n\n"
+        "def text(self): return getattr(self, 'n')\n"
+        "def globally(self): return n\n",
+        namespace,
+    )
+    found = {name: reads_of(f.__code__, "n") for name, f in namespace.items() if name != "__builtins__"}
+    assert found == {"first": "first", "kept": "first", "called": "none", "other": "any", "inner": "any",
+                     "rebound": "any", "text": "any", "globally": "none"}  # fmt: skip
