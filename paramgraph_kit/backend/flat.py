@@ -25,7 +25,7 @@ from paramgraph_kit.backend.plain import PLAIN, flatten
 from paramgraph_kit.backend.questions import Questions
 from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.backend.state import State
-from paramgraph_kit.backend.traced_lines import lines_noted
+from paramgraph_kit.backend.traced_lines import lines_noted, refuse_replaced
 from paramgraph_kit.backend.undisturbed import note_whose, others_undisturbed
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.torch_names import torch_name
@@ -126,6 +126,7 @@ def trace_flat(
     names: Sequence[str],
 ) -> tuple[DirectCall, bool, Parts | None]:
     """What runs in the function's place, whether it writes into an input, and what its backward may leave out."""
+    refuse_replaced()
     apart = list({id(x): x for x in tensors}.values())  # one that is given twice is one in the trace
     overlapping = _overlapping(apart)
     # The backward is compiled with the forward, and gives back nothing that a second backward would want.

@@ -98,6 +98,7 @@ class Parameterized:
         prepare()
         self._late: list[Any] = []  # functions that ran, though no name led to them
         self._ran: set[types.CodeType] | None = None
+        self._torchs: dict[types.CodeType, dict[str, Any]] = {}  # of torch's what ran, with its global names
         self._states: list[State] = []  # the last ones
         self._modules: tuple[int, ...] | None = None
         self._specs: list[pytree.TreeSpec] = []
@@ -257,7 +258,7 @@ class Parameterized:
             if state.holds():
                 state.settle()
                 return state
-        return self._keep(State([self._fn, *self._late], self._ran))
+        return self._keep(State([self._fn, *self._late], self._ran, self._torchs))
 
     def _keep(self, state: State) -> State:
         if self._modules not in (None, state.modules):  # what was traced goes with its modules
@@ -336,16 +337,17 @@ class Parameterized:
         for module in (sys.modules.get(name) for name in sorted(running.imported)):
             if module is not None and not any(each is module for each in self._late):
                 self._late.append(module)
+        self._torchs |= running.torchs
         if self._ran != ran:  # what is known looked into less
             self._ran = ran
             self._states.clear()
-        state = State([self._fn, *self._late], self._ran)
+        state = State([self._fn, *self._late], self._ran, self._torchs)
         missed = codes.keys() - state.codes
         if missed:
             functions = _functions_of(missed)
             gone = missed - {each.__code__ for each in functions}
             self._late += [*functions, *(Ran(code, codes[code]) for code in gone)]
-            state = State([self._fn, *self._late], self._ran)
+            state = State([self._fn, *self._late], self._ran, self._torchs)
         return state
 
     def _trace(

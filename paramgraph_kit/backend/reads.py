@@ -26,7 +26,7 @@ import types
 import uuid
 import weakref
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,7 @@ from paramgraph_kit.backend.asked import (
 from paramgraph_kit.backend.code_names import (
     DYNAMIC,
     ENVIRONMENT,
+    all_names,
     called_by,
     inherits,
     inner_code,
@@ -57,6 +58,7 @@ from paramgraph_kit.backend.code_names import (
     names_of,
     run_by,
 )
+from paramgraph_kit.backend.functions import Rows
 from paramgraph_kit.backend.plain import PLAIN, is_bare, plain_key
 from paramgraph_kit.backend.raw import KINDS, items_of, length_of
 from paramgraph_kit.backend.watched import MISSING, ClassEntries, Watched
@@ -191,6 +193,14 @@ class Walk:
         chosen = tuple(sorted(keys))
         paths = [f"{path}.{key}" if path else key for key in chosen]
         self.watch(Watched(path, "entries", holder, chosen, versioned=versioned), paths)
+
+    def functions(self, torchs: Mapping[types.CodeType, dict[str, Any]]) -> None:
+        """Look at functions of torch's where code that ran finds them."""
+        for row in Rows(torchs, self.names.union(*map(all_names, torchs))):
+            watched = Watched(row.name, "functions", row.holder, tuple(row.found), versioned=True)
+            watched.values = watched.read()
+            self.watched.append(watched)
+            self.key.append(watched.values)  # which the key holds, so that no other has its place in memory
 
     def _visit(self, value: Any, path: str) -> None:
         if type(value) in _CALLED and value in ANSWERS:

@@ -40,6 +40,11 @@ _BETWEEN = (
     *(_EVAL, contextlib.__file__, os.path.join(_TORCH, "nn", "modules", "module.py")),
 )
 _COMPILED = "compile_wrapper"  # there, the code of all that torch.compile returns
+# Of torch what computes; not what traces, which no function leads to.
+_REPLACED = frozenset(
+    ("torch", "torch._tensor", "torch.functional", "torch.autograd.function", "torch.utils.checkpoint")
+)
+_WITHIN = ("torch.nn.", "torch.distributions.")
 _IMPORT = importlib._bootstrap._find_and_load.__code__  # type: ignore[attr-defined]  # of modules that are not there yet
 
 
@@ -48,6 +53,7 @@ class Running:
     """Code of the user's that ran, with its globals, and what it asks."""
 
     codes: dict[types.CodeType, dict[str, Any]] = field(default_factory=dict)
+    torchs: dict[types.CodeType, dict[str, Any]] = field(default_factory=dict)  # of torch's what users replace
     drew: bool = False  # random numbers on the host
     seeded: Frame | None = None  # who set a generator of torch's
     compiled: Frame | None = None  # who called what torch.compile returned
@@ -70,6 +76,8 @@ class Running:
                 self._known[code] = mine = not _is_foreign(frame) and code.co_name != "<module>"
                 if mine:
                     self.codes[code] = frame.f_globals
+                elif (name := str(frame.f_globals.get("__name__", ""))) in _REPLACED or name.startswith(_WITHIN):
+                    self.torchs[code] = frame.f_globals
             if code is BY_NAME:
                 if self._asker(frame) is not None:
                     self.imported.add(str(frame.f_locals.get("name")))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from operator import is_
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from paramgraph_kit.backend.members import Members, side_effect
 from paramgraph_kit.backend.reads import walk
 from paramgraph_kit.backend.watched import Unchanged, Watched
 
-_ASKED = ("computed", "parts")  # of no holder that could be written
+_ASKED = ("computed", "parts", "functions")  # of no holder that could be written, or nobody's to put back
 _REBUILDS = 3  # of the guard: state that is written all the time is compared value by value instead
 _COMPARED = 32  # calls so, until the guard is made once more: a model that goes to and fro is not written all the time
 
@@ -23,8 +24,14 @@ _COMPARED = 32  # calls so, until the guard is made once more: a model that goes
 class State:
     """What one walk found. ``key`` is equal for states in which the function does the same."""
 
-    def __init__(self, roots: Sequence[Any], ran: Set[types.CodeType] | None) -> None:
+    def __init__(
+        self,
+        roots: Sequence[Any],
+        ran: Set[types.CodeType] | None,
+        torchs: Mapping[types.CodeType, dict[str, Any]] = MappingProxyType({}),  # code of torch's that ran
+    ) -> None:
         found = walk(roots, ran)
+        found.functions(torchs)
         self.codes = found.codes
         self.looks_at_all = found.looks_at_all  # attributes of objects, by vars() or __dict__
         self.watched = found.watched

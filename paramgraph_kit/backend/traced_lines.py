@@ -6,9 +6,12 @@ torch. What autograd adds for the backward gets the line of the operation that i
 
 from __future__ import annotations
 
+import functools
+import inspect
 import linecache
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -17,10 +20,14 @@ from unittest import mock
 from torch import nn
 from torch.fx import traceback
 
-from paramgraph_kit.driver.files import is_library
+from paramgraph_kit.driver.files import is_library, is_library_code
 from paramgraph_kit.driver.torch_names import torch_name
+from paramgraph_kit.trace.errors import RefusedError
+from paramgraph_kit.trace.model import Reason
 
 _CALL_OF_MODULE: Any = nn.Module.__call__
+_GETATTR_OF_MODULE: Any = nn.Module.__getattr__
+_TWICE = "a function of torch's and calls that, which a trace would run twice: pgk.parameterize(fn, state=...) does not"
 
 
 @contextmanager
@@ -34,15 +41,17 @@ def lines_noted(paths: Mapping[int, str], outermost: str) -> Iterator[None]:
     kind, thread = torch_name("TorchFunctionMetadataMode"), threading.get_ident()
     plain: Callable[..., Any] = kind.__torch_function__
 
-    def call(mode: Any, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def call(mode: Any, function: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
         if threading.get_ident() != thread:
-            return plain(mode, function, types, args, kwargs)
+            return plain(mode, function, kinds, args, kwargs)
+        if (named := _replaced(function)) and sys._getframe(2).f_code is not named.__code__:
+            raise RefusedError(Reason("not-traceable", f"{named.__name__}() is in the place of {_TWICE}"))
         line, stack = _asked_by(sys._getframe(1), paths, outermost)
         nodes = mode.tracer.graph._root
         last = nodes._prev
         traceback.set_stack_trace([line])  # where torch keeps that: for the backward
         try:
-            return plain(mode, function, types, args, kwargs)
+            return plain(mode, function, kinds, args, kwargs)
         finally:
             traceback.set_stack_trace([])
             node = nodes._prev
@@ -55,6 +64,21 @@ def lines_noted(paths: Mapping[int, str], outermost: str) -> Iterator[None]:
 
     with mock.patch.object(kind, "__torch_function__", call):
         yield
+
+
+def refuse_replaced() -> None:
+    """Raise RefusedError where what modules do when they are called is not what traces call."""
+    if nn.Module.__call__ is not _CALL_OF_MODULE or nn.Module.__getattr__ is not _GETATTR_OF_MODULE:
+        text = "torch.nn.Module.__call__ or __getattr__ is replaced, and a trace would call torch's own"
+        raise RefusedError(Reason("not-traceable", f"{text}: pgk.parameterize(fn, state=...) calls yours"))
+
+
+def _replaced(function: Any) -> types.FunctionType | None:
+    """A function of the user's that torch found where one of its own was."""
+    function = inspect.unwrap(function.func if isinstance(function, functools.partial) else function)
+    if isinstance(function, types.FunctionType) and not is_library_code(function.__code__, function.__globals__):
+        return function
+    return None
 
 
 def _asked_by(frame: Any, paths: Mapping[int, str], outermost: str) -> tuple[str, dict[str, tuple[str, type]]]:

@@ -21,7 +21,8 @@ class Watched:
     """One holder of values: ``read()`` gives today's in the order of ``keys``, ``values`` are those that were found."""
 
     name: str  # how the user's code gets there: "model.config"
-    # "entries" of a dict or a class by name, all of a "dict", its "names", "items", "cell", "class", "contents", ...
+    # "entries" of a dict or a class by name, "functions" of it that nobody puts back,
+    # all of a "dict", its "names", "items", "cell", "class", "contents", ...
     kind: str
     holder: Any
     keys: tuple[Any, ...] = ()
@@ -39,7 +40,7 @@ class Watched:
         """What it holds now."""
         holder = self.holder
         match self.kind:
-            case "entries":
+            case "entries" | "functions":
                 return tuple([holder.get(key, MISSING) for key in self.keys])
             case "dict":
                 kind = kind_of(holder) if isinstance(holder, dict) else type(holder)
@@ -68,7 +69,7 @@ class Watched:
     def changed(self) -> str:
         """The first place that holds something else, as the user's code names it."""
         now = self.read()
-        if self.kind in ("entries", "attributes"):
+        if self.kind in ("entries", "attributes", "functions"):
             key = next(key for key, a, b in zip(self.keys, now, self.values, strict=True) if a is not b)
             return f"{self.name}.{key}" if self.name else str(key)
         return self.name
