@@ -102,6 +102,8 @@ ALWAYS = (
     "unit/test_exact.py",
     "unit/test_exact_places.py",
     "unit/test_exact_plans.py",
+    "unit/test_exact_gaps.py",
+    "unit/test_exact_launch.py",
     "integration/test_launch_sim.py",
     "integration/test_launch_sim_streams.py",
     "integration/test_launch_sim_metadata.py",
