@@ -49,6 +49,15 @@ def distance(a: Any, b: Any) -> Apart:
     return Apart(max(far, sys.float_info.min), _unit(b)) if math.isfinite(far) else BEYOND_NUMBERS
 
 
+def only_rounded(away: Mapping[_Key, Apart]) -> bool:
+    """Whether sums in another order can be all that differs; that is no proof that they are.
+
+    >>> only_rounded({"loss": Apart(1e-7, 1e-7)}), only_rounded({"loss": Apart(1e-3, 1e-7)})
+    (True, False)
+    """
+    return all(apart.far <= NOISE * apart.unit for apart in away.values())
+
+
 @torch.no_grad()
 def _unit(x: torch.Tensor) -> float:
     """The step between neighbouring numbers as large as the largest finite one."""

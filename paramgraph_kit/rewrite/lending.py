@@ -19,7 +19,7 @@ from paramgraph_kit.doctor import cell
 from paramgraph_kit.driver.files import REWRITTEN, display_name
 from paramgraph_kit.driver.profiling import set_profile
 from paramgraph_kit.driver.select import device
-from paramgraph_kit.rewrite import advance, feeding, hosts, moving, optimizers, tables
+from paramgraph_kit.rewrite import advance, feeding, graded, hosts, moving, optimizers, tables
 from paramgraph_kit.rewrite.borrow import BorrowError, borrowed, companion, compiled
 from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, scope_of
 from paramgraph_kit.rewrite.given import expanded
@@ -155,6 +155,18 @@ class Lending:
                 statement = source.statement(failure.frame.line)
                 return (source, statement) if statement is not None else None
         return None
+
+    def _counted(self) -> list[Plan]:
+        """What keeps numbers in tensors."""
+        kept = self.kept
+        return [Plan(kept.source, kept.edits, kept.failures)] if kept is not None else []
+
+    def _graded(self) -> list[Plan]:
+        """Arguments that are given gradients in their place: a launch takes tensors as they come."""
+        scopes = {(code.co_filename, code.co_name, code.co_firstlineno) for code in self.ran}
+        every = ((s, node) for s in self.sources.values() for node in ast.walk(s.tree) if isinstance(node, Function))
+        found = ((s, graded.taken_over(s, node)) for s, node in every if scope_of(s, node) in scopes)
+        return [Plan(source, edits, []) for source, edits in found if edits]
 
     def _decays(self, failure: Failure) -> bool:
         """Whether a rate is that of an optimizer that lets it fall with its own count."""

@@ -95,7 +95,7 @@ class Attempt(Lending):
         self.rate |= bool(self.ahead)
         opening = self._opening(left) if self.moves and self.feeds else []
         self.ahead = [*opening, *(node for node in self.ahead if node not in opening)]
-        counted = [Plan(self.kept.source, self.kept.edits, self.kept.failures)] if self.kept is not None else []
+        counted = self._counted() + self._graded()
         left = [f for f in left if not any(f is each for plan in counted for each in plan.failures)]
         moved = self._moved(left) if self.moves else None
         found = [moved] if moved is not None else self._detached() if self.moves else []

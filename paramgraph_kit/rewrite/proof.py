@@ -101,9 +101,11 @@ class Prover:
         self.function = function
         self.state = HostState(function, args, kwargs)
         self._random = RandomState()
-        self._surroundings = Surroundings(self.state.tensors)
         self._given: Arguments = (args, kwargs)
-        self._inputs: list[Arguments] = self._drawn("all")
+        self._draw("all")
+        # What a step makes of an argument's gradient is its own: the caller's tensor needs none.
+        given = (each for each in tree_leaves(self._given) if isinstance(each, torch.Tensor))
+        self._without = {id(each) for each in given if not each.requires_grad}
         self.kept = ""  # what stays of its arguments, as it does not run with others
         self.moves = any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(self._given))  # whether values do
         self._written: dict[int, torch.Tensor] = {}  # memory that any run so far has written
@@ -112,8 +114,10 @@ class Prover:
         self._count = [0, 0]
         self._replaced: set[int] = set()  # tensors in whose places others are, as an optimizer's counts on the device
 
-    def _drawn(self, how: str) -> list[Arguments]:
-        return [self._given] + [moved(self._given, i, how) for i in range(1, STEPS)]
+    def _draw(self, how: str) -> None:
+        self._inputs: list[Arguments] = [self._given] + [moved(self._given, i, how) for i in range(1, STEPS)]
+        drawn = (leaf for leaf in tree_leaves(self._inputs[1:]) if isinstance(leaf, torch.Tensor))
+        self._surroundings = Surroundings([*self.state.tensors, *drawn])
 
     def first(self) -> Seen:
         """The first run. Where the function does not take what is drawn for it, what it was given stays."""
@@ -125,7 +129,7 @@ class Prover:
                     raise
                 self.kept = f"{kept} of its arguments stay, as with others it raises {type(error).__name__}"
                 self.moves = how != "nothing"
-                self._inputs = self._drawn(how)
+                self._draw(how)
         return self.eager()
 
     def from_now(self) -> Prover:
@@ -254,7 +258,7 @@ class Prover:
         for number, tensor in enumerate(self.state.tensors):
             if keeper.keeper.is_written(tensor) and id(tensor) not in self._replaced:
                 found[f"{WRITES}{self._called(number)}#{number}"] = _flat(tensor)
-        leaves = [t for t in self.state.tensors if t.is_leaf and t.requires_grad]
+        leaves = [t for t in self.state.tensors if t.is_leaf and t.requires_grad and id(t) not in self._without]
         # None and zeros are the same to whoever adds to them or takes a step.
         found[GRADIENTS] = [_flat(t.grad if t.grad is not None else torch.zeros_like(t))[0] for t in leaves]
         for number, holder in enumerate(self.state.holders):

@@ -110,3 +110,39 @@ def test_a_comparison_waits_for_what_is_queued_on_the_step_s_own_streams(monkeyp
         assert torch.equal(whole(x), step(x))
     assert log[:2] == ["join", "copy"]
     assert log.count("join") == 1 + 2 * 2  # and each launch takes its place
+
+
+def test_gradients_of_gradients_are_launched() -> None:
+    # GIVEN a step of a network that knows a differential equation: backward passes make nodes, on a thread with numbers
+    # of its own, so their order in the next pass is not that of a capture, whose passes run where they are seen
+    device = pgk.device()
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1)).to(device)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3, fused=True)
+
+    def step(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        x, t = x.detach().requires_grad_(True), t.detach().requires_grad_(True)
+        u = net(torch.cat([x, t], 1))
+        u_t = torch.autograd.grad(u, t, torch.ones_like(u), create_graph=True)[0]
+        u_x = torch.autograd.grad(u, x, torch.ones_like(u), create_graph=True)[0]
+        u_xx = torch.autograd.grad(u_x, x, torch.ones_like(u_x), create_graph=True)[0]
+        optimizer.zero_grad()
+        loss = (u_t + u * u_x - 0.01 * u_xx).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    batches = [(torch.rand(32, 1).to(device), torch.rand(32, 1).to(device)) for _ in range(8)]
+    before = [p.detach().clone() for p in net.parameters()]
+    expected = [step(*batch).item() for batch in batches]
+    with torch.no_grad():
+        for p, then in zip(net.parameters(), before, strict=True):
+            p.copy_(then)
+    # WHEN it is parameterized
+    graphed = pgk.parameterize(step, state=(net, optimizer))
+    with pgk.watch() as trace:
+        got = [graphed(*batch).item() for batch in batches]
+    # THEN it is launched: what the order of a sum costs is no wrong number
+    assert pgk.report(graphed).reasons == ()
+    assert len(trace.launches) == 6
+    assert got == pytest.approx(expected, rel=1e-5)

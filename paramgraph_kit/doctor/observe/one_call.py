@@ -160,6 +160,7 @@ class Caller:
         drawn, numbers = drawn_from.host_moved(), drawn_from.numbers_moved()
         changes, rebound = self.state.changes(before), self.state.rebound_buffers()
         self.state.put_back(torchs_only=True)
+        self.surroundings.need_no_more()
         if not self.lost:
             self.random.put_back_device()
         return Call(

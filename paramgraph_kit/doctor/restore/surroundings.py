@@ -80,11 +80,18 @@ class Surroundings:
         if dict(os.environ) != self._environment:
             os.environ.clear()
             os.environ.update(self._environment)
-        for tensor, then, requires_grad in self._tensors:
+        for tensor, then, _ in self._tensors:
             if _made_of(tensor) != _made_of(then):
                 tensor.data = then
+        self.need_no_more()
+
+    def need_no_more(self) -> None:
+        """Tensors that need gradients now and did not, as an argument after ``x.requires_grad_(True)``, have none."""
+        for tensor, then, requires_grad in self._tensors:
             if tensor.requires_grad != requires_grad and tensor.is_leaf:
                 tensor.requires_grad_(requires_grad)
+                if not requires_grad:
+                    tensor.grad = then.grad
 
 
 def _folder() -> str | None:
@@ -98,7 +105,9 @@ def _folder() -> str | None:
 def _as_it_is(tensor: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor, bool]]:
     try:
         _made_of(tensor)
-        return [(tensor, tensor.detach(), tensor.requires_grad)]
+        then = tensor.detach()
+        then.grad = tensor.grad if tensor.is_leaf and not tensor.requires_grad else None
+        return [(tensor, then, tensor.requires_grad)]
     except (RuntimeError, ValueError):  # nested, or of a lazy module: it has no shape to go back to
         return []
 
