@@ -15,6 +15,7 @@ from paramgraph_kit.rewrite.growing import GROWING, computed_anyway, rows_of_a_m
 from paramgraph_kit.rewrite.kept_outside import is_rate
 from paramgraph_kit.rewrite.made_on_host import MADE
 from paramgraph_kit.rewrite.needs import NEEDS
+from paramgraph_kit.rewrite.otherwise import at_least, cut_out, drawn_there
 from paramgraph_kit.rewrite.place import Place, called
 from paramgraph_kit.rewrite.shapes import LOSSES, PER_ROW
 from paramgraph_kit.rewrite.values import DRAWN, FACTORIES, is_size, made_there
@@ -362,6 +363,8 @@ def _indexed(place: Place) -> list[ast.Subscript]:
 _ADVICE: tuple[Advice, ...] = (
     *GROWING,
     *NEEDS,
+    cut_out,
+    drawn_there,
     _a_size,
     _rows_of_eye,
     _rate,
@@ -379,4 +382,5 @@ _ADVICE: tuple[Advice, ...] = (
     behind,
     computed_anyway,
     rows_of_a_mask,
+    at_least,
 )

@@ -185,7 +185,9 @@ def _moving_slice(place: Place, ends: ast.Slice, made: dict[str, ast.Assign]) ->
         f"`{other}_in.fill_({other})` with `{other} = {place.text(one.value)}` of line {one.lineno}; "
         for other, one in others
     )
-    return first + _before(f"{name}_in", place.text(last.value), "torch.long", place, here, last.lineno)
+    together = isinstance(last.targets[0], ast.Tuple) and not isinstance(last.value, ast.Tuple)
+    text = name if together else place.text(last.value)  # `a, b = draw()` stays as it is, there
+    return first + _before(f"{name}_in", text, "torch.long", place, here, last.lineno)
 
 
 def _renamed(text: str, name: str, new: str) -> str:

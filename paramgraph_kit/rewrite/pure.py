@@ -57,7 +57,7 @@ def _is_quiet_call(place: Place, call: ast.Call) -> bool:
         return True
     path = path_of(call.func)
     root = path.partition(".")[0]
-    around = not place.is_local(root) or (root == "self" and root in place.space)
+    around = not place.is_local(root) or (root == "self" and (root in place.space or _held(place, path) is not None))
     if root in _LIBRARIES and around:
         return not path.startswith(("np.random", "numpy.random"))
     value = _value(place, path) if path and around else None
@@ -93,7 +93,16 @@ def _is_one_of_quiet(place: Place, name: str) -> bool:
     return known and all(_is_quiet(each, DEEP) for each in held or ())
 
 
+def _held(place: Place, path: str) -> Any:
+    """A module that ``self.a`` is, in a class that is not the function's own."""
+    first, _, rest = path.partition(".")
+    held = place.attributes.get(rest) if first == "self" else None
+    return held if isinstance(held, torch.nn.Module) else None
+
+
 def _value(place: Place, path: str) -> Any:
+    if path.startswith("self.") and "self" not in place.space:
+        return _held(place, path)
     first, *rest = path.split(".")
     found = place.space.get(first)
     for name in rest:

@@ -33,6 +33,11 @@ NOT_WHOLE = (
     "knn graph",
     "multi scale",
     "adaptive loss",
+    "crop boxes",
+    "a newton",
+    "an epoch loop",
+    "padded batches",
+    "cutmix with",
 )
 NOT_FOUND = ("dqn select", "tacotron like")  # a branch beside a draw is not told, or what follows of one is told too
 
