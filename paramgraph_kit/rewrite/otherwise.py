@@ -24,7 +24,8 @@ def cut_out(place: Place) -> str:
     for node in every:
         parts = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
         cuts = [n for n in parts if isinstance(n, ast.Slice) and n.step is None and names & _names(n)]
-        if node.lineno < place.statement.lineno or not cuts or not isinstance(node.ctx, ast.Load):
+        named = bool(path_of(node.value)) and isinstance(node.ctx, ast.Load)
+        if node.lineno < place.statement.lineno or not cuts or not named:
             continue
         at, cut = parts.index(cuts[0]), cuts[0]
         first = [n for n in parts[:at] if not isinstance(n, ast.Slice)]
