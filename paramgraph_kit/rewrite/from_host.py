@@ -257,6 +257,23 @@ def _returned_name(place: Place, node: ast.Assign) -> str:
     return min(names & read, default="")
 
 
+def _filled(place: Place, node: ast.Assign) -> str:
+    """``mask[y.cpu() > 0] = 0``, of a tensor of the CPU that the step reads afterwards."""
+    for target in node.targets:
+        held = target.value if isinstance(target, ast.Subscript) else None
+        made = dict(assignments(place)).get(held.id) if isinstance(held, ast.Name) else None
+        copies = [call for call in place.calls("cpu") if isinstance(call.func, ast.Attribute)]
+        if made is None or not copies:
+            continue
+        given = {
+            place.text(call): place.text(call.func.value) for call in copies if isinstance(call.func, ast.Attribute)
+        }
+        instead = ", ".join(f"`{there}` for `{copy}`" for copy, there in given.items())
+        name = place.text(made.targets[0])
+        return f"the step reads `{name}`: once line {made.lineno} makes it on the device, write {instead}"
+    return ""
+
+
 def behind(place: Place) -> str:
     """Work of the host in the function itself that could be behind the launch."""
     if place.failure.code not in ("host-counter", *READS, "print") or is_size(place):
@@ -264,6 +281,8 @@ def behind(place: Place) -> str:
     node = place.statement
     if not isinstance(node, (ast.Expr, ast.AugAssign, ast.Assign)) or any(place.calls("tensor", "as_tensor")):
         return ""
+    if isinstance(node, ast.Assign) and (filled := _filled(place, node)):
+        return filled
     function = place.source.function_of(node)
     call = node.value if isinstance(node, ast.Expr) else None
     kept = path_of(call.func).removesuffix(".append") if isinstance(call, ast.Call) and called(call) == "append" else ""

@@ -32,6 +32,8 @@ BEFORE: dict[str, Before] = {
     "denoising": lambda names: names["diffusion_model"].before_training_step(),
     "gan": lambda names: names["before_train_step"](),
     "speech": lambda names: names["before_step"](),
+    "survival": lambda names: names["before_fit"](),
+    "tabular": lambda names: names["before_train_batch"](names["given"][2]),
     "translation": lambda names: names["before_train_batch"](),
     "vision": lambda names: names["trainer"].before_fit_batch(),
 }
@@ -45,18 +47,24 @@ AFTER: dict[str, After] = {
     "graphs": lambda names, given, out: names["after_epoch"](given[1], *out),
     "loader": lambda names, given, out: names["after_iteration"](out),
     "molecules": lambda names, given, out: names["after_train_step"](out),
+    "physics": lambda names, given, out: names["after_step"](*out),
+    "policy": lambda names, given, out: names["after_update"](*out),
     "segmentation": lambda names, given, out: names["after_evaluate"](*given, *out),
     "serving": lambda names, given, out: names["server"].after_handle(),
     "speech": lambda names, given, out: names["after_step"](given[1], *out),
+    "survival": lambda names, given, out: names["after_fit"](out),
+    "tabular": lambda names, given, out: names["after_train_batch"](given[2], *out),
     "training": lambda names, given, out: names["after_train_step"](*out),
     "translation": lambda names, given, out: names["after_train_batch"](given[1], out),
     "vision": lambda names, given, out: names["trainer"].after_fit_batch(*out),
 }
-ONE_ROUND = {"agent", "diffusion", "sampling", "segmentation", "training"}  # the others take two
+ONE_ROUND = {"agent", "diffusion", "policy", "sampling", "segmentation", "tabular", "training"}  # the others take two
 # Drawn elsewhere now, so other numbers: these are compared with the user's own mended file run eagerly.
 DRAWS = {"contrastive", "denoising", "gan", "detector", "loader", "vision"}
 # What `make sweeps` runs: as long each as three of the others, whose rewrites they share.
-LONG = {"contrastive", "denoising", "gan", "graphs", "loader", "molecules", "speech", "translation", "vision"}
+LONG = frozenset(
+    """contrastive denoising gan graphs loader molecules policy speech survival tabular translation vision""".split()  # noqa: SIM905
+)
 
 
 @pytest.fixture(
@@ -119,7 +127,7 @@ def run(names: dict[str, Any], function: Any, before: Before, after: After) -> l
     seed()
     results = []
     for i in range(CALLS):
-        given = shuffled(names["args"], i)
+        given = names["given"] = shuffled(names["args"], i)
         before(names)
         out = function(*given)
         results.append([torch.as_tensor(v).detach().cpu().clone() for v in tree_leaves(out)])

@@ -25,6 +25,7 @@ def f(x, items):
     p = torch.tensor([counted[i] / 4 for i in items.tolist()], device=device)
     mask = torch.ones(4, 6)
     mask[:, :2] = 0
+    mask[x.cpu() < -9] = 0
     mask = torch.flip(mask.to(x.device), (1,))
     sums = torch.tensor([(items == e).sum() for e in range(3)], device=device)
     for i in range(2):
@@ -37,6 +38,7 @@ def f(x, items):
 TOLD = {
     "for i in items.tolist():": "the loop belongs before each launch",
     "p = torch.tensor([counted": "before each launch `p_in.copy_(torch.tensor([counted[i] / 4 for i in items.tolist()]",
+    "mask[x.cpu() < -9] = 0": "the step reads `mask`: once line",
     "mask = torch.flip(": "make it on the device, `mask = torch.ones(4, 6, device=x.device)`, what writes it",
     "sums = torch.tensor(": "`torch.stack([(items == e).sum() for e in range(3)])` puts them together where they are",
     "x = x * torch.tensor(": "`torch.full((), schedule.alphas[i] if i else 1.0, dtype=torch.float32, device=x.device)`",
