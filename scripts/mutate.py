@@ -105,6 +105,7 @@ ALWAYS = (
     "unit/test_exact_gaps.py",
     "unit/test_exact_launch.py",
     "unit/test_exact_room.py",
+    "unit/test_exact_probation.py",
     "integration/test_launch_sim.py",
     "integration/test_launch_sim_streams.py",
     "integration/test_launch_sim_metadata.py",
