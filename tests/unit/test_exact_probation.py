@@ -136,7 +136,15 @@ def copies(*inputs: Any) -> Any:
 def test_copies_share_memory_as_the_originals_do_and_nothing_else() -> None:
     # GIVEN tensors side by side in one storage, overlapping ones, one of its own, one of nothing, and a number
     base = torch.arange(40.0)
-    given: list[Any] = [base[0:8], base[8:16], base[4:12], base.as_strided((2, 3), (10, 2), 20), torch.arange(3), base[:0], 5]
+    given: list[Any] = [
+        base[0:8],
+        base[8:16],
+        base[4:12],
+        base.as_strided((2, 3), (10, 2), 20),
+        torch.arange(3),
+        base[:0],
+        5,
+    ]
     # WHEN copied
     made: list[Any] = copies(*given)
     # THEN each holds the same, laid out alike and aligned alike

@@ -6,7 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
+from paramgraph_kit.launch.dying import dies_here
 from paramgraph_kit.launch.lent import LEAST, _room, lend
 from paramgraph_kit.launch.plan import (
     Order,
@@ -169,3 +171,19 @@ def test_blocks_of_graphs_that_take_turns_are_alike_by_stage_and_number() -> Non
     # WHEN they share THEN each takes the most of its place, but for what needs less than an eighth of it
     share_room(turns)
     assert [state.rooms for _, state in turns] == [[8000, 100], [8000, 100], [999, 0]]
+
+
+@pytest.mark.parametrize("shared", ["nothing", "detached", "storage", "set"])
+def test_memory_that_another_tensor_or_a_storage_holds_does_not_die(shared: str) -> None:
+    # GIVEN a tensor that only the call's list holds, and who else holds its storage
+    inputs: list[Any] = [torch.ones(4)]
+    other: list[Any] = {
+        "nothing": lambda: [],
+        "detached": lambda: [inputs[0].detach()],
+        "storage": lambda: [inputs[0].untyped_storage()],
+        "set": lambda: [torch.empty(0).set_(inputs[0].untyped_storage(), 0, (4,))],
+    }[shared]()
+    # WHEN asked THEN its memory is free after the call where nobody does
+    assert dies_here(inputs, 0) is (not other)
+    other.clear()
+    assert dies_here(inputs, 0)
