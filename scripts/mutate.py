@@ -64,6 +64,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "unit/test_partition_frames.py",
         "unit/test_partition_names.py",
         "unit/test_partition_lanes.py",
+        "unit/test_exact_cuts.py",
         "integration/test_order_sim.py",
         "integration/test_names_sim.py",
         "integration/test_fixed_sim.py",

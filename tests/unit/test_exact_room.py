@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -177,12 +178,13 @@ def test_blocks_of_graphs_that_take_turns_are_alike_by_stage_and_number() -> Non
 def test_memory_that_another_tensor_or_a_storage_holds_does_not_die(shared: str) -> None:
     # GIVEN a tensor that only the call's list holds, and who else holds its storage
     inputs: list[Any] = [torch.ones(4)]
-    other: list[Any] = {
-        "nothing": lambda: [],
+    holders: dict[str, Callable[[], list[Any]]] = {
+        "nothing": list,
         "detached": lambda: [inputs[0].detach()],
         "storage": lambda: [inputs[0].untyped_storage()],
-        "set": lambda: [torch.empty(0).set_(inputs[0].untyped_storage(), 0, (4,))],
-    }[shared]()
+        "set": lambda: [torch.empty(0).set_(inputs[0].untyped_storage())],
+    }
+    other = holders[shared]()
     # WHEN asked THEN its memory is free after the call where nobody does
     assert dies_here(inputs, 0) is (not other)
     other.clear()

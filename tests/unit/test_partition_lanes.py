@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -79,3 +80,49 @@ def test_a_deallocation_that_waits_is_a_wait() -> None:
     graph.output(x)
     lanes.normalize(graph)
     assert [node.target for node in graph.nodes if node.op == "call_function"] == [torch.ops.streams.wait_event.default]
+
+
+def test_a_graph_owes_streams_their_events_once_and_the_main_stream_nothing() -> None:
+    # GIVEN kernels on streams 0 and 2, events recorded on 3, awaited before and after that, and a wait of 4 for 5
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    x.meta["val"] = torch.ones(2)
+    call(graph, aten.sin.default, x)
+    call(graph, aten.cos.default, x, lane=2)
+    call(graph, torch.ops.streams.wait_event.default, 10, 0)
+    call(graph, torch.ops.streams.record_event.default, 11, 3)
+    call(graph, torch.ops.streams.wait_event.default, 11, 0)
+    call(graph, torch.ops.streams.wait_stream.default, 4, 5)
+    # WHEN asked THEN those streams, that event and what was awaited from outside are known
+    around = lanes.Around(graph.nodes)
+    assert (around.streams, around.recorded, around.awaited) == ((2, 3, 4, 5), [11], [10])
+
+
+def test_each_lane_has_one_stream_for_good() -> None:
+    # GIVEN a device WHEN asked for the streams of lanes THEN each has its own, the same each time
+    made: list[object] = []
+
+    def stream() -> object:
+        made.append(object())
+        return made[-1]
+
+    cuda = SimpleNamespace(current_device=lambda: 77, Stream=stream)
+    found = [lanes._stream_for(cuda, lane) for lane in (1, 2, 1)]
+    assert found == [made[0], made[1], made[0]]
+    assert len(made) == 2
+
+
+def test_a_lane_that_waits_for_one_that_has_done_nothing_waits_for_nothing() -> None:
+    # GIVEN stream 1 that waits for the main one and for one without work, and a kernel there
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    x.meta["val"] = torch.ones(2)
+    call(graph, torch.ops.streams.wait_stream.default, 1, 0)
+    call(graph, torch.ops.streams.wait_stream.default, 1, 6)
+    last = call(graph, aten.sin.default, x, lane=1)
+    graph.output(last)
+    # WHEN its lanes are written THEN it waits once
+    lanes.write_lanes(graph, {})
+    found = calls(graph)
+    assert found[1:4] == [(lanes._mark, 0, "mark0"), (lanes._wait, 1, "mark0"), lanes._enter]
+    assert [each for each in found if isinstance(each, tuple)] == found[1:3]
