@@ -46,7 +46,7 @@ What a batch had shown was mended before the next was written. Today counts prog
 
 | batch | programs | problems found | rewritten whole, first try | right, first try | rewritten whole today |
 | --- | --- | --- | --- | --- | --- |
-| first, second | 50 | 137 of 138 | 35 | | 46 |
+| first, second | 50 | 137 of 138 | 35 | not judged | 45 |
 | third | 25 | 46 of 46 | 18 (72%) | 20 (80%) | 22 |
 | fourth | 22 | 47 of 47 | 14 (64%) | 15 (68%) | 18 |
 | fifth | 20 | 33 of 33 | 14 (70%) | 16 (80%) | 15 |
