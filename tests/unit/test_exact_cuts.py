@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from paramgraph_kit.partition import fixed, host_reads, lanes, normalize
+from paramgraph_kit.partition import fixed, frames, host_reads, lanes, normalize
 from paramgraph_kit.partition.fixed import MOST, keep_fixed
 from paramgraph_kit.partition.frames import note_lines, place_behind, user_frame
 from paramgraph_kit.partition.names import argument_names, described, module_of, user_name, value_names
@@ -25,8 +26,10 @@ from paramgraph_kit.partition.nodes import (
     written,
 )
 from paramgraph_kit.partition.order import _alternate, _loose_ends, _peak, dependencies, memory_budget
+from paramgraph_kit.partition.program import program
+from paramgraph_kit.partition.region import Region
 from paramgraph_kit.partition.rules import _registered_names
-from paramgraph_kit.partition.split import _flatten, _groups
+from paramgraph_kit.partition.split import _flatten, _groups, split
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
 from tests.unit.test_partition_rules import GPU, HOST, SCALAR, traced
@@ -288,15 +291,15 @@ def test_values_of_a_graph_are_called_after_inputs_results_and_operations() -> N
     primal, saved, other = (graph.placeholder(name) for name in ("primals_2", "mul_3", "known"))
     made = graph.call_function(aten.sin.default, (primal,))
     view = graph.call_function(aten.view.default, (made, [2]))
-    split = graph.call_function(aten.split.Tensor, (saved, 1))
-    item = graph.call_function(operator.getitem, (split, 1))
+    pair = graph.call_function(aten.split.Tensor, (saved, 1))
+    item = graph.call_function(operator.getitem, (pair, 1))
     out = graph.output((view, item))
     output = type("PlainAOTOutput", (), {"idx": 0})
     out.meta["desc"] = (output(), None)
     names = value_names(torch.fx.GraphModule(torch.nn.Module(), graph), ("x", "y"), {"known": "as before"})
     # WHEN named THEN so
     assert [names[n.name] for n in (primal, saved, other)] == ["y", "mul", "as before"]
-    assert [names[n.name] for n in (made, view, split, item)] == ["output 0", "output 0", "split", "split[1]"]
+    assert [names[n.name] for n in (made, view, pair, item)] == ["output 0", "output 0", "split", "split[1]"]
 
 
 def test_each_line_of_generated_code_stands_for_a_place() -> None:
@@ -377,3 +380,46 @@ def test_a_failure_that_is_a_refusal_is_not_learned() -> None:
             assert known is True
             assert [host_reads.refused_kernel(each) is refusal.reason for each in calls] == left
         assert [host_reads.refused_kernel(each) for each in calls] == [None] * 3
+
+
+def test_a_program_is_boxed_and_drops_each_value_after_its_last_use() -> None:
+    # GIVEN a graph with an obstacle in the middle WHEN run region by region THEN each is given what it takes alone
+    module = traced(lambda x: ((x + 1).cpu() * 2, x, 7), GPU)
+    found = split(module, "cuda")
+    given: list[int] = []
+
+    def run(region: Region) -> Any:
+        def call(boxed: list[Any]) -> tuple[str, ...]:
+            given.append(len(boxed))
+            return region.outputs
+
+        return call
+
+    whole: Any = program(found, [run(region) for region in found.regions])
+    arguments: list[Any] = ["x"]
+    results = whole(arguments)
+    assert whole._boxed_call is True
+    assert arguments == []
+    assert given == [len(region.inputs) for region in found.regions]
+    assert results == [found.outputs[0], "x", 7]
+    # AND partitions are numbered from where they are told to, from 0 else
+    assert [each.id for each in found.partitions("forward")] == list(range(len(found.regions)))
+    assert [each.id for each in found.partitions("forward", 3)] == [3 + n for n in range(len(found.regions))]
+    assert [region.graphed for region in found.regions] == [True, False]
+    assert repr(found).startswith("Split(2 regions, 1 graphed, 1 of ")
+
+
+def test_a_result_that_is_no_sequence_is_one() -> None:
+    # GIVEN a graph that returns one tensor, bare WHEN cut THEN that is its result
+    module = traced(lambda x: x + 1, GPU)
+    assert split(module, "cuda").outputs == (module.graph.output_node().args[0].name,)  # type: ignore[union-attr]
+
+
+def test_a_shape_is_told_where_all_of_it_is_known() -> None:
+    # GIVEN a value that a size of the call's makes longer WHEN noted THEN its shape is left open
+    sizes = ShapeEnv()
+    with FakeTensorMode(shape_env=sizes):
+        size: Any = sizes.create_unbacked_symint()
+        for shape, told in (((2, 3), (2, 3)), ((size, 3), None), ((size, size), None)):
+            assert frames._layout(node_of(aten.sin.default, val=torch.empty(shape)))[0] == told
+    assert frames._layout(node_of(aten.sin.default, val=3)) == (None, None)
