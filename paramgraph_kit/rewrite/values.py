@@ -378,6 +378,8 @@ def make_it_before(place: Place) -> list[Edit]:
             elif place.local(option.value):
                 rest.append(place.text(option))
                 text = re.sub(rf",?\s*{re.escape(place.text(option))}", "", text)
+        if source is None and place.failure.code == "copy-to-gpu" and "device" not in {o.arg for o in call.keywords}:
+            text = f"{text.rstrip()[:-1]}, device={place.device})"  # what is made of it is copied behind that
         inside = place.source.parents.get(call)
         target = inside.targets[0] if isinstance(inside, ast.Assign) and len(inside.targets) == 1 else None
         if isinstance(target, ast.Name) and inside is place.statement and not rest:

@@ -36,6 +36,14 @@ ONE_LINE = {
             "+    x = torch.where(top > 1, x / top, x)",
         ],
     ),
+    "a copy of what is made of constants": (
+        "def f(x):\n    n = len(x)\n    return x + torch.tensor([0.0] + [-1.0]).repeat(n // 2).to(x.device)\n",
+        [
+            "+constant_on_device = torch.tensor([0.0] + [-1.0], device=device)",
+            "-    return x + torch.tensor([0.0] + [-1.0]).repeat(n // 2).to(x.device)",
+            "+    return x + constant_on_device.repeat(n // 2).to(x.device)",
+        ],
+    ),
     "a branch": (
         "def f(x):\n    if x.sum() > 1:\n        x = x * 2  # twice\n    return x + 1\n",
         ["-    if x.sum() > 1:", "-        x = x * 2  # twice", "+    x = torch.where(x.sum() > 1, x * 2, x)  # twice"],
