@@ -21,14 +21,16 @@ GARBAGE = b"\xa5"
 START = 112  # parameters are aligned to 128 bytes where the device reads them
 
 
-def product(*, sum_of: float = 1.0, kind: int = 4, groups: int = 3, result: int = PHANTOM + 64) -> bytes:
+def product(
+    *, sum_of: float = 1.0, kind: int = 4, groups: int = 3, result: int = PHANTOM + 64, table: int = PHANTOM + 4096
+) -> bytes:
     """The struct, garbage wherever nothing lies."""
     data = bytearray(GARBAGE * 1792)
 
     def put(at: int, layout: str, *values: float) -> None:
         data[at : at + struct.calcsize(f"<{layout}")] = struct.pack(f"<{layout}", *values)
 
-    table, first, second, workspace = (PHANTOM + 4096 * k for k in range(1, 5))
+    first, second, workspace = (PHANTOM + 4096 * k for k in range(2, 5))
     put(0, "i", kind)
     put(8, "i", groups)
     put(16, "2Q", table, 0)
@@ -72,6 +74,7 @@ def test_a_product_in_groups_has_gaps_where_the_struct_has_nothing() -> None:
         kernel(product(kind=1)),
         kernel(product(groups=4)),
         kernel(product(result=PHANTOM + 128)),
+        kernel(product(table=0)),
         kernel(product() + bytes(128)),
         kernel(product(), PRODUCT.replace("sm9x", "sm10")),
     ],

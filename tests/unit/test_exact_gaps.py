@@ -13,16 +13,17 @@ from paramgraph_kit.capture.elementwise import unused_of_elementwise
 from paramgraph_kit.capture.multi_tensor import unused_entries
 from paramgraph_kit.capture.pair import capture_pair, describe
 from paramgraph_kit.capture.unused import _offset_calculators, fields
-from paramgraph_kit.capture.words import _differ_beside_a_number
-from paramgraph_kit.driver.api import RawNode
+from paramgraph_kit.capture.words import Side, _differ_beside_a_number, notable_words
+from paramgraph_kit.driver.api import RawAllocation, RawNode
 from paramgraph_kit.driver.kernel_names import ATEN
 from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.trace.errors import RefusedError
-from paramgraph_kit.trace.model import NodeKind
+from paramgraph_kit.trace.model import NodeKind, WordKind
 from tests.integration.launch_bench import DRIVER
 from tests.unit.test_capture_multi_tensor import KERNELS, packed
 from tests.unit.test_capture_unused import PHANTOM, calculator, is_pointer, node
 
+BASE = (1 << 44, 3 << 44)
 GARBAGE = 0xA5
 WORD = 0xA5A5_A5A5_A5A5_A5A5
 
@@ -189,3 +190,22 @@ def test_a_partition_s_code_says_of_itself_no_more_than_it_is_told() -> None:
     assert (code.constants, code.host_seeds, code.unguarded, code.aligned(), code.recut(ValueError())) == (
         (), (), (), (), None,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize(("within", "stale"), [(0, True), (63, True), (64, False)])
+def test_a_value_twice_the_same_is_stale_where_one_side_has_an_allocation(side: int, within: int, stale: bool) -> None:
+    # GIVEN one value in both captures, in one side's range: inside of what that side allocated, or behind it
+    value = (BASE[side] + 4096 * (1 + side)) + within
+    nodes = RawNode(NodeKind.KERNEL, "kernel", struct.pack("<Q", value), ())
+    sides = [
+        Side(
+            [nodes],
+            [RawAllocation(BASE[n] + 4096 * (1 + n), 64, 0)],
+            lambda at, n=n: BASE[n] <= at < BASE[n] + (1 << 40),  # type: ignore[misc]
+        )
+        for n in (0, 1)
+    ]
+    # WHEN compared THEN only an allocation's address is one that an earlier capture left behind
+    with pytest.raises(RefusedError, match="earlier capture") if stale else nullcontext():
+        assert [word.kind for word in notable_words(sides[0], sides[1])[0]] == [WordKind.SCALAR]

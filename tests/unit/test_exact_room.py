@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -9,22 +10,27 @@ from typing import Any
 import pytest
 import torch
 
+from paramgraph_kit.launch import launcher as launching
 from paramgraph_kit.launch.dying import dies_here
+from paramgraph_kit.launch.launcher import PATIENCE_S
 from paramgraph_kit.launch.lent import LEAST, _room, lend
 from paramgraph_kit.launch.plan import (
     Order,
+    Placement,
     _beside,
     _rounded,
     _running,
     _within_one,
     conflicts,
+    make_plan,
     needs_of,
     pack,
     spans,
 )
 from paramgraph_kit.launch.room import share_room
 from paramgraph_kit.launch.stages import Lives, _greedy, _profiles, cut
-from paramgraph_kit.trace.model import Word, WordKind
+from paramgraph_kit.trace.model import Role, Word, WordKind
+from tests.integration.launch_bench import launcher_of, moved
 from tests.unit.test_launch_plan import captured, chain, nodes_of
 
 MIB = 1 << 20
@@ -189,3 +195,47 @@ def test_memory_that_another_tensor_or_a_storage_holds_does_not_die(shared: str)
     assert dies_here(inputs, 0) is (not other)
     other.clear()
     assert dies_here(inputs, 0)
+
+
+class Lock:
+    """A lock that another thread holds, and how it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+
+    def acquire(self, **how: Any) -> bool:
+        self.asked.append(how)
+        return False
+
+
+def test_code_that_has_never_run_waits_for_another_thread_s_capture_and_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # GIVEN a capture of another thread's, then one of this thread's own WHEN a new launcher is called
+    for capturer, first in (([], {"timeout": PATIENCE_S}), ([threading.get_ident()], {"blocking": False})):
+        lock = Lock()
+        monkeypatch.setattr(launching, "capturing", lock)
+        monkeypatch.setattr(launching, "_capturer", capturer)
+        launcher = launcher_of(lambda x: (x + 1,))
+        for _ in range(2):
+            assert launcher([moved(4)])[0].shape == (4,)
+        # THEN its first call waits, unless it would wait for itself, and no later one does
+        assert lock.asked == [first, {"blocking": False}]
+
+
+def test_a_launcher_that_was_paused_launches_again() -> None:
+    # GIVEN a launcher WHEN paused and resumed THEN it is as before
+    launcher = launcher_of(lambda x: (x + 1,))
+    launcher.pause()
+    assert launcher.paused
+    assert launcher.current == launcher._ungraphed
+    launcher.resume()
+    assert not launcher.paused
+    assert launcher.current == launcher._select
+
+
+def test_what_no_node_addresses_lies_nowhere() -> None:
+    # GIVEN an allocation that nobody addresses WHEN planned THEN it has no slot, and no offset in one
+    plan = make_plan(captured(chain(2), [512, 512, 512], [[0], [], [0, 1]], 0, [0]))
+    assert plan.placements[1] == Placement(Role.WORKSPACE, None, 0)
+    assert [stage.spent for stage in plan.stages] == [()]
