@@ -32,7 +32,7 @@ from paramgraph_kit.partition.rules import _registered_names
 from paramgraph_kit.partition.split import _flatten, _groups, split
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
-from tests.unit.test_partition_rules import GPU, HOST, SCALAR, traced
+from tests.unit.test_partition_rules import GPU, HOST, MASK, SCALAR, traced
 
 aten = torch.ops.aten
 INDEX = ((4,), "cpu", torch.int64)
@@ -423,3 +423,24 @@ def test_a_shape_is_told_where_all_of_it_is_known() -> None:
         for shape, told in (((2, 3), (2, 3)), ((size, 3), None), ((size, size), None)):
             assert frames._layout(node_of(aten.sin.default, val=torch.empty(shape)))[0] == told
     assert frames._layout(node_of(aten.sin.default, val=3)) == (None, None)
+
+
+@pytest.mark.parametrize(("accumulate", "fills"), [((), True), ((False,), True), ((True,), False)])
+def test_what_is_added_under_a_mask_is_no_fill(accumulate: tuple[bool, ...], fills: bool) -> None:
+    # GIVEN one value for what a mask selects, to be put there or to be added WHEN normalized THEN only the first fills
+    module = traced(
+        lambda x, m: aten.index_put.default(x, [m], torch.zeros((), device=x.device), *accumulate), GPU, MASK
+    )
+    ready, _ = normalize.normalized(module, "cuda", constants=False)
+    left = [node.target for node in ready.graph.nodes if node.op == "call_function"]
+    assert (aten.where.self in left) is fills
+    assert (aten.index_put.default in left) is not fills
+    # AND a mask of fewer dimensions is spread over the rest
+    rows = traced(
+        lambda x, m: aten.index_put.default(x, [m], torch.zeros((), device=x.device), *accumulate),
+        GPU,
+        ((4,), "cuda", torch.bool),
+    )
+    ready, _ = normalize.normalized(rows, "cuda", constants=False)
+    left = [node.target for node in ready.graph.nodes if node.op == "call_function"]
+    assert left.count(aten.unsqueeze.default) == int(fills)
