@@ -31,6 +31,25 @@ class Row:
     found: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class Torchs:
+    """Code of torch's that traces of one function ran, and what each place held when it was first found.
+
+    A later trace may run more of torch, and keys of earlier ones stay as they are: they tell what is replaced only.
+    """
+
+    ran: dict[types.CodeType, dict[str, Any]] = field(default_factory=dict)
+    _first: dict[int, Row] = field(default_factory=dict)  # by the id of the dictionary, which a row holds
+
+    def replaced(self, row: Row) -> tuple[tuple[str, str, Any], ...]:
+        """The functions of a row that are not what was there at first."""
+        first = self._first.setdefault(id(row.holder), Row(row.name, row.holder)).found
+        found = [
+            (row.name, key, value) for key, value in row.found.items() if first.setdefault(key, value) is not value
+        ]
+        return tuple(sorted(found, key=lambda each: each[1]))
+
+
 class Rows:
     """Of the code that ``ran``, with its global names; ``known`` are names that all code which ran has.
 

@@ -28,6 +28,7 @@ from paramgraph_kit.backend.direct.once import say_once
 from paramgraph_kit.backend.direct.parts import Parts
 from paramgraph_kit.backend.flat import Flat, discard, trace_flat, why_not
 from paramgraph_kit.backend.frozen.alike import Alike
+from paramgraph_kit.backend.functions import Torchs
 from paramgraph_kit.backend.plain import flatten
 from paramgraph_kit.backend.reads import Ran
 from paramgraph_kit.backend.registry import CompiledGraph
@@ -98,7 +99,7 @@ class Parameterized:
         prepare()
         self._late: list[Any] = []  # functions that ran, though no name led to them
         self._ran: set[types.CodeType] | None = None
-        self._torchs: dict[types.CodeType, dict[str, Any]] = {}  # of torch's what ran, with its global names
+        self._torchs = Torchs()  # of torch's what ran
         self._states: list[State] = []  # the last ones
         self._modules: tuple[int, ...] | None = None
         self._specs: list[pytree.TreeSpec] = []
@@ -337,7 +338,7 @@ class Parameterized:
         for module in (sys.modules.get(name) for name in sorted(running.imported)):
             if module is not None and not any(each is module for each in self._late):
                 self._late.append(module)
-        self._torchs |= running.torchs
+        self._torchs.ran |= running.torchs
         if self._ran != ran:  # what is known looked into less
             self._ran = ran
             self._states.clear()

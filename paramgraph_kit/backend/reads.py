@@ -26,7 +26,7 @@ import types
 import uuid
 import weakref
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +58,7 @@ from paramgraph_kit.backend.code_names import (
     names_of,
     run_by,
 )
-from paramgraph_kit.backend.functions import Rows
+from paramgraph_kit.backend.functions import ABSENT, Rows, Torchs
 from paramgraph_kit.backend.plain import PLAIN, is_bare, plain_key
 from paramgraph_kit.backend.raw import KINDS, items_of, length_of
 from paramgraph_kit.backend.watched import MISSING, ClassEntries, Watched
@@ -194,13 +194,15 @@ class Walk:
         paths = [f"{path}.{key}" if path else key for key in chosen]
         self.watch(Watched(path, "entries", holder, chosen, versioned=versioned), paths)
 
-    def functions(self, torchs: Mapping[types.CodeType, dict[str, Any]]) -> None:
+    def functions(self, torchs: Torchs) -> None:
         """Look at functions of torch's where code that ran finds them."""
-        for row in Rows(torchs, self.names.union(*map(all_names, torchs))):
-            watched = Watched(row.name, "functions", row.holder, tuple(row.found), versioned=True)
-            watched.values = watched.read()
-            self.watched.append(watched)
-            self.key.append(watched.values)  # which the key holds, so that no other has its place in memory
+        replaced = set[tuple[str, str, Any]]()
+        for row in Rows(torchs.ran, self.names.union(*map(all_names, torchs.ran))):
+            keys, values = tuple(row.found), tuple(row.found.values())
+            values = tuple([MISSING if value is ABSENT else value for value in values])
+            self.watched.append(Watched(row.name, "functions", row.holder, keys, values, versioned=True))
+            replaced.update(torchs.replaced(row))
+        self.key.append(frozenset(replaced))  # which holds them, so that no other has their place in memory
 
     def _visit(self, value: Any, path: str) -> None:
         if type(value) in _CALLED and value in ANSWERS:

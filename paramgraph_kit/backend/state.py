@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from operator import is_
-from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from paramgraph_kit.backend.call_state import hidden_key
+from paramgraph_kit.backend.functions import Torchs
 from paramgraph_kit.backend.members import Members, side_effect
 from paramgraph_kit.backend.reads import walk
 from paramgraph_kit.backend.watched import Unchanged, Watched
@@ -28,10 +28,10 @@ class State:
         self,
         roots: Sequence[Any],
         ran: Set[types.CodeType] | None,
-        torchs: Mapping[types.CodeType, dict[str, Any]] = MappingProxyType({}),  # code of torch's that ran
+        torchs: Torchs | None = None,  # code of torch's that ran
     ) -> None:
         found = walk(roots, ran)
-        found.functions(torchs)
+        found.functions(torchs or Torchs())
         self.codes = found.codes
         self.looks_at_all = found.looks_at_all  # attributes of objects, by vars() or __dict__
         self.watched = found.watched
