@@ -93,6 +93,17 @@ def compares_types(code: types.CodeType) -> int | None:
     return None
 
 
+def matches_classes(code: types.CodeType) -> bool:
+    """Whether code has a ``case`` with a class: it reads attributes that it does not name as such.
+
+    >>> scope = {}
+    >>> exec("def f(x):\\n match x:\\n  case int(real=y): return y", scope)
+    >>> matches_classes(scope["f"].__code__)
+    True
+    """
+    return any(dis.opmap["MATCH_CLASS"] in each.co_code[::2] for each in inner_code(code))
+
+
 def all_names(code: types.CodeType) -> set[str]:
     """Names of every kind in code, and short texts: found a hundred times faster than ``names_of`` tells them apart."""
     found = set(code.co_names)

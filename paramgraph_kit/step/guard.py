@@ -44,6 +44,7 @@ class Guard:
         seen, names = call.before, call.names
         self._dicts: list[tuple[Holder, dict[Any, Any]]] = []
         self._others: list[tuple[Holder, dict[Any, Any]]] = []
+        self._passed: dict[int, set[Any]] = {}
         own = seen.reach.own
         for holder, contents in zip(seen.reach.holders[:own], seen.contents[:own], strict=True):
             if (holder.kind, id(holder.target), holder.key) not in call.within:
@@ -53,6 +54,10 @@ class Guard:
                 for key, value in contents.items()
                 if names.counts(holder, key) and (id(holder.target), key) not in cells
             }
+            if holder.owner is not None:  # of what no code reads it is known what it is: a plain value
+                self._passed[id(holder.target)] = {
+                    key for key in contents.keys() & names.known if not names.counts(holder, key)
+                }
             if holder.kind == "gradient" and not expected:
                 continue
             # An ordered one can be put in another order, of which its version does not tell.
@@ -195,6 +200,8 @@ class Guard:
                 found = now.get(key, _GONE)
                 if found is not value and not same(found, value):
                     return False
+            if not self._passed.get(id(holder.target), _NOBODY_S) <= now.keys():
+                return False
             if len(now) == len(expected):
                 return True
             return not any(
@@ -260,6 +267,7 @@ def _hooks_of(tensor: torch.Tensor) -> tuple[Any, Any]:
 
 
 _GONE = object()
+_NOBODY_S: set[Any] = set()
 
 
 def _host_of(seen: Snapshot) -> list[tuple[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.backend.code_names import all_names, line_naming, names_of, reads_of
+from paramgraph_kit.backend.code_names import all_names, line_naming, matches_classes, names_of, reads_of
 from paramgraph_kit.driver.files import is_generated, is_library, is_library_code
 from paramgraph_kit.driver.lines import frame_of_line
 from paramgraph_kit.step.holders import Holder
@@ -86,7 +86,7 @@ class Names:
             self.ran[code] = space
             self.compiled = self.compiled or _is_dynamo_s(code)
         else:
-            self.dynamic = self.dynamic or bool(names & _DYNAMIC)
+            self.dynamic = self.dynamic or bool(names & _DYNAMIC) or matches_classes(code)
             self.own |= names
             self.modules |= names_of(code).modules
             self.spaces.setdefault(id(space), (space, set()))[1].update(globals_named(code))

@@ -402,6 +402,7 @@ class Reach:
         if (attributes := dictionary_of(value)) is None:
             return
         self.holders.append(holder := Holder("attributes", name, attributes, owner=type(value)))
+        holder.whole = isinstance(value, types.SimpleNamespace)  # C compares and prints all of one
         is_module = isinstance(value, torch.nn.Module)
         for key, part in list(attributes.items()):
             if (self._names is not None and not self._names.counts(holder, key)) or (is_module and key in _ASIDE):

@@ -3,6 +3,7 @@
 # mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -105,6 +106,73 @@ def test_a_count_that_code_reads_is_named_with_its_line(kind: type[Net], name: s
     if kind is Weighted:  # and the user's line
         assert reason.frame is not None
         assert "self.iter" in reason.frame.text
+
+
+class Calling(Net):
+    """One that tries whether its attribute can be called."""
+
+    count: Any
+
+    def forward(self, x: torch.Tensor) -> Any:
+        try:
+            return self.layers(x) * self.count()
+        except TypeError:
+            return self.layers(x)
+        except AttributeError:
+            return self.layers(x) * 3
+
+
+class Matching(Net):
+    """One that matches itself, by a name and by its place."""
+
+    __match_args__ = ("count",)
+    count = 1
+
+    def forward(self, x: torch.Tensor) -> Any:
+        match self:
+            case Matching(2):
+                return self.layers(x)
+            case Matching(count=n):
+                return self.layers(x) * n
+
+
+def callable_then(net: Any, number: int) -> None:
+    net.count = number if number < 4 else lambda: 2.5
+
+
+def counted(net: Any, number: int) -> None:
+    net.count = number
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"), [(Calling, callable_then), (Calling, delattr), (Matching, counted), (Matching, delattr)]
+)
+@pytest.mark.parametrize("verify", ["off", "first"])
+def test_a_number_that_is_matched_deleted_or_becomes_a_function_is_seen(kind: Any, change: Any, verify: Any) -> None:
+    # GIVEN code that reads a number without saying so, or does otherwise where it is none
+    (net, body, optimizer), (other, twin, _) = trained(kind), trained(kind)
+    for each in (net, other):
+        each.count = 1  # type: ignore[assignment]
+    step = pgk.parameterize(body, state=(net, optimizer), verify=verify)
+    # WHEN it changes THEN each call computes with what it is
+    for number in range(7):
+        for each in (net, other):
+            if change is not delattr:
+                change(each, number)
+            elif number == 4:
+                del each.count
+        assert torch.equal(step(*batch(number)), twin(*batch(number)))
+
+
+def test_what_c_compares_whole_is_read_whole() -> None:
+    # GIVEN a step that compares namespaces, and names nothing of theirs
+    now, then = types.SimpleNamespace(scale=1.0), types.SimpleNamespace(scale=1.0)
+    step = pgk.parameterize(lambda x: x * (2 if now == then else 3), state=(now, then))
+    # WHEN one changes THEN it is seen
+    for number in range(6):
+        now.scale = 1.0 if number < 4 else 2.0
+        x = batch(number)[0]
+        assert torch.equal(step(x), x * (2 if number < 4 else 3))
 
 
 def test_other_arguments_at_each_call_are_told() -> None:
