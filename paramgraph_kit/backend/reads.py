@@ -55,6 +55,7 @@ from paramgraph_kit.backend.code_names import (
     inner_code,
     is_foreign,
     is_foreign_module,
+    matches_classes,
     names_of,
     run_by,
 )
@@ -304,7 +305,7 @@ class Walk:
         self.names |= names.attributes
         if not is_library_code(code, space):
             self.looks_at_all |= not {"vars", "__dict__"}.isdisjoint(names.attributes | names.globals)
-        self.every = self.every or bool((names.attributes | names.globals) & DYNAMIC)
+        self.every = self.every or bool((names.attributes | names.globals) & DYNAMIC) or matches_classes(code)
         known = names.globals & space.keys()
         own = vars(builtins)
         hidden = (names.globals & own.keys()) - known  # a global of the name may come

@@ -197,3 +197,36 @@ def test_a_layer_of_torch_s_whose_forward_the_user_replaced_under_another_name(m
 
 def _gated(_: torch.nn.ReLU, x: torch.Tensor) -> torch.Tensor:
     return F.softsign(x)
+
+
+class Scaled:
+    """Two numbers, which a pattern takes by name or by place."""
+
+    __match_args__ = ("scale",)
+
+    def __init__(self) -> None:
+        self.scale = 1.0
+
+
+@pytest.mark.parametrize("inside", ["keyword", "place", "sequence"])
+def test_what_a_pattern_takes_of_an_object_is_read_at_each_call(inside: str) -> None:
+    # GIVEN a function whose pattern reads an attribute, which its code does not name as one
+    held = Scaled()
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        match held if inside != "sequence" else [held]:
+            case Scaled(scale=s) if inside == "keyword":
+                return x * s
+            case Scaled(s):
+                return x * s
+            case [Scaled(scale=s)]:
+                return x * s
+        return x
+
+    function = pgk.parameterize(f)
+    # WHEN it is another THEN each call computes with it
+    with torch.no_grad():
+        for number in range(6):
+            held.scale = 1.0 + number // 3
+            x = torch.full((2, 3), float(number)).to(pgk.device())
+            assert torch.equal(function(x), x * held.scale)
