@@ -14,12 +14,20 @@ from typing import Any
 import torch
 
 from paramgraph_kit.backend.code_names import all_names
+from paramgraph_kit.driver.torch_names import torch_name
 
 ABSENT = object()
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, type)
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _DEEP = 4  # "torch.nn.functional.linear"
 _IMPORTS = ("importlib", "_frozen_importlib")
+# What a trace of ours, on another thread perhaps, puts others for while it lasts (``flat.py``).
+_OF_TRACES = frozenset(
+    (
+        *("has_torch_function", "__builtins__"),
+        *(torch_name(name).__name__ for name in ("_is_make_fx_tracing", "_nested_tensor_from_mask_left_aligned")),
+    )
+)
 
 
 @dataclass(slots=True)
@@ -63,7 +71,7 @@ class Rows:
         self._rows: dict[int, Row] = {}
         self._known = known
         for code, space in ran.items():
-            self._named(space, all_names(code) - {"__builtins__"}, _DEEP)
+            self._named(space, all_names(code) - _OF_TRACES, _DEEP)
             self._own(space, code.co_qualname.split("."))
         for kind in _TENSORS if ran else ():
             self._class(kind)
@@ -87,7 +95,7 @@ class Rows:
     def _own(self, space: dict[str, Any], path: list[str]) -> None:
         """Where code that ran was found itself: in its module, or in a class of that."""
         kind: Any = space.get(path[0])
-        if len(path) == 1 and isinstance(kind, _FUNCTIONS):
+        if len(path) == 1 and isinstance(kind, _FUNCTIONS) and path[0] not in _OF_TRACES:
             self._row(space, str(space.get("__name__", "")))[path[0]] = kind
         for name in path[1:-1]:
             kind = vars(kind).get(name) if isinstance(kind, type) else None
