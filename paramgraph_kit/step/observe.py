@@ -241,7 +241,8 @@ def watching(names: Names, streams: Streams, questions: Questions) -> Iterator[N
             if event == "call":
                 code = frame.f_code
                 add(code, frame.f_globals)
-                if not names.compiled:  # else Dynamo may compile this as well
+                # Else Dynamo may compile this as well; and who reads variables before their cells are there may crash.
+                if not (names.compiled or code.co_freevars or code.co_cellvars):
                     met(code, frame.f_locals)
                 if code.co_filename.startswith("<eval_with_key>") and isinstance(
                     me := frame.f_locals.get("self"), module

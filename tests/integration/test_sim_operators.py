@@ -67,6 +67,8 @@ def test_what_is_listed_is_an_operator() -> None:
     for names, modes, why in LISTED:
         if "linear_cross_entropy" in names and not hasattr(torch.nn.functional, "linear_cross_entropy"):
             continue  # newer torch has it
+        if "flash_attention_for_cpu" in names and torch.__version__ < "2.15":
+            continue  # and its database this
         assert any(listed(name, mode) == why for name in operators() for mode in ("eager", "captured")), (names, modes)
 
 

@@ -93,7 +93,7 @@ def test_the_first_page_shows_the_whole_steps_that_were_measured() -> None:
     page = (ROOT / "README.md").read_text(encoding="utf-8")
     table = page.partition("| whole step, total us |")[2].partition("\n\n")[0]
     steps: dict[str, dict[str, dict[str, Any]]] = {}
-    for row in rows_of("h200-2026-11-23-times.json"):
+    for row in rows_of("h200-2026-11-23-evening.json"):
         workload, is_step, rest = row["workload"].partition(", whole step ")
         if is_step and "compiled" in rest:
             steps.setdefault(workload, {})[row["way"]] = row
@@ -113,5 +113,5 @@ def test_the_first_page_shows_the_whole_steps_that_were_measured() -> None:
         way: [steps[workload][way]["rest_mib"] - steps[workload]["no graphs"]["rest_mib"] for workload, *_ in told]
         for way in ("graph trees", "frozen graph")
     }
-    (trees, frozen) = ("{}, {} and {}".format(*each) for each in added.values())
+    (trees, frozen) = ("{}, {}, {} and {}".format(*each) for each in added.values())
     assert f"Trees add {trees} MiB at rest, the frozen graph {frozen}." in PAGE
