@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,6 +27,7 @@ from paramgraph_kit.capture.pair import (
     launched_by,
 )
 from paramgraph_kit.driver.api import Driver, Executable
+from paramgraph_kit.driver.borrowed import replaced
 from paramgraph_kit.driver.collection import no_collection
 from paramgraph_kit.driver.lines import line_behind
 from paramgraph_kit.driver.native.tensors import aligned_addresses
@@ -236,6 +237,9 @@ class Launcher:
             return self._ungraphed(inputs)
         key = self._key(inputs)
         known = self.variants.get(key)
+        if (known is None or not known.probation.over) and (other := replaced()) is not None:
+            self._refuse(other)
+            return self._ungraphed(inputs)
         if known is not None:
             if not known.probation.over:
                 return self._on_probation(known, inputs, key)
@@ -297,8 +301,8 @@ class Launcher:
             return self._ungraphed(inputs)
         scalars = [x for x in inputs if not isinstance(x, torch.Tensor)]
         seen, numbers = self._scalars.setdefault(tuple(specs), []), tuple(_scalar_key(x) for x in scalars)
-        if numbers not in seen and len(seen) >= MAX_SCALARS:
-            self._refuse(_changing_scalar(specs, [*seen, numbers]))
+        if (endless := endless_of([*seen, numbers])) is not None:
+            self._refuse(_changing_scalar(specs, endless))
             return self._ungraphed(inputs)
         dying = [k for k, spec in enumerate(specs) if spec is not None and dies_here(inputs, k)]
         before = self.driver.random_position()
@@ -456,10 +460,18 @@ def _scalar_key(x: Any) -> tuple[Any, ...]:
     return "scalar", type(x), x.hex() if isinstance(x, float) else x
 
 
-def _changing_scalar(specs: Sequence[InputSpec | None], sets: Sequence[tuple[Any, ...]]) -> Reason:
-    positions = [k for k, spec in enumerate(specs) if spec is None]
-    columns = zip(positions, zip(*sets, strict=True), strict=True)
-    position = next(k for k, values in columns if len(set(values)) > 1)
+def endless_of(calls: Iterable[tuple[Hashable, ...]]) -> int | None:
+    """Which of the numbers that calls gave has had more than ``MAX_SCALARS`` values.
+
+    >>> endless_of((a, b) for a in range(4) for b in range(4)), endless_of((1, n) for n in range(5))
+    (None, 1)
+    """
+    columns = enumerate(zip(*calls, strict=True))
+    return next((n for n, values in columns if len(set(values)) > MAX_SCALARS), None)
+
+
+def _changing_scalar(specs: Sequence[InputSpec | None], which: int) -> Reason:
+    position = [k for k, spec in enumerate(specs) if spec is None][which]
     return Reason(
         "changing-scalar",
         f"input {position} is a number, which a graph has baked in, and it had more than {MAX_SCALARS} values: "

@@ -29,6 +29,7 @@ from paramgraph_kit.step.spent import spent
 from paramgraph_kit.step.steady import Entering
 from paramgraph_kit.step.verify import Checked, Comparison
 
+_as_strided, _detach, _view = torch.Tensor.as_strided, torch.Tensor.detach, torch.Tensor.view  # users replace them
 MISFIT = object()  # what a launch returns that was not made: what cells hold is aligned otherwise
 
 
@@ -234,13 +235,13 @@ class Graphed:
             cell.put(tensors)
 
     def _alias(self, alias: Alias) -> torch.Tensor:
-        base = self._bases[alias.base].detach()
+        base = _detach(self._bases[alias.base])
         plain = lazily(base, bits_of(base))
         if base.dtype != alias.dtype:  # the real part of complex numbers, their bytes
             last = alias.offset + sum((n - 1) * step for n, step in zip(alias.size, alias.stride, strict=True))
             length = -(-(last + 1) * alias.dtype.itemsize // base.itemsize)
-            plain = plain.as_strided((length,), (1,), 0).view(alias.dtype)
-        return lazily(plain.as_strided(alias.size, alias.stride, alias.offset), alias.bits)
+            plain = _view(_as_strided(plain, (length,), (1,), 0), alias.dtype)
+        return lazily(_as_strided(plain, alias.size, alias.stride, alias.offset), alias.bits)
 
 
 def _schedule(calls: Deferred) -> None:

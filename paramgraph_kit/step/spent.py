@@ -14,6 +14,7 @@ import torch
 
 MOST = 10_000  # operations that are looked at
 _TWICE = "a second time"
+_detach = torch.Tensor.detach  # users replace it
 
 
 def is_spent(tensor: torch.Tensor) -> bool:
@@ -58,7 +59,7 @@ def _saved(kind: type) -> list[str]:
 class _Spent(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, leaf: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.detach()
+        return _detach(tensor)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -88,7 +89,7 @@ def spent(tensor: torch.Tensor) -> torch.Tensor:
     (True, 2.0, False)
     """
     with torch.enable_grad():  # detached before: what it came from is not behind it
-        return _Spent.apply(_leaf(), tensor.detach())  # type: ignore[no-any-return, no-untyped-call]
+        return _Spent.apply(_leaf(), _detach(tensor))  # type: ignore[no-any-return, no-untyped-call]
 
 
 @cache

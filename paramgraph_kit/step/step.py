@@ -23,12 +23,13 @@ from paramgraph_kit.backend.call_state import is_heard
 from paramgraph_kit.backend.plain import PLAIN
 from paramgraph_kit.backend.registry import CompiledGraph, compiled_graphs
 from paramgraph_kit.capture.pair import is_anchored
+from paramgraph_kit.driver.borrowed import replaced
 from paramgraph_kit.driver.collection import no_collection
 from paramgraph_kit.driver.native.build import prepare
 from paramgraph_kit.driver.progress import telling
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.launch.code import PartitionCode
-from paramgraph_kit.launch.launcher import MAX_SCALARS, Launcher, Options, capturing, observers, pausing
+from paramgraph_kit.launch.launcher import MAX_SCALARS, Launcher, Options, capturing, endless_of, observers, pausing
 from paramgraph_kit.step.arguments import ASKS, Arguments
 from paramgraph_kit.step.capture import Recorded, record_step
 from paramgraph_kit.step.graphed import MISFIT, Graphed
@@ -119,6 +120,9 @@ class Step:
         verify = self._options.verify
         if verify == "off" or (verify == "first" and graphed.checked.over):
             return graphed.launch(tensors)
+        if (other := replaced()) is not None:
+            self._note(other)
+            return self._plainly(args, kwargs)
         scheduled = [("", scheduler) for scheduler, _, _ in graphed.deferred]
 
         @contextmanager
@@ -140,6 +144,9 @@ class Step:
             return released(self._plainly(args, kwargs))
         if key in self._refused:
             self._raise_if_strict(self._refused[key])
+            return self._plainly(args, kwargs)
+        if (other := replaced()) is not None:
+            self._note(other)
             return self._plainly(args, kwargs)
         if not capturing.acquire(blocking=False):  # another thread captures: this step's turn comes later
             return self._plainly(args, kwargs)
@@ -298,8 +305,7 @@ class Step:
 
     def _check_number(self, key: Any) -> None:
         """Numbers have no end of values: refuse one that has had too many."""
-        values = {known for known in self._calls if known[0] == key[0]}
-        if len(values) > MAX_SCALARS:
+        if endless_of(known[1] for known in self._calls if known[0] == key[0]) is not None:
             raise RefusedError(changing("an argument is a number"))
         differing = [graphed.difference() for graphed in self._graphs.get(key, ())]
         newly = _newly(differing) if key in self._graphs else ARGUMENTS if self._graphs else ""

@@ -277,6 +277,21 @@ def test_a_number_that_changes_is_graphed_for_few_values_only() -> None:
     assert launches(launcher) == 1
 
 
+def test_numbers_are_counted_each_by_itself() -> None:
+    # GIVEN a function of two numbers
+    def function(x: Tensor, scale: int, bias: int) -> tuple[Tensor]:
+        return (x * scale + bias,)
+
+    launcher = launcher_of(function)
+    # WHEN each has few values, and both together many
+    for call in range(18):
+        x = moved(8, seed=call)
+        assert_same(launcher([x, call % 3, call // 3 % 3]), function(x, call % 3, call // 3 % 3))
+    # THEN all are launched, and nothing is said of numbers without end
+    assert launches(launcher) == 9
+    assert launcher.reasons == []
+
+
 def test_switches_of_libraries_are_no_changing_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a function without numbers, and one with a number that stays
     state = [0]

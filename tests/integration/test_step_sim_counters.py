@@ -204,3 +204,25 @@ def test_attributes_are_told_from_what_is_only_called() -> None:
     found = {name: reads_of(f.__code__, "n") for name, f in namespace.items() if name != "__builtins__"}
     assert found == {"first": "first", "kept": "first", "called": "none", "other": "any", "inner": "any",
                      "rebound": "any", "text": "any", "globally": "none"}  # fmt: skip
+
+
+def test_switches_among_the_arguments_are_counted_each_by_itself() -> None:
+    # GIVEN a step with three arguments that are true or false
+    total = torch.zeros(4, device=pgk.device())
+
+    def add(x: torch.Tensor, twice: bool, negated: bool, squared: bool) -> torch.Tensor:
+        x = x * 2 if twice else x
+        x = -x if negated else x
+        return total.add_(x.square() if squared else x).clone()
+
+    step, known = pgk.parameterize(add, state=(total,)), torch.zeros(4)
+    for n in range(27):
+        # WHEN each of the eight ways is taken in turn
+        chosen = [bool(n >> k & 1) for k in range(3)]
+        x = torch.full((4,), 1.0 + n)
+        wanted = (-1 if chosen[1] else 1) * x * (2 if chosen[0] else 1)
+        known += wanted.square() if chosen[2] else wanted
+        # THEN it is right, AND all are launched
+        assert step(x.to(pgk.device()), *chosen).tolist() == known.tolist()
+    report = pgk.report(step)
+    assert (report.rows[0].executables, report.reasons) == (8, ())
