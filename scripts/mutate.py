@@ -5,10 +5,12 @@
     python -m scripts.mutate launch/plan.py:150     # every mutant of one line
     python -m scripts.mutate capture launch --count 50     # drawn of two layers
 
-Mutants are made and tested in a copy of the checkout, whose tests have to pass as it is (``--anyway`` names those that
-do not and goes on without them). It prints each with whether a test noticed it, and ends with 1 if fewer than ``--aim``
-of 100 were. What FILE has as unnoticed, or as open since ``--limit`` came before its tests' end, is tried again: tests
-may have come. A mutant that changes nothing that anybody could see counts as unnoticed: read them.
+Mutants are made and tested in a copy of the checkout. Asked are the tests that execute what is changed, or where
+none does those that execute anything of its file (``scripts/executed.py``, which needs coverage.py and takes minutes
+the first time). A test that fails as it is notices nothing. It prints each mutant with whether a test noticed
+it, and ends with 1 if fewer than ``--aim`` of 100 were. What FILE has as unnoticed, or as open since ``--limit`` came
+before the end of the tests that execute it, is tried again: tests may have come. A mutant that changes nothing that
+anybody could see counts as unnoticed: read them.
 """
 
 from __future__ import annotations
@@ -19,105 +21,38 @@ import copy
 import importlib
 import itertools
 import json
-import multiprocessing
 import os
 import random
 import shutil
-import signal
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Queue
-from typing import Any
+from typing import Any, TypeVar
 
-ROOT = Path(__file__).resolve().parents[1]
-PACKAGE = "paramgraph_kit"
-# What is changed, and the tests that are to notice, the quickest first.
-TESTS: dict[str, tuple[str, ...]] = {
-    "capture": (
-        "unit/test_capture_words.py",
-        "unit/test_capture_truth.py",
-        "unit/test_capture_leftovers.py",
-        "unit/test_capture_merge.py",
-        "unit/test_capture_unused.py",
-        "unit/test_capture_multi_tensor.py",
-        "unit/test_capture_flash.py",
-        "unit/test_capture_indexing.py",
-        "unit/test_capture_grouped.py",
-    ),
-    "launch": (
-        "unit/test_launch_stages.py",
-        "unit/test_launch_plan.py",
-        "integration/test_launch_sim_keys.py",
-        "integration/test_recut_sim.py",
-    ),
-    "partition": (
-        "unit/test_partition_order.py",
-        "unit/test_partition_rules.py",
-        "unit/test_partition_split.py",
-        "unit/test_partition_frames.py",
-        "unit/test_partition_names.py",
-        "unit/test_partition_lanes.py",
-        "unit/test_exact_cuts.py",
-        "integration/test_order_sim.py",
-        "integration/test_names_sim.py",
-        "integration/test_fixed_sim.py",
-        "integration/test_recut_sim.py",
-        "integration/test_backend_fx.py",
-        "integration/test_compiled_streams_sim.py",
-    ),
-    "step": (
-        "integration/test_step_sim_refusals.py",
-        "integration/test_step_sim_asked.py",
-        "integration/test_parameterize_changes.py",
-        "integration/test_step_sim_use.py",
-        "integration/test_step_sim.py",
-        "integration/test_step_sim_loops.py",
-        "integration/test_step_sim_verify.py",
-        "integration/test_step_sim_moves.py",
-        "integration/test_step_sim_held.py",
-        "integration/test_step_sim_memory.py",
-        "integration/test_step_sim_streams.py",
-        "integration/test_step_sim_wrappers.py",
-        "integration/test_direct_calls.py",
-    ),
-    "driver/tensors.py": (),
-    "driver/phantom_layout.py": ("unit/test_phantom_layout.py", "unit/test_capture_truth.py"),
-    "driver/sim/graph.py": (
-        "unit/test_sim_lazy_bits.py",
-        "unit/test_sim_host_scalars.py",
-        "unit/test_sim_driver.py",
-        "unit/test_sim_capture.py",
-        "unit/test_sim_capture_failures.py",
-    ),
-    "driver/sim/allocator.py": ("unit/test_sim_allocator.py", "unit/test_sim_counts.py"),
-    "trace/format.py": ("unit/test_trace_format.py", "unit/test_trace_damaged.py"),
-}
-ALWAYS = (
-    "unit/test_exact.py",
-    "unit/test_exact_places.py",
-    "unit/test_exact_plans.py",
-    "unit/test_exact_gaps.py",
-    "unit/test_exact_launch.py",
-    "unit/test_exact_room.py",
-    "unit/test_exact_probation.py",
-    "integration/test_launch_sim.py",
-    "integration/test_launch_sim_streams.py",
-    "integration/test_launch_sim_metadata.py",
-    "integration/test_launch_sim_stages.py",
-    "integration/test_launch_sim_probation.py",
-    "integration/test_launch_sim_failures.py",
-    "integration/test_strict_sim.py",
+from scripts.executed import PACKAGE, ROOT, Known, candidates, forked, known, pytested
+
+CHANGED = (
+    "capture",
+    "launch",
+    "partition",
+    "step",
+    "driver/tensors.py",
+    "driver/phantom_layout.py",
+    "driver/sim/graph.py",
+    "driver/sim/allocator.py",
+    "trace/format.py",
 )
-FORKING = threading.Lock()  # filelock, which torch imports, refuses two forks at once
-NONE_LEFT = 5  # what pytest ends with where all tests of a file are left out
-LONGEST = 300  # seconds: a mutant that never ends has been noticed
+# What each test imports: a fork has it at once.
+IMPORTED = ("torch._dynamo", "torch._functorch.aot_autograd", "torch._inductor.lowering", "functorch.compile")
+LONGEST = 300  # seconds for one mutant
+LATE = (60, 3)  # a mutant whose tests take so many seconds, and so many times what they take, never ends: noticed
+BATCH_S = 10  # seconds of tests for one process
+T = TypeVar("T")
 _COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -151,6 +86,7 @@ class Mutant:
 
     path: str  # below the package
     line: int
+    lines: tuple[int, ...]  # all of the expression
     before: str
     after: str
     text: str
@@ -177,7 +113,8 @@ def mutants(path: str, source: str) -> Iterator[Mutant]:
             start, end = _span(lines, node)
             text = "".join(lines)
             changed = text.encode()[:start] + f"({ast.unparse(other)})".encode() + text.encode()[end:]
-            yield Mutant(path, node.lineno, ast.unparse(node), ast.unparse(other), changed.decode())
+            across = tuple(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+            yield Mutant(path, node.lineno, across, ast.unparse(node), ast.unparse(other), changed.decode())
 
 
 def _not_run(node: ast.AST) -> Iterator[ast.AST]:
@@ -240,64 +177,70 @@ def _others(node: ast.expr) -> Iterator[ast.expr]:
 def files() -> list[str]:
     """The files that are changed, below the package."""
     found = []
-    for name in TESTS:
+    for name in CHANGED:
         path = ROOT / PACKAGE / name
         found += [path] if path.is_file() else sorted(path.glob("*.py"))
     return [str(path.relative_to(ROOT / PACKAGE)) for path in found]
 
 
-def tests_of(path: str) -> list[str]:
-    """The tests that should notice a change in a file."""
-    own = next(tests for name, tests in TESTS.items() if path.startswith(name))
-    return [f"tests/{each}" for each in (*own, *(() if path.startswith("trace") else ALWAYS))]
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of tests in a copy of the checkout."""
-
-    passed: bool
-    ended: bool  # before its limit
-    failed: tuple[str, ...]  # tests, as pytest names them
-    seconds: float
-
-
-def outcome(name: str, checkout: Path, limit_s: float, without: Sequence[str] | None) -> Outcome:
-    """Run a file of tests in a copy of the checkout: all, or without some and up to the first that fails."""
-    failed, began = checkout / "failed.txt", time.monotonic()
+def outcome(name: str, checkout: Path, limit_s: float, tests: Sequence[str]) -> str | None:
+    """Run some tests of a file in a copy of the checkout up to the first that fails: its name, or empty."""
+    failed = checkout / "failed.txt"
     failed.write_text("")
-    # A fork of a process that has imported torch: that is most of what a few quick tests take.
-    child = multiprocessing.get_context("fork").Process(target=_tests, args=(checkout, name, without))
-    with FORKING:
-        child.start()
-    child.join(limit_s)
-    ended = not child.is_alive()
-    if not ended:
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid or 0, signal.SIGKILL)  # with what it started
-        child.kill()
-        child.join()
-    return Outcome(
-        child.exitcode in (0, NONE_LEFT), ended, tuple(failed.read_text().splitlines()), time.monotonic() - began
-    )
+    code = forked(_tests, (checkout, tests), limit_s)
+    if code is None:
+        return None
+    return next(iter(failed.read_text().splitlines()), name if code else "")
 
 
-def tried(mutant: Mutant, checkout: Path, limit_s: float, without: Sequence[str]) -> Outcome:
-    """What the tests say, one file after the other, where a file has another text."""
+@dataclass
+class Tried:
+    """What became of a mutant: None is for want of time."""
+
+    noticed: bool | None
+    by: str = ""
+
+
+def tried(mutant: Mutant, checkout: Path, limit_s: float, of: Sequence[Known], fails: Callable[[str], bool]) -> Tried:
+    """What the tests say that execute what is changed, or else all that execute any of its file."""
     target = checkout / PACKAGE / mutant.path
-    original, began = target.read_text(), time.monotonic()
-    target.write_text(mutant.text)
-    try:
-        for name in tests_of(mutant.path):
-            left = limit_s - (time.monotonic() - began)
-            got = outcome(name, checkout, max(left, 0.1), without) if name not in without else None
-            if got is not None and not got.passed:
-                break
-        else:
-            return Outcome(True, True, (), time.monotonic() - began)
-        return Outcome(False, got.ended, got.failed or (name,), time.monotonic() - began)
-    finally:
-        target.write_text(original)
+    original, end = target.read_text(), time.monotonic() + limit_s
+    usual = {test: seconds for each in of for test, seconds in each.seconds.items()}
+
+    def asked(tests: Sequence[str]) -> tuple[str | None, bool]:
+        late, room = LATE[0] + LATE[1] * sum(usual.get(test, 0) for test in tests), end - time.monotonic()
+        target.write_text(mutant.text)
+        try:
+            return outcome(tests[0], checkout, max(min(late, room), 0.1), tests), late > room
+        finally:
+            target.write_text(original)
+
+    everywhere = range(1, original.count("\n") + 2)
+    found = candidates(mutant.path, mutant.lines, of) or candidates(mutant.path, everywhere, of)
+    for left in _batches(found.values(), usual):
+        while left:
+            by, short = asked(left)
+            if by is None and short:
+                return Tried(None)
+            if by is None:
+                return Tried(True, f"{left[0]} or one behind it never ends")
+            # One that fails beside others may do so because of them.
+            if by and not fails(by) and asked([by])[0]:
+                return Tried(True, by)
+            left = left[left.index(by) + 1 :] if by in left else []
+    return Tried(False)
+
+
+def _batches(files: Iterable[Sequence[str]], usual: Mapping[str, float]) -> Iterator[list[str]]:
+    """Tests of several files for one process: a process of its own takes longer than most."""
+    batch: list[str] = []
+    for tests in files:
+        batch += tests
+        if sum(usual.get(test, 0) for test in batch) > BATCH_S:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
 class _Failures:
@@ -321,23 +264,8 @@ class _Failures:
             print(name, file=out)
 
 
-def _tests(checkout: Path, file: str, without: Sequence[str] | None) -> None:
-    import pytest
-
-    os.setsid()
-    os.chdir(checkout)
-    sys.path.insert(0, str(checkout))
-    sys.dont_write_bytecode = True
-    path = os.pathsep.join([str(checkout), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
-    os.environ |= {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-    silent = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(silent, 1)
-    os.dup2(silent, 2)
-    for name in [name for name in sys.modules if name.partition(".")[0] in (PACKAGE, "tests", "scripts")]:
-        del sys.modules[name]  # of the checkout that this runs in
-    options = ["-q", "-p", "no:cacheprovider", *([] if without is None else ["-x"])]
-    options += [f"--deselect={each}" for each in without or () if each.startswith(f"{file}::")]
-    os._exit(int(pytest.main([*options, file], plugins=[_Failures(checkout / "failed.txt")])))
+def _tests(checkout: Path, tests: Sequence[str]) -> None:
+    os._exit(pytested(checkout, ["-x", *tests], _Failures(checkout / "failed.txt")))
 
 
 def drawn(where: list[str], count: int, seed: int) -> list[Mutant]:
@@ -361,13 +289,13 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="results, one line each; a file that exists is continued")
     parser.add_argument("--limit", type=float, default=LONGEST, metavar="S", help="seconds for one mutant's tests")
     parser.add_argument("--aim", type=float, default=95.0, help="of 100")
-    parser.add_argument("--anyway", action="store_true", help="go on without tests that fail as it is")
     given = parser.parse_args()
     chosen = drawn(given.where, given.count, given.seed)
     print(f"{len(chosen)} mutants, seed {given.seed}", flush=True)
-    known = _load(given.out)
-    for name in ("torch._dynamo", "torch._functorch.aot_autograd"):
+    judged = _load(given.out)
+    for name in IMPORTED:
         importlib.import_module(name)
+    of = known()
     with tempfile.TemporaryDirectory() as folder:
         free: Queue[Path] = Queue()
         skipped = shutil.ignore_patterns("__pycache__", "node_modules")
@@ -377,42 +305,32 @@ def main() -> int:
                 shutil.copytree(ROOT / part, checkout / part, ignore=skipped)
             shutil.copy(ROOT / "pyproject.toml", checkout)
             free.put(checkout)
+        failing: dict[str, bool] = {}
+
+        def attempt(mutant: Mutant) -> bool | None:
+            if judged.get(mutant.label):
+                return True
+            began = time.monotonic()
+
+            def judge(checkout: Path) -> Tried:
+                def fails(test: str) -> bool:  # as it is
+                    if test not in failing:
+                        failing[test] = outcome(test.partition("::")[0], checkout, given.limit, [test]) != ""
+                    return failing[test]
+
+                return tried(mutant, checkout, given.limit, of, fails)
+
+            got = _lent(free, judge)
+            said = {True: "noticed  ", False: "UNNOTICED", None: "open     "}[got.noticed]
+            print(f"{said} {mutant.label}", flush=True)
+            if given.out is not None:
+                row = {"mutant": mutant.label, "noticed": got.noticed, "seconds": round(time.monotonic() - began)}
+                row |= {"by": got.by} if got.by else {}
+                with given.out.open("a", encoding="utf-8") as out:
+                    print(json.dumps(row, ensure_ascii=False), file=out)
+            return got.noticed
 
         with ThreadPoolExecutor(given.jobs) as pool:
-            asked = sorted({name for mutant in chosen for name in tests_of(mutant.path)})
-
-            def usually(name: str) -> Outcome:
-                return _lent(free, lambda checkout: outcome(name, checkout, 3 * given.limit, None))
-
-            usual = dict(zip(asked, pool.map(usually, asked), strict=True))
-            bad = [
-                each
-                for name, o in usual.items()
-                if not o.passed
-                for each in (o.failed or (name,) if o.ended else (name,))
-            ]
-            if bad:
-                print(f"as it is, {len(bad)} fail or take too long: {' '.join(bad)}", flush=True)
-                if not given.anyway:
-                    return 2
-
-            def attempt(mutant: Mutant) -> bool | None:
-                if known.get(mutant.label):
-                    return True
-                names = tests_of(mutant.path)
-                got = _lent(free, lambda at: tried(mutant, at, given.limit, bad))
-                # What never ends has been noticed; what had too little time has not been judged.
-                enough = got.ended or given.limit > 3 * sum(usual[name].seconds for name in names)
-                found = not got.passed if enough else None
-                said = {True: "noticed  ", False: "UNNOTICED", None: "open     "}[found]
-                print(f"{said} {mutant.label}", flush=True)
-                if given.out is not None:
-                    row = {"mutant": mutant.label, "noticed": found, "seconds": round(got.seconds)}
-                    row |= {"by": got.failed[0]} if got.failed else {}
-                    with given.out.open("a", encoding="utf-8") as out:
-                        print(json.dumps(row, ensure_ascii=False), file=out)
-                return found
-
             results = list(pool.map(attempt, chosen))
     if still_open := results.count(None):
         print(f"{still_open} open: call again, with a longer --limit")
@@ -422,7 +340,7 @@ def main() -> int:
     return 0 if share >= given.aim else 1
 
 
-def _lent(free: Queue[Path], use: Callable[[Path], Outcome]) -> Outcome:
+def _lent(free: Queue[Path], use: Callable[[Path], T]) -> T:
     """What is done in a checkout that nobody else uses meanwhile."""
     checkout = free.get()
     try:
