@@ -38,6 +38,7 @@ from paramgraph_kit.trace.wording import one_line
 _HIDDEN = (  # in torch's words
     ("uses", "reads", "convert all Tensors to FakeTensors"),
     ("writes to", "writes", "mutating a non-functional tensor"),
+    ("trains", "trains", "backprop through mirrored meta"),
 )
 _TENSOR = object()  # where a tensor stands among the results
 

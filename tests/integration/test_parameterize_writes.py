@@ -436,3 +436,26 @@ def test_what_no_trace_writes_is_said_in_words_of_our_own(write: Callable[..., A
     (found,) = (f"{each.code}: {each.message}" for each in pgk.report(call).reasons)
     assert found.startswith(reason)
     assert found.endswith("pgk.parameterize(fn, state=[])")
+
+
+def test_a_training_step_that_is_not_given_its_state_is_told_so() -> None:
+    # GIVEN a step that trains what it finds in its closure
+    model = torch.nn.Linear(4, 1).to(pgk.device())
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step(x: torch.Tensor) -> Any:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    # WHEN parameterized without state THEN it trains, ungraphed, and the reason says what to write, in words of our own
+    call = pgk.parameterize(step)
+    before = model.weight.detach().clone()
+    call(torch.ones(2, 4, device=pgk.device()))
+    assert not torch.equal(model.weight, before)
+    (reason,) = pgk.report(call).reasons
+    assert reason.code == "hidden-tensor"
+    assert reason.message.startswith("it trains a tensor that is no argument and no member of a module")
+    assert reason.message.endswith("pgk.parameterize(fn, state=[])")
