@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]  # ipykernel brings it, without types
 
 MOST = 2 << 30  # bytes that Binder gives a person
-PORT, TOKEN = 8899, "check"
+TOKEN = "check"
 FIRST = "notebooks/00_start_here.ipynb"
 
 
@@ -30,10 +31,13 @@ def used(process: psutil.Process) -> int:
 
 def main() -> int:
     """The exit status: 1 if a notebook fails, JupyterLab does not start on the first or too much memory is taken."""
+    with socket.socket() as probe:  # on a port that another JupyterLab has, that one would answer
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     options = [
         "--no-browser",
         "--allow-root",
-        f"--port={PORT}",
+        f"--port={port}",
         f"--IdentityProvider.token={TOKEN}",
         "--log-level=ERROR",
     ]
@@ -49,7 +53,7 @@ def main() -> int:
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        status = _answer()
+        status = _answer(port)
         for notebook in sorted(Path("notebooks").glob("[0-9]*.ipynb")):
             command = [sys.executable, "-m", "jupyter", "nbconvert", "--execute", "--to", "notebook", "--stdout"]
             run = subprocess.run([*command, str(notebook)], capture_output=True, text=True, check=False)
@@ -66,11 +70,11 @@ def main() -> int:
     return status or int(peak > MOST)
 
 
-def _answer() -> int:
+def _answer(port: int) -> int:
     """Whether JupyterLab, asked for nothing in particular, leads to the first notebook."""
     for _ in range(60):
         try:
-            with urllib.request.urlopen(f"http://localhost:{PORT}/?token={TOKEN}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://localhost:{port}/?token={TOKEN}", timeout=5) as answer:
                 path = urllib.parse.urlsplit(answer.url).path
                 print(f"• JupyterLab starts on {path}: HTTP {answer.status}")
                 return int(path != f"/lab/tree/{FIRST}")

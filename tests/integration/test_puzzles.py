@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import torch
 
 import paramgraph_kit as pgk
 from paramgraph_kit.tour.puzzles import grade
@@ -45,6 +46,18 @@ def test_a_solution_meets_both_limits(number: int) -> None:
     assert str(verdict).splitlines()[1] == "right: results and both limits"
 
 
+def test_a_compiled_function_is_what_pgk_compile_returned() -> None:
+    def make(model: Any, x: torch.Tensor) -> Any:
+        def layers(x: torch.Tensor) -> torch.Tensor:
+            h = torch.relu(model.first(x))
+            found: torch.Tensor = model.second(h * torch.where(h.max() > 1.0, 0.5, 1.0))
+            return found
+
+        return pgk.compile(layers)
+
+    assert grade(9, make).solved
+
+
 @pytest.mark.parametrize(("number", "answer", "says"), CHEATS, ids=[f"{n}-{a.__name__}" for n, a, _ in CHEATS])
 def test_a_cheat_is_told_why_it_is_none(number: int, answer: Callable[..., Any], says: str) -> None:
     verdict = grade(number, answer)
@@ -56,6 +69,32 @@ def test_a_cheat_is_told_why_it_is_none(number: int, answer: Callable[..., Any],
 def test_a_slip_is_told_what_is_missing() -> None:
     assert "it returns None: return the result, a tensor" in str(grade(1, lambda x: None))
     assert "it returns a float: return the result, a tensor" in str(grade(1, lambda x: 4.0))
+
+
+def all_at_once(x: torch.Tensor) -> torch.Tensor:
+    steps = [x]
+    for _ in range(6):
+        steps.append(torch.sin(steps[-1]))
+    return torch.stack(steps).sum(0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"), [(SOLUTIONS[6], "right: results and both limits"), (all_at_once, "over the limit")]
+)
+def test_a_notebook_shows_the_verdict_beside_the_picture(
+    answer: Callable[..., Any], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN verdicts with a picture
+    verdict, shown = grade(6, answer), list[dict[str, str]]()
+    monkeypatch.setattr("IPython.display.display", lambda data, raw: shown.append(data))
+
+    # WHEN a notebook displays one THEN the text is an output of its own: of each it shows the richest type alone
+    verdict._ipython_display_()
+    text, picture = shown
+    assert text.keys() == {"text/plain"}
+    assert says in text["text/plain"]
+    assert "at most 12" in text["text/plain"]
+    assert picture.keys() == {"image/png"}
 
 
 def test_every_puzzle_has_a_beginning_a_solution_and_a_cheat() -> None:
@@ -101,5 +140,5 @@ def shown(path: Any) -> list[str]:
     """The verdicts that a notebook has stored."""
     found = json.loads(path.read_text(encoding="utf-8"))["cells"]
     outputs = [output for cell in found if cell["cell_type"] == "code" for output in cell["outputs"]]
-    texts = ["".join(output["data"]["text/plain"]) for output in outputs if "data" in output]
+    texts = ["".join(output["data"].get("text/plain", "")) for output in outputs if "data" in output]
     return [text for text in texts if text.startswith("puzzle ")]

@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -265,17 +266,21 @@ def counted(replays: list[int]) -> Iterator[None]:
 
 
 def _by_hand(step: Any, inputs: list[tuple[Tensor, ...]]) -> tuple[list[Tensor], dict[str, int], bool]:
-    mode, results, replays = Operations(), [], list[int]()
+    mode, results, replays, cuda = Operations(), [], list[int](), pgk.cuda
     for one in inputs:
         at_new_addresses = _to_device(one)
+        before = cuda.memory_allocated()
+        cuda.reset_peak_memory_stats()
         with mode, counted(replays):
             results.append(step(*at_new_addresses))
+    # Of the last call, which captures nothing any more: what lies between two layers is in the graph's memory.
+    between = cuda.max_memory_allocated() - before - results[-1].nbytes
     for one in inputs[:1] * LATER:  # whoever has many graphs in turns comes to the first again
         step(*_to_device(one))
     if mode.host or any(result.device.type != pgk.device().type for result in results):
         raise WrongError("something is computed on the CPU")
     values = {"operations a call": mode.count // len(inputs), "copied a call": mode.copied // len(inputs)}
-    return results, values, len(replays) >= len(inputs)
+    return results, values, len(replays) >= len(inputs) and between < results[-1].nbytes
 
 
 def _launched(step: Any, inputs: list[tuple[Tensor, ...]], trace: Trace) -> tuple[list[Tensor], dict[str, int]]:
@@ -284,7 +289,9 @@ def _launched(step: Any, inputs: list[tuple[Tensor, ...]], trace: Trace) -> tupl
         rows = pgk.report(step).rows
     except ParamgraphError:
         rows = None
-    if rows is None or type(step).__module__.partition(".")[0] not in ("paramgraph_kit", "torch"):
+    # A compiled function is one of torch's, whatever names it took over from the user's.
+    home = step.__globals__["__name__"] if isinstance(step, FunctionType) else type(step).__module__
+    if rows is None or home.partition(".")[0] not in ("paramgraph_kit", "torch"):
         raise WrongError("give back what pgk.parameterize or pgk.compile returned, itself")
     results = [step(*_to_device(one)) for one in inputs]
     report = pgk.report(step)

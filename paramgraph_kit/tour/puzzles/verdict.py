@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from contextlib import suppress
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,10 +69,21 @@ class Verdict:
         return f"Verdict({self.number}, {self.title!r}, {'right' if self.solved else 'not yet'})"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        found = {"text/plain": str(self)}
-        if self.trace is not None and self.trace.captures:
-            many = len(self.trace.captures[0].nodes) > MOST
-            with suppress(UnsupportedError):  # no graphviz
-                picture = explore(self.trace).graph(collapse=many).png(small=True)
-                found["image/png"] = base64.b64encode(picture).decode()
-        return found
+        return {"text/plain": str(self), **self._picture()}
+
+    def _ipython_display_(self) -> None:
+        # Two outputs: a notebook shows the richest type of each, and beside a picture no text.
+        display: Any = sys.modules["IPython.display"].display  # IPython is who asks
+        display({"text/plain": str(self)}, raw=True)
+        if picture := self._picture():
+            display(picture, raw=True)
+
+    def _picture(self) -> dict[str, str]:
+        if self.trace is None or not self.trace.captures:
+            return {}
+        many = len(self.trace.captures[0].nodes) > MOST
+        try:
+            picture = explore(self.trace).graph(collapse=many).png(small=True)
+        except UnsupportedError:  # no graphviz
+            return {}
+        return {"image/png": base64.b64encode(picture).decode()}
