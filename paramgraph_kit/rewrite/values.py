@@ -17,6 +17,7 @@ from paramgraph_kit.rewrite.picked import sliced
 from paramgraph_kit.rewrite.place import NUMBER, Place, array_type, called, integer, is_number, width_of
 
 COPIES = ("to", "cuda", "tensor", "as_tensor", "view", "reshape", "float", "long", "tolist")
+MADE = ("torch.tensor", "torch.as_tensor")
 DRAWN = ("rand", "randn", "randint", "randperm", "normal")
 WRITERS = ("print", "append", "info", "debug", "warning", "write", "add_scalar")  # what they are given is read
 FACTORIES = frozenset(
@@ -54,7 +55,14 @@ def keep_on_device(place: Place) -> list[Edit]:
                 text = f"{text.removesuffix('.detach()')}.clone()"  # a number does not change when its tensor does
             if called(node) == "int" and _ends_a_part(place):
                 text += ".long()"
-            found.append(place.source.replace(node, text))
+            whole = place.source.parents.get(node)
+            if isinstance(whole, ast.Call) and whole.args == [node] and path_of(whole.func) in MADE:
+                # Of a tensor, torch makes a copy there and warns at each call.
+                text = text if isinstance(value, ast.Call) else f"{text}.clone()"
+                moved = ", ".join(place.source.text(each) for each in whole.keywords)
+                found.append(place.source.replace(whole, f"{text}.to({moved})" if moved else text))
+            else:
+                found.append(place.source.replace(node, text))
             found += [*_zero_point(place, node), *_from_the_beginning(place)]
     for branch in branches_on(place) if found else ():  # what the host decided by the number, the device decides
         chosen = choose_by_where(replace(place, statement=branch)) or assert_on_device(replace(place, statement=branch))

@@ -52,6 +52,13 @@ def f(x):
     return net(x)
 """
 
+AND_BACK = """\
+args = (torch.randn(3, 4, device=device),)
+def f(x):
+    mean = torch.tensor(x.mean().item()).to(x.device)
+    return x - mean
+"""
+
 
 @pytest.mark.parametrize("body", SAID)
 def test_a_part_that_the_device_bounds_is_told_with_what_marks_it(body: str, tmp_path: Path) -> None:
@@ -72,3 +79,10 @@ def test_a_layer_that_asks_the_device_takes_both_ways(tmp_path: Path) -> None:
     fix = rewritten(HEADS, tmp_path)
     assert fix.complete, fix
     assert lines_of(fix) == ["return torch.where(x.sum() > 0, self.a(x), self.b(x))"]
+
+
+def test_a_number_that_becomes_a_tensor_again_is_the_tensor(tmp_path: Path) -> None:
+    # GIVEN a number that goes to the host and back WHEN rewritten THEN torch does not warn
+    fix = rewritten(AND_BACK, tmp_path)
+    assert fix.complete, fix
+    assert lines_of(fix) == ["mean = x.mean().detach().to(x.device)"]
