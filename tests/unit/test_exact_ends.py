@@ -19,12 +19,15 @@ from paramgraph_kit.driver.native.places import ABSENT, Place
 from paramgraph_kit.driver.phantom_layout import Layout
 from paramgraph_kit.driver.sim.allocator import CachingAllocator
 from paramgraph_kit.launch.plan import needs_of
+from paramgraph_kit.partition.fixed import MOST, _is_small_on_the_host
+from paramgraph_kit.partition.frames import user_frame
 from paramgraph_kit.step.guard import _places_of
 from paramgraph_kit.step.holders import EMPTY, Holder
 from paramgraph_kit.step.names import Names
 from paramgraph_kit.step.reach import Reach
 from paramgraph_kit.step.steady import Entering
 from paramgraph_kit.step.values import shown
+from paramgraph_kit.step.verify import _as
 from tests.unit.test_capture_unused import PHANTOM, STRIDED, calculator, is_pointer, node
 from tests.unit.test_launch_plan import captured, chain
 from tests.unit.test_sim_allocator import MIB, Device, check
@@ -161,3 +164,24 @@ def test_preparing_a_step_takes_a_part_of_the_time_that_went_by() -> None:
     (variant,) = launcher.variants.values()
     assert variant is not None
     assert 0 < variant.prepared_s < passed
+
+
+def test_memory_that_is_no_whole_number_of_values_is_compared_byte_by_byte() -> None:
+    # GIVEN seven and eight bytes WHEN taken as numbers of four THEN only the eight are
+    for count, dtype in ((7, torch.uint8), (8, torch.float32)):
+        assert _as(torch.zeros(count, dtype=torch.uint8), torch.float32).dtype is dtype
+
+
+def test_a_tensor_of_the_host_is_small_up_to_its_limit() -> None:
+    # GIVEN as many values as are kept, and one more WHEN asked THEN the first are small
+    assert [_is_small_on_the_host(torch.zeros(count)) for count in (MOST, MOST + 1)] == [True, False]
+
+
+def test_a_line_without_its_text_is_not_given_the_next_ones_place() -> None:
+    # GIVEN a stack in which the text of the last but one line is not there
+    first, last = '  File "/home/me/a.py", line 3, in f', '  File "/home/me/b.py", line 5, in g'
+    # WHEN asked for the user's line THEN its text is empty, and that of a line with one is there
+    for trace, text in ((f"{first}\n{last}\n    y = x + 1", "y = x + 1"), (f"{first}\n    y = f(x)\n{last}", "")):
+        frame = user_frame(trace)
+        assert frame is not None
+        assert (frame.line, frame.text) == (5, text)
