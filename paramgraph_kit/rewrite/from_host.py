@@ -274,6 +274,22 @@ def _filled(place: Place, node: ast.Assign) -> str:
     return ""
 
 
+def _goes_on(place: Place, node: ast.Assign) -> str:
+    """``limit = np.quantile(error.cpu().numpy(), 0.9)``, with which ``error`` is compared afterwards."""
+    function = place.source.function_of(node)
+    names = {each.id for each in node.targets if isinstance(each, ast.Name)}
+    for later in (n for part in (function.body if function is not None else ()) for n in within(part)):
+        if not isinstance(later, (ast.Assign, ast.Return)) or later.lineno <= node.lineno or later.value is None:
+            continue
+        read = names_in(later.value)
+        if names & read and read & (place.tensors.keys() | place.local(node.value)):
+            call = node.value if isinstance(node.value, ast.Call) else None
+            there = called(call) if call is not None and path_of(call.func).partition(".")[0] in ("np", "numpy") else ""
+            what = f", as `torch.{there}` does" if hasattr(torch, there or " ") else ""
+            return f"line {later.lineno} goes on with `{min(names & read)}`: compute it of tensors on the device{what}"
+    return ""
+
+
 def behind(place: Place) -> str:
     """Work of the host in the function itself that could be behind the launch."""
     if place.failure.code not in ("host-counter", *READS, "print") or is_size(place):
@@ -292,6 +308,8 @@ def behind(place: Place) -> str:
         local = sorted(n for n in place.local(node.value) if n in place.tensors and n not in arguments_of(function))
         what = f"return `{'`, `'.join(local)}` in its place" if local else "leave it out of the result"
         return f"the result has `{name}`: {what}, and compute `{name}` of it behind the launch"
+    if isinstance(node, ast.Assign) and (read := _goes_on(place, node)):
+        return read
     if isinstance(node, ast.AugAssign) and function is not None and (path := path_of(node.target)):
         for later in (n for part in function.body for n in within(part) if isinstance(n, ast.Assign)):
             its_own = all(isinstance(each, ast.Attribute) for each in later.targets)  # the host's, as a mean of losses

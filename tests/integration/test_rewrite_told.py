@@ -99,6 +99,20 @@ def f(x):
     ),
 }
 INSIDE = {
+    "a limit that numpy computes, and that tensors are compared with": (
+        """
+class Net(nn.Module):
+    def forward(self, x):
+        error = x.square().mean(1)
+        limit = np.quantile(error.cpu().numpy(), 0.9)
+        flagged = error > limit
+        return torch.where(flagged, error, torch.zeros_like(error)), error
+net, args = Net().to(device), (torch.randn(8, 3, device=device),)
+def f(x):
+    return net(x)
+""",
+        "goes on with `limit`: compute it of tensors on the device, as `torch.quantile` does",
+    ),
     "positions of numpy in a method": (
         """
 class Net(nn.Module):
