@@ -115,3 +115,26 @@ def test_what_is_written_to_files_and_queues_is_told() -> None:
         ("output-alias", "metrics.put(y)"),
     ]
     assert (log.getvalue(), metrics.qsize(), metrics.unfinished_tasks) == ("", 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("made", "code"),
+    [
+        ("torch.full((5,), random.randrange(100), device=x.device)", "host-random"),
+        ("x.new_full((5,), random.random())", "host-random"),
+        ("torch.full((5,), state.count, device=x.device)", "scalar-frozen"),
+        ("torch.full((5, state.count), 2.0, device=x.device).sum(1)", "size-frozen"),
+    ],
+)
+def test_another_value_in_a_tensor_of_the_same_size_is_no_size(made: str, code: str, tmp_path: Path) -> None:
+    # GIVEN a function that counts, and fills a tensor with what it counts or draws, or makes one of that size
+    text = (
+        "import random, types\nimport torch\nstate = types.SimpleNamespace(count=0)\ndef f(x):\n"
+        f"    state.count += 1\n    y = {made}\n    return x + y\n"
+    )
+    (tmp_path / "filled.py").write_text(text)
+    names: dict[str, Any] = {}
+    exec(compile(text, str(tmp_path / "filled.py"), "exec"), names)
+    # WHEN diagnosed THEN it is told as what it is, at its line
+    found = pgk.diagnose(names["f"], torch.ones(5, device=DEVICE))
+    assert [f.code for f in found if f.frame and f.frame.line == 6] == [code]

@@ -19,6 +19,7 @@ from paramgraph_kit.trace.model import Failure, Frame
 ANOTHER = "read a tensor that was another one in the next call"
 MOST = 4000  # differing operations that are aligned with care
 Block = tuple[str, int, int, int, int]  # difflib's
+_FILLED = ("full", "new_full")  # behind their sizes is a value, and a flag may follow
 RANDOM_WORDS = ("rand", "choice", "shuffle", "gauss", "normal", "sample")
 
 
@@ -109,7 +110,7 @@ def _of_one(a: Step, b: Step, random_drawn: bool, only_random: bool, guess: bool
     if not _equal(a.values, b.values) and a.shapes == b.shapes and not a.place.in_backward:
         then, now = _differing(a.values, b.values)
         text = frame.text if frame else ""
-        if a.name in FACTORIES_AND_VIEWS and not only_random:
+        if a.name in FACTORIES_AND_VIEWS and not only_random and not _is_filled_otherwise(a, b):
             code = "size-frozen"
         elif (only_random and "time" not in text) or (
             random_drawn and (any(word in text for word in RANDOM_WORDS) or (guess and _is_fraction(then)))
@@ -129,6 +130,12 @@ def _of_one(a: Step, b: Step, random_drawn: bool, only_random: bool, guess: bool
     if len(a.outside) != len(b.outside):
         said = f"{a.name} got {len(a.outside)} tensors in one call and {len(b.outside)} in the next"
         yield _failure("size-frozen", said, a.place)
+
+
+def _is_filled_otherwise(a: Step, b: Step) -> bool:
+    """Whether a tensor of the same size has another value."""
+    sizes = len(a.values) - (2 if isinstance(a.values[-1], bool) else 1)
+    return a.name in _FILLED and _equal(a.values[:sizes], b.values[:sizes])
 
 
 def _equal(a: tuple[object, ...], b: tuple[object, ...]) -> bool:
