@@ -1,4 +1,4 @@
-"""Fifty broken programs as documentation and forums have them: what is found in each, and that its rewrite is right."""
+"""Programs as documentation and forums have them: what is found in each, and that its rewrite is right."""
 
 from __future__ import annotations
 
@@ -38,8 +38,14 @@ NOT_WHOLE = (
     "an epoch loop",
     "padded batches",
     "cutmix with",
+    "ppo update",
+    "epsilon greedy",
+    "ddim sampler",
+    "graph convolution that",
+    "class agnostic",
 )
-NOT_FOUND = ("dqn select", "tacotron like")  # a branch beside a draw is not told, or what follows of one is told too
+# A branch beside a draw is not told, or what follows of one is told too.
+NOT_FOUND = ("dqn select", "epsilon greedy", "tacotron like")
 
 
 @pytest.mark.parametrize(
@@ -57,6 +63,9 @@ def test_a_program_of_a_forum_is_found_and_rewritten(program: Program, tmp_path:
     names = load(program.broken, file)
     with quiet():
         fix = pgk.diagnose(names[program.function], *names["args"], fix=True).fix
+    if not program.expected:
+        assert fix is None
+        return
     assert fix is not None
     assert fix.complete or program.title.startswith(NOT_WHOLE), str(fix)
     if fix.complete:
