@@ -14,12 +14,13 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.rewrite.edits import Edit, heads, names_in, path_of, within
+from paramgraph_kit.rewrite.edits import Edit, Function, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.place import Place, binds_tighter, called
 from paramgraph_kit.rewrite.pure import RISKY, SINGULAR
 from paramgraph_kit.rewrite.rowwise import is_rowwise
 from paramgraph_kit.rewrite.shapes import LOSSES, MASKS, PER_ROW, assigned_by_where, is_chosen
 
+_BLOCKS = ("body", "orelse", "finalbody")
 _WAYS = ("sum", "mean")
 _SPREAD = {"std": ".sqrt()", "var": ""}
 _FILLED = {
@@ -98,7 +99,38 @@ def leave_out(place: Place) -> list[Edit]:
         edits += [place.source.replace(n, f"{_bracketed(mask)}.sum()") for n in counts if isinstance(n, ast.expr)]
         if place.trains and (left or ends) and any(_is_singular(place, n, mask, rows) for n in heads(node)):
             return []  # the gradient of a row that is left out would be no number
-    return [] if any(names_in(node) & rows for node in after) else edits
+    if any(names_in(node) & rows for node in after) or _may_be_others(place, [*order, *after], rows):
+        return []
+    return edits
+
+
+def _may_be_others(place: Place, order: list[ast.stmt], rows: set[str]) -> bool:
+    """Whether names of rows are read where they may be other rows: in a loop's next round, or behind a branch."""
+    inner: ast.AST = place.statement
+    while not isinstance(above := place.source.parents[inner], Function):
+        block = next((b for b in (getattr(above, k, []) for k in _BLOCKS) if isinstance(b, list) and inner in b), [])
+        inside = {part for each in block for part in ast.walk(each)}
+        if any(node not in inside and _reads(node) & rows for node in order):
+            return True
+        if isinstance(above, (ast.For, ast.While)):
+            again = _reads(above) if isinstance(above, ast.While) else set()
+            known = set[str]()  # what each round gives a value of its own first
+            for part in block[: block.index(inner)]:
+                again |= {name for node in within(part) for name in _loaded(node)} - known
+                if isinstance(part, ast.Assign):
+                    known |= {n.id for t in part.targets for n in _parts(t) if isinstance(n, ast.Name)}
+            if again & rows:
+                return True
+        inner = above
+    return False
+
+
+def _reads(node: ast.stmt) -> set[str]:
+    return {name for part in heads(node) for name in _loaded(part)}
+
+
+def _loaded(node: ast.AST) -> set[str]:
+    return {node.id} if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) else set()
 
 
 def _put_by(place: Place, node: ast.stmt, mask: str) -> ast.expr | None:

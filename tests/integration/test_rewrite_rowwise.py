@@ -68,6 +68,37 @@ def f(x):
 """
 
 
+# Picks whose rows are read where another mask, or none, has picked them; no trial's mask leaves anything out.
+ELSEWHERE = {
+    "in the next round of a loop": """
+    while len(x) > 2:
+        total = total + x[0].sum()
+        x = x[1:][x[1:].abs().amax(1) <= 50]
+    return total""",
+    "in the head of a loop": """
+    for i in range(3):
+        for row in x.unbind():
+            total = total + row.sum()
+        keep = x[:, 0] < 50 + i
+        x = x[keep]
+    return total""",
+    "behind a branch": """
+    keep = x[:, 0] < 100
+    if x.dim() == 2:
+        x = x[keep]
+        total = total + x.sum()
+    return total + x.mean()""",
+}
+
+
+@pytest.mark.parametrize("title", ELSEWHERE)
+def test_rows_that_are_read_where_they_may_be_others_stay_picked(title: str, tmp_path: Path) -> None:
+    # GIVEN such a pick WHEN rewritten THEN it is not taken out: the trial's masks leave nothing out, others do
+    fix = rewritten(f"{HEAD}def f(x):\n    x, total = x.clone(), x.new_zeros(()){ELSEWHERE[title]}\n", tmp_path)
+    gone = [line for line in fix.diff.splitlines() if line.startswith("-") and ("[keep]" in line or "<= 50]" in line)]
+    assert not gone, fix
+
+
 @pytest.mark.parametrize("title", TOGETHER)
 def test_rows_that_depend_on_one_another_are_not_computed_with_others(title: str, tmp_path: Path) -> None:
     # GIVEN rows under a mask that nothing in a trial is marked by WHEN rewritten THEN not with all rows in their place
