@@ -41,8 +41,11 @@ def go_on(place: Place) -> list[Edit]:
     if isinstance(loop, ast.While) and (len(counts) != 1 or any(name_of(part) == counter[0] for part in steps)):
         return []
     behind = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.lineno > (loop.end_lineno or loop.lineno)]
-    if any(n.id == counter[0] for n in behind):
-        return []  # how many rounds there were
+    head: list[Edit] = []
+    if any(n.id == counter[0] for n in behind):  # how many rounds there were: a number that the device counts
+        if not isinstance(loop, ast.While) or not (head := _in_rounds(place, loop, counts[0], function)):
+            return []
+        steps = [part for part in loop.body if part is not node]
     if not all(isinstance(part, (ast.Assign, ast.AugAssign)) and name_of(part) for part in steps):
         return []
     if not all(is_pure(place, part.value) for part in steps if isinstance(part, (ast.Assign, ast.AugAssign))):
@@ -57,7 +60,7 @@ def go_on(place: Place) -> list[Edit]:
     if goes & {n.id for n in behind}:
         return []
     done = fresh("done", names_in(place.source.tree) | locals_of(function))
-    edits = [place.source.before(loop, [f"{done} = torch.zeros((), dtype=torch.bool, device={place.device})"])]
+    edits = [*head, place.source.before(loop, [f"{done} = torch.zeros((), dtype=torch.bool, device={place.device})"])]
     for part in steps:
         name = name_of(part)
         assert isinstance(part, (ast.Assign, ast.AugAssign))
@@ -70,6 +73,23 @@ def go_on(place: Place) -> list[Edit]:
     test = condition_of(place, node.test).replace(".item()", "")
     test = test if isinstance(node.test, SIMPLE) else f"({test})"
     return [*edits, place.source.replace(node, f"{done} = {done} | {test}")]
+
+
+def _in_rounds(place: Place, loop: ast.While, count: ast.AugAssign, function: Function) -> list[Edit]:
+    """``while i < 10`` as ``for _ in range(10)``, where ``i`` begins as a literal and only the loop changes it."""
+    counter, most = bound_of(place, loop.test) or ("", "")
+    starts = [value for made, value in given_to(function, counter) if made.lineno < loop.lineno]
+    stores = [n for n in ast.walk(function) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)]
+    if not _adds_one(count) or len(starts) != 1 or sum(n.id == counter for n in stores) != 2:
+        return []
+    first = starts[0].value if isinstance(starts[0], ast.Constant) else None
+    if type(first) is not int or names_in(loop.test) & stored([*loop.body]) - {counter}:
+        return []
+    name = "_" if "_" not in names_in(function) else fresh("rounds", names_in(place.source.tree) | locals_of(function))
+    line = place.source.lines[loop.lineno - 1]
+    test, at = place.source.replace(loop.test, ""), len(line) - len(line.lstrip())
+    begin = f"{first}, " if first else ""
+    return [Edit(loop.lineno, at, test.end_line, test.end_column, f"for {name} in range({begin}{most})")]
 
 
 def leave_round_out(place: Place) -> list[Edit]:

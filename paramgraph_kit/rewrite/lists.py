@@ -10,12 +10,22 @@ from __future__ import annotations
 import ast
 
 from paramgraph_kit.rewrite.branches import condition_of, larger_on_device, may_run
-from paramgraph_kit.rewrite.early import end_of_round
+from paramgraph_kit.rewrite.early import end_of_round, given_to
 from paramgraph_kit.rewrite.edits import Edit, Function, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.place import Place, called, fresh
 from paramgraph_kit.rewrite.pure import kept_finite
 
 _TORCHS = {"concatenate": "cat", "stack": "stack", "vstack": "vstack", "hstack": "hstack"}  # of numpy's
+
+_REDUCED = {  # by what the host reduces a list of numbers, and what a tensor of them has
+    "max": "max()",
+    "min": "min()",
+    "np.max": "max()",
+    "np.min": "min()",
+    "np.mean": "mean()",
+    "np.sum": "sum()",
+    "np.std": "std(correction=0)",
+}
 
 
 def stack_the_elements(place: Place) -> list[Edit]:
@@ -72,6 +82,37 @@ def join_on_device(place: Place) -> list[Edit]:
         text = place.text(above).replace(f"{root}.{name}", f"torch.{_TORCHS[name]}", 1).replace("axis=", "dim=")
         edits.append(place.source.replace(above, text))
     return edits if len(edits) > 1 else []
+
+
+def reduce_on_device(place: Place) -> list[Edit]:
+    """``xs.append(x.item())`` keeps the tensor where every read is ``max(xs)``, ``np.mean(xs)``, or how many there are.
+
+    What the host reduced is ``torch.stack(xs).max()`` then.
+    """
+    node, function, source = place.statement, place.source.function_of(place.statement), place.source
+    call = node.value if isinstance(node, ast.Expr) else None
+    if not isinstance(call, ast.Call) or called(call) != "append" or len(call.args) != 1 or function is None:
+        return []
+    owner, value = call.func.value if isinstance(call.func, ast.Attribute) else None, call.args[0]
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute) or called(value) != "item":
+        return []
+    read = value.func.value
+    if not isinstance(owner, ast.Name) or not _is_local_list(function, owner.id):
+        return []
+    if place.is_local("max") or place.is_local("min"):
+        return []
+    edits, reduced = [source.replace(value, f"{source.bracketed(read)}.detach().clone()")], 0
+    for name in (n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == owner.id):
+        above = source.parents.get(name)
+        if not isinstance(name.ctx, ast.Load) or name is owner or _calls(above, "len", owner.id):
+            continue
+        path = path_of(above.func) if isinstance(above, ast.Call) else ""
+        end = _REDUCED.get(path.replace("numpy.", "np."))
+        if end is None or not isinstance(above, ast.Call) or len(above.args) != 1 or above.keywords:
+            return []
+        reduced += 1
+        edits.append(source.replace(above, f"torch.stack({owner.id}).{end}"))
+    return edits if reduced else []
 
 
 def _on_device(value: ast.expr) -> ast.expr | None:
@@ -132,9 +173,8 @@ def average_those_kept(place: Place) -> list[Edit]:
 
 
 def _is_local_list(function: Function, name: str) -> bool:
-    made = [n for part in function.body for n in within(part) if isinstance(n, ast.Assign)]
-    own = [n for n in made if any(isinstance(t, ast.Name) and t.id == name for t in n.targets)]
-    return len(own) == 1 and isinstance(own[0].value, ast.List) and not own[0].value.elts
+    own = [value for _, value in given_to(function, name)]
+    return len(own) == 1 and isinstance(own[0], ast.List) and not own[0].elts
 
 
 def _ends(name: str, nodes: list[ast.expr]) -> list[ast.expr]:
@@ -160,7 +200,7 @@ def _is_mean(node: ast.expr, name: str) -> bool:
     return _calls(node.right, "len", name)
 
 
-def _calls(node: ast.expr | None, function: str, name: str) -> bool:
+def _calls(node: ast.AST | None, function: str, name: str) -> bool:
     if not isinstance(node, ast.Call) or called(node) != function or len(node.args) != 1 or node.keywords:
         return False
     return isinstance(node.args[0], ast.Name) and node.args[0].id == name

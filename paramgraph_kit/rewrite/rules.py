@@ -31,6 +31,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     "sync-item": (
         branches.scaled,
         lists.stack_the_elements,
+        lists.reduce_on_device,
         values.keep_on_device,
         lengthwise.mask_the_part,
         early.go_on,

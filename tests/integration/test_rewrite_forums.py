@@ -34,8 +34,6 @@ NOT_WHOLE = (
     "multi scale",
     "adaptive loss",
     "crop boxes",
-    "a newton",
-    "an epoch loop",
     "padded batches",
     "cutmix with",
     "ppo update",

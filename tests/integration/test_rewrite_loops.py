@@ -316,3 +316,46 @@ def f(x, y):
     assert found.complete, found
     assert "opt.found_inf = (torch.isnan(loss)).float()" in lines_of(found), found
     assert "return loss.item()" not in lines_of(found), found  # only its place has changed
+
+
+def test_lists_that_the_host_reduces_are_reduced_on_the_device(fixed: Fixed) -> None:
+    # GIVEN numbers of each round in two lists, of which a mean and a largest are returned WHEN rewritten
+    found = fixed("""
+net = nn.Linear(3, 1).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+args = (torch.randn(3, 4, 3, device=device), torch.randn(3, 4, 1, device=device))
+def f(xs, ys):
+    losses, norms = [], []
+    for x, y in zip(xs, ys):
+        loss = F.mse_loss(net(x), y)
+        opt.zero_grad()
+        loss.backward()
+        norms.append(nn.utils.clip_grad_norm_(net.parameters(), 1.0).item())
+        opt.step()
+        losses.append(loss.item())
+    return np.mean(losses), max(norms)
+""")
+    # THEN both are tensors, which the device reduces
+    assert found.complete, found
+    assert "return torch.stack(losses).mean(), torch.stack(norms).max()" in lines_of(found)
+
+
+def test_rounds_of_a_solver_that_are_returned_are_counted_on_the_device(fixed: Fixed) -> None:
+    # GIVEN a solver that ends by its residual, and returns how many rounds that took WHEN rewritten
+    found = fixed("""
+args = (torch.rand(4, device=device) + 1,)
+def feed(i):
+    return (torch.rand(4, generator=torch.Generator().manual_seed(i)).to(device) * 10 ** (i % 4) + 1,)
+def f(a):
+    x, rounds = torch.ones_like(a), 0
+    while rounds < 10:
+        rest = x * x - a
+        if rest.abs().max() < 1e-3:
+            break
+        x = x - rest / (2 * x)
+        rounds += 1
+    return x, rounds
+""")
+    # THEN all rounds run, and those after the end are not counted
+    assert found.complete, found
+    assert "rounds = torch.where(done, rounds, rounds + 1)" in lines_of(found)
