@@ -15,6 +15,7 @@ from paramgraph_kit.trace.wording import failure_text, one_line
 
 MOST_LINES = 12  # of one failure
 WIDTH = 100
+UNTRIED = "fixes are in your own lines, and not tried: diagnose(fn, ..., fix=True) tries them, and shows one diff"
 
 
 class Fix(Protocol):
@@ -48,6 +49,7 @@ class Diagnosis:
         self.heading = heading
         self.notes = tuple(notes)
         self.state = state  # of this process, after a failed capture
+        self.untried = False  # fixes are lines of the user's that nobody has run
         self.fix: Fix | None = None  # lines of the user's rewritten, where that was asked for
 
     @property
@@ -76,11 +78,14 @@ class Diagnosis:
         parts = [self.heading] if self.heading else []
         now = textwrap.wrap(one_line(self.state), WIDTH, initial_indent="  now    ", subsequent_indent=" " * 9)
         parts += [failure_text(failure, most=MOST_LINES - len(now)) for failure in self.failures]
-        if self.notes:
-            parts.append("\n".join(f"  note   {one_line(note)}" for note in self.notes))
+        if told := self._told():
+            parts.append("\n".join(f"  note   {one_line(note)}" for note in told))
         if self.fix is not None:
             parts.append(str(self.fix))
         return "\n".join(["\n\n".join(parts), *now])
+
+    def _told(self) -> list[str]:
+        return [*self.notes, *([UNTRIED] if self.untried else [])]
 
     def __repr__(self) -> str:
         if len(self.failures) != 1:
@@ -96,5 +101,5 @@ class Diagnosis:
         return {"text/plain": str(self), "text/html": self._repr_html_()}
 
     def _repr_html_(self) -> str:
-        cards = failure_cards(self.failures, self.heading, self.notes, self.state)
+        cards = failure_cards(self.failures, self.heading, self._told(), self.state)
         return cards if self.fix is None else f"{cards}<pre>{escape(str(self.fix))}</pre>"

@@ -103,6 +103,12 @@ class Diagnose:
                 from paramgraph_kit.verbs._pieces import in_pieces
 
                 rewritten.pieces = in_pieces(what, args, kwargs, rewritten)
+        elif found and not found.state:
+            from paramgraph_kit.rewrite.own_lines import in_own_lines
+
+            own = tuple(in_own_lines(what, args, kwargs, found.failures))
+            found.untried = own != found.failures
+            found.failures = own
         return found
 
     def catalogue(self) -> tuple[FailureClass, ...]:

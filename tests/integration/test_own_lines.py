@@ -1,0 +1,116 @@
+"""Without fix=True, too, a problem is told with the user's own line: before, and after or what to do about it."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.integration.rewritten import run
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+STEP = """
+model = nn.Linear(4, 3).to(device)
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+losses, calls = [], []
+class Counter:
+    n = 0
+counter = Counter()
+args = (torch.randn(8, 4, device=device), torch.rand(8, 3, device=device))
+def f(x, y):
+    calls.append(1)
+    x = x + torch.randn(x.shape).to(x.device)
+    loss = F.mse_loss(model(x), y)
+    if torch.isnan(loss):
+        raise ValueError("no number")
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
+    optimizer.step()
+    losses.append(loss.item())
+"""
+WANTED = {  # by the class of a problem: the line before, and what stands for it
+    "copy-to-gpu": ("x = x + torch.randn(x.shape).to(x.device)", "torch.randn(x.shape, device=x.device)"),
+    "data-dependent-branch": ("if torch.isnan(loss):", "torch._assert_async("),
+    "clip-check": ("error_if_nonfinite=True", "error_if_nonfinite=False"),
+    "optimizer-not-capturable": ("optimizer = torch.optim.Adam(", "lr=1e-3, capturable=True)"),
+    "sync-item": ("losses.append(loss.item())", "behind each launch"),
+    "host-counter": ("losses.append(loss.item())", "behind each launch"),
+}
+
+
+def parts(text: str) -> tuple[str, str]:
+    """What stands before, and after."""
+    found = re.fullmatch(r"before  (.*?)\nafter   (.*)", text, re.DOTALL)
+    assert found is not None, text
+    return found[1], found[2]
+
+
+def test_each_problem_has_the_user_s_own_line(tmp_path: Path) -> None:
+    # GIVEN a step with six problems WHEN it is diagnosed
+    names = run(STEP, tmp_path)
+    found = pgk.diagnose(names["f"], *names["args"])
+    # THEN each is told with its own line, and what stands for it
+    told = {failure.code: parts(failure.fix) for failure in found if failure.code in WANTED}
+    assert told.keys() == WANTED.keys()
+    for code, (before, after) in WANTED.items():
+        assert before in told[code][0], told[code]
+        assert after in told[code][1], told[code]
+    # AND in the cards of a notebook, where it is said that nobody has tried them
+    html = unescape(found._repr_html_())
+    assert all(before in html and after in html for before, after in WANTED.values())
+    assert "not tried: diagnose(fn, ..., fix=True) tries them" in html
+    assert "not tried: diagnose(fn, ..., fix=True) tries them" in str(found)
+
+
+def test_nothing_is_run_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN how often a function is called without them
+    names = run(STEP.replace("calls.append(1)", "global_calls(1)").replace("losses, calls", "losses, _"), tmp_path)
+    calls: list[int] = []
+    names["f"].__globals__["global_calls"] = calls.append
+    with monkeypatch.context() as patch:
+        patch.setattr("paramgraph_kit.rewrite.own_lines.in_own_lines", lambda *given: given[-1])
+        plain = pgk.diagnose(names["f"], *names["args"])
+    count = len(calls)
+    assert not plain.untried
+    # WHEN diagnosed with them THEN as often
+    assert pgk.diagnose(names["f"], *names["args"]).untried
+    assert len(calls) == 2 * count
+
+
+def test_a_rewrite_that_depends_on_shapes_is_not_guessed(tmp_path: Path) -> None:
+    # GIVEN rows that a mask picks, of which nobody has seen how many dimensions there are
+    text = (
+        "args = (torch.randn(8, 3, device=device),)\ndef f(x):\n    bad = x[:, 0] > 1\n    x[bad] = 0.0\n    return x\n"
+    )
+    names = run(text, tmp_path)
+    # WHEN diagnosed THEN no line is made up that would spread the mask the wrong way
+    for failure in pgk.diagnose(names["f"], *names["args"]):
+        assert "torch.where(bad, 0.0" not in failure.fix
+
+
+def test_with_fix_the_diff_says_it(tmp_path: Path) -> None:
+    names = run(STEP, tmp_path)
+    assert not pgk.diagnose(names["f"], *names["args"], fix=True).untried
+
+
+class Hostile:
+    """Raises wherever it is looked at."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+def test_an_object_that_raises_where_it_is_looked_at_keeps_the_example(tmp_path: Path) -> None:
+    names = run(
+        "args = (torch.randn(4, device=device),)\nodd = None\ndef f(x):\n    odd\n    return x * x.sum().item()\n",
+        tmp_path,
+    )
+    names["f"].__globals__["odd"] = Hostile()
+    found = pgk.diagnose(names["f"], *names["args"])
+    assert found.codes == ("sync-item",)
+    assert found.failure.fix.startswith("before")
