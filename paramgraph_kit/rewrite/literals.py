@@ -12,13 +12,30 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from paramgraph_kit.rewrite.edits import Edit, Function, names_in
+from paramgraph_kit.rewrite.edits import Edit, Function, names_in, within
 from paramgraph_kit.rewrite.moving import arguments_of
 from paramgraph_kit.rewrite.place import Place, called
 
 FEW = 16  # numbers of a list, each of which is filled by a kernel of its own
 _MADE = re.compile(r"of (?P<dtype>\w+)\[(?P<shape>[\d, ]*)\]")
 _COPIES = ("tensor", "as_tensor", "from_numpy", "to", "cuda", "float", "long", "double", "half", "int")
+
+_VIEWS = (
+    "to",
+    "cuda",
+    "view",
+    "reshape",
+    "expand",
+    "unsqueeze",
+    "squeeze",
+    "detach",
+    "float",
+    "type",
+    "contiguous",
+    "data",
+)
+_KEEPS = (ast.Return, ast.Yield, ast.Tuple, ast.List, ast.Dict)
+_KEPT_BY = ("append", "appendleft", "insert", "add", "put", "setattr")
 
 
 def fill_with_numbers(place: Place) -> list[Edit]:
@@ -93,10 +110,15 @@ def copy_before_the_helper(place: Place) -> list[Edit]:
             inner = call.func.value if isinstance(call.func, ast.Attribute) else None
         else:
             inner = call.args[0] if call.args else None
+        pick = inner if isinstance(inner, ast.Subscript) and called(call) in ("to", "cuda") else None
+        inner = pick.value if pick is not None else inner
         tables = [name for name in names if inner is not None and name in names_in(inner)]
         if inner is None or len(tables) != 1 or place.local(inner) != {tables[0]} or not _only_copies(inner):
             continue
+        if pick is not None and (is_of_the_device(place, pick.slice) or not is_only_read(place, place.statement)):
+            continue
         number, text, edits = names.index(tables[0]), place.text(call), list[Edit]()
+        text = text.replace(place.text(pick), tables[0], 1) if pick is not None else text
         for part in [*call.args, *(option.value for option in call.keywords)]:
             if part is not inner and place.local(part):
                 if not isinstance(part, ast.Attribute) or part.attr != "device":
@@ -105,13 +127,13 @@ def copy_before_the_helper(place: Place) -> list[Edit]:
         else:
             given = [_given(place, node, function, number) for node in ast.walk(source.tree)]
             calls = [one for one in given if one is not None]
-            if not calls or not all(isinstance(one, ast.Name) and _is_table(place, one.id) for one in calls):
+            if not calls or not all(isinstance(one, ast.Name) and is_table(place, one.id) for one in calls):
                 continue
             for one in calls:
                 assert isinstance(one, ast.Name)
                 there = re.sub(rf"\b{tables[0]}\b", one.id, text)
                 edits.append(source.replace(one, place.hoist(f"{one.id}_on_device", there)))
-            return [source.replace(call, tables[0]), *edits]
+            return [source.replace(call, place.text(pick) if pick is not None else tables[0]), *edits]
     return []
 
 
@@ -128,7 +150,7 @@ def _given(place: Place, node: ast.AST, function: Function, number: int) -> ast.
     return node.args[number] if len(node.args) > number else named[0] if named else node
 
 
-def _is_table(place: Place, name: str) -> bool:
+def is_table(place: Place, name: str) -> bool:
     """Whether a name around the function is an array or a tensor of the CPU that the file never writes."""
     held = place.space.get(name)
     if place.is_local(name) or not (
@@ -145,3 +167,44 @@ def _is_table(place: Place, name: str) -> bool:
             return False
     functions = (n for n in ast.walk(place.source.tree) if isinstance(n, ast.Global))
     return not any(name in n.names for n in functions)
+
+
+def is_of_the_device(place: Place, index: ast.expr) -> bool:
+    """Whether an index may be a tensor that is not on the CPU."""
+    if any(isinstance(n, (ast.Call, ast.List)) for n in ast.walk(index)):
+        return True
+    forms = (place.tensors.get(name) for name in names_in(index))
+    return any(form is not None and form.device != "cpu" for form in forms)
+
+
+def is_only_read(place: Place, statement: ast.stmt) -> bool:
+    """Whether what a statement picks of a table, no longer a copy, is only computed with."""
+    function = place.source.function_of(statement)
+    names = {n.id for n in within(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    if isinstance(statement, ast.Assign) and not all(isinstance(each, ast.Name) for each in statement.targets):
+        return False
+    for node in ast.walk(function or statement):
+        if isinstance(node, ast.AugAssign) and names & {getattr(n, "id", "") for n in ast.walk(node.target)}:
+            return False
+        part = isinstance(node, ast.Subscript) and node in set(within(statement))
+        if not isinstance(getattr(node, "ctx", None), ast.Load):
+            continue
+        if not part and not (isinstance(node, ast.Name) and node.id in names):
+            continue
+        whole, above = node, place.source.parents.get(node)
+        while isinstance(above, (ast.Attribute, ast.Call, ast.Subscript)) and _is_part_of(above, whole):
+            whole, above = above, place.source.parents.get(above)
+        if isinstance(above, _KEEPS) or (isinstance(above, ast.Assign) and above is not statement):
+            return False
+        if isinstance(above, ast.Attribute) and above.attr.endswith("_"):
+            return False
+        if isinstance(above, ast.Call) and (called(above) in _KEPT_BY or called(above).endswith("_")):
+            return False
+    return True
+
+
+def _is_part_of(above: ast.Attribute | ast.Call | ast.Subscript, node: ast.AST) -> bool:
+    """Whether an expression gives a view of another, or the same tensor."""
+    if isinstance(above, ast.Attribute):
+        return above.attr in _VIEWS
+    return (above.func if isinstance(above, ast.Call) else above.value) is node

@@ -11,11 +11,15 @@ import torch
 
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.advice import on_device, tables
-from paramgraph_kit.rewrite.edits import Edit
+from paramgraph_kit.rewrite.edits import Edit, heads
+from paramgraph_kit.rewrite.from_host import assignments
+from paramgraph_kit.rewrite.literals import is_of_the_device, is_only_read, is_table
 from paramgraph_kit.rewrite.moving import arguments_of
 from paramgraph_kit.rewrite.place import Place, called
 
 _SHARED = ("from_numpy", "as_tensor", "asarray", "frombuffer", "pin_memory", "share_memory_")  # the host writes it
+
+_LARGEST = 2**24  # bytes of a table of which the device gets a copy
 
 
 def make_it_on_device(place: Place) -> list[Edit]:
@@ -57,6 +61,43 @@ def gather_there(place: Place) -> list[Edit]:
         there = place.hoist(f"{one.id}_on_device", f"{one.id}.to({place.device})")
         edits.append(place.source.replace(one, there))
     return edits if given else []
+
+
+def pick_from_a_copy(place: Place) -> list[Edit]:
+    """``a = alphas[t].to(device)`` picks of a table around the function, which was copied before it, once."""
+    picks = [(place.statement, n) for n in heads(place.statement) if isinstance(n, ast.Subscript)]
+    if place.failure.code == "cpu-scalar-frozen":  # told where it is used
+        picks += [(made, made.value) for _, made in assignments(place) if isinstance(made.value, ast.Subscript)]
+    edits = []
+    for statement, node in picks:
+        table = node.value
+        if not isinstance(table, ast.Name) or not is_table(place, table.id):
+            continue
+        held = place.space[table.id]
+        if not isinstance(held, torch.Tensor) or held.nbytes > _LARGEST:  # a whole data set stays where it is
+            continue
+        if is_of_the_device(place, node.slice) or not is_only_read(place, statement):
+            continue
+        there = place.hoist(f"{table.id}_on_device", f"{table.id}.to({place.device})")
+        attribute = place.source.parents.get(node)
+        copy = place.source.parents.get(attribute) if isinstance(attribute, ast.Attribute) else None
+        if isinstance(copy, ast.Call) and _copies_there(place, copy):
+            edits.append(place.source.replace(copy, f"{there}[{place.text(node.slice)}]"))
+        else:
+            edits.append(place.source.replace(table, there))
+    return edits
+
+
+def _copies_there(place: Place, call: ast.Call) -> bool:
+    """Whether ``x.to(...)`` or ``x.cuda()`` copies to the device, and does nothing else."""
+    if called(call) == "cuda":
+        return True
+    targets = [*call.args, *(o.value for o in call.keywords if o.arg == "device")]
+    if called(call) != "to" or len(targets) != 1 or {o.arg for o in call.keywords} - {"device", "non_blocking"}:
+        return False
+    known = place.space.get(place.text(targets[0])) if not place.local(targets[0]) else None
+    own = isinstance(targets[0], ast.Attribute) and targets[0].attr == "device"
+    return own or place.text(targets[0]) == place.device or isinstance(known, (torch.device, str))
 
 
 @contextmanager

@@ -1,0 +1,75 @@
+"""Tables that stay on the CPU, of which a loop picks: the device picks from a copy of its own, made once."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.integration.rewritten import Fixed, lines_of
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the lines are those of the simulated device")
+
+SAMPLER = """
+unet = nn.Linear(6, 6).to(device)
+alphas = torch.cumprod(1 - torch.linspace(1e-3, 0.1, 20), 0)
+timesteps = {timesteps}
+args = (torch.randn(2, 6, device=device),)
+@torch.no_grad()
+def f(x):
+    for t in timesteps:
+        a = {pick}
+        {more}
+        eps = unet(x)
+        x = (x - (1 - a).sqrt() * eps) / a.sqrt()
+    return x
+"""
+
+
+@pytest.mark.parametrize(
+    ("timesteps", "pick", "line"),
+    [
+        ("[9, 6, 3]", "alphas[t].to(device)", "a = alphas_on_device[t]"),
+        ("torch.tensor([9, 6, 3])", "alphas[t].to(x.device)", "a = alphas_on_device[t]"),
+        ("[9, 6, 3]", "alphas[t].to(x)", "a = alphas_on_device[t].to(x)"),
+        ("[9, 6, 3]", "alphas[t].to(device, torch.float32)", "a = alphas_on_device[t].to(device, torch.float32)"),
+        ("[9, 6, 3]", "alphas[t]", "a = alphas_on_device[t]"),  # its number would be the one of the capture
+    ],
+    ids=["list", "tensor", "like another", "of a type", "not copied"],
+)
+def test_what_a_loop_picks_of_a_table_is_picked_on_the_device(
+    fixed: Fixed, timesteps: str, pick: str, line: str
+) -> None:
+    # GIVEN a sampler that picks of a table of the CPU at each step WHEN rewritten
+    found = fixed(SAMPLER.format(timesteps=timesteps, pick=pick, more="pass"))
+    # THEN the table is copied once, before the function, and the sampler picks of that
+    assert found.complete, found
+    assert lines_of(found) == ["alphas_on_device = alphas.to(device)", line]
+
+
+def test_a_table_that_a_helper_is_given_is_copied_before(fixed: Fixed) -> None:
+    # GIVEN a helper that picks of the table that it is given WHEN rewritten
+    found = fixed("""
+unet = nn.Linear(6, 6).to(device)
+alphas = torch.linspace(0.99, 0.1, 10)
+args = (torch.randn(2, 6, device=device),)
+def step(x, t, table):
+    a = table[t].to(x.device)
+    return (x - (1 - a).sqrt() * unet(x)) / a.sqrt()
+@torch.no_grad()
+def f(x):
+    for t in (9, 6, 3):
+        x = step(x, t, alphas)
+    return x
+""")
+    # THEN it is given a copy of the device
+    assert found.complete, found
+    assert {"a = table[t]", "x = step(x, t, alphas_on_device)"} <= set(lines_of(found))
+
+
+@pytest.mark.parametrize("more", ["a *= 0.9", "a.mul_(0.9)", "alphas[t] = 0.5", "kept.append(a)"])
+def test_a_table_that_may_be_written_is_left(fixed: Fixed, more: str) -> None:
+    # GIVEN a sampler that writes what it has picked, keeps it, or writes the table WHEN rewritten
+    text = SAMPLER.format(timesteps="[9, 6, 3]", pick="alphas[t].to(device)", more=more)
+    found = fixed(text.replace("args =", "kept = []\nargs ="))
+    # THEN it is left: what is picked of a copy would be a part of that
+    assert not any("alphas_on_device[t]" in line for line in lines_of(found)), found
