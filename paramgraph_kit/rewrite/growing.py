@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from paramgraph_kit.rewrite.branches import condition_of
 from paramgraph_kit.rewrite.edits import Function, heads, locals_of, names_in, path_of, within
-from paramgraph_kit.rewrite.optimizers import is_fusable, stepped
+from paramgraph_kit.rewrite.optimizers import is_fusable, momentum_of, stepped
 from paramgraph_kit.rewrite.place import Place, called
 from paramgraph_kit.rewrite.rows import masks_of
 from paramgraph_kit.rewrite.shapes import assigned_by_where, form_of
@@ -177,7 +177,7 @@ def bad_loss(place: Place) -> str:
         return ""
     for later in (n for part in function.body for n in within(part) if isinstance(n, ast.Expr)):
         name = stepped(later) if later.lineno > node.lineno else ""
-        if name and is_fusable(place.space, name):
+        if name and is_fusable(place.space, name) and not momentum_of(place, name):
             test = condition_of(place, node.test)
             return (
                 f"take the branch out, and write `{name}.found_inf = ({test}).float()` before `{name}.step()` at line "

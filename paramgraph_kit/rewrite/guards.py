@@ -10,10 +10,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from paramgraph_kit.rewrite import optimizers
-from paramgraph_kit.rewrite.branches import condition_of
+from paramgraph_kit.rewrite.branches import choose_by_where, condition_of
 from paramgraph_kit.rewrite.edits import Edit, path_of, within
 from paramgraph_kit.rewrite.moving import is_closed
 from paramgraph_kit.rewrite.place import Place, called
@@ -49,11 +49,11 @@ def guard(place: Place, order: Sequence[ast.stmt]) -> Guard | None:
     for part in rest:
         name = optimizers.stepped(part) if isinstance(part, ast.Expr) else ""
         if not written and name and optimizers.is_fusable(place.space, name):
-            line = f"{name}.found_inf = ({_asked(place, node.test)}).float()"
-            found.edits.append(place.source.before(part, [line]))
+            asks = f"{name}.found_inf = ({_asked(place, node.test)}).float()"
+            found.edits.append(place.source.before(part, [*optimizers.momentum_of(place, name), asks]))
             found.fused.add(name)
             found.stays.append(part)
-        elif not written and _stays(place, part):
+        elif not written and (_stays(place, part) or _scales(place, part)):
             found.stays.append(part)
         elif isinstance(part, ast.Return) or is_closed(part):
             found.moves.append(part)
@@ -79,6 +79,27 @@ def _stays(place: Place, part: ast.stmt) -> bool:
     named = all(isinstance(target, ast.Name) and place.is_local(target.id) for target in targets)
     reads = any(isinstance(n, ast.Call) and called(n) in ("item", "tolist", "cpu", "numpy") for n in within(part))
     return bool(targets) and named and not reads and value is not None and is_pure(place, value)
+
+
+def _scales(place: Place, part: ast.stmt) -> bool:
+    """Whether a statement only writes gradients in place: by a branch, as far as that can be rewritten, or a loop."""
+    if isinstance(part, ast.If) and not choose_by_where(replace(place, statement=part)):
+        return False
+    return isinstance(part, (ast.If, ast.For)) and all(_writes_gradients(each) for each in (*part.body, *part.orelse))
+
+
+def _writes_gradients(part: ast.stmt) -> bool:
+    if isinstance(part, ast.For) or (isinstance(part, ast.If) and _asks_for_none(part.test)):
+        return all(_writes_gradients(each) for each in (*part.body, *part.orelse))
+    call = part.value if isinstance(part, ast.Expr) else None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return False
+    owner, name = path_of(call.func.value), called(call)
+    return owner.endswith(".grad") and name.endswith("_") and not name.endswith("__")
+
+
+def _asks_for_none(test: ast.expr) -> bool:
+    return isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.Is, ast.IsNot))
 
 
 def _changes_tensors(part: ast.stmt) -> bool:

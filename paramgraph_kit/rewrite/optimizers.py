@@ -11,8 +11,8 @@ import torch
 
 from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.branches import condition_of
-from paramgraph_kit.rewrite.edits import Edit, Source, heads, path_of, within
-from paramgraph_kit.rewrite.place import Place, called
+from paramgraph_kit.rewrite.edits import Edit, Source, heads, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.place import Place, called, fresh
 
 _OPTIONS = ("capturable", "fused", "foreach", "lr")
 _RATES = {"SGD": "1e-3", "Adam": "1e-3", "AdamW": "1e-3", "NAdam": "2e-3", "RAdam": "1e-3", "RMSprop": "1e-2"}
@@ -113,19 +113,40 @@ def leave_the_step_out(place: Place) -> list[Edit]:
     if not name or not is_fusable(place.space, name) or not isinstance(place.statement, ast.If):
         return []
     condition = condition_of(place, place.statement.test)
-    lines = [f"{name}.found_inf = torch.logical_not({condition}).float()", f"{name}.step()"]
+    lines = [*momentum_of(place, name), f"{name}.found_inf = torch.logical_not({condition}).float()", f"{name}.step()"]
     return [place.source.replace(place.statement, f"\n{place.source.indent(place.statement)}".join(lines))]
 
 
 def is_fusable(space: Mapping[str, Any], name: str) -> bool:
     """Whether a name is an optimizer whose fused kernels ask ``found_inf`` on the device."""
-    first, *rest = name.split(".")
+    found = _value(space, name)
+    if type(found) is torch.optim.SGD:  # its first step takes the whole gradient, whatever the others leave of it
+        return not any(group["momentum"] and group["dampening"] for group in found.param_groups)
+    return type(found) in (torch.optim.Adam, torch.optim.AdamW)
+
+
+def momentum_of(place: Place, name: str) -> list[str]:
+    """Lines that make SGD's momentum, of zeros, before its first step: left out, that would leave it unwritten."""
+    found = _value(place.space, name)
+    if type(found) is not torch.optim.SGD or not any(group["momentum"] for group in found.param_groups):
+        return []
+    function = place.source.function_of(place.statement)
+    taken = names_in(place.source.tree) | (locals_of(function) if function is not None else set())
+    group, p = fresh("group", taken), fresh("p", taken)
+    return [
+        f"for {group} in {name}.param_groups:",
+        f'    for {p} in {group}["params"]:',
+        f"        if {p}.requires_grad and not {name}.state[{p}]:",
+        f'            {name}.state[{p}]["momentum_buffer"] = torch.zeros_like({p})',
+    ]
+
+
+def _value(space: Mapping[str, Any], path: str) -> Any:
+    first, *rest = path.split(".")
     found = space.get(first)
     for each in rest:
         found = getattr(found, each, None)
-    if type(found) is torch.optim.SGD:  # the first step makes its momentum, also where it is left out
-        return not any(group["momentum"] for group in found.param_groups)
-    return type(found) in (torch.optim.Adam, torch.optim.AdamW)
+    return found
 
 
 def options(source: Source, call: ast.Call, device: str, *, rate: bool, fuse: bool = False) -> list[Edit]:

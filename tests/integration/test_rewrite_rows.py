@@ -339,10 +339,10 @@ def f(x):
 """,
         "+def before_f",
     ),
-    "a momentum that the first step would make": (
+    "a momentum whose first step takes more of the gradient": (
         """
 net = nn.Linear(4, 1).to(device)
-opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, dampening=0.5)
 args = (torch.randn(4, 4, device=device),)
 def f(x):
     opt.zero_grad()
