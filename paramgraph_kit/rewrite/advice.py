@@ -18,7 +18,8 @@ from paramgraph_kit.rewrite.needs import NEEDS
 from paramgraph_kit.rewrite.otherwise import at_least, cut_out, drawn_there
 from paramgraph_kit.rewrite.place import Place, called
 from paramgraph_kit.rewrite.shapes import LOSSES, PER_ROW
-from paramgraph_kit.rewrite.values import DRAWN, FACTORIES, is_size, made_there
+from paramgraph_kit.rewrite.sizes import DRAWN, FACTORIES, is_size, shape_for
+from paramgraph_kit.rewrite.values import made_there
 
 Advice = Callable[[Place], str]
 NUMBERED = (ast.Name, ast.Attribute, ast.BinOp)
@@ -39,7 +40,7 @@ def hint(place: Place) -> str:
 def _a_size(place: Place) -> str:
     code, node = place.failure.code, place.statement
     if code in READS and (is_size(place) or any(_is_sized(place, call) for call in place.calls("item", "int"))):
-        return (
+        return shape_for(place) or (
             "it decides a size: take it from a shape, or from a number among the arguments, of which each has a graph"
         )
     if code == "tensor-bound" and not any(isinstance(n, ast.Subscript) for n in heads(node)):

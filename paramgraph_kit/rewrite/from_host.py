@@ -12,7 +12,7 @@ from paramgraph_kit.rewrite.branches import choose_by_where
 from paramgraph_kit.rewrite.edits import Function, heads, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.moving import arguments_of, paths
 from paramgraph_kit.rewrite.place import Place, called
-from paramgraph_kit.rewrite.values import is_size
+from paramgraph_kit.rewrite.sizes import is_size
 from paramgraph_kit.trace.model import Failure
 
 READS = ("sync-item", "copy-to-cpu")

@@ -11,7 +11,7 @@ from paramgraph_kit.rewrite.optimizers import is_fusable, momentum_of, stepped
 from paramgraph_kit.rewrite.place import Place, called
 from paramgraph_kit.rewrite.rows import masks_of
 from paramgraph_kit.rewrite.shapes import assigned_by_where, form_of
-from paramgraph_kit.rewrite.values import DRAWN
+from paramgraph_kit.rewrite.sizes import DRAWN
 
 _GROWS = ("stale-input", "size-frozen", "host-counter", "branch-frozen", "output-alias")
 _LEAVES = (ast.Return, ast.Continue, ast.Break)

@@ -14,7 +14,8 @@ from paramgraph_kit.rewrite.edits import heads, names_in, path_of, within
 from paramgraph_kit.rewrite.from_host import assignments
 from paramgraph_kit.rewrite.moving import arguments_of, body_of
 from paramgraph_kit.rewrite.place import Place, called
-from paramgraph_kit.rewrite.values import FACTORIES, WRITERS
+from paramgraph_kit.rewrite.sizes import FACTORIES
+from paramgraph_kit.rewrite.values import WRITERS
 
 _FROM_LISTS = ("tensor", "as_tensor")
 _TYPED = ("LongTensor", "FloatTensor", "IntTensor", "BoolTensor", "DoubleTensor", "HalfTensor", "from_numpy")

@@ -13,17 +13,12 @@ import torch
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.branches import assert_on_device, choose_by_where
 from paramgraph_kit.rewrite.edits import Edit, Function, heads, names_in, path_of
-from paramgraph_kit.rewrite.picked import sliced
-from paramgraph_kit.rewrite.place import NUMBER, Place, array_type, called, integer, is_number, width_of
+from paramgraph_kit.rewrite.place import NUMBER, Place, array_type, called, integer, is_number
+from paramgraph_kit.rewrite.sizes import FACTORIES, is_in_size, is_size
 
 COPIES = ("to", "cuda", "tensor", "as_tensor", "view", "reshape", "float", "long", "tolist")
 MADE = ("torch.tensor", "torch.as_tensor")
-DRAWN = ("rand", "randn", "randint", "randperm", "normal")
 WRITERS = ("print", "append", "info", "debug", "warning", "write", "add_scalar")  # what they are given is read
-FACTORIES = frozenset(
-    """zeros ones empty full arange linspace logspace eye hann_window hamming_window blackman_window bartlett_window
-    kaiser_window""".split()  # noqa: SIM905 - shorter so
-)
 
 
 def keep_on_device(place: Place) -> list[Edit]:
@@ -46,7 +41,7 @@ def keep_on_device(place: Place) -> list[Edit]:
                 return edits
         elif isinstance(node.func, ast.Attribute) and place.text(node.func.value) == "math":
             found.append(place.source.replace(node.func.value, "torch"))
-        if value is not None and _is_in_size(place, node):
+        if value is not None and is_in_size(place, node):
             return []
         if value is not None:
             text = place.source.bracketed(value)
@@ -138,18 +133,6 @@ def _keeps_a_number(place: Place) -> bool:
     return any(isinstance(place.space.get(name), NUMBER) for name in names)
 
 
-def _is_in_size(place: Place, node: ast.AST) -> bool:
-    """Whether an expression is written where the host needs a number."""
-    above = place.source.parents.get(node)
-    while isinstance(above, ast.expr):
-        if isinstance(above, ast.Slice) or (
-            isinstance(above, ast.Call) and called(above) in (*FACTORIES, *DRAWN, "range")
-        ):
-            return True
-        above = place.source.parents.get(above)
-    return False
-
-
 def branches_on(place: Place) -> Iterator[ast.stmt]:
     """Branches and assertions of the function that read what a statement assigns."""
     names = {n.id for n in ast.walk(place.statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
@@ -157,37 +140,6 @@ def branches_on(place: Place) -> Iterator[ast.stmt]:
     for node in ast.walk(function) if function is not None else ():
         if isinstance(node, (ast.If, ast.While, ast.Assert)) and names & names_in(node.test):
             yield node
-
-
-def is_size(place: Place) -> bool:
-    """Whether a statement's result is where the host needs a number: the end of a slice, of a range."""
-    names = {n.id for n in ast.walk(place.statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    function = place.source.function_of(place.statement)
-    for node in ast.walk(function) if function is not None else ():
-        sized = isinstance(node, ast.Slice) or (isinstance(node, ast.Call) and called(node) in (*FACTORIES, "range"))
-        if sized and names & names_in(node) and not _is_summed(place, node) and not _is_put(place, node):
-            return True
-    return False
-
-
-def _is_summed(place: Place, node: ast.AST) -> bool:
-    """Whether a slice is that of ``x[:n].sum()``."""
-    above = node
-    for _ in range(3):
-        above = place.source.parents.get(above, above)
-    if not isinstance(above, ast.Call) or called(above) not in ("sum", "mean"):
-        return False
-    part = sliced(above)
-    return part is not None and part.slice is node
-
-
-def _is_put(place: Place, node: ast.AST) -> bool:
-    """Whether a slice is that of ``x[a : a + 4] = v`` or ``x[:, a : a + 4] = v``, which has a size of its own."""
-    above = place.source.parents.get(node)
-    inside = above if isinstance(above, ast.Tuple) and all(isinstance(n, ast.Slice) for n in above.elts) else node
-    above = place.source.parents.get(inside)
-    put = isinstance(above, ast.Subscript) and above.slice is inside and isinstance(above.ctx, ast.Store)
-    return put and isinstance(node, ast.Slice) and bool(width_of(place, node))
 
 
 def _ends_a_part(place: Place) -> bool:

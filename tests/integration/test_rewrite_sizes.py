@@ -1,0 +1,58 @@
+"""Sizes that are read from data: no tensor can be one, so what to take in its place is told."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.integration.rewritten import Fixed, lines_of
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the lines are those of the simulated device")
+
+GRAPH = """
+lin = nn.Linear(4, 4).to(device)
+args = (torch.randn(6, 4, device=device), torch.tensor([[0, 1, 2, 3, 4, 5, 0], [1, 2, 3, 4, 5, 0, 3]], device=device))
+@torch.no_grad()
+def f(x, edge_index):
+    src, dst = edge_index
+    n = {read}
+    {made}
+    return out.index_add_(0, dst, lin(x)[src])
+"""
+
+
+@pytest.mark.parametrize("read", ["int(edge_index.max()) + 1", "dst.max().item() + 1"])
+@pytest.mark.parametrize(
+    "made",
+    [
+        "out = torch.zeros(n, 4, device=device)",
+        "out = x.new_zeros(n, 4)",
+        "out = torch.bincount(dst, minlength=n)[:, None].repeat(1, 4).float()",
+        "out = F.one_hot(dst, n).T[:, :4].float().contiguous()",
+        "rows = n * 4; out = torch.zeros(rows, device=device).view(-1, 4)",
+    ],
+    ids=["zeros", "new_zeros", "bincount", "one_hot", "product"],
+)
+def test_a_size_of_data_stays_a_number_and_its_shape_is_told(fixed: Fixed, read: str, made: str) -> None:
+    # GIVEN as many nodes as the edges name, by which something is made WHEN rewritten
+    found = fixed(GRAPH.format(read=read, made=made))
+    # THEN no tensor takes the place of the number, and the shape that has it is told
+    assert not any(line.startswith("n =") for line in lines_of(found)), found
+    assert "`n = x.shape[0]`" in str(found)
+    assert "tensor-bound" not in str(found)
+
+
+def test_a_size_that_a_helper_may_be_given_is_told_so(fixed: Fixed) -> None:
+    # GIVEN a helper that reads a size where it is given none WHEN rewritten
+    found = fixed("""
+args = (torch.randn(6, 4, device=device), torch.tensor([0, 1, 2, 2, 1, 0], device=device))
+def scatter(src, index, dim_size=None):
+    if dim_size is None:
+        dim_size = int(index.max()) + 1
+    return src.new_zeros(dim_size, src.size(1)).index_add_(0, index, src)
+def f(x, batch):
+    return scatter(x * 2, batch)
+""")
+    # THEN it is told to give it one, and where
+    assert not found.diff
+    assert "give `scatter` its `dim_size`, line 17, `scatter(x * 2, batch)`" in str(found)
