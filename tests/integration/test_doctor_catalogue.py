@@ -55,9 +55,9 @@ def run(program: Program, which: Which, file: Path) -> list[Any]:
         return program.run(which, file)
 
 
-def same(got: Any, expected: Any) -> bool:
+def same(got: Any, expected: Any, *, exact: bool = True) -> bool:
     if isinstance(got, torch.Tensor) and isinstance(expected, torch.Tensor):
-        return torch.equal(got, expected)
+        return torch.equal(got, expected) if exact else torch.allclose(got, expected, rtol=1e-5, atol=1e-6)
     return bool(got == expected)
 
 
@@ -81,7 +81,7 @@ def test_what_fails_does_so_in_the_way_that_its_class_says(name: str, tmp_path: 
         assert not all(map(same, got, expected)), got
         return
     # WHEN a loud one runs THEN the doctor knows its class, at a line of the program, in few lines
-    with pytest.raises((RuntimeError, AssertionError)) as raised:
+    with pytest.raises((RuntimeError, AssertionError, TypeError, KeyError)) as raised:
         run(program, "before", file)
     failure = explain(raised.value)
     assert failure.code == (program.recognised or each.id), failure_text(failure)
@@ -99,7 +99,7 @@ def test_the_fix_applied_gives_eagers_numbers_at_ten_new_inputs(name: str, tmp_p
     got, expected = run(program, "after", tmp_path / "after.py"), run(program, "eager", tmp_path / "eager.py")
     assert len(got) == len(expected) == STEPS
     for n, (one, other) in enumerate(zip(got, expected, strict=True)):
-        assert same(one, other), f"step {n}: {one} and not {other}"
+        assert same(one, other, exact=program.exact), f"step {n}: {one} and not {other}"
     # and the steps are no repetition of one another, but where nothing is said of numbers at all
     moves = [str(value) for value in expected]
     assert len(set(moves)) > 1 or name in STILL, moves

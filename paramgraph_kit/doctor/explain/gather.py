@@ -8,7 +8,7 @@ from types import TracebackType
 
 from paramgraph_kit.doctor.explain import hints
 from paramgraph_kit.doctor.explain.operations import names_at, operations_at, told_apart
-from paramgraph_kit.doctor.known.evidence import ASIDE, NEVER_BEGUN, PAGEABLE, Evidence
+from paramgraph_kit.doctor.known.evidence import ANOMALY, ASIDE, NEVER_BEGUN, PAGEABLE, Evidence
 from paramgraph_kit.driver.files import OURS, display_name, is_cell, is_library, package_of
 from paramgraph_kit.trace.model import Frame
 
@@ -80,6 +80,8 @@ def _hints(message: str, number: int | None, entries: list[TracebackType]) -> fr
     found = set()
     if number == 900 and hints.is_aside(entries):
         found.add(ASIDE)
+    if number == 900 and hints.looks_for_nan(entries):
+        found.add(ANOMALY)
     if number == 901:
         found |= hints.spoiled_by(entries)
     if "Capture must end" in message:

@@ -18,6 +18,7 @@ _RAW = re.compile(r"cu(da)?(Mem|Malloc|Free|Host|DeviceSynchronize|StreamSynchro
 _THREADS = {"Thread", "Timer", "ThreadPoolExecutor", "submit", "run_in_executor", "to_thread"}
 _ASKS = {"query", "elapsed_time"}
 _MAKES = {"empty", "zeros", "ones", "full", "rand", "randn", "tensor", "arange", "to", "cuda", "clone", "pin_memory"}
+_ANOMALY = ("detect_anomaly", "set_detect_anomaly")
 _FORKS = ("wait_stream", "wait_event")
 _TOLD = re.compile(r'File "([^"]+)", line (\d+), in ([^\n]+)(?:\n[ \t]+([^\n]+))?')
 
@@ -72,6 +73,14 @@ def spoiled_by(entries: Sequence[TracebackType]) -> set[str]:
     if waits or used & _ASKS:
         return hints | {OTHERS_QUERY}
     return hints | {OTHERS_MEMORY} if used & _MAKES else hints
+
+
+def looks_for_nan(entries: Sequence[TracebackType]) -> bool:
+    """Whether anomaly mode is on, or is by one of these functions, which have left it since."""
+    import torch
+
+    names = {name for entry in entries for name in entry.tb_frame.f_code.co_names}
+    return torch.is_anomaly_check_nan_enabled() or not names.isdisjoint(_ANOMALY)
 
 
 def never_begins(files: Iterable[str]) -> bool:

@@ -14,6 +14,7 @@ RAW_CALL = "raw call"  # a function of CUDA's own is called in the capture
 OTHERS_WAIT = "others wait"  # another thread waits for the whole device
 OTHERS_QUERY = "others query"  # another thread asks for the state of work
 OTHERS_MEMORY = "others memory"  # another thread makes tensors
+ANOMALY = "anomaly mode"  # autograd looks for NaN after each function
 
 
 @dataclass(frozen=True, slots=True)
