@@ -132,6 +132,12 @@ class Prover:
                 self._draw(how)
         return self.eager()
 
+    def forget(self) -> None:
+        """Let go of all tensors that runs were given, or have made; there are no further runs, of a copy neither."""
+        self._written.clear()
+        self._inputs.clear()
+        self._surroundings = Surroundings(())
+
     def from_now(self) -> Prover:
         """The same, but back to what everything holds now, also what rewritten lines no longer name."""
         other = copy.copy(self)

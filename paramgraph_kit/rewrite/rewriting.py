@@ -82,7 +82,15 @@ class Rewriting:
 def rewrite(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failures: Sequence[Failure]) -> Rewriting:
     """Rewrite what is sure, try it against the function as it is, and say what has to be done otherwise."""
     attempt = Ways(function, args, kwargs)
-    found = Rewriting(_name_of(function))
+    try:
+        return _first_whole(attempt, failures)
+    finally:
+        attempt.prover.forget()  # whoever keeps the fix keeps no tensors of the trial
+
+
+def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
+    """The first way of rewriting that leaves nothing, or else the first of all."""
+    found = Rewriting(_name_of(attempt.function))
     if any(failure.code in by_hand.ENDLESS for failure in failures):
         found.left, found.instead = list(failures), by_hand.lines(attempt, failures)
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -130,3 +131,22 @@ def test_what_does_not_run_has_no_story(program: Program) -> None:
     wrong: Any = "quietly"
     with pytest.raises(pgk.ParamgraphError, match="say= takes a function that gets each line, or None, not a str"):
         pgk.story(names["f"], *names["args"], say=wrong)
+
+
+def test_a_story_that_is_kept_holds_no_tensors_of_its_trials(program: Program) -> None:
+    # GIVEN a step whose trials have drawn inputs and kept what was written
+    names = program(TRAINING)
+    pgk.story(names["train_step"], *names["args"], say=None)  # what torch keeps of a first one
+    gc.collect()
+    before = pgk.cuda.memory_allocated()
+    # WHEN a story and its fix are kept and shown, as a notebook does
+    story = pgk.story(names["train_step"], *names["args"], say=None)
+    shown = story._repr_mimebundle_()
+    gc.collect()
+    # THEN the device holds what it held
+    assert shown
+    assert pgk.cuda.memory_allocated() == before
+    # AND the fix can be lent as before
+    assert story.fix is not None
+    with story.fix.applied():
+        assert isinstance(names["train_step"](*names["args"]), torch.Tensor)
