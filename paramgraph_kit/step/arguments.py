@@ -105,9 +105,8 @@ class Arguments:
             else:
                 layouts.append(None)
                 values.append(value_key(leaf))
-        if len(tensors) > 1:
-            first: dict[int, int] = {}
-            layouts.append(tuple([first.setdefault(id(x), n) for n, x in enumerate(tensors)]))  # one given twice
+        first: dict[int, int] = {}
+        layouts.append(tuple([first.setdefault(id(x), n) for n, x in enumerate(tensors)]))  # one given twice
         if self.asked:
             layouts.append(_lying(tensors))
         key = tuple(layouts), tuple(values)
@@ -148,7 +147,7 @@ class Arguments:
 
     def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Sequence[Any], int]:
         if not kwargs and all(isinstance(x, torch.Tensor) or type(x) in PLAIN for x in args):
-            return args, -1 - len(args)
+            return args, ~len(args)
         leaves, spec = flatten((args, kwargs))
         for number, known in enumerate(self._specs):
             if known == spec:

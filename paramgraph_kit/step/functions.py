@@ -69,7 +69,7 @@ class Functions:
     def _arrange(self) -> None:
         versioned = {key: row.holder for key, row in self._rows.items() if key not in self._asked}
         self._often = Places([place for key in self._asked for place in _places(self._rows[key])])
-        self._numbers = {key: self._number(key) for key in versioned} if TOLD else {}
+        self._numbers = {key: self._number(key) for key in versioned}
         self._versions = Versions(list(versioned.values()))
 
     def _number(self, key: int) -> int:

@@ -72,12 +72,12 @@ class Guard:
         slow = [h.kind not in _QUICK or (id(h.target) in written and bool(e)) for h, e in self._others]
         self._volatile = [row for row, is_slow in zip(self._others, slow, strict=True) if is_slow]
         self._others = [row for row, is_slow in zip(self._others, slow, strict=True) if not is_slow]
-        self._asked = [(h.ask, e[""]) for h, e in self._others if h.kind == "asked" and h.ask is not None]
+        self._asked = [(h.ask, e[""]) for h, e in self._others if h.ask is not None]
         self._quick = Places([place for row in self._others for place in _places_of(*row)])
         self._versions = Versions([holder.target for holder, _ in self._dicts])
         self._functions = Functions(names)
         self._numbers = self._count()
-        self._calls, self._rewritten = 0, (0, set[int]())
+        self._before, self._rewritten = _NOBODY_S, _NOBODY_S  # which dicts were, at the last call and at this one
         # Every hook that is registered anywhere gets the next number.
         self._registered = RemovableHandle.next_id
         self._hooked = [(h.target, _hooks_of(h.target)) for h in seen.reach.holders if h.kind == "gradient"]
@@ -108,7 +108,7 @@ class Guard:
 
     def holds(self) -> bool:
         """Whether a launch would do what the call would do."""
-        self._calls += 1
+        self._before, self._rewritten = self._rewritten, _NOBODY_S
         if self._checks is not None and (native := checks()) is not None and self._at_once(native, self._checks):
             return True
         if not (self._places() and self.lies()):
@@ -131,7 +131,10 @@ class Guard:
         )
 
     def _answers(self) -> bool:
-        return not self._asked or all(same(ask(), answer) for ask, answer in self._asked)
+        for ask, answer in self._asked:  # noqa: SIM110  a generator takes longer, and nearly always there are none
+            if not same(ask(), answer):
+                return False
+        return True
 
     def lies(self) -> bool:
         """Whether the tensors lie where they lay and look as they did."""
@@ -211,7 +214,7 @@ class Guard:
         if holder.kind == "cached":  # more may have come: what was found there is what is asked
             return all(same(now.get(key, _GONE), value) for key, value in expected.items())
         left = {key: value for key, value in now.items() if (id(holder.target), key) not in self._cells}
-        return same(left, expected) and (holder.kind != "dict" or list(left) == list(expected))
+        return same(left, expected)  # in the same order
 
     def _count(self) -> dict[int, int]:
         version = torch_name("dict_version")
@@ -226,12 +229,11 @@ class Guard:
             return False
         numbers = self._count()
         rewritten = {key for key, number in numbers.items() if number != self._numbers[key]}
-        call, before = self._rewritten
-        always = rewritten & before if call == self._calls - 1 else set[int]()
+        always = rewritten & self._before
         always |= {id(holder.target) for holder, expected in self._dicts if _holds_others(holder, expected)}
         self._volatile += [row for row in self._dicts if id(row[0].target) in always]
         self._dicts = [row for row in self._dicts if id(row[0].target) not in always]
-        self._numbers, self._rewritten = numbers, (self._calls, rewritten)
+        self._numbers, self._rewritten = numbers, rewritten
         self._versions = Versions([holder.target for holder, _ in self._dicts])
         return True
 

@@ -21,7 +21,7 @@ from paramgraph_kit.driver.native.build import checks
 from paramgraph_kit.driver.torch_names import torch_name
 
 # Where torch does not tell, a gradient that only C++ holds is written over; autograd notices, as of any write.
-_tensor_uses: Callable[[torch.Tensor], int] = getattr(torch.Tensor, "_use_count", lambda _: 0)
+_tensor_uses: Callable[[torch.Tensor], int] = getattr(torch.Tensor, "_use_count", sys.getrefcount)
 
 
 class Kept:
@@ -105,8 +105,8 @@ class Kept:
 def _example(graded: bool) -> Iterator[tuple[list[Any], list[int]]]:
     """A gradient that one list holds, and if ``graded`` its parameter, and its storage's address, which is held too."""
     with torch.inference_mode(False):
-        parameter = torch.nn.Parameter(torch.empty(1, device="cpu"))
-        parameter.grad = torch.empty(1, device="cpu")
+        parameter = torch.nn.Parameter(torch.empty((), device="cpu"))
+        parameter.grad = torch.empty((), device="cpu")
         held: list[Any] = [parameter.grad]
         if not graded:
             parameter.grad = None

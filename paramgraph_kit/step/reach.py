@@ -189,12 +189,12 @@ class Reach:
         else:
             asked = questions(value)
             for n, ask in enumerate(asked):
-                self._asked(value, name, ask, n)
+                self._asked(value, name, ask, str(n))
             if asked or not (type(value).__module__ or "").startswith(_SKIPPED):
                 self._object(value, name)
 
-    def _asked(self, value: Any, name: str, ask: Callable[[], Any], number: int = 0) -> None:
-        self.holders.append(Holder("asked", name, value, str(number), ask=ask))
+    def _asked(self, value: Any, name: str, ask: Callable[[], Any], key: str = "") -> None:
+        self.holders.append(Holder("asked", name, value, key, ask=ask))
         self._visit(ask(), name)
 
     def _answers(self, function: Any, name: str) -> None:
@@ -236,11 +236,11 @@ class Reach:
 
     def _of_modules(self) -> None:
         """What the user's code names of modules: of libraries settings, and functions that may be replaced."""
-        done = -1
-        while done != (done := len(self._named) + len(self._modules)):
+        done: tuple[int, int] | None = None
+        while done != (done := (len(self._named), len(self._modules))):
             for module, name, library in self._modules:  # some come meanwhile
                 own = vars(module)
-                known = self._named | self._all.own | ({"__getattr__"} if not library else set())
+                known = self._named if library else self._named | {"__getattr__"}
                 if self._all.dynamic and not library:
                     known = {key for key in own if not key.startswith("__")}
                 for key in sorted(known & own.keys()):
@@ -330,7 +330,7 @@ class Reach:
                 self.holders.append(holder)
                 self._visit(value, name)
         if not library:
-            if function.__code__.co_names and not _DECIMALS.isdisjoint(function.__code__.co_names):
+            if not _DECIMALS.isdisjoint(function.__code__.co_names):
                 self._asked(decimals, "the context of decimals", decimals)
             self.holders.append(Holder("function", function.__name__, function, whole=True))
             self._globals(function.__globals__, globals_named(function.__code__))
@@ -377,8 +377,8 @@ class Reach:
                 if isinstance(value, dict) and not is_bare(key):
                     self._visit(key, name)
         for n, ask in enumerate(questions(value)):
-            self._asked(value, name, ask, n)
-        if type(value) not in KINDS and (not of_library(type(value)) or dictionary_of(value)):
+            self._asked(value, name, ask, str(n))
+        if not of_library(type(value)) or dictionary_of(value):
             self._object(value, name)
 
     def _object(self, value: Any, name: str) -> None:
@@ -388,7 +388,7 @@ class Reach:
             self.objects.append(value)
         else:
             reference = weakref.ref(value)
-            self._asked(reference, name, lambda: type(reference()), 1)
+            self._asked(reference, name, lambda: type(reference()), "type")
         self._visit(type(value), type(value).__name__)
         slots = slots_of(type(value))
         if slots and self._weakly:

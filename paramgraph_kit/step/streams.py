@@ -32,11 +32,11 @@ class Streams:
 
         def recording(event: Any, stream: Any = None) -> None:
             forks.record(event, self._number(stream))
-            record(event, *(() if stream is None else (stream,)))
+            record(event, stream)
 
         def waiting(event: Any, stream: Any = None) -> None:
             forks.wait(event, self._number(stream))
-            wait(event, *(() if stream is None else (stream,)))
+            wait(event, stream)
 
         def following(stream: Any, event: Any) -> None:
             forks.wait(event, self._number(stream))

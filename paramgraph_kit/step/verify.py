@@ -193,4 +193,4 @@ def _as(flat: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
     storage = tensor.untyped_storage()
-    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
+    return torch.tensor([], dtype=torch.uint8, device=tensor.device).set_(storage)
