@@ -299,6 +299,7 @@ def feed(
     writing: dict[ast.stmt, list[str]] = {}  # by the statement that reads what they write
     ends: dict[ast.Slice, dict[bool, tuple[str, Values]]] = {}
     within_branch: dict[str, str] = {}  # what branches that become a choice read
+    drawn: dict[ast.stmt, str] = {}  # what has been drawn for a branch that asks for more
     chosen_by: list[Edit] = []
     for statement, node, values in fed:
         text, above, loop = source.text(node), source.parents.get(node), tops[statement]
@@ -314,16 +315,23 @@ def feed(
             name = names[known] = fresh(_hint(statement, node, above), taken)
             taken.add(name)
             hoisted.append(f"{name} = {values.zeros(device, indexes, rounds)}")
-            whole = f"torch.as_tensor({text})" if values.as_tensor else text
+            asks = draws and isinstance(statement, ast.If) and node is statement.test
+            if asks and any(other is statement and one is not node for other, one, _ in fed):
+                drawn[statement] = fresh("chosen", taken)
+                taken.add(drawn[statement])
+                lines.append(f"{drawn[statement]} = {text}")
+            given = drawn.get(statement, text) if node is getattr(statement, "test", None) else text
+            whole = f"torch.as_tensor({given})" if values.as_tensor else given
             if rounds and isinstance(loop, ast.For):
                 lines.append(f"{name}.copy_(torch.tensor([{text} {_rounds(source, loop, node, rounds)}]))")
                 at, counting = _index(source, loop, taken)
                 names[known] = f"{name}[{at}]"
                 edits += [each for each in counting if each not in edits]
             else:
-                lines += _asked(source, statement, node)
-                deep = "    " * bool(_asked(source, statement, node))
-                lines.append(f"{deep}{name}.copy_({whole})" if values.form else f"{deep}{name}.fill_({text})")
+                asked = _asked(source, statement, node, drawn)
+                deep = "    " * bool(asked)
+                written_in = f"{name}.copy_({whole})" if values.form else f"{name}.fill_({given})"
+                lines += [*asked, f"{deep}{written_in}"]
         read = indexes and isinstance(getattr(above, "ctx", None), ast.Load) and not (values.form and values.form.shape)
         if isinstance(above, ast.Slice):
             ends.setdefault(above, {})[node is above.lower] = names[known], values
@@ -384,10 +392,12 @@ def feed(
     return Feed(source, edits, name, parameters, hoisted, moved, shared_names)
 
 
-def _asked(source: Source, statement: ast.stmt, node: ast.expr) -> list[str]:
+def _asked(source: Source, statement: ast.stmt, node: ast.expr, drawn: Mapping[ast.stmt, str]) -> list[str]:
     """The question that comes before what a branch alone asks for."""
     inside = isinstance(statement, ast.If) and node is not statement.test
-    return [f"if {source.text(statement.test)}:"] if inside and isinstance(statement, ast.If) else []
+    if not inside or not isinstance(statement, ast.If):
+        return []
+    return [f"if {drawn.get(statement) or source.text(statement.test)}:"]
 
 
 def _each(loop: ast.stmt, statement: ast.stmt, node: ast.expr) -> ast.expr:

@@ -76,6 +76,12 @@ def decided(place: Place) -> str:
         )
         if _in_loop(place) and _random(node.test):
             return _drawn_in_loop(place)
+        if (call := _call_again(place)) is not None and _random(node.test):
+            return (
+                f"the host draws in each call, as line {call.lineno} makes several: have it fill a tensor with one "
+                f"`{place.text(node.test)}` for each of them before each launch, give each call its element, and take "
+                f"{instead.replace('chosen_in', 'drawn')}"
+            )
         return _before("chosen_in", place.text(node.test), "torch.bool", place, f"in place of the branch {instead}")
     for each in heads(node):
         if isinstance(each, ast.IfExp):
@@ -217,6 +223,20 @@ def _in_loop(place: Place) -> bool:
             return True
         above = place.source.parents.get(above)
     return False
+
+
+def _call_again(place: Place) -> ast.Call | None:
+    """A call of the function around a statement, where there is more than one in each step."""
+    function = place.source.function_of(place.statement)
+    name = function.name if function is not None else ""
+    calls = [n for n in ast.walk(place.source.tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
+    calls = [n for n in calls if called(n) == name]
+    above: ast.AST | None = calls[0] if calls else None
+    while above is not None and not isinstance(above, Function):
+        if isinstance(above, (ast.For, ast.While, ast.ListComp, ast.GeneratorExp)):
+            return calls[0]
+        above = place.source.parents.get(above)
+    return calls[0] if len(calls) > 1 else None
 
 
 def _is_host(value: ast.expr) -> bool:

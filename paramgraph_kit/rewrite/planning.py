@@ -231,7 +231,7 @@ class Attempt(Lending):
 
         def choose(statement: ast.stmt, node: ast.expr, condition: str) -> list[Edit]:
             place = self._place_of(source, statement, wanted[statement])
-            place.lent = [source.text(each) for at, each, _ in items if at is statement]
+            place.lent = [source.text(each) for at, each, _ in fed if at is statement]
             above = source.parents.get(node)
             if isinstance(above, ast.IfExp):
                 return choose_one(place, above, condition)

@@ -40,7 +40,7 @@ def is_pure(place: Place, node: ast.expr) -> bool:
     for part in ast.walk(node):
         if isinstance(part, (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom, ast.Lambda)):
             return False
-        if isinstance(part, ast.Call) and not _is_quiet_call(place, part):
+        if isinstance(part, ast.Call) and not (_is_quiet_call(place, part) or place.text(part) in place.lent):
             return False
     return True
 

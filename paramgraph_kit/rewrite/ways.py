@@ -9,15 +9,15 @@ from paramgraph_kit.rewrite import advance, later, moving
 from paramgraph_kit.rewrite.edits import Function, Source
 from paramgraph_kit.rewrite.ending import ending
 from paramgraph_kit.rewrite.guards import guard
+from paramgraph_kit.rewrite.helping import Helping
 from paramgraph_kit.rewrite.parted import part
-from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.trace.model import Failure
 
 READS = frozenset(("sync-item", "copy-to-cpu", "data-dependent-branch"))
 ENDS = frozenset(("sync-item", "data-dependent-branch", "compare-on-cpu"))
 
 
-class Ways(Attempt):
+class Ways(Helping):
     """One function with what was found in it, and other ways of rewriting that."""
 
     def _other(self) -> Ways:

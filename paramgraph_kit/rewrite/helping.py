@@ -1,0 +1,201 @@
+"""What the host finds in a helper that a step calls once is found before the launch, too."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from paramgraph_kit.driver.select import device
+from paramgraph_kit.rewrite import feeding, hosts, moving, parts
+from paramgraph_kit.rewrite.branches import choose_by_where
+from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in, within
+from paramgraph_kit.rewrite.lending import Plan
+from paramgraph_kit.rewrite.planning import Attempt
+from paramgraph_kit.rewrite.proof import STEPS
+from paramgraph_kit.trace.model import Failure
+
+
+class Helping(Attempt):
+    """One function whose helpers may ask the host for something."""
+
+    def _fed(self, failures: Sequence[Failure], others: Sequence[str]) -> Plan | None:
+        plan, at = super()._fed(failures, others), self._definition()
+        if at is None or self.forced or self.ahead or self.watch is not None:
+            return plan
+        source, function = at
+        own = self.fed if plan is not None else None
+        wanted: dict[Function, dict[ast.stmt, Failure]] = {}
+        for failure in failures:
+            place = self.place(failure) if failure.code in feeding.FED else None
+            helper = source.function_of(place[1]) if place is not None and place[0] is source else None
+            if place is not None and helper is not None and helper is not function:
+                wanted.setdefault(helper, {})[place[1]] = failure
+        found = self._fed_in_helpers(source, function, wanted, [*others, *(own.hoisted if own is not None else [])])
+        if not found:
+            return plan
+        together = _together(source, function, found, own)
+        if together is None:
+            return plan
+        self.fed = together
+        handled = [f for each in wanted.values() for at, f in each.items() if self._is_changed(source, at)]
+        handled += plan.failures if plan is not None else []
+        return Plan(source, self.fed.edits, handled, self.fed.hoisted)
+
+    def _fed_in_helpers(
+        self,
+        source: Source,
+        function: Function,
+        wanted: dict[Function, dict[ast.stmt, Failure]],
+        others: Sequence[str],
+    ) -> list[tuple[feeding.Feed, int]]:
+        """What helpers ask, in the order of their calls; with the lines of these."""
+        calls = [(helper, call) for helper in wanted if (call := call_of(source, function, helper)) is not None]
+        calls.sort(key=lambda pair: (pair[1].lineno, pair[1].col_offset))
+        found, taken = list[tuple[feeding.Feed, int]](), list(others)
+        for helper, call in calls:
+            made = self._fed_of(source, function, helper, call, wanted[helper], taken)
+            if made is not None:
+                found.append((made, call.lineno))
+                taken += made.hoisted
+        return found
+
+    def _is_changed(self, source: Source, node: ast.stmt) -> bool:
+        lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        return self.fed is not None and any(edit.line in lines for edit in self.fed.edits if edit.column >= 0)
+
+    def _fed_of(
+        self,
+        source: Source,
+        function: Function,
+        helper: Function,
+        call: ast.Call,
+        wanted: dict[ast.stmt, Failure],
+        others: Sequence[str],
+    ) -> feeding.Feed | None:
+        """What one helper asks."""
+        host = hosts.host_test(device().type, helper, self.forms_in(source, helper.body[0]), self.space, self._value)
+        order = list(moving.body_of(helper))
+        statements = [node for node in order if node in wanted]
+        if not statements:
+            return None
+        before = order[: order.index(statements[-1])]
+        if any(isinstance(n, moving.STOPS) for node in before for n in within(node) if node not in statements):
+            return None  # it may not come there
+        found = [(s, node) for s in statements for node in feeding.candidates([s], host)]
+        seen = self._watched_values(source, [node for _, node in found])
+        items = [(s, node, values) for (s, node), values in zip(found, seen, strict=False)]
+        if any(len(values.seen) > STEPS for _, _, values in items):
+            return None
+        fed = [
+            (s, node, values)
+            for s, node, values in items
+            if parts.slice_of(source, node) is None
+            and values.is_fed(
+                device().type, source.parents.get(node), copied=feeding.is_copy(node, host), refused=False
+            )
+        ]
+        fed += parts.fitting(source, items)
+
+        def choose(statement: ast.stmt, node: ast.expr, condition: str) -> list[Edit]:
+            place = self._place_of(source, statement, wanted[statement])
+            place.lent = [source.text(each) for at, each, _ in fed if at is statement]
+            return choose_by_where(place, condition) if isinstance(statement, ast.If) else []
+
+        made = feeding.feed(source, helper, fed, self.device, host, choose, others) if fed else None
+        return _called_with(source, function, helper, call, made) if made is not None else None
+
+
+def call_of(source: Source, function: Function, helper: Function) -> ast.Call | None:
+    """The one call of a helper, which a function makes in each of its runs, once."""
+    if not isinstance(source.parents.get(helper), ast.Module):
+        return None
+    names = [n for n in ast.walk(source.tree) if isinstance(n, ast.Name) and n.id == helper.name]
+    call = source.parents.get(names[0]) if len(names) == 1 else None
+    if not isinstance(call, ast.Call) or call.func is not names[0]:
+        return None
+    order = list(moving.body_of(function))
+    for number, node in enumerate(order):
+        if call not in set(within(node)) or not isinstance(node, (ast.Assign, ast.AugAssign, ast.Return, ast.Expr)):
+            continue
+        above = source.parents.get(call)
+        while above is not node and isinstance(above, (ast.Call, ast.BinOp, ast.UnaryOp, ast.Attribute, ast.keyword,
+                                                       ast.Tuple, ast.Subscript)):  # fmt: skip
+            above = source.parents.get(above)
+        ended = any(isinstance(n, moving.STOPS) for each in order[:number] for n in within(each))
+        return call if above is node and not ended else None
+    return None
+
+
+def _called_with(
+    source: Source, function: Function, helper: Function, call: ast.Call, fed: feeding.Feed
+) -> feeding.Feed | None:
+    """The same where what runs before the launch knows what the helper will be called with."""
+    parameters = moving.arguments_of(helper)
+    plain = helper.args
+    if plain.vararg or plain.kwarg or any(isinstance(n, ast.Starred) for n in call.args):
+        return None
+    given: dict[str, ast.expr] = dict(zip(reversed(parameters), reversed(plain.defaults), strict=False))
+    if plain.kwonlyargs:
+        given = {}
+    if not all(isinstance(each, ast.Constant) for each in given.values()):
+        given = {name: each for name, each in given.items() if isinstance(each, ast.Constant)}
+    given |= dict(zip(parameters, call.args, strict=False))
+    given |= {option.arg: option.value for option in call.keywords if option.arg}
+    own = moving.arguments_of(function)
+    again = moving.stored(list(moving.body_of(function)))
+    lines, needed = list[str](), set[str]()
+    for name in fed.parameters:
+        value = given.get(name)
+        if value is None or any(isinstance(n, (ast.Call, ast.NamedExpr)) for n in ast.walk(value)):
+            return None
+        read = names_in(value) & locals_of(function)
+        if read - set(own) or read & again:
+            return None
+        needed |= read
+        text = source.text(value)
+        lines += [f"    {name} = {text}"] if text != name else []
+    arguments = [name for name in own if name in needed]
+    if {line.split(" = ")[0].strip() for line in lines} & needed:
+        return None  # one would hide the other
+    head = re.compile(rf"def {re.escape(fed.name)}\(.*\):  # before each launch")
+    text = "\n".join([f"def {fed.name}({', '.join(arguments)}):  # before each launch", *lines])
+    edits = [replace(each, text=head.sub(lambda _: text, each.text)) for each in fed.edits]
+    return replace(fed, edits=edits, parameters=arguments)
+
+
+def _together(
+    source: Source, function: Function, found: Sequence[tuple[feeding.Feed, int]], own: feeding.Feed | None
+) -> feeding.Feed | None:
+    """One function that runs before each launch for several, in the order in which the step has asked."""
+    if own is None and len(found) == 1:
+        return found[0][0]
+    every = list(found)
+    if own is not None:
+        lines = [edit.line for edit in own.edits if function.lineno < edit.line <= (function.end_lineno or 0)]
+        at = [line for _, line in found]
+        if not lines or not (max(at) < min(lines) or min(at) >= max(lines)):
+            return None  # the host would draw in another order
+        every = [(own, min(lines)), *found] if max(lines) <= min(at) else [*found, (own, min(lines))]
+    name = f"before_{function.name.strip('_')}"
+    needed = {parameter for fed, _ in every for parameter in fed.parameters}
+    arguments = [each for each in moving.arguments_of(function) if each in needed]
+    body, edits = list[str](), list[Edit]()
+    for fed, _ in every:
+        inside = next((each for each in fed.edits if f"def {fed.name}(" in each.text), None)
+        if inside is None or "@" in inside.text or "global " in inside.text or "nonlocal " in inside.text:
+            return None
+        head, _, text = inside.text.partition("# before each launch\n")
+        indent = len(head.rpartition("\n")[2]) - len(head.rpartition("\n")[2].lstrip())
+        body += [line[indent:] for line in text.rstrip().splitlines()]
+        edits += [each for each in fed.edits if each is not inside]
+    names = {match[1] for line in body if (match := re.match(r"    (\w+) = ", line))}
+    if names & set(arguments):
+        return None  # one would hide the other
+    blank = not source.lines[first_line(function) - 2].strip()
+    top = [*[""] * (not blank), f"def {name}({', '.join(arguments)}):  # before each launch", *body, ""]
+    edits.append(source.before(function, top, rank=1))
+    hoisted = [line for fed, _ in every for line in fed.hoisted]
+    moved = [node for fed, _ in every for node in fed.moved]
+    return feeding.Feed(source, edits, name, arguments, hoisted, moved, [n for fed, _ in every for n in fed.shared])

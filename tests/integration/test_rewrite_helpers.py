@@ -1,0 +1,109 @@
+"""What helpers of a step draw on the host is drawn before the launch, in the same order."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.integration.rewritten import Fixed, lines_of
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the lines are those of the simulated device")
+
+NET = """
+net = nn.Linear(6, 6).to(device)
+args = (torch.randn(2, 6, device=device),)
+"""
+FLIP = """
+def flip(x, p=0.5):
+    if random.random() < p:
+        x = x.flip(-1)
+    return x
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (
+            FLIP + "def f(x):\n    return net(flip(x))\n",
+            ["p = 0.5", "given_in.fill_(random.random() < p)", "x = torch.where(given_in, x.flip(-1), x)"],
+        ),
+        (
+            FLIP + "def f(x, q=0.4):\n    x = flip(x, p=q)\n    return net(x)\n",
+            ["def before_flip(q):  # before each launch", "p = q"],
+        ),
+        (
+            (
+                "def drop(x):\n    if random.random() < 0.5:\n        return x + 1\n    return x\n"
+                "def f(x):\n    return net(drop(x))\n"
+            ),
+            ["return torch.where(given_in, x + 1, x)"],
+        ),
+        (
+            (
+                "def mix(x, a=0.4):\n    lam = np.random.beta(a, a)\n    return lam * x + (1 - lam) * x.flip(0), lam\n"
+                "def f(x):\n    m, lam = mix(x)\n    return net(m).sum() * lam\n"
+            ),
+            ["lam = np.random.beta(a, a)", "return lam_in * x + (1 - lam_in) * x.flip(0), lam_in"],
+        ),
+        (
+            (
+                "def crop(x, size=4):\n    i = random.randint(0, x.shape[-1] - size)\n    return x[..., i:i + size]\n"
+                "def f(x):\n    return crop(x) * 2\n"
+            ),
+            ["def before_crop(x):  # before each launch", "i_in.fill_(i)"],
+        ),
+        (
+            (
+                "def scale(x):\n    if random.random() < 0.5:\n        x = x * random.uniform(0.8, 1.2)\n    return x\n"
+                "def f(x):\n    return net(scale(x))\n"
+            ),
+            ["chosen = random.random() < 0.5", "if chosen:", "x = torch.where(given_in, x * given_in_2, x)"],
+        ),
+    ],
+    ids=["default", "argument", "return", "number", "crop", "nested"],
+)
+def test_a_draw_of_a_helper_is_drawn_before_the_launch(fixed: Fixed, text: str, lines: list[str]) -> None:
+    # GIVEN a step whose helper draws on the host WHEN rewritten
+    found = fixed(NET + text)
+    # THEN the host draws before the launch, and the helper reads a tensor
+    assert found.complete, found
+    assert set(lines) <= set(lines_of(found)), found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        (
+            "def scale(x, low, high):\n    s = random.uniform(low, high)\n    return x * s\n"
+            "def f(x):\n    x = flip(x)\n    x = scale(x, 0.9, high=1.1)\n    return net(x)\n"
+        ),
+        "def f(x):\n    x = flip(x)\n    s = random.uniform(0.9, 1.1)\n    return net(x) * s\n",
+        "def f(x):\n    s = random.uniform(0.9, 1.1)\n    return flip(net(x) * s)\n",
+    ],
+    ids=["two helpers", "a helper and the step", "the step and a helper"],
+)
+def test_draws_of_several_functions_keep_their_order(fixed: Fixed, text: str) -> None:
+    # GIVEN draws in more than one function WHEN rewritten
+    found = fixed(NET + FLIP + text)
+    # THEN one function draws all of them, in the order of the step
+    assert found.complete, found
+    assert "def before_f():  # before each launch" in lines_of(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(x):\n    return net(flip(x)) + net(flip(x * 2))\n",
+        "def f(x):\n    for _ in range(3):\n        x = flip(x)\n    return net(x)\n",
+        "def f(x):\n    if random.random() < 0.5:\n        x = flip(x)\n    return net(x)\n",
+        "def f(x):\n    s = random.random()\n    x = flip(x)\n    return net(x) * s * random.random()\n",
+    ],
+    ids=["twice", "loop", "branch", "between"],
+)
+def test_a_helper_that_does_not_draw_once_in_each_step_is_left(fixed: Fixed, text: str) -> None:
+    # GIVEN a helper that draws several times in each step, or in some, or between other draws WHEN rewritten
+    found = fixed(NET + FLIP + text)
+    # THEN nothing is said to be whole that draws in another order
+    assert not found.complete, found
+    assert "p = 0.5" not in lines_of(found), found
