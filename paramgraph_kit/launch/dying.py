@@ -28,6 +28,6 @@ def _storage_holders(tensor: torch.Tensor) -> int:
 @cache
 def _own_references() -> int:
     """References to a storage's Python object that nobody else holds: some versions of torch keep one themselves."""
-    probe = torch.empty(1, device="cpu")
+    probe = torch.empty((), device="cpu")
     storage = probe.untyped_storage()
     return sys.getrefcount(storage)

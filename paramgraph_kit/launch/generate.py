@@ -331,7 +331,8 @@ def _differs(name: str, constant: str, value: Any, scope: dict[str, Any]) -> str
 
 def _alignment(captured: Captured, position: int) -> int:
     spec = captured.specs[position]
-    return spec.alignment if spec else captured.aligned
+    assert spec is not None
+    return spec.alignment
 
 
 def _outputs(

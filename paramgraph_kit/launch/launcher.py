@@ -287,8 +287,9 @@ class Launcher:
         return self._tensor_key(x) if isinstance(x, torch.Tensor) else _scalar_key(x)
 
     def _tensor_key(self, x: torch.Tensor) -> Any:
-        if x.device != self.driver.device or (kind := not_carried(x)) is not None:
-            return str(x.device), "" if x.device != self.driver.device else kind
+        kind = not_carried(x)
+        if x.device != self.driver.device or kind is not None:
+            return str(x.device), kind
         alignment = min(alignment_of(self.driver.address_of(x)), self.aligned)
         return (alignment, *bits_of(x), x.shape, x.stride()) if self.code.layouts else (alignment, *bits_of(x))
 
@@ -333,14 +334,14 @@ class Launcher:
     def _keep(self, key: tuple[Any, ...], variant: Variant) -> None:
         """Find a new variant again by as much of its key as counts."""
         aligned = variant.captured.aligned
-        if aligned < self.aligned and not self.variants and not self._widened:
-            self.aligned, self._usual = aligned, None
-            parts = [(min(part[0], aligned), *part[1:]) if type(part[0]) is int else part for part in key[1:]]
-            key = (key[0], *parts)
-        elif aligned > self.aligned:  # of no key so far is known what it asks for: all are captured anew
+        if aligned > self.aligned:  # of no key so far is known what it asks for: all are captured anew
             self.aligned, self._usual, self._widened = aligned, None, True
             self.variants.clear()
             return
+        if not self.variants and not self._widened:
+            self.aligned, self._usual = aligned, None
+            parts = [(min(part[0], aligned), *part[1:]) if type(part[0]) is int else part for part in key[1:]]
+            key = (key[0], *parts)
         self.variants[key] = variant
 
     def share_room(self) -> None:

@@ -169,7 +169,7 @@ def make_plan(
     spent = [stage_of(uses[i][-1]) if i in uses else 0 for i in range(inputs)]
     stages = []
     number = {slot: n for n, slot in enumerate(slots)}
-    at = [(-1, 0) if p.slot is None else (number[p.slot], p.offset) for p in placements]
+    at = {i: (number[slot], offset) for i, (slot, offset) in places.items()}
     for s, nodes in enumerate(ranges):
         table, bindings = _bind(captured, nodes, at, slots)
         made = tuple(i for i, stage in born.items() if stage == s)
@@ -189,20 +189,19 @@ def _placement(slot: Slot | None, offset: int, *, inside: bool) -> Placement:
 
 
 def _bind(
-    captured: Captured, nodes: range, placements: Sequence[tuple[int, int]], slots: Sequence[Slot]
+    captured: Captured, nodes: range, places: Mapping[int, tuple[int, int]], slots: Sequence[Slot]
 ) -> tuple[tuple[Slot, ...], tuple[Binding, ...]]:
     """Those of ``slots`` that some nodes address, and their words with slots counted among these.
 
-    ``placements`` are numbers of slots, or -1, and offsets.
+    ``places`` has the number of a slot and an offset for every allocation that a node addresses.
     """
     found: list[tuple[int, int, int, int]] = []
     pointer = WordKind.POINTER
     for node in nodes:
         for word in captured.words[node]:
             if word.kind is pointer and word.allocation is not None:
-                slot, offset = placements[word.allocation]
-                if slot >= 0:
-                    found.append((node, word.offset, slot, offset + word.delta))
+                slot, offset = places[word.allocation]
+                found.append((node, word.offset, slot, offset + word.delta))
     addressed = {slot for _, _, slot, _ in found}
     table = [n for n in range(len(slots)) if n in addressed]
     number = {slot: n for n, slot in enumerate(table)}

@@ -159,7 +159,7 @@ class Probation:
                 start % 512 :
             ]
             memory.copy_(
-                torch.empty(0, dtype=torch.uint8, device=memory.device).set_(storage, offset, (end - start,), (1,))
+                torch.tensor([], dtype=torch.uint8, device=memory.device).set_(storage, offset, (end - start,), (1,))
             )
             for at, until, k in together:
                 x = inputs[k]

@@ -6,7 +6,6 @@ eleven sizes of workspace, each a little larger than the one before, would have 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from paramgraph_kit.launch.generate import State
@@ -25,7 +24,7 @@ def share_room(turns: Iterable[tuple[Plan, State]]) -> None:
     most: dict[Place, int] = {}
     for places, plan, _ in rows:
         for place, block in zip(places, plan.blocks, strict=True):
-            most[place] = max(block.nbytes, most.get(place, 0))
+            most[place] = max(block.nbytes, most.get(place, block.nbytes))
     for places, plan, state in rows:
         found = [(block.nbytes, most[place]) for place, block in zip(places, plan.blocks, strict=True)]
         state.rooms[:] = [all_ if need * ALIKE >= all_ else need for need, all_ in found]
@@ -33,8 +32,6 @@ def share_room(turns: Iterable[tuple[Plan, State]]) -> None:
 
 def _places(plan: Plan) -> Iterator[Place]:
     """Of each block: how many stages there are, the first and last that it is for, and how many such came before."""
-    counts = Counter[tuple[int, int]]()
-    for block in plan.blocks:
-        span = block.first, block.last
-        yield len(plan.stages), *span, counts[span]
-        counts[span] += 1
+    spans = [(block.first, block.last) for block in plan.blocks]
+    for n, span in enumerate(spans):
+        yield len(plan.stages), *span, spans[:n].count(span)

@@ -32,7 +32,7 @@ def cut(lives: Lives, most: int) -> list[range]:
     >>> cut(Lives(4, dying=[(99 * MIB, 1), (99 * MIB, 3)], made=[(99 * MIB, 1), (99 * MIB, 3)], inner=[]), 8)
     [range(0, 3), range(3, 4)]
     """
-    if most <= 1 or lives.nodes <= 1:
+    if most < 2 or not lives.nodes:
         return [range(lives.nodes)]
     held, made, count, inner = _profiles(lives)
     least = max(held[t] + made[t + 1] + inner[t] for t in range(lives.nodes))

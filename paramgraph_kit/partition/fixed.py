@@ -51,9 +51,9 @@ def keep_fixed(
     Without ``compute`` the constants are placeholders: enough for looking at the graph. Without ``numbers`` what works
     out single numbers on the host stays there.
     """
-    fixed = _fixed(module)
-    if not fixed or device_type == "cpu":
+    if device_type == "cpu":
         return []
+    fixed = _fixed(module)
     returned = {key for result in _results(module) for key in storage_keys(result)}
     keeper = _Keeper(module, fixed, returned, compute)
     for node in list(module.graph.nodes):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from typing import Any
 from unittest import mock
 
@@ -122,18 +123,18 @@ def is_ordered_by_streams(nodes: Iterable[torch.fx.Node]) -> bool:
 def write_lanes(graph: torch.fx.Graph, before: Mapping[torch.fx.Node, Set[torch.fx.Node]]) -> None:
     """Let the code of a region enter its lanes; ``before`` has the kernels that each must follow."""
     now = MAIN
-    knows: dict[int, dict[int, int]] = {MAIN: {}}  # by lane, how much of each it is behind
+    knows: dict[int, dict[int, int]] = {MAIN: {}}  # by lane, the last kernel of each that it is behind
     marks: dict[int, tuple[str, dict[int, int]]] = {}  # the user's events as they were recorded last
     at: dict[torch.fx.Node, tuple[int, dict[int, int]]] = {}  # kernels: the lane, and what that knew behind them
     own_marks: dict[torch.fx.Node, str] = {}
     made: dict[int, int] = {}  # the lanes of storages
-    names = (f"mark{n}" for n in range(1 << 30))
+    names = (f"mark{n}" for n in count())
 
     def wait(lane: int, name: str, known: Mapping[int, int], place: torch.fx.Node) -> None:
         with graph.inserting_before(place):
             graph.call_function(_wait, (lane, name))
         mine = knows.setdefault(lane, {})
-        mine.update({k: max(mine.get(k, 0), n) for k, n in known.items()})
+        mine.update({k: max(mine.get(k, n), n) for k, n in known.items()})
 
     def mark(lane: int, place: torch.fx.Node) -> tuple[str, dict[int, int]]:
         name = next(names)
@@ -141,7 +142,7 @@ def write_lanes(graph: torch.fx.Graph, before: Mapping[torch.fx.Node, Set[torch.
             graph.call_function(_mark, (lane, name))
         return name, dict(knows.setdefault(lane, {}))
 
-    for node in list(graph.nodes):
+    for number, node in enumerate(list(graph.nodes)):
         kind = kind_of(node) if node.op == "call_function" else None
         if kind is Kind.ORDER:
             match operation_of(node).rpartition(".")[2], *node.args:
@@ -158,7 +159,7 @@ def write_lanes(graph: torch.fx.Graph, before: Mapping[torch.fx.Node, Set[torch.
         mine = knows.setdefault(lane, {})
         for earlier in before.get(node, ()):
             there, known = at[earlier]
-            if there != lane and mine.get(there, 0) < known[there]:
+            if there not in mine or mine[there] < known[there]:
                 if earlier not in own_marks:
                     own_marks[earlier] = next(names)
                     with graph.inserting_after(earlier):
@@ -168,7 +169,7 @@ def write_lanes(graph: torch.fx.Graph, before: Mapping[torch.fx.Node, Set[torch.
             with graph.inserting_before(node):
                 graph.call_function(_enter, (lane,))
             now = lane
-        mine[lane] = mine.get(lane, 0) + 1
+        mine[lane] = number
         at[node] = lane, dict(mine)
         taken = _taken(node)
         _keep(graph, node, lane, taken, made)

@@ -78,7 +78,8 @@ def _is_movable_scalar(source: torch.fx.Node, result: torch.dtype) -> bool:
 def _on_device(
     module: torch.fx.GraphModule, scalar: torch.fx.Node, user: torch.fx.Node, constants: bool
 ) -> torch.fx.Node:
-    device = next(tensors_in(user.meta["val"])).device
+    like: Any = next(tensors_in(user.meta["val"]))
+    device = like.device
     if kind_of(scalar) is Kind.CONSTANT:
         name = f"{scalar.name}_on_device"
         value = attribute(scalar)
@@ -87,8 +88,7 @@ def _on_device(
         module.register_buffer(name, kept)
         with module.graph.inserting_before(user):
             node = module.graph.get_attr(name)
-        fake = user.meta["val"] if isinstance(user.meta["val"], torch.Tensor) else next(tensors_in(user.meta["val"]))
-        with fake.fake_mode:  # type: ignore[attr-defined]  # traced values are fake
+        with like.fake_mode:  # traced values are fake
             node.meta = {"val": torch.empty((), dtype=value.dtype, device=device)}
         return node
     return _insert(user, aten._to_copy.default, (scalar,), {"device": device})

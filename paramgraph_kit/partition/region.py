@@ -38,7 +38,7 @@ class Region:
 class _Boxed(CodeGen):
     """Code that takes its arguments in one list and empties it, so that it alone decides how long they live."""
 
-    def gen_fn_def(self, free_vars: list[str], maybe_return_annotation: str, *, expanded_def: bool = False) -> str:
+    def gen_fn_def(self, free_vars: list[str], maybe_return_annotation: str, **_: Any) -> str:
         names = [v.split(":")[0].split("=")[0].strip() for v in free_vars if v != "self"]
         unpack = f"\n    {', '.join(names)}, = boxed" if names else ""
         return f"def {self._func_name}(self, boxed){maybe_return_annotation}:{unpack}\n    boxed.clear()"

@@ -85,7 +85,7 @@ def _device_reason(node: torch.fx.Node, device_type: str) -> tuple[str, str] | N
     read = [t for n in node.all_input_nodes if id(n) not in movable for t in tensors_in(value_of(n))]
     taken = {t.device.type for t in read}
     if is_copy(node) and len(made | taken) > 1:
-        source, target = (read[-1].device.type, next(iter(made))) if read else ("?", "?")
+        source, target = read[-1].device.type, next(iter(made))
         return "device-copy", f"a copy from {source} to {target}"
     elsewhere = (made or taken) - {device_type}
     if elsewhere:
