@@ -116,8 +116,6 @@ def _offset_calculators(data: bytes, is_pointer: Callable[[int], bool]) -> list[
         for tensors in range(1, 9):
             behind = at + SIZES + STRIDES * tensors
             field = -(-behind // 8) * 8
-            if behind > len(data):
-                break
             if (field + 8 <= len(data) and is_pointer(_word(data, field))) or (
                 behind + SIZES <= len(data) and is_calculator(data, behind)
             ):
