@@ -27,13 +27,21 @@ _OF_STEPS = ("stale-input",)  # what these rules ask for is seen in several step
 
 
 def in_own_lines(
-    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], failures: Sequence[Failure]
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    failures: Sequence[Failure],
+    by_hand: Sequence[Failure] = (),
 ) -> list[Failure]:
-    """The same, each with its own line before and after, where that line tells what to write."""
+    """The same, each with its own line before and after, where that line tells what to write.
+
+    ``by_hand`` are those of which a rewrite has been tried, and that are left: of these only what to do is told.
+    """
     try:
         attempt = _Unrun(function, args, kwargs, _Still(function, args, kwargs))
     except Exception:  # it answers as it likes; the example of the class has to do
         return [*failures]
+    attempt.unsafe = {id(each): "left" for each in by_hand}
     return [_own(attempt, failure) for failure in failures]
 
 
@@ -92,7 +100,11 @@ def _pair(attempt: _Unrun, failure: Failure, source: Source, statement: Any) -> 
     line = [failure.frame.text if failure.frame is not None else ""]
     if said.startswith("belongs behind the launch"):
         return line, [BEHIND]
-    if failure.code not in _OF_STEPS and (changed := _changed(attempt, failure)) is not None:
+    if (
+        failure.code not in _OF_STEPS
+        and id(failure) not in attempt.unsafe
+        and (changed := _changed(attempt, failure)) is not None
+    ):
         return changed
     said = said or (ANEW if failure.code in _OF_STEPS else "")
     return (line, [said.replace(", so it was not rewritten", "")]) if said else None

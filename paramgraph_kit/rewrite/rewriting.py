@@ -211,9 +211,9 @@ def _stale(rounds: Rounds) -> str:
 def _is_worth_it(prover: Prover, found: Rewriting) -> bool:
     """Whether enough of what a step does is in the graph; notes how much."""
     (inside, behind), products = prover.operations, prover.products
-    found.verified.append(
-        f"{inside} of {inside + behind} operations of a step are in the graph, the others run behind it"
-    )
+    if behind:
+        text = f"{inside} of {inside + behind} operations of a step are in the graph, the others run behind it"
+        found.verified.append(text)
     if any(products):
         return products[0] >= products[1] and products[0] > 0
     return inside >= ENOUGH or inside >= 2 * behind

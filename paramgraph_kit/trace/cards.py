@@ -16,7 +16,10 @@ _LINE = "var(--line, var(--jp-border-color2, #d3d6d0))"
 _BACK = "var(--code, var(--jp-layout-color2, #f4f4f1))"
 _BAD = "var(--bad, var(--jp-error-color1, #a03a12))"
 _GOOD = "var(--good, var(--jp-success-color1, #2d6a1f))"
-_PRE = f"margin:2px 0;padding:6px 10px;border-radius:6px;background:{_BACK};white-space:pre-wrap;font-size:12.5px"
+_PRE = (
+    f"margin:2px 0;padding:6px 10px;border-radius:6px;background:{_BACK};font-size:12.5px;white-space:pre-wrap;"
+    "word-break:normal;overflow-wrap:break-word"  # JupyterLab breaks words
+)
 _FIX = re.compile(r"before\s+(.*?)\nafter\s+(.*)", re.DOTALL)
 
 

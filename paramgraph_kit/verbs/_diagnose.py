@@ -95,20 +95,23 @@ class Diagnose:
                 "catch it with 'except Exception as error' and pass error; or pass a function and its arguments"
             )
         found = _from_function(what, args, kwargs, limit_s, confirm)
-        if fix and found and not found.state:
+        if not found or found.state:
+            return found
+        from paramgraph_kit.rewrite.own_lines import in_own_lines
+
+        by_hand: list[Failure] = []
+        if fix:
             from paramgraph_kit.rewrite.rewriting import rewrite
 
             found.fix = rewritten = rewrite(what, args, kwargs, found.failures)
+            by_hand = rewritten.left
             if not rewritten.complete and not any(failure.code in ENDS for failure in found.failures):
                 from paramgraph_kit.verbs._pieces import in_pieces
 
                 rewritten.pieces = in_pieces(what, args, kwargs, rewritten)
-        elif found and not found.state:
-            from paramgraph_kit.rewrite.own_lines import in_own_lines
-
-            own = tuple(in_own_lines(what, args, kwargs, found.failures))
-            found.untried = own != found.failures
-            found.failures = own
+        own = tuple(in_own_lines(what, args, kwargs, found.failures, by_hand))
+        found.untried = own != found.failures and not fix
+        found.failures = own
         return found
 
     def catalogue(self) -> tuple[FailureClass, ...]:

@@ -227,9 +227,9 @@ class _Teller:
             found.failures = (self.failure,)
         self.chapter(f"What is wrong: {len(found)} problem{'' if len(found) == 1 else 's'}")
         if "captured as it is" in self.out.traces:
-            known = {(f.code, f.frame) for f in self.out.traces["captured as it is"].failures}
-            new = [f for f in found.failures if (f.code, f.frame) not in known]
-            self.out.traces["captured as it is"].failures.extend(new)
+            told = self.out.traces["captured as it is"].failures
+            own = {(f.code, f.frame): f for f in found.failures}  # with the user's own lines
+            told[:] = [*(own.pop((f.code, f.frame), f) for f in told), *own.values()]
         for failure in found.failures:
             self.say(f"{frame_text(failure.frame)}\n   {failure.title} [{failure.code}]", 3)
         fix = found.fix

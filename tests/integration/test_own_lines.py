@@ -93,9 +93,18 @@ def test_a_rewrite_that_depends_on_shapes_is_not_guessed(tmp_path: Path) -> None
         assert "torch.where(bad, 0.0" not in failure.fix
 
 
-def test_with_fix_the_diff_says_it(tmp_path: Path) -> None:
+def test_with_fix_and_in_a_story_the_lines_are_the_user_s_too(tmp_path: Path) -> None:
+    # GIVEN the same WHEN its fix is tried THEN the cards have the same lines, and the diff says what was tried
     names = run(STEP, tmp_path)
-    assert not pgk.diagnose(names["f"], *names["args"], fix=True).untried
+    found = pgk.diagnose(names["f"], *names["args"], fix=True)
+    assert not found.untried
+    assert WANTED["clip-check"][1] in unescape(found._repr_html_())
+    # WHEN its story is told THEN the explorer's failures have them
+    story = pgk.story(names["f"], *names["args"], say=None)
+    told = {failure.code: failure.fix for failure in story.traces["captured as it is"].failures}
+    for code, (before, after) in WANTED.items():
+        assert before in told[code], told[code]
+        assert after in told[code], told[code]
 
 
 class Hostile:
