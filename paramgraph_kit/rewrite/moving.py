@@ -175,9 +175,12 @@ def _needs(node: ast.stmt, before: ast.stmt) -> bool:
 def _is_needed(function: Function, node: ast.stmt, moved: list[ast.stmt]) -> bool:
     """Whether a statement that stays behind reads what ``node`` writes, or changes what it reads."""
     order, reads = list(body_of(function)), free_names(node) & locals_of(function)
+    fills = any(_fills_given(part) for part in within(node))
     for later in order[order.index(node) + 1 :]:
         if later in moved:
             continue
+        if fills and any(isinstance(n, ast.Call) and called(n) not in _READS for n in within(later)):
+            return True  # the gradients that a step takes are clipped before it
         if stored([later]) & reads or _needs(later, node):
             return True
     return False
@@ -200,6 +203,13 @@ def written(node: ast.stmt) -> Iterator[str]:
             path = path_of(part.func.value)
             if path and path.split(".")[0] not in _MODULES:
                 yield path
+
+
+def _fills_given(node: ast.AST) -> bool:
+    """``nn.utils.clip_grad_norm_(parameters, 1.0)``: a function, and no method, that writes what it is given."""
+    if not isinstance(node, ast.Call) or not called(node).endswith("_") or called(node).startswith("_"):
+        return False
+    return isinstance(node.func, ast.Name) or path_of(node.func).partition(".")[0] in ("torch", "nn", "F")
 
 
 def _fills(loop: ast.For) -> bool:

@@ -333,7 +333,8 @@ class Attempt(Lending):
         tail = self._tail(source, function)
         ends = tail.statements if tail is not None else []
         chosen = [node for node in moving.body_of(function) if node in chosen or node in timed or node in ends]
-        chosen = [node for node in chosen if node not in self.ahead]
+        parted = self.ended.gone if self.ended is not None else []  # the rest of it is read behind the launch
+        chosen = [node for node in chosen if node not in [*self.ahead, *parted]]
         chosen = moving.with_their_zeros(function, chosen, self.graded)
         self.ahead = self.ahead if self._keeps_ahead(function, chosen) else []
         before = handed.shared(source, function, chosen, at_hand - moving.stored(before), host) if before else []
