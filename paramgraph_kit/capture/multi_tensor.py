@@ -36,8 +36,8 @@ class _Layout:
         """Bytes of the struct."""
         end = 0
         for entry, count, _ in self.fields:
-            end = _aligned(end, min(entry, 8)) + entry * count
-        return _aligned(_aligned(end, 4) + self.tail, 8)
+            end = _aligned(end, entry) + entry * count
+        return _aligned(end + self.tail, 8)
 
 
 def unused_entries(node: RawNode) -> set[int]:
@@ -51,7 +51,7 @@ def unused_entries(node: RawNode) -> set[int]:
     data = node.parameters[start : start + size]
     places, end = [], 0
     for entry, count, _ in layout.fields:
-        end = _aligned(end, min(entry, 8))
+        end = _aligned(end, entry)
         places.append(end)
         end += entry * count
     blocks = node.grid[0]
@@ -60,7 +60,7 @@ def unused_entries(node: RawNode) -> set[int]:
         return set()
     tensors = 1 + max(struct.unpack_from(f"<{blocks}{'H' if width == 2 else 'B'}", data, places[layout.index]))
     found = _empty_functors(node)
-    found |= set(range(start + _aligned(end, 4) + layout.tail, start + size))  # what fills it up
+    found |= set(range(start + end + layout.tail, start + size))  # what fills it up
     for at, (entry, count, by_tensor) in zip(places, layout.fields, strict=True):
         used = tensors if by_tensor else blocks
         if used > count:
@@ -71,11 +71,9 @@ def unused_entries(node: RawNode) -> set[int]:
 
 def _empty_functors(node: RawNode) -> set[int]:
     """The kernel's functor, and the operation that it is given, are of one byte where they have no members."""
-    places = [at for at, size in node.layout[1:2] if size == 1]
     given = _ARGUMENTS.search(node.name)
-    if given is not None and given[1] in "SNZ":  # a class; numbers, bools and pointers have small letters
-        places += [at for at, size in node.layout[2:3] if size == 1]
-    return set(places)
+    of_class = given is not None and given[1] in "SNZ"  # numbers, bools and pointers have small letters
+    return {at for at, size in node.layout[: 3 if of_class else 2] if size == 1}  # the lists have more
 
 
 def _layouts(name: str) -> list[_Layout]:

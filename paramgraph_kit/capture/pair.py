@@ -165,7 +165,7 @@ def capture_pair(
                 starts.append(list(phantom.starts))
                 try:
                     made = recording.allocations or _moved(recordings[0].allocations, starts[0], starts[-1])
-                    allocations = mirrors + merge_ambiguous(made, len(recording.nodes))
+                    allocations = mirrors + merge_ambiguous(made)
                     outputs.append(_outputs(driver, recording.result, inputs, allocations, positions, phantom.contains))
                     returns_tuple = isinstance(recording.result, tuple)
                 finally:  # nothing may hold phantom memory once it is unmapped

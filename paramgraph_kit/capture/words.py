@@ -10,7 +10,9 @@ from __future__ import annotations
 import bisect
 import heapq
 import itertools
+import math
 import struct
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
@@ -82,7 +84,7 @@ class _Index:
         self._rewind()
 
     def _rewind(self) -> None:
-        self._position, self._born = -1, 0
+        self._position, self._born = -math.inf, 0
         self._live_starts: list[tuple[int, int]] = []  # (address, allocation), sorted
         self._deaths: list[tuple[int, int]] = []  # a heap of (position, allocation)
 
@@ -96,10 +98,9 @@ class _Index:
             if a.born > position:
                 break
             self._born += 1
-            if a.died is None or a.died > position:
-                bisect.insort(self._live_starts, (a.address, i))
-                if a.died is not None:
-                    heapq.heappush(self._deaths, (a.died, i))
+            bisect.insort(self._live_starts, (a.address, i))
+            if a.died is not None:
+                heapq.heappush(self._deaths, (a.died, i))
         while self._deaths and self._deaths[0][0] <= position:
             _, i = heapq.heappop(self._deaths)
             del self._live_starts[bisect.bisect_left(self._live_starts, (self.allocations[i].address, i))]
@@ -277,7 +278,7 @@ def _may_be_left_over(node: RawNode, offset: int) -> bool:
     return _is_one_value(node, offset, small) or closes_closure(node, offset)
 
 
-def _is_one_value(node: RawNode, offset: int, small: int = 0) -> bool:
+def _is_one_value(node: RawNode, offset: int, small: float = -math.inf) -> bool:
     """Whether a word lies inside one parameter (of more bytes than ``small``), as far as is known where these end.
 
     A flag below the rest of an older address is none: rewritten, it would be the lowest byte of another address.
@@ -395,21 +396,21 @@ def _resolve(
     return None
 
 
-def merge_ambiguous(allocations: Sequence[RawAllocation], count: int) -> list[RawAllocation]:
+def merge_ambiguous(allocations: Sequence[RawAllocation]) -> list[RawAllocation]:
     """Join allocations whose bytes and whose lives, as far as they are known, both overlap.
 
     Inside one C call the position of an allocation is only bounded, so what such calls make and free may overlap;
-    joined, they keep the layout that was captured, which is always right. ``count``: nodes recorded.
+    joined, they keep the layout that was captured, which is always right.
     """
     merged = list(allocations)
     while True:  # what was joined lives longer and reaches further, so it may overlap others in its turn
-        groups = _groups(merged, count)
+        groups = _groups(merged)
         if len(groups) == len(merged):
             return merged
         merged = [_join(group) for group in groups]
 
 
-def _groups(allocations: Sequence[RawAllocation], count: int) -> list[list[RawAllocation]]:
+def _groups(allocations: Sequence[RawAllocation]) -> list[list[RawAllocation]]:
     """Those that must be one: by rising address, each is compared only with whom it meets in time."""
     parent = list(range(len(allocations)))
 
@@ -425,7 +426,7 @@ def _groups(allocations: Sequence[RawAllocation], count: int) -> list[list[RawAl
     who: list[int] = []
     for i in sorted(range(len(allocations)), key=lambda i: allocations[i].address):
         a = allocations[i]
-        born, died, end = a.born, count + 1 if a.died is None else a.died, a.address + a.size
+        born, died, end = a.born, sys.maxsize if a.died is None else a.died, a.address + a.size
         first, last = bisect.bisect_right(over, born), bisect.bisect_left(begun, died)
         for n in range(first, last):
             if ends[n] > a.address:  # else it lies below, as does all that it could meet from here on

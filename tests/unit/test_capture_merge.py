@@ -29,35 +29,35 @@ def test_what_follows_in_time_or_in_space_stays_apart() -> None:
     # GIVEN a block that is freed and used again in part, and a neighbour
     apart = [Allocation(0, 4096, 0, 3), Allocation(0, 1024, 3), Allocation(4096, 512, 0)]
     # WHEN ambiguous ones are joined THEN nothing is
-    assert merge_ambiguous(apart, NODES) == apart
+    assert merge_ambiguous(apart) == apart
 
 
 def test_what_overlaps_in_both_is_joined_with_its_layout() -> None:
     # GIVEN two allocations whose lives are only known to overlap, at overlapping addresses
     unsure = [Allocation(9000, 8, 0), Allocation(1024, 2048, 2, 6), Allocation(2048, 4096, 5, 9)]
     # WHEN they are joined THEN one allocation has the bytes and the lives of both, in the place of the first
-    assert merge_ambiguous(unsure, NODES) == [Allocation(9000, 8, 0), Allocation(1024, 5120, 2, 9)]
+    assert merge_ambiguous(unsure) == [Allocation(9000, 8, 0), Allocation(1024, 5120, 2, 9)]
 
 
 def test_one_that_never_dies_makes_the_joined_one_live_on() -> None:
     # GIVEN two ambiguous allocations, one of which is an output
     unsure = [Allocation(0, 512, 0, 4), Allocation(0, 64, 2)]
     # WHEN they are joined THEN the joined one is never freed
-    assert merge_ambiguous(unsure, NODES) == [Allocation(0, 512, 0, None)]
+    assert merge_ambiguous(unsure) == [Allocation(0, 512, 0, None)]
 
 
 def test_joining_goes_on_until_nothing_is_ambiguous() -> None:
     # GIVEN B and A, which overlap, and C, which overlaps neither: its bytes are B's, and dies before B is born
     c, b, a = Allocation(0, 200, 0, 3), Allocation(100, 200, 5, 10), Allocation(250, 50, 0, 6)
     # WHEN B and A are joined THEN the result, alive from 0 at byte 100, would be taken for C: all three are one
-    assert merge_ambiguous([c, b, a], NODES) == [Allocation(0, 300, 0, 10)]
+    assert merge_ambiguous([c, b, a]) == [Allocation(0, 300, 0, 10)]
 
 
 def test_an_allocation_that_no_node_can_use_joins_nothing() -> None:
     # GIVEN one that was freed before any node was recorded, at an address that is used again at once
     dead = [Allocation(0, 512, 4, 4), Allocation(0, 512, 4, 7)]
     # WHEN ambiguous ones are joined THEN both stay
-    assert merge_ambiguous(dead, NODES) == dead
+    assert merge_ambiguous(dead) == dead
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -70,7 +70,7 @@ def test_after_joining_no_address_means_two_allocations_at_one_time(seed: int) -
         died = rng.choice([None, rng.randint(born + 1, NODES)])
         drawn.append(Allocation(512 * rng.randrange(40), 512 * rng.randint(1, 8), born, died))
     # WHEN ambiguous ones are joined
-    joined = merge_ambiguous(drawn, NODES)
+    joined = merge_ambiguous(drawn)
     # THEN no two of the result clash, and each of the drawn ones lies within exactly one of them
     assert not any(clash(a, b) for i, a in enumerate(joined) for b in joined[:i])
     for one in drawn:
@@ -112,7 +112,7 @@ def asked(count: int) -> int:
     turns = [Allocation(Compared(512 * (k % 4)), 512, Compared(k), Compared(k + 3)) for k in range(count)]
     stay = [Allocation(Compared(4096 + 512 * k), 512, Compared(k)) for k in range(count)]
     Compared.times = 0
-    assert len(merge_ambiguous(turns + stay, count)) == 2 * count
+    assert len(merge_ambiguous(turns + stay)) == 2 * count
     return Compared.times
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
+from typing import Any
 
 import pytest
 
 from paramgraph_kit.capture.indexing import unused_of_indexing
+from paramgraph_kit.capture.multi_tensor import unused_entries
 from paramgraph_kit.capture.unused import _offset_calculators, unused_bytes
+from paramgraph_kit.driver.api import RawNode
 from paramgraph_kit.driver.kernel_names import ATEN
-from tests.unit.test_capture_multi_tensor import KERNELS, packed
+from paramgraph_kit.trace.model import NodeKind
+from tests.unit.test_capture_multi_tensor import packed
 from tests.unit.test_capture_unused import PHANTOM, calculator, is_pointer, node
 
 ADDRESSES = struct.pack("<20Q", *[PHANTOM + 0x1111 * (n + 1) for n in range(20)])
@@ -32,7 +37,6 @@ def test_beside_lists_of_tensors_what_fills_up_parameters_is_unused_too() -> Non
     # WHEN asked THEN both are: the gap behind the functor, and what is not filled of the lists
     assert own
     assert unused_bytes(kernel, is_pointer) == own | set(range(first[0], second[0]))
-    assert KERNELS
 
 
 @pytest.mark.parametrize(("byte", "empty"), [(0, False), (1, False), (2, True), (255, True)])
@@ -189,3 +193,63 @@ def test_of_a_histogram_exactly_what_is_not_filled_is_named(dims: tuple[int, int
         [*tensors, *numbers, b"\xa5" * 2],
     ):
         assert unused_of_indexing(node(HISTOGRAM, *parts)) == set()
+
+
+NUMBERS = {"b": ctypes.c_uint8, "s": ctypes.c_int16, "f": ctypes.c_float, "d": ctypes.c_double}
+ROOM = {"TensorListMetadata": (110, 64, 48, 36, 30), "FusedOptimizerTensorListMetadata": (110, 64, 48, 36, 30)}
+ROOM["TensorListScalarListMetadata"] = (96, 64, 48, 36, 30)
+
+
+class Complex(ctypes.Structure):
+    """Two numbers of double precision."""
+
+    _fields_ = (("real", ctypes.c_double), ("imaginary", ctypes.c_double))
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("depth", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize(
+    ("kind", "number"), [*[(k, "") for k in list(ROOM)[:2]], *[(list(ROOM)[2], n) for n in "bsfdc"]]
+)
+def test_structs_of_lists_are_laid_out_as_c_lays_them_out(kind: str, number: str, depth: int, large: bool) -> None:
+    # GIVEN the struct as a C compiler has it, of three tensors in five blocks, and garbage wherever nothing is filled
+    room, factor = ROOM[kind][depth - 1], 7 if large else 1
+    if number == "c" and depth <= 2:
+        room = (72, 60)[depth - 1]
+    room, blocks = room * factor, 320 * factor
+    held: Any = Complex if number == "c" else NUMBERS.get(number)
+    parts: list[tuple[str, Any]] = [(f"addresses{n}", ctypes.c_uint64 * room) for n in range(depth)]
+    parts.append(("numel", ctypes.c_int64 * room))
+    if "Fused" in kind:
+        parts.append(("steps", ctypes.c_uint64 * ((96, 64, 48, 36, 30)[depth - 1] * factor)))
+    if number:
+        parts.append(("scalars", held * room))
+    parts += [("tensor", (ctypes.c_uint16 if large else ctypes.c_uint8) * blocks), ("chunk", ctypes.c_int32 * blocks)]
+    if not number:
+        parts.append(("start", ctypes.c_int32))
+    layout: Any = type("Layout", (ctypes.Structure,), {"_fields_": parts})
+    data, end = bytearray(ctypes.sizeof(layout)), 0
+    for name, each in parts:
+        at, count = getattr(layout, name).offset, getattr(each, "_length_", 1)
+        end = at + ctypes.sizeof(each)
+        data[at:end] = b"\xa5" * ctypes.sizeof(each)
+        filled = 5 if name in ("tensor", "chunk") else 3
+        width = ctypes.sizeof(each) // count
+        data[at : at + width * min(filled, count)] = bytes(width * min(filled, count))
+        if name == "tensor":
+            data[at : at + 5 * width] = struct.pack("<5H" if large else "<5B", 0, 0, 1, 2, 2)
+    data[end:] = b"\xa5" * (len(data) - end)
+    spelled = {"c": "N3c107complexIdEE", "b": "h"}.get(number, number)
+    name = f"_ZN2at6native25multi_tensor_apply_kernelINS1_28{kind}I{spelled}Li{depth}ELb{int(large)}EEENS1_"
+    # WHEN asked THEN exactly that is named, wherever the struct begins
+    for start in (0, 8):
+        kernel = RawNode(NodeKind.KERNEL, name, bytes(start) + data, (), (5, 1, 1), layout=((start, len(data)),))
+        assert unused_entries(kernel) == {start + at for at in garbage_of(bytes(data))}
+
+
+@pytest.mark.parametrize("of", ["TensorListMetadataILi0E", "TensorListMetadataILi6E", "TensorListMetadataIfE", "Other"])
+def test_of_other_lists_of_tensors_nothing_is_known(of: str) -> None:
+    # GIVEN a kernel whose name says no number of lists up to five WHEN asked THEN nothing is
+    name = f"_ZN2at6native25multi_tensor_apply_kernelINS1_18{of}EENS1_"
+    assert unused_entries(RawNode(NodeKind.KERNEL, name, bytes(3368), (), (1, 1, 1), layout=((0, 3368),))) == set()
+    assert unused_entries(RawNode(NodeKind.KERNEL, name, bytes(3368), (), (1, 1, 1))) == set()
