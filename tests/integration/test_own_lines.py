@@ -73,7 +73,7 @@ def test_nothing_is_run_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     calls: list[int] = []
     names["f"].__globals__["global_calls"] = calls.append
     with monkeypatch.context() as patch:
-        patch.setattr("paramgraph_kit.rewrite.own_lines.in_own_lines", lambda *given: given[-1])
+        patch.setattr("paramgraph_kit.rewrite.own_lines.in_own_lines", lambda *given: given[3])
         plain = pgk.diagnose(names["f"], *names["args"])
     count = len(calls)
     assert not plain.untried
