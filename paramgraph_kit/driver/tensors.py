@@ -149,11 +149,11 @@ def digests(tensors: Sequence[torch.Tensor]) -> list[int]:
     """
     with torch.no_grad():
         weights: dict[torch.device, torch.Tensor] = {}
-        longest = max((t.numel() * t.dtype.itemsize for t in tensors), default=0)
         found = []
         for tensor in tensors:
             flat = _bytes(tensor)
             if flat.device not in weights:
+                longest = max(t.numel() * t.dtype.itemsize for t in tensors)
                 weights[flat.device] = _weights(min(_PIECE, longest // 8 + 8), flat.device)
             found.append(_digest(flat, weights[flat.device]))
         return [int(value) for value in found]
