@@ -410,7 +410,7 @@ class Reach:
             if is_module and key in _HOOKS and not part:
                 self.unhooked.append(part)
             elif is_module and key in _MODULE_DICTS and not isinstance(part, dict):
-                self.scripted = self.scripted or name
+                self.scripted = self.scripted or name or "the step"
             elif is_module and key in _MODULE_DICTS:
                 self.holders.append(Holder("dict", name, part, whole=True))
                 for child, what in part.items():
