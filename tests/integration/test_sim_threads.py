@@ -42,6 +42,42 @@ def test_a_thread_that_has_traced_may_be_gone() -> None:
     assert found == [3.0] * 4
 
 
+def test_a_backward_beside_the_capture_of_another_thread_is_its_own() -> None:
+    # GIVEN a thread that captures a backward pass, and one that trains as ever, in turn
+    steps, found, failed = threading.Barrier(2), list[float](), list[BaseException]()
+    w, x = (torch.ones(4, requires_grad=True, device=DEVICE) for _ in range(2))
+    graph, side = pgk.cuda.CUDAGraph(), pgk.cuda.Stream()
+
+    def trains(grad: torch.Tensor) -> torch.Tensor:
+        steps.wait(30)
+        steps.wait(30)  # the other one captures
+        return grad * 2
+
+    def train() -> None:
+        try:
+            y = w * 3
+            y.register_hook(trains)  # type: ignore[no-untyped-call]
+            y.sum().backward()  # type: ignore[no-untyped-call]
+            assert w.grad is not None
+            found.extend(w.grad.tolist())
+        except BaseException as error:
+            failed.append(error)
+            steps.abort()
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    steps.wait(30)
+    # WHEN a capture begins while the backward pass of the other is under way
+    with pgk.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+        z = x + 5
+        steps.wait(30)
+        thread.join(30)
+    # THEN the training ran, none of it is in the graph, and nothing failed
+    assert (found, failed) == ([6.0] * 4, [])
+    graph.replay()
+    assert (z.tolist(), w.grad.tolist() if w.grad is not None else None) == ([6.0] * 4, [6.0] * 4)
+
+
 def test_a_backward_is_captured_after_a_compiled_one() -> None:
     # GIVEN a compiled backward, which captures on autograd's own thread
     x = torch.ones(4, requires_grad=True, device=DEVICE)

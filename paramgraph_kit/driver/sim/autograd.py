@@ -73,19 +73,20 @@ def note_leaves_of_functions(root: Any, log: Log[S]) -> None:
 
 def note_made_in_backward(results: Iterable[Any], roots: Iterable[Any], stream: object) -> None:
     """A backward pass from ``roots`` has made gradients that can be differentiated: its nodes belong to ``stream``."""
-    before = set(all_behind(*_nodes(roots)))
+    before = set(all_behind(*nodes(roots)))
     leaves = [node.variable.grad for node in before if hasattr(node, "variable")]
-    for node in all_behind(*_nodes([*results, *leaves]), known=before):
+    for node in all_behind(*nodes([*results, *leaves]), known=before):
         node.metadata.setdefault(_TAG, stream)
 
 
 def root_stream_of(roots: Iterable[Any], log: Log[S]) -> S | None:
     """The stream on which the first of ``roots`` was made that has a node, or None for the default stream."""
-    return next((made_on(node, log) for node in _nodes(roots)), None)
+    return next((made_on(node, log) for node in nodes(roots)), None)
 
 
-def _nodes(roots: Iterable[Any]) -> list[Any]:
-    found = [getattr(root, "grad_fn", None) or getattr(root, "node", None) for root in roots]  # tensors and edges
+def nodes(roots: Iterable[Any]) -> list[Any]:
+    """The nodes of tensors and edges that have one."""
+    found = [getattr(root, "grad_fn", None) or getattr(root, "node", None) for root in roots]
     return [node for node in found if node is not None]
 
 

@@ -16,6 +16,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,10 @@ def _keep() -> None:
             ctypes.memset(ctypes.byref(reference), 0, ctypes.sizeof(reference))
 
 
-def install(begin: Callable[[Iterable[Any]], None], done: Callable[[Iterable[Any], Iterable[Any]], None]) -> None:
+def install(
+    begin: Callable[[Iterable[Any]], AbstractContextManager[None]],
+    done: Callable[[Iterable[Any], Iterable[Any]], None],
+) -> None:
     """Let ``backward()`` raise what was taken aside; ``done`` gets gradients with a graph, and what they are of."""
     name = "_engine_run_backward"
     run = torch_name(name)
@@ -120,9 +124,9 @@ def install(begin: Callable[[Iterable[Any]], None], done: Callable[[Iterable[Any
     @functools.wraps(run)
     def run_backward(*args: Any, **kwargs: Any) -> Any:
         _taken.clear()
-        begin(args[0])
         try:
-            results = run(*args, **kwargs)
+            with begin(args[0]):
+                results = run(*args, **kwargs)
         except SystemError:
             if not _taken:
                 raise

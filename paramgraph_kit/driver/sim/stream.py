@@ -12,7 +12,8 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from . import autograd
 from .errors import cuda_error, device_index, missing, require_device
 from .under_way import Capture, forbid_in_capture
 
+MOST_PASSES = 64  # backward passes of which it is known whose they are
 HIGHEST = 3  # torch has pools of streams for four priorities
 _DEVICE_TYPE = 20  # PrivateUse1, the slot of a device in Python
 
@@ -234,7 +236,8 @@ class _Table:
         self._local = threading.local()
         self.streams: dict[int, Stream] = {}
         self.engine_log: autograd.Log[Stream] = []  # of the thread that chose a stream last
-        self.backward = -1  # the backward pass that was looked at last
+        self.begun: list[tuple[list[Any], autograd.Log[Stream]]] = []  # backward passes: roots, and their thread's log
+        self.passes: dict[int, autograd.Log[Stream]] = {}  # the same by task, once one of its nodes runs
 
     def next_number(self) -> int:
         return 0 if not self.streams else 16 * (len(self.streams) + 1)
@@ -297,26 +300,31 @@ def current_stream(device: Any = None) -> Stream:
         _look_for(device)
     stream, task = _table.current(), autograd.task_id()
     node = autograd.current_node() if task != -1 else None
-    if node is not None and task != _table.backward:  # on whichever thread it runs
-        _table.backward = task
-        _backward_begins(node)
+    if node is not None and task not in _table.passes:  # on whichever thread it runs
+        _backward_begins(node, task)
     if stream is not None:
         return stream
     if node is not None:
-        log = _table.engine_log
+        log = _table.passes.get(task, _table.engine_log)
         if log and log[-1][1].capture is not None:
             return log[-1][1]
         return autograd.made_on(node, log) or _default
     return _default
 
 
-def _backward_begins(node: Any) -> None:
-    """Look at a backward pass as it begins.
+def _backward_begins(node: Any, task: int) -> None:
+    """Look at a backward pass as it begins: it follows the thread that called it, and not one that captures beside.
 
     Raises:
         torch.AcceleratorError: code 906, in a capture, for a node that was made on the default stream.
     """
-    log = _table.engine_log
+    begun = list(_table.begun)
+    log = begun[-1][1] if begun else _table.engine_log
+    if len({id(each) for _, each in begun}) > 1:
+        log = next((each for roots, each in begun[::-1] if node in autograd.all_behind(*autograd.nodes(roots))), log)
+    _table.passes[task] = log
+    for old in sorted(_table.passes.copy())[:-MOST_PASSES]:
+        _table.passes.pop(old, None)
     capture = log[-1][1].capture if log else None
     if capture is None:
         return
@@ -331,16 +339,27 @@ def note_leaf(tensor: torch.Tensor) -> None:
         autograd.note_leaf(tensor, current_stream())
 
 
-def follow_this_thread(roots: Iterable[Any]) -> None:
-    """A backward pass from ``roots`` begins on this thread: its nodes were made on the streams that this had chosen.
+@contextmanager
+def follow_this_thread(roots: Iterable[Any]) -> Iterator[None]:
+    """A backward pass from ``roots`` runs for this thread: its nodes were made on the streams that this had chosen.
 
     They count for themselves on each thread; one that has made none goes through what another one has made.
 
     Raises:
         torch.AcceleratorError: code 905, the first gradient is of a stream that is not in the capture of its root.
     """
-    if autograd.task_id() != -1:
-        return
+    task = autograd.task_id()
+    if task == -1:
+        _follow_this_thread(roots)
+    mine = ([*roots], _table.passes.get(task, _table.engine_log))
+    _table.begun.append(mine)
+    try:
+        yield
+    finally:
+        _table.begun = [each for each in _table.begun if each is not mine]
+
+
+def _follow_this_thread(roots: Iterable[Any]) -> None:
     if autograd.sequence_number():
         _table.engine_log = _table.log()
         return
