@@ -111,7 +111,7 @@ def closes_closure(node: RawNode, offset: int) -> bool:
     with a whole word, which no number shares [H100: of clamp, dropout, GradScaler's kernels; pow's holds no other].
     """
     places = _places_of_closures(node)
-    return any(size >= 8 and not (start | size) & 7 and offset == start + size - 8 for start, size in places)
+    return any(not (start | size) & 7 and offset == start + size - 8 for start, size in places)
 
 
 def _places_of_closures(node: RawNode) -> Sequence[tuple[int, int]]:

@@ -433,8 +433,7 @@ def _groups(allocations: Sequence[RawAllocation]) -> list[list[RawAllocation]]:
                 low, high = sorted((find(i), find(who[n])))
                 parent[high] = low
                 born, died, end = min(born, begun[n]), max(died, over[n]), max(end, ends[n])
-        kept = max(first, last)
-        begun[first:kept], over[first:kept], ends[first:kept], who[first:kept] = [born], [died], [end], [i]
+        begun[first:last], over[first:last], ends[first:last], who[first:last] = [born], [died], [end], [i]
     groups: dict[int, list[RawAllocation]] = {}
     for i, a in enumerate(allocations):
         groups.setdefault(find(i), []).append(a)
