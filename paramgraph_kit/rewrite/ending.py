@@ -38,11 +38,12 @@ class Ending:
     handed: dict[str, str] = field(default_factory=dict)  # how what has grown leaves the graph
     lines: list[str] = field(default_factory=list)  # what cuts it, behind the launch
     left: ast.stmt | None = None  # a branch of it that leaves the function
+    stays: bool = False  # it is no loop, and computes in the graph what is read behind the launch
 
     @property
     def gone(self) -> list[ast.stmt]:
         """The same where it is no loop, and all of it is done behind the launch."""
-        return [self.loop] if isinstance(self.loop, ast.Assign) else []
+        return [self.loop] if isinstance(self.loop, ast.Assign) and not self.stays else []
 
 
 def end_all(place: Place) -> list[Edit]:

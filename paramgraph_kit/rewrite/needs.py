@@ -101,6 +101,8 @@ def decides(place: Place) -> str:
                     f"a launch cannot leave out {lines}: make a function of them, with a graph of its own, and call it "
                     f"or not behind this launch, by what is asked (`{place.text(each.test)}`)"
                 )
+            if loop is None and (text := _leaves_first(place, each)):
+                return text
             ended = any(isinstance(part, _ENDS) for part in inside)
             if ended and loop is not None and any(_trains(part) for one in loop.body for part in within(one)):
                 return (
@@ -287,6 +289,23 @@ def _asked(place: Place, node: ast.stmt) -> Iterator[ast.If]:
     for each in ast.walk(function) if function is not None else ():
         if isinstance(each, ast.If) and each.lineno > node.lineno and names & names_in(each.test):
             yield each
+
+
+def _leaves_first(place: Place, branch: ast.If) -> str:
+    """``if kl > 1.5 * target: return`` before what trains."""
+    function = place.source.function_of(branch)
+    block = function.body if function is not None else []
+    later = block[block.index(branch) + 1 :] if branch in block else []
+    leaves = any(isinstance(part, (ast.Return, ast.Raise)) for one in branch.body for part in within(one))
+    if not leaves or not any(_trains(part) for one in later for part in within(one)):
+        return ""
+    test = place.text(branch.test)
+    return (
+        f"`{test}` decides whether lines {later[0].lineno} to {later[-1].end_lineno} train, so it belongs between two "
+        f"launches: one of a function that computes what it asks alone, and one of this function without line "
+        f"{branch.lineno}, where it does not hold (no gradients come from one launch to the next: it computes its loss "
+        "again). Only one way of the branch was looked at: diagnose it with inputs that take the other one, too"
+    )
 
 
 def _trains(node: ast.AST) -> bool:

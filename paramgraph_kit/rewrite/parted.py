@@ -7,9 +7,10 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 from paramgraph_kit.rewrite.branches import condition_of
-from paramgraph_kit.rewrite.edits import Function, locals_of, names_in, within
+from paramgraph_kit.rewrite.edits import Function, Source, locals_of, names_in, within
 from paramgraph_kit.rewrite.ending import Ending
 from paramgraph_kit.rewrite.place import Place, called, fresh
 
@@ -49,6 +50,28 @@ def part(place: Place) -> Ending | None:
         return None
     lines = [f"{place.text(node.targets[0])} = {line}"]
     return Ending(place.source, node, [place.source.without(node)], handed, lines)
+
+
+def asked_next(source: Source, node: ast.stmt, order: Sequence[ast.stmt]) -> tuple[ast.If, Ending] | None:
+    """``kl = (a - b).mean().item()`` before the branch that asks it: the graph has a tensor, and the host reads it."""
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    if not isinstance(node, ast.Assign) or not isinstance(target, ast.Name) or node not in order:
+        return None
+    call, later = node.value, order[order.index(node) + 1 :]
+    inner: ast.expr | None = None
+    if isinstance(call, ast.Call) and called(call) == "item" and isinstance(call.func, ast.Attribute):
+        inner = call.func.value
+    elif isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and called(call) == "float" and call.args:
+        inner = call.args[0]
+    asking = next((each for each in later if target.id in names_in(each)), None)
+    stores = [n for each in order for n in ast.walk(each) if isinstance(n, ast.Name) and n.id == target.id]
+    if inner is None or not isinstance(asking, ast.If) or target.id not in names_in(asking.test):
+        return None
+    if sum(isinstance(n.ctx, ast.Store) for n in stores) != 1:
+        return None
+    edits = [source.replace(node.value, f"{source.bracketed(inner)}.detach()")]
+    lines = [f"{target.id} = {target.id}.item()"]
+    return asking, Ending(source, node, edits, {target.id: target.id}, lines, stays=True)
 
 
 def _of_all(place: Place, call: ast.Call) -> str:

@@ -10,7 +10,7 @@ from paramgraph_kit.rewrite.edits import Function, Source
 from paramgraph_kit.rewrite.ending import ending
 from paramgraph_kit.rewrite.guards import guard
 from paramgraph_kit.rewrite.helping import Helping
-from paramgraph_kit.rewrite.parted import part
+from paramgraph_kit.rewrite.parted import asked_next, part
 from paramgraph_kit.trace.model import Failure
 
 READS = frozenset(("sync-item", "copy-to-cpu", "data-dependent-branch"))
@@ -93,9 +93,11 @@ class Ways(Helping):
     def guarded(self, failures: Sequence[Failure]) -> Ways | None:
         """The same with a branch that leaves the step behind the launch; None without any."""
         for other, at, place, order in self._endings(failures):
-            found = guard(other._place_of(*place), order)
+            asked = asked_next(place[0], place[1], order)
+            node = place[1] if asked is None else asked[0]
+            found = guard(other._place_of(place[0], node, place[2]), order)
             if found is not None:
-                other.guard, other.cut = found, order.index(place[1])
+                other.guard, other.cut, other.ended = found, order.index(node), asked[1] if asked is not None else None
                 return other if other._tail(*at) is not None else None
         return None
 
