@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Never
 
 from paramgraph_kit.doctor.restore.host_state import HostState
@@ -22,8 +24,12 @@ ANEW = (
     "the same, and at the end of the step written into the tensor that was read: `held.copy_(new)`; fix=True writes "
     "that. A parameterized launch reads whatever tensor is there"
 )
+AHEAD = "draw or count it before each launch, into a tensor that this line reads; fix=True writes that"
+IN_DIFF = "as in the diff, with what belongs to it elsewhere"
 MOST_LINES = 6  # of an example
+_HUNK = re.compile(r"@@ -(\d+)")
 _OF_STEPS = ("stale-input",)  # what these rules ask for is seen in several steps
+_OF_THE_HOST = ("host-random", "scalar-frozen")  # what the host has drawn or counted
 
 
 def in_own_lines(
@@ -32,17 +38,20 @@ def in_own_lines(
     kwargs: dict[str, Any],
     failures: Sequence[Failure],
     by_hand: Sequence[Failure] = (),
+    diff: str = "",
 ) -> list[Failure]:
     """The same, each with its own line before and after, where that line tells what to write.
 
-    ``by_hand`` are those of which a rewrite has been tried, and that are left: of these only what to do is told.
+    ``by_hand`` are those of which a rewrite has been tried, and that are left: of these only what to do is told. Of
+    the others ``diff``, if there is one, has the lines.
     """
     try:
         attempt = _Unrun(function, args, kwargs, _Still(function, args, kwargs))
     except Exception:  # it answers as it likes; the example of the class has to do
         return [*failures]
     attempt.unsafe = {id(each): "left" for each in by_hand}
-    return [_own(attempt, failure) for failure in failures]
+    blocks = list(_blocks(diff))
+    return [_own(attempt, failure, blocks) for failure in failures]
 
 
 class _Unknown(Mapping[str, Form]):
@@ -81,49 +90,91 @@ class _Unrun(Attempt):
         return _Unknown()
 
 
-def _own(attempt: _Unrun, failure: Failure) -> Failure:
+@dataclass(slots=True)
+class _Block:
+    """Lines of a diff that take the place of others."""
+
+    file: str
+    first: int  # of the lines that go
+    gone: list[str] = field(default_factory=list)
+    new: list[str] = field(default_factory=list)
+
+
+def _blocks(diff: str) -> Iterator[_Block]:
+    file, number, block = "", 0, None
+    for line in diff.splitlines(keepends=True):
+        if block is not None and line[0] not in "+-":
+            yield block
+            block = None
+        if line.startswith("--- "):
+            file = line[4:].strip()
+        elif (hunk := _HUNK.match(line)) is not None:
+            number = int(hunk[1])
+        elif line[0] in "+-" and not line.startswith("+++ "):
+            block = block or _Block(file, number)
+            (block.gone if line[0] == "-" else block.new).append(line[1:])
+            number += line[0] == "-"
+        else:
+            number += 1
+    if block is not None:
+        yield block
+
+
+def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[_Block]) -> Failure:
     try:
         at = attempt.place(failure)
-        pair = _pair(attempt, failure, *at) if at is not None else None
+        shown = bool(blocks) and id(failure) not in attempt.unsafe
+        pair = (shown and _shown(failure, blocks)) or (at and _pair(attempt, failure, *at, shown=shown))
     except Exception:  # an object of the user's may raise whatever it likes where it is looked at
         return failure
-    if pair is None:
+    if not pair:
         return failure
     before, after = (textwrap.indent("\n".join(lines), " " * 8).strip() for lines in pair)
     return replace(failure, fix=f"before  {before}\nafter   {after}")
 
 
-def _pair(attempt: _Unrun, failure: Failure, source: Source, statement: Any) -> tuple[list[str], list[str]] | None:
+def _shown(failure: Failure, blocks: Sequence[_Block]) -> tuple[list[str], list[str]] | None:
+    """What a diff puts where a problem is."""
+    at = failure.frame
+    for block in blocks if at is not None else ():
+        inside = at is not None and block.file == at.file and 0 <= at.line - block.first < len(block.gone)
+        if inside and block.new and max(len(block.gone), len(block.new)) <= MOST_LINES:
+            return _dedented(block.gone), _dedented(block.new)
+    return None
+
+
+def _pair(
+    attempt: _Unrun, failure: Failure, source: Source, statement: Any, *, shown: bool
+) -> tuple[list[str], list[str]] | None:
     """Lines before and after, or the line and what to do about it."""
     held = attributes_of(attempt.prover.state)
     said = hint(Place(source, statement, failure, attempt.device, space=attempt.space, attributes=held))
     line = [failure.frame.text if failure.frame is not None else ""]
     if said.startswith("belongs behind the launch"):
         return line, [BEHIND]
-    if (
-        failure.code not in _OF_STEPS
-        and id(failure) not in attempt.unsafe
-        and (changed := _changed(attempt, failure)) is not None
-    ):
-        return changed
+    if failure.code not in _OF_STEPS and id(failure) not in attempt.unsafe:
+        try:
+            changed = _changed(attempt, failure)
+        except _Unseen:  # what is advised where no rewrite is sure may be less than what a trial would write
+            return (line, [IN_DIFF]) if shown else None
+        if changed is not None:
+            return changed
+        if failure.code in _OF_THE_HOST and not isinstance(statement, (ast.If, ast.For, ast.While)):
+            return line, [AHEAD]
     said = said or (ANEW if failure.code in _OF_STEPS else "")
     return (line, [said.replace(", so it was not rewritten", "")]) if said else None
 
 
 def _changed(attempt: _Unrun, failure: Failure) -> tuple[list[str], list[str]] | None:
     """The lines that a rewrite of one problem takes out and puts in."""
-    try:
-        plans = attempt.plans([failure])
-    except _Unseen:
-        return None
+    plans = attempt.plans([failure])
     gone, new = list[str](), list[str]()
     for file, lines in attempt.texts(plans).items():
         old = attempt.sources[file].lines
         for kind, first, end, begin, last in difflib.SequenceMatcher(None, old, lines, False).get_opcodes():
             if kind != "equal":
-                gone += old[first:end]
-                new += lines[begin:last]
-    gone, new = _dedented(gone), _dedented(new)
+                gone += _dedented(old[first:end])
+                new += _dedented(lines[begin:last])
     return (gone, new) if gone and new and max(len(gone), len(new)) <= MOST_LINES else None
 
 

@@ -100,16 +100,17 @@ class Diagnose:
         from paramgraph_kit.rewrite.own_lines import in_own_lines
 
         by_hand: list[Failure] = []
+        diff = ""
         if fix:
             from paramgraph_kit.rewrite.rewriting import rewrite
 
             found.fix = rewritten = rewrite(what, args, kwargs, found.failures)
-            by_hand = rewritten.left
+            by_hand, diff = rewritten.left, rewritten.diff
             if not rewritten.complete and not any(failure.code in ENDS for failure in found.failures):
                 from paramgraph_kit.verbs._pieces import in_pieces
 
                 rewritten.pieces = in_pieces(what, args, kwargs, rewritten)
-        own = tuple(in_own_lines(what, args, kwargs, found.failures, by_hand))
+        own = tuple(in_own_lines(what, args, kwargs, found.failures, by_hand, diff))
         found.untried = own != found.failures and not fix
         found.failures = own
         return found

@@ -381,7 +381,7 @@ REFUSED: dict[str, tuple[Callable[[], Program], str, str]] = {
         "legacy-stream",
         "that was computed with gradients is still held",
     ),
-    "anomaly": (flags_of_anomaly, "sync-unknown", ""),
+    "anomaly": (flags_of_anomaly, "anomaly-check", "looked for NaN on the CPU"),
     "orthogonal": (lambda: norms("orthogonal"), "linalg-host", ""),
     "shrinking": (step_optimizers.shrinking, "side-effect", "write into it in place"),
     "mixup of distributions": (step_objectives.smoothed_and_mixed, "tensor-literal", "made from Python numbers"),

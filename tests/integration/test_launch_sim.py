@@ -61,7 +61,7 @@ def test_a_block_that_is_reused_within_a_capture_means_two_allocations() -> None
 
 def test_without_resolving_by_position_the_reused_block_gives_wrong_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a launcher that resolves addresses by the final state of the pool: the last owner of a byte owned it always
-    def final_state(allocations: Sequence[RawAllocation], count: int) -> list[RawAllocation]:
+    def final_state(allocations: Sequence[RawAllocation]) -> list[RawAllocation]:
         return [replace(a, born=0, died=None) for a in reversed(allocations)]
 
     monkeypatch.setattr(pair, "merge_ambiguous", final_state)

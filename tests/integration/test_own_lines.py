@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
+from paramgraph_kit.rewrite.own_lines import AHEAD
 from tests.integration.rewritten import run
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
@@ -105,6 +106,34 @@ def test_with_fix_and_in_a_story_the_lines_are_the_user_s_too(tmp_path: Path) ->
     for code, (before, after) in WANTED.items():
         assert before in told[code], told[code]
         assert after in told[code], told[code]
+
+
+ROWS = """
+args = (torch.randn(8, 4, device=device),)
+def f(x):
+    h = x * 2
+    noise = h * random.random()
+    h = h + torch.tensor([1.0, 2.0, 3.0, 4.0], device=device)
+    return noise, h[h > 0].sum()
+"""
+
+
+def test_what_no_text_tells_keeps_the_example_and_what_was_tried_is_shown_as_in_the_diff(tmp_path: Path) -> None:
+    # GIVEN a pick that only shapes tell how to write, a number of the host's, and a constant
+    names = run(ROWS, tmp_path)
+    # WHEN diagnosed without a trial
+    told = {f.code: parts(f.fix) for f in pgk.diagnose(names["f"], *names["args"])}
+    # THEN the pick has its class's example, the number is made before the launch, and each line stands at the margin
+    assert told["dynamic-shape"][1].startswith("y = torch.where(mask, x, 0).sum()")
+    assert told["host-random"] == ("noise = h * random.random()", AHEAD)
+    constant = told["tensor-literal"][1].splitlines()
+    assert [len(line) - len(line.lstrip()) for line in constant] == [0, 8]
+    assert constant[1].strip() == "h = h + constant_on_device"
+    # WHEN its fix is tried THEN each is told with what the diff has in its place
+    told = {f.code: parts(f.fix) for f in pgk.diagnose(names["f"], *names["args"], fix=True)}
+    new = ("noise = h * noise_in", "h = h + constant_on_device", "return noise, torch.where(h > 0, h, 0).sum()")
+    for code in ("dynamic-shape", "host-random", "tensor-literal"):
+        assert [line.strip() for line in told[code][1].splitlines()] == [*new]
 
 
 class Hostile:
