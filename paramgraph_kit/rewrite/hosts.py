@@ -147,3 +147,26 @@ def reading(
 def reads_any(node: ast.AST, names: Iterable[str]) -> bool:
     """Whether a node reads one of these names, or attributes."""
     return bool(set(names) & set(_last_names(node)))
+
+
+def numbers_read(function: Function) -> set[str]:
+    """The variables of a function that the host has as numbers which it reads of the device."""
+    every = [n for node in moving.body_of(function) for n in ast.walk(node)]
+    made = {id(n.targets[0]): n.value for n in every if isinstance(n, ast.Assign) and len(n.targets) == 1}
+    stores = [n for n in every if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    other = {n.id for n in stores if id(n) not in made or not _is_read_number(made[id(n)])}
+    return {n.id for n in stores} - other
+
+
+def _is_read_number(value: ast.expr) -> bool:
+    """``1.0 / float(y.mean())`` and ``loss.item() * 2``: arithmetic of the host with what it read of one tensor."""
+    if isinstance(value, ast.UnaryOp):
+        return _is_read_number(value.operand)
+    if isinstance(value, ast.BinOp):
+        sides = (value.left, value.right)
+        known = [isinstance(each, ast.Constant) or _is_read_number(each) for each in sides]
+        return all(known) and not all(isinstance(each, ast.Constant) for each in sides)
+    if not isinstance(value, ast.Call):
+        return False
+    as_number = isinstance(value.func, ast.Name) and value.func.id in ("float", "int") and len(value.args) == 1
+    return as_number or (isinstance(value.func, ast.Attribute) and value.func.attr == "item" and not value.args)

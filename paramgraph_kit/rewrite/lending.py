@@ -75,6 +75,8 @@ class Lending:
             for file in {f.__code__.co_filename for f in self.functions}
             if (source := Source.of(file)) is not None
         }
+        at = self._definition()
+        self.read_numbers = hosts.numbers_read(at[1]) if at is not None else set()  # also once they are tensors
         self.rate = False
         self.fused: set[str] = set()  # optimizers whose steps the device leaves out
         self.steps = False

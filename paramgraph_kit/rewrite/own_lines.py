@@ -29,6 +29,7 @@ IN_DIFF = "as in the diff, with what belongs to it elsewhere"
 MOST_LINES = 6  # of an example
 _HUNK = re.compile(r"@@ -(\d+)")
 _OF_STEPS = ("stale-input",)  # what these rules ask for is seen in several steps
+_TOLD = ("host-counter", "print")
 _OF_THE_HOST = ("host-random", "scalar-frozen")  # what the host has drawn or counted
 
 
@@ -150,9 +151,10 @@ def _pair(
     held = attributes_of(attempt.prover.state)
     said = hint(Place(source, statement, failure, attempt.device, space=attempt.space, attributes=held))
     line = [failure.frame.text if failure.frame is not None else ""]
-    if said.startswith("belongs behind the launch"):
-        return line, [BEHIND]
-    if failure.code not in _OF_STEPS and id(failure) not in attempt.unsafe:
+    belongs_behind = said.startswith("belongs behind the launch")
+    # Of what such a statement does nothing else in the step can come.
+    tells = isinstance(statement, ast.Expr) and (belongs_behind or failure.code in _TOLD)
+    if not tells and failure.code not in _OF_STEPS and id(failure) not in attempt.unsafe:
         try:
             changed = _changed(attempt, failure)
         except _Unseen:  # what is advised where no rewrite is sure may be less than what a trial would write
@@ -161,6 +163,8 @@ def _pair(
             return changed
         if failure.code in _OF_THE_HOST and not isinstance(statement, (ast.If, ast.For, ast.While)):
             return line, [AHEAD]
+    if belongs_behind or tells:
+        return line, [BEHIND]
     said = said or (ANEW if failure.code in _OF_STEPS else "")
     return (line, [said.replace(", so it was not rewritten", "")]) if said else None
 

@@ -29,6 +29,7 @@ from paramgraph_kit.rewrite.edits import (
     Edit,
     Function,
     Source,
+    free_names,
     is_text,
     locals_of,
     names_in,
@@ -358,7 +359,10 @@ class Attempt(Lending):
         gone += self.ended.gone if self.ended is not None else []
         ended = (self.ended.handed, self.ended.lines) if self.ended is not None else ({}, [])
         texts = {one.name: f"torch.stack({one.name})" for one in listed}
-        ended = ({**ended[0], **texts}, [*ended[1], *(f"{name} = {name}.tolist()" for name in texts)])
+        read = {name for node in chosen for name in free_names(node)} - moving.stored([*chosen, *gone])
+        numbers = sorted(self.read_numbers & read) if tail is None and self.ended is None else []
+        back = [f"{name} = {name}.{way}()" for names, way in ((texts, "tolist"), (numbers, "item")) for name in names]
+        ended = ({**ended[0], **texts, **{name: name for name in numbers}}, [*ended[1], *back])
         self.moved = moving.move(source, function, chosen, self.graded, first, gone, tail, self._filled(source), ended)
         if self.moved is None:
             self.watch = None

@@ -269,11 +269,11 @@ def _again(rounds: Rounds, truth: Truth) -> list[Failure]:
         with rounds.applied():
             problems = examine(first.function, first.args, first.kwargs, limit_s=LIMIT_S).problems
             attempt = Ways(first.function, first.args, first.kwargs, first.prover)
-            attempt.tensors, attempt.steps = first.tensors, first.steps
+            attempt.tensors, attempt.steps, attempt.read_numbers = first.tensors, first.steps, first.read_numbers
             plans = _safe(attempt, rounds.around, problems, truth) if problems and tries else []
             if not plans and problems and tries and not rounds.moves:  # by now it may go around the launch
                 attempt = Ways(first.function, first.args, first.kwargs, first.prover)
-                attempt.moves, attempt.steps = True, first.steps
+                attempt.moves, attempt.steps, attempt.read_numbers = True, first.steps, first.read_numbers
                 with attempt.watched():
                     first.prover.from_now().eager()
                 plans = _safe(attempt, None, problems, truth)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
-from paramgraph_kit.rewrite.own_lines import AHEAD
+from paramgraph_kit.rewrite.own_lines import AHEAD, BEHIND
 from tests.integration.rewritten import run
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
@@ -134,6 +134,35 @@ def test_what_no_text_tells_keeps_the_example_and_what_was_tried_is_shown_as_in_
     new = ("noise = h * noise_in", "h = h + constant_on_device", "return noise, torch.where(h > 0, h, 0).sum()")
     for code in ("dynamic-shape", "host-random", "tensor-literal"):
         assert [line.strip() for line in told[code][1].splitlines()] == [*new]
+
+
+USED = """
+args = (torch.randn(8, 4, device=device),)
+def f(x):
+    y = x * 2
+    if y.max().item() > 1.0:
+        y = y * 0.5
+    scale = 1.0 / y.abs().mean().item()
+    print("scale", scale)
+    return y * scale
+"""
+
+
+def test_what_the_step_goes_on_with_is_not_told_to_go_behind_the_launch(tmp_path: Path) -> None:
+    # GIVEN numbers that decide what is returned, and one that is printed
+    names = run(USED, tmp_path)
+    # WHEN diagnosed THEN the first two stay on the device, and only the print goes
+    told = [parts(f.fix) for f in pgk.diagnose(names["f"], *names["args"])]
+    assert [after for _, after in told] == [
+        "y = torch.where(y.max() > 1.0, y * 0.5, y)",
+        "scale = 1.0 / y.abs().mean().detach()",
+        BEHIND,
+    ]
+    # WHEN its fix is tried THEN what is printed is still a number
+    fixed = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    assert fixed is not None
+    assert fixed.complete
+    assert "+    scale = scale.item()\n" in fixed.diff
 
 
 class Hostile:
