@@ -116,12 +116,32 @@ def all_names(code: types.CodeType) -> set[str]:
 
 
 @lru_cache(maxsize=4096)
+def spelled_in(code: types.CodeType) -> frozenset[str]:
+    """Names in tuples by which code may read attributes: with ``getattr`` in a loop, by a ``case`` with a class.
+
+    >>> sorted(spelled_in((lambda x: [getattr(x, name) for name in ("width", "height")]).__code__))
+    ['height', 'width']
+    """
+    every = list(inner_code(code))
+    if not matches_classes(code) and all(DYNAMIC.isdisjoint(each.co_names) for each in every):
+        return frozenset()
+    left, found = [constant for each in every for constant in each.co_consts], set[str]()
+    while left:
+        if isinstance(constant := left.pop(), (tuple, frozenset)):
+            left += constant
+            found |= {text for text in constant if isinstance(text, str) and text.isidentifier()}
+    return frozenset(found)
+
+
+@lru_cache(maxsize=4096)
 def reads_of(code: types.CodeType, name: str) -> str:
     """Of which objects code may read an attribute that cannot be called: of "none", of its "first" argument, of "any".
 
     >>> reads_of((lambda self: self.count + 1).__code__, "count"), reads_of((lambda x: x.count()).__code__, "count")
     ('first', 'none')
     >>> reads_of((lambda self: self.inner.count + 1).__code__, "count")
+    'any'
+    >>> reads_of((lambda self, other: (other or self).count + 1).__code__, "count")
     'any'
     """
     steps = list(dis.get_instructions(code))
@@ -137,6 +157,7 @@ def reads_of(code: types.CodeType, name: str) -> str:
             continue  # or it is called
         before = steps[n - 1]
         of_first = first and n and before.opname in _OF_ONE and before.argval == first
+        of_first = of_first and not step.is_jump_target  # from there it comes with another one
         if of_first and step.opname in ("LOAD_ATTR", "STORE_ATTR", "DELETE_ATTR"):
             found = "first" if found == "none" else found
             continue

@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.backend.code_names import all_names, line_naming, matches_classes, names_of, reads_of
+from paramgraph_kit.backend.code_names import all_names, line_naming, matches_classes, names_of, reads_of, spelled_in
 from paramgraph_kit.driver.files import is_generated, is_library, is_library_code
 from paramgraph_kit.driver.lines import frame_of_line
 from paramgraph_kit.step.holders import Holder
 from paramgraph_kit.trace.model import Frame
 
 _DEVICE = "paramgraph_kit.driver.sim"  # where it is Python's: what it names says as little as what a GPU's driver names
+_OF_MODULES = torch.nn.Module.__getattr__  # looks in the module alone, at what is no plain value
 _PLAIN = (int, float, bool, complex, str, type(None))  # nobody can call them
 _DYNAMIC = {
     "getattr",
@@ -84,6 +85,7 @@ class Names:
             self.constants |= {id(x): x for x in found}
         if library:
             self.ran[code] = space
+            self.spell(spelled_in(code))
             self.compiled = self.compiled or _is_dynamo_s(code)
         else:
             self.dynamic = self.dynamic or bool(names & _DYNAMIC) or matches_classes(code)
@@ -169,4 +171,13 @@ class Names:
                 return None
             if read == "first":
                 kinds |= self._firsts[code]
-        return kinds
+        return None if any(_passes_on(kind, name) for kind in kinds) else kinds
+
+
+def _passes_on(kind: type, name: str) -> bool:
+    """Whether a class may look an attribute of its objects up in other ones, as proxies do."""
+    spaces = [vars(each) for each in kind.__mro__]
+    getter = next((each["__getattr__"] for each in spaces if "__getattr__" in each), _OF_MODULES)
+    if getter is not _OF_MODULES or any(type(each.get("__getattribute__")) is types.FunctionType for each in spaces):
+        return True
+    return any(hasattr(type(each.get(name)), "__get__") for each in spaces)

@@ -164,6 +164,96 @@ def test_a_number_that_is_matched_deleted_or_becomes_a_function_is_seen(kind: An
         assert torch.equal(step(*batch(number)), twin(*batch(number)))
 
 
+class Other:
+    """What counts, and is no module."""
+
+    count = 1
+
+
+class Choosing(Net):
+    """One that reads the number of another object, where there is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = Other()
+        self.other.count = 1
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.layers(x) * (self.other or self).count
+
+
+LIBRARY = """
+class Config:
+    pass
+
+class Proxy:
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def scaled(self, x):
+        return x * self.count
+
+def passed_on(name):
+    return property(lambda self: getattr(self.inner, name))
+
+class Shown:
+    count = passed_on("count")
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def scaled(self, x):
+        return x * self.count
+
+def through(config, x):
+    return Proxy(config).scaled(x)
+
+def shown(config, x):
+    return Shown(config).scaled(x)
+
+def listed(config, x):
+    for name in ("count", "size"):
+        x = x * getattr(config, name, 1)
+    return x
+
+def keyed(config, x):
+    return x * [getattr(config, name) for name in {"count": 1, "other": 2} if hasattr(config, name)][0]
+
+def matched(config, x):
+    match config:
+        case Config(count=number):
+            return x * number
+"""
+
+
+def test_a_number_of_another_object_than_the_first_is_seen() -> None:
+    # GIVEN code that reads a number of its own object, or of another one, at one place
+    net = Choosing().to(DEVICE)
+    step = pgk.parameterize(lambda x: net(x).detach(), state=(net,), verify="off")
+    # WHEN it changes THEN each call computes with what it is
+    for number in range(7):
+        net.other.count = 1 if number < 4 else 2
+        x = batch(number)[0]
+        assert torch.equal(step(x), net(x).detach())
+
+
+@pytest.mark.parametrize("name", ["through", "shown", "listed", "keyed", "matched"])
+def test_a_number_that_a_library_reads_without_saying_so_is_seen(name: str) -> None:
+    # GIVEN an installed package that reads a number through a proxy, by a name in a tuple, or by a pattern
+    space: dict[str, Any] = {"__name__": "library"}
+    exec(compile(LIBRARY, "/opt/python/site-packages/library/core.py", "exec"), space)
+    config, scaled = space["Config"](), space[name]
+    step = pgk.parameterize(lambda x: scaled(config, x), state=(config,), verify="off")
+    # WHEN it changes THEN each call computes with what it is
+    for number in range(7):
+        config.count = 1 if number < 4 else 2
+        x = batch(number)[0]
+        assert torch.equal(step(x), scaled(config, x))
+
+
 def test_what_c_compares_whole_is_read_whole() -> None:
     # GIVEN a step that compares namespaces, and names nothing of theirs
     now, then = types.SimpleNamespace(scale=1.0), types.SimpleNamespace(scale=1.0)
@@ -198,12 +288,15 @@ def test_attributes_are_told_from_what_is_only_called() -> None:
         "def inner(self): return [self.n for _ in range(3)]\n"
         "def rebound(self):\n  self = self.child\n  return self.n\n"
         "def text(self): return getattr(self, 'n')\n"
-        "def globally(self): return n\n",
+        "def globally(self): return n\n"
+        "def chosen(self, x): return (x or self).n\n"
+        "def written(self, x):\n  (x if x else self).n = 3\n",
         namespace,
     )
     found = {name: reads_of(f.__code__, "n") for name, f in namespace.items() if name != "__builtins__"}
     assert found == {"first": "first", "kept": "first", "called": "none", "other": "any", "inner": "any",
-                     "rebound": "any", "text": "any", "globally": "none"}  # fmt: skip
+                     "rebound": "any", "text": "any", "globally": "none",
+                     "chosen": "any", "written": "any"}  # fmt: skip
 
 
 def test_switches_among_the_arguments_are_counted_each_by_itself() -> None:
