@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from typing import Any
 
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import paramgraph_kit as pgk
+from paramgraph_kit.driver.sim import stream
 from paramgraph_kit.driver.sim.machine import SWAP, machine
 
 DEVICE = pgk.device()
@@ -76,6 +79,55 @@ def test_a_backward_beside_the_capture_of_another_thread_is_its_own() -> None:
     assert (found, failed) == ([6.0] * 4, [])
     graph.replay()
     assert (z.tolist(), w.grad.tolist() if w.grad is not None else None) == ([6.0] * 4, [6.0] * 4)
+
+
+def test_backward_passes_that_begin_and_end_together_are_forgotten() -> None:
+    # GIVEN threads that go backward again and again, and change places at any moment
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def begin_and_end() -> None:
+        for _ in range(20_000):
+            with stream.follow_this_thread([()]):
+                assert any(True for _ in list(stream._table.begun))
+
+    # WHEN all are over
+    threads = [threading.Thread(target=begin_and_end) for _ in range(4)]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    # THEN nothing is left of them, which would hold what they began with
+    assert not stream._table.begun
+
+
+def test_a_backward_pass_is_known_however_many_it_has_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a backward pass that makes more others than are known
+    begins, begun = list[int](), stream._backward_begins
+    number = stream.MOST_PASSES + 20
+
+    def begin(node: Any, task: int) -> None:
+        begins.append(task)
+        begun(node, task)
+
+    @torch.enable_grad()
+    def inside(gradient: torch.Tensor) -> torch.Tensor:
+        w = torch.ones(2, requires_grad=True, device=DEVICE)
+        (w * 3).sum().backward()  # type: ignore[no-untyped-call]
+        return gradient * 2
+
+    monkeypatch.setattr(stream, "_backward_begins", begin)
+
+    y: Any = torch.ones(2, requires_grad=True, device=DEVICE)
+    for _ in range(number):
+        y = y * 1
+        y.register_hook(inside)
+    # WHEN it runs THEN each is looked at as it begins, and the outer one at most once more
+    y.sum().backward()
+    assert len(begins) <= number + 2
 
 
 def test_a_backward_is_captured_after_a_compiled_one() -> None:

@@ -236,7 +236,8 @@ class _Table:
         self._local = threading.local()
         self.streams: dict[int, Stream] = {}
         self.engine_log: autograd.Log[Stream] = []  # of the thread that chose a stream last
-        self.begun: list[tuple[list[Any], autograd.Log[Stream]]] = []  # backward passes: roots, and their thread's log
+        # Backward passes: roots, and their thread's log. Threads write it without a lock, each a key of its own.
+        self.begun: dict[object, tuple[list[Any], autograd.Log[Stream]]] = {}
         self.passes: dict[int, autograd.Log[Stream]] = {}  # the same by task, once one of its nodes runs
 
     def next_number(self) -> int:
@@ -318,12 +319,12 @@ def _backward_begins(node: Any, task: int) -> None:
     Raises:
         torch.AcceleratorError: code 906, in a capture, for a node that was made on the default stream.
     """
-    begun = list(_table.begun)
+    begun = list(_table.begun.values())
     log = begun[-1][1] if begun else _table.engine_log
     if len({id(each) for _, each in begun}) > 1:
         log = next((each for roots, each in begun[::-1] if node in autograd.all_behind(*autograd.nodes(roots))), log)
     _table.passes[task] = log
-    for old in sorted(_table.passes.copy())[:-MOST_PASSES]:
+    for old in list(_table.passes)[:-MOST_PASSES]:  # the first known: one that goes on comes again, behind all others
         _table.passes.pop(old, None)
     capture = log[-1][1].capture if log else None
     if capture is None:
@@ -351,12 +352,12 @@ def follow_this_thread(roots: Iterable[Any]) -> Iterator[None]:
     task = autograd.task_id()
     if task == -1:
         _follow_this_thread(roots)
-    mine = ([*roots], _table.passes.get(task, _table.engine_log))
-    _table.begun.append(mine)
+    key = object()
+    _table.begun[key] = ([*roots], _table.passes.get(task, _table.engine_log))
     try:
         yield
     finally:
-        _table.begun = [each for each in _table.begun if each is not mine]
+        del _table.begun[key]
 
 
 def _follow_this_thread(roots: Iterable[Any]) -> None:
