@@ -119,12 +119,20 @@ def _how_many(place: Place, function: Function, x: ast.expr) -> str:
             return ""
         own = isinstance(value.func, ast.Attribute) and path_of(value.func.value) != "torch"
         scores = value.func.value if own and isinstance(value.func, ast.Attribute) else next(iter(value.args), None)
-        given = [o.value for o in value.keywords if o.arg == "dim"] or value.args[not own :][-1:]
-        dim = integer(given[0]) if given and called(value) != "topk" else -1
+        at = (not own) + (called(value) == "topk")
+        given = [o.value for o in value.keywords if o.arg == "dim"] or value.args[at : at + 1]
+        dim = integer(given[0]) if given else -1
+        if not given and called(value) in _RANKS and not _is_row(place, scores):
+            return ""  # of all of it
         if not isinstance(scores, ast.Name) or dim is None or _moves(every, scores.id, made, place.statement):
             return ""
         return f"{scores.id}.shape[{dim}]"
     return ""
+
+
+def _is_row(place: Place, scores: ast.expr | None) -> bool:
+    form = place.tensors.get(scores.id) if isinstance(scores, ast.Name) else None
+    return form is not None and len(form.shape) == 1
 
 
 def _moves(every: list[ast.AST], name: str, begin: ast.stmt, end: ast.stmt) -> bool:
@@ -144,12 +152,20 @@ def _does_nothing_for_none(place: Place, loop: ast.For, x: str) -> bool:
         for target in targets:
             if isinstance(target, ast.Name) and isinstance(part, ast.Assign):
                 names.add(target.id)
+                masks.discard(target.id)
                 if _marks(place, part.value, x, loop.target.id):
                     masks.add(target.id)
             elif not isinstance(target, ast.Subscript) or not (
                 path_of(target.slice) in masks or _marks(place, target.slice, x, loop.target.id)
             ):
                 return False
+    known = set[str]()  # what a round has given a value, and not one before it, which may be of one that is not there
+    for part in loop.body:
+        if names & {name for n in within(part) for name in _loaded(n)} - known:
+            return False
+        known |= {n.id for n in within(part) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    if loop.target.id in names:
+        return False
     function = place.source.function_of(loop)
     inside = set(ast.walk(loop))
     outside = (n for part in (function.body if function is not None else ()) for n in within(part) if n not in inside)

@@ -8,6 +8,7 @@ that could be are watched in a few steps, and those stay where they are that alw
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -109,6 +110,11 @@ class Values:
         size = ", ".join(map(str, shape)) if shape else "()"
         kind = "" if dtype is torch.get_default_dtype() else f", dtype={dtype}"
         return f"torch.zeros({size}{kind}, device={device})"
+
+    def seen_one(self, device: str) -> str:
+        """The same for what is written in some steps alone: a zero might make gradients of the others no numbers."""
+        value = next((each for each in self.seen if type(each) in (int, float)), None)
+        return self.zeros(device, False) if value is None else f"torch.full((), {value!r}, device={device})"
 
 
 @dataclass(slots=True)
@@ -298,23 +304,24 @@ def feed(
     hoisted, edits = [], [source.without(each) for each in moved]
     writing: dict[ast.stmt, list[str]] = {}  # by the statement that reads what they write
     ends: dict[ast.Slice, dict[bool, tuple[str, Values]]] = {}
-    within_branch: dict[str, str] = {}  # what branches that become a choice read
+    within_branch: dict[ast.stmt, dict[str, str]] = {}  # what branches that become a choice read
     drawn: dict[ast.stmt, str] = {}  # what has been drawn for a branch that asks for more
-    chosen_by: list[Edit] = []
+    chosen_by: list[tuple[ast.stmt, Edit]] = []
     for statement, node, values in fed:
         text, above, loop = source.text(node), source.parents.get(node), tops[statement]
         lines = writing.setdefault(loop, [])
         indexes = isinstance(above, ast.Subscript)
         draws = any(isinstance(n, ast.Call) and "rand" in path_of(n.func) for n in ast.walk(node))
         rounds = values.rounds(STEPS) if loop is not statement else 0
-        known = f"{text} {node.lineno} {node.col_offset}" if draws or rounds else text
+        asked = _asked(source, statement, node, drawn)
+        known = f"{text} {node.lineno} {node.col_offset}" if draws or rounds or asked else text
         if isinstance(above, ast.Slice) and node is above.upper and parts.is_wide(source, above, fed):
             ends.setdefault(above, {})[False] = "", values  # as far behind the first as always
             continue
         if known not in names:
             name = names[known] = fresh(_hint(statement, node, above), taken)
             taken.add(name)
-            hoisted.append(f"{name} = {values.zeros(device, indexes, rounds)}")
+            hoisted.append(f"{name} = {values.seen_one(device) if asked else values.zeros(device, indexes, rounds)}")
             asks = draws and isinstance(statement, ast.If) and node is statement.test
             if asks and any(other is statement and one is not node for other, one, _ in fed):
                 drawn[statement] = fresh("chosen", taken)
@@ -328,7 +335,6 @@ def feed(
                 names[known] = f"{name}[{at}]"
                 edits += [each for each in counting if each not in edits]
             else:
-                asked = _asked(source, statement, node, drawn)
                 deep = "    " * bool(asked)
                 written_in = f"{name}.copy_({whole})" if values.form else f"{name}.fill_({given})"
                 lines += [*asked, f"{deep}{written_in}"]
@@ -336,23 +342,21 @@ def feed(
         if isinstance(above, ast.Slice):
             ends.setdefault(above, {})[node is above.lower] = names[known], values
         elif isinstance(statement, ast.If) and node is not statement.test:
-            within_branch[text] = names[known]
+            if within_branch.setdefault(statement, {}).setdefault(text, names[known]) != names[known]:
+                return None  # drawn twice
         elif isinstance(statement, ast.If) or (isinstance(above, ast.IfExp) and above.test is node):
             chosen = choose(statement, node, names[known])  # the device takes one of both ways
             if not chosen:
                 return None
-            chosen_by += chosen
+            chosen_by += [(statement, each) for each in chosen]
         elif read and isinstance(above, ast.Subscript):  # an index of one element keeps its dimension
             edits.append(source.replace(above, f"{source.text(above.value)}[{names[known]}][0]"))
         else:
             # What the function asks gradients of is a leaf of each call; this one must stay one that can be written.
             leaf = ".detach()" if values.form and asks_gradients else ""
             edits.append(source.replace(node, names[known] + leaf))
-    for each_choice in chosen_by:
-        text = each_choice.text
-        for old, new in sorted(within_branch.items(), key=lambda pair: -len(pair[0])):
-            text = text.replace(old, new)
-        edits.append(replace(each_choice, text=text))
+    for statement, edit in chosen_by:
+        edits.append(replace(edit, text=_renamed(edit.text, within_branch.get(statement, {}))))
     for statement, node in decided:
         if not (chosen := choose(statement, node, source.text(node))):
             return None
@@ -390,6 +394,17 @@ def feed(
     stay = [n for part in function.body for n in ast.walk(part) if n not in inside]
     edits += moving.fewer_globals(source, stay)
     return Feed(source, edits, name, parameters, hoisted, moved, shared_names)
+
+
+def _renamed(text: str, new: Mapping[str, str]) -> str:
+    """A text with other expressions in the places of some, each as a whole and none within another one.
+
+    >>> _renamed("x * alpha + a.a(a=a)", {"a": "a_in", "alpha": "alpha_in"})
+    'x * alpha_in + a_in.a(a=a_in)'
+    """
+    longest = sorted(new, key=len, reverse=True)
+    found = "|".join(map(re.escape, longest))
+    return re.sub(rf"(?<![\w.])(?:{found})(?!\w|\s*=[^=])", lambda match: new[match[0]], text) if new else text
 
 
 def _asked(source: Source, statement: ast.stmt, node: ast.expr, drawn: Mapping[ast.stmt, str]) -> list[str]:

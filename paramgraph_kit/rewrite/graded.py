@@ -11,6 +11,8 @@ import ast
 from paramgraph_kit.rewrite.edits import Edit, Function, Source, within
 from paramgraph_kit.rewrite.moving import arguments_of
 
+OWN = ".detach().requires_grad_(True)"
+
 
 def taken_over(source: Source, function: Function) -> list[Edit]:
     """The edits of one function."""
@@ -19,7 +21,7 @@ def taken_over(source: Source, function: Function) -> list[Edit]:
     for node in (each for part in function.body for each in within(part)):
         name = _made_to_need(node)
         if name in names and isinstance(node, ast.stmt):
-            found.append(source.replace(node, f"{name} = {name}.detach().requires_grad_(True)"))
+            found.append(source.replace(node, f"{name} = {name}{OWN}"))
     return found
 
 

@@ -86,6 +86,7 @@ class Lending:
         self.fed: feeding.Feed | None = None
         self.ran: set[types.CodeType] = set()  # what a step runs
         self.kept: advance.Kept | None = None  # numbers that are in tensors
+        self.needed: set[str] = set()  # edits of arguments that have needed gradients before, or have other names
 
     def at_home(self, failure: Failure) -> Failure:
         """A failure of the rewritten lines at the line of the user's that it comes from, if there is one like it."""
@@ -133,7 +134,7 @@ class Lending:
     def knows(self, other: Lending) -> None:
         """Take over what has been seen of the function's steps."""
         self.ran, self.tensors, self.graded = other.ran, other.tensors, other.graded
-        self.tensors_in, self.graded_in = other.tensors_in, other.graded_in
+        self.tensors_in, self.graded_in, self.needed = other.tensors_in, other.graded_in, other.needed
 
     def forms_in(self, source: Source, statement: ast.stmt) -> dict[str, Form]:
         """The local names that hold a tensor in the function of a statement, as far as that was seen."""
@@ -168,7 +169,7 @@ class Lending:
         scopes = {(code.co_filename, code.co_name, code.co_firstlineno) for code in self.ran}
         every = ((s, node) for s in self.sources.values() for node in ast.walk(s.tree) if isinstance(node, Function))
         found = ((s, graded.taken_over(s, node)) for s, node in every if scope_of(s, node) in scopes)
-        return [Plan(source, edits, []) for source, edits in found if edits]
+        return [Plan(source, edits, []) for source, edits in found if edits and repr(edits) not in self.needed]
 
     def _decays(self, failure: Failure) -> bool:
         """Whether a rate is that of an optimizer that lets it fall with its own count."""

@@ -488,6 +488,7 @@ class Attempt(Lending):
     def take_back(self, plan: Plan, why: str) -> None:
         """A plan has changed what the function does: another way, or none, for what it was for."""
         self.feeds = self.feeds and (self.fed is None or plan.edits is not self.fed.edits)
+        self.needed |= {repr(plan.edits)} if not plan.failures else set()
         was_moved = self.moved is not None and plan.edits is self.moved.edits
         if was_moved and self.defers and plan.hoisted:
             self.defers = False  # without what was put off it may do

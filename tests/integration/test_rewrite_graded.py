@@ -58,3 +58,31 @@ def test_an_argument_that_is_made_to_need_gradients_is_taken_over(needs: str, pr
     assert len(story.traces["parameterized"].launches) >= 3
     assert not names["args"][0].requires_grad
     assert names["args"][0].grad is None
+
+
+@pytest.mark.parametrize("title", ["needed gradients before", "has another name"])
+def test_an_argument_that_cannot_be_taken_over_stays_and_the_rest_is_mended(title: str, program: Program) -> None:
+    # GIVEN a helper whose argument comes of a network, or a step whose argument has two names
+    if title == "needed gradients before":
+        text = "def f(x):\n    loss = bent(net(x))\n    loss.backward()\n    print(loss.item())\n"
+    else:
+        text = "def f(x):\n    y = x\n    x.requires_grad_(True)\n    loss = bent(net(y))\n"
+        text += "    g = torch.autograd.grad(loss, y)\n    print(loss.item())\n    return g\n"
+    helper = (
+        "def bent(u):\n    u.requires_grad_(True)\n"
+        "    return torch.autograd.grad((u ** 3).sum(), u, create_graph=True)[0].square().mean()\n"
+    )
+    names = program(f"net = nn.Linear(6, 6).to(device)\nargs = (torch.randn(2, 6, device=device),)\n{helper}{text}")
+    # WHEN rewritten
+    fix = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    # THEN it needs its gradients as before, and what is printed is behind the launch
+    assert fix is not None
+    assert fix.complete, fix
+    assert "detach().requires_grad_(True)" not in fix.diff
+
+
+def test_that_the_caller_s_tensor_gets_no_gradient_is_said(program: Program) -> None:
+    # GIVEN / WHEN / THEN
+    names = program(RESIDUAL.format(needs="x.requires_grad_(True)"))
+    fix: Any = pgk.diagnose(names["step"], *names["args"], fix=True).fix
+    assert "the caller's gets no `.grad`" in str(fix.verified)

@@ -107,3 +107,61 @@ def test_a_helper_that_does_not_draw_once_in_each_step_is_left(fixed: Fixed, tex
     # THEN nothing is said to be whole that draws in another order
     assert not found.complete, found
     assert "p = 0.5" not in lines_of(found), found
+
+
+BRANCHES = {
+    "names within names": (
+        """
+def f(x):
+    a, alpha = random.random(), random.uniform(0.5, 2.0)
+    if random.random() < 0.5:
+        x = rescale(x * alpha, s=a)
+    return net(x)
+""",
+        "x = torch.where(given_in, rescale(x * alpha_in, s=a_in), x)",
+    ),
+    "two alike": (
+        """
+def f(x):
+    if random.random() < 0.5:
+        x = x * random.uniform(0.5, 2.0)
+    if random.random() < 0.5:
+        x = x * random.uniform(0.5, 2.0)
+    return net(x)
+""",
+        "x = torch.where(given_in_3, x * given_in_4, x)",
+    ),
+}
+
+
+@pytest.mark.parametrize("title", BRANCHES)
+def test_what_a_branch_reads_is_given_under_its_own_name(fixed: Fixed, title: str) -> None:
+    # GIVEN branches that read what the host draws WHEN rewritten
+    text, line = BRANCHES[title]
+    found = fixed(NET + "def rescale(x, s):\n    return x * s + 1\n" + text)
+    # THEN each reads its own
+    assert found.complete, found
+    assert line in lines_of(found), found
+
+
+def test_what_a_branch_has_not_drawn_yet_spoils_no_gradient(fixed: Fixed) -> None:
+    # GIVEN a branch that divides by what it alone draws
+    text = """
+def f(x):
+    y = net(x)
+    if random.random() < 0.5:
+        y = y / random.uniform(0.5, 2.0)
+    return torch.autograd.grad(y.square().sum(), net.weight)[0]
+"""
+    # WHEN rewritten THEN what stands there before the first draw is a number that was drawn
+    found = fixed(NET + text)
+    assert found.complete, found
+    assert "given_in_2 = torch.full((), " in "".join(lines_of(found)), found
+
+
+def test_what_a_branch_draws_twice_in_the_same_words_is_left(fixed: Fixed) -> None:
+    # GIVEN / WHEN / THEN
+    draws = "x * random.random() + random.random()"
+    found = fixed(f"{NET}def f(x):\n    if random.random() < 0.5:\n        x = {draws}\n    return net(x)\n")
+    assert not found.complete
+    assert not lines_of(found), found

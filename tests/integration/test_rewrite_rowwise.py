@@ -138,3 +138,42 @@ def test_a_loop_over_those_chosen_goes_through_all_where_others_change_nothing(t
     # WHEN it keeps something of each round THEN not
     fix = rewritten(ACTIVE.replace("DONE", "kept.append(x[sel].sum())").replace("return out", "return kept"), tmp_path)
     assert not any("range(" in line for line in lines_of(fix))
+
+
+# Loops that all values of a trial go through, where a round for one that is not there would change something.
+THERE = {
+    "what another round has left": "sel = top == e\n        w = w * 0.5\n        out[sel] = x[sel] * w",
+    "all that is not marked": "sel = top == e\n        sel = ~sel\n        out[sel] = x[sel] * 2",
+    "another number": "sel = top == e\n        e = 0\n        other = top == e\n        out[other] = x[other] * 2",
+}
+
+
+@pytest.mark.parametrize("title", THERE)
+def test_a_loop_goes_only_through_what_is_there_where_another_round_would_count(title: str, tmp_path: Path) -> None:
+    # GIVEN such a loop WHEN rewritten THEN it does not go through all
+    text = ACTIVE.replace("randn(12, 4", "randn(64, 4").replace("kept = []", "w = torch.ones((), device=x.device)")
+    fix = rewritten(text.replace("sel = top == e\n        DONE", THERE[title]), tmp_path)
+    assert not any("range(" in line for line in lines_of(fix)), fix
+
+
+@pytest.mark.parametrize(
+    ("made", "count"),
+    [("p.topk(2, 0).indices", "p.shape[0]"), ("p.topk(2, dim=0).indices", "p.shape[0]"),
+     ("p.argmax(0, True)", "p.shape[0]"), ("p.topk(2).indices", "p.shape[-1]"), ("p.argmax()", "")],
+)  # fmt: skip
+def test_all_that_an_index_can_be_is_told_by_its_dimension(made: str, count: str, tmp_path: Path) -> None:
+    # GIVEN indices along one dimension, or in all of a tensor WHEN those that are there are gone through
+    text = f"""
+args = (torch.randn(5, 7, device=device),)
+@torch.no_grad()
+def f(p):
+    top = {made}
+    out = torch.zeros(top.shape, device=p.device)
+    for e in torch.unique(top).tolist():
+        sel = top == e
+        out[sel] = e + 1.0
+    return out
+"""
+    fix = rewritten(text, tmp_path)
+    # THEN all along that dimension are
+    assert [line for line in lines_of(fix) if "range(" in line] == [f"for e in range({count}):"] * bool(count), fix
