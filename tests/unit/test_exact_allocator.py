@@ -6,11 +6,7 @@ import pytest
 
 from paramgraph_kit.driver.sim.allocator import (
     DEFAULT_POOL,
-    MIDDLE_SEGMENT,
     NOT_IN_USE,
-    ROUND,
-    SMALL,
-    SMALL_SEGMENT,
     CachingAllocator,
     Stats,
     Tally,
@@ -19,6 +15,7 @@ from paramgraph_kit.trace.model import PoolAction, PoolEvent
 from tests.unit.test_sim_allocator import MIB, Device, check
 
 START = 1 << 30  # the first address of the tests' device
+ROUND, SMALL, SMALL_SEGMENT, MIDDLE_SEGMENT = 512, MIB, 2 * MIB, 20 * MIB
 
 
 def taken(allocator: CachingAllocator, nbytes: int, stream: int = 0, pool: tuple[int, int] = DEFAULT_POOL) -> int:
@@ -41,7 +38,13 @@ def test_pools_are_numbered_from_one_and_a_user_s_are_told_from_a_capture_s() ->
     ]
     # AND is called by it
     assert [allocator.retain((0, 2)).name, allocator.retain((3, 0)).name] == ["private 2", "private 3"]
-    assert allocator.pools[DEFAULT_POOL].name == "default"
+    assert {key: pool.name for key, pool in allocator.pools.items()} == {
+        (0, 0): "default",
+        (0, 2): "private 2",
+        (3, 0): "private 3",
+    }
+    assert DEFAULT_POOL == (0, 0)
+    assert allocator.stats == Stats(0, 0, 0, 0, 0)
 
 
 def test_a_pool_is_kept_as_often_as_it_was_asked_for_and_not_again_once_nobody_does() -> None:
@@ -79,6 +82,10 @@ def test_what_is_left_of_a_block_is_split_off_if_it_is_enough() -> None:
     both = taken(allocator, SMALL), taken(allocator, SMALL)
     assert both == (START, START + SMALL)
     assert [allocator.blocks[each].size for each in both] == [SMALL, SMALL]
+    # AND in another one of the same size a round is split off, and serves
+    most = taken(allocator, SMALL - ROUND), taken(allocator, SMALL)
+    assert [taken(allocator, size) - START - SMALL_SEGMENT for size in (ROUND, 1)] == [2 * SMALL - ROUND, SMALL_SEGMENT]
+    assert [allocator.blocks[each].size for each in most] == [SMALL - ROUND, SMALL]
     # AND of a large one what is left is split off if it is more than a mebibyte
     large = taken(allocator, 9 * MIB)
     for size, block in (
@@ -197,6 +204,51 @@ def test_a_segment_is_unmapped_when_all_of_it_is_free_nobody_keeps_it_and_nothin
     allocator.empty_cache()
     assert sorted(device.sizes) == sorted([front, behind[0], private])
     assert allocator.failed == 0
+    check(allocator)
+
+
+def test_what_comes_back_within_a_request_waits_for_its_end() -> None:
+    # GIVEN a live block, a device that gives it back while it maps, and again while it unmaps
+    device = Device()
+    allocator = CachingAllocator(device)
+    seen: list[tuple[str, bool]] = []
+    mapped, unmapped = device.map, device.unmap
+
+    def mapping(nbytes: int) -> int | None:
+        allocator.free(first)
+        seen.append(("map", allocator.is_live(first)))
+        return mapped(nbytes)
+
+    def unmapping(address: int) -> None:
+        allocator.free(second)
+        seen.append(("unmap", allocator.is_live(second)))
+        unmapped(address)
+
+    first, second = taken(allocator, 1), taken(allocator, 1)
+    # WHEN memory is asked for and the cache emptied THEN each is live until then, and gone afterwards
+    device.map = mapping  # type: ignore[method-assign]
+    large = taken(allocator, 12 * MIB)
+    assert not allocator.is_live(first)
+    device.unmap = unmapping  # type: ignore[method-assign]
+    allocator.free(large)
+    allocator.empty_cache()
+    assert not allocator.is_live(second)
+    assert seen == [("map", True), ("unmap", True)]
+    check(allocator)
+    device.map, device.unmap = mapped, unmapped  # type: ignore[method-assign]
+    # AND what comes back while something does comes after it
+    order: list[int] = []
+    third, fourth = taken(allocator, 1, 16), taken(allocator, 1, 16)
+
+    def heard(event: PoolEvent) -> None:
+        order.append(event.address)
+        if event.address == third:
+            allocator.free(fourth)
+            order.append(0)
+
+    allocator.listeners.append(heard)
+    allocator.free(third)
+    assert order == [third, 0, fourth]
     check(allocator)
 
 
