@@ -7,6 +7,7 @@ not end in time, what its tests executed until then is known.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import multiprocessing
@@ -19,6 +20,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,12 +77,15 @@ def known(folder: Path = FOLDER) -> list[Known]:
 
 
 def candidates(path: str, lines: Sequence[int], of: Sequence[Known]) -> dict[str, list[str]]:
-    """The tests that may notice a change in lines of the package, by file: of its name and the quickest first.
+    """The tests that may notice a change in lines of the package, by file: of its name, who imports it, the quickest.
 
-    Of lines that importing a module executes: the tests that execute any line of that module, or of one that names it.
+    Of lines that importing a module executes: the tests that execute any line of that module, or of one that names it,
+    and all of a file that imports it, which may read a constant and execute nothing.
     """
     asked: list[tuple[str, Sequence[int]]] = [(path, lines)]
-    if any(each.imports(path, lines) for each in of):
+    module = f"{PACKAGE}.{path.removesuffix('.py').replace('/', '.')}"
+    importers = {each.file for each in of if module in _imported(ROOT / each.file)}
+    if at_import := any(each.imports(path, lines) for each in of):
         word = re.compile(rf"\b{Path(path).stem}\b")
         users = [file for file in (ROOT / PACKAGE).rglob("*.py") if word.search(file.read_text(encoding="utf-8"))]
         asked += [(str(file.relative_to(ROOT / PACKAGE)), range(10_000)) for file in users]
@@ -88,11 +93,21 @@ def candidates(path: str, lines: Sequence[int], of: Sequence[Known]) -> dict[str
     found: list[tuple[int, float, str, list[str]]] = []
     words = path.removesuffix(".py").split("/")
     for each in of:
-        tests = sorted({test for place in asked for test in each.executing(*place)})
+        imports = each.file in importers
+        read = each.seconds if at_import and imports else ()
+        tests = sorted({*read, *(test for place in asked for test in each.executing(*place))})
         if tests:
-            named = sum(word in each.file for word in words)  # tests/unit/test_capture_words.py of capture/words.py
-            found.append((-named, sum(each.seconds.get(test, 0.0) for test in tests), each.file, tests))
+            near = imports + sum(word in each.file for word in words)  # test_capture_words.py of capture/words.py
+            found.append((-near, sum(each.seconds.get(test, 0.0) for test in tests), each.file, tests))
     return {file: tests for _, _, file, tests in sorted(found)}
+
+
+@cache
+def _imported(file: Path) -> frozenset[str]:
+    """The modules that a file of tests imports, and names of theirs as if these were some."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return frozenset(f"{node.module}{end}" for node in found for end in ("", *(f".{each.name}" for each in node.names)))
 
 
 def forked(run: Callable[..., None], arguments: Sequence[object], limit_s: float) -> int | None:
