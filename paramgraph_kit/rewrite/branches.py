@@ -212,16 +212,19 @@ def _counts_on_host(place: Place, node: ast.stmt) -> bool:
 def _written_where(place: Place, part: ast.Expr, node: ast.If, test: str) -> str:
     """``x.copy_(v)`` where a condition holds, or ""."""
     call = part.value
-    if (
-        not isinstance(call, ast.Call)
-        or not isinstance(call.func, ast.Attribute)
-        or len(call.args) != 1
-        or call.keywords
-    ):
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or not path_of(call.func.value):
         return ""
-    x, name, value = place.text(call.func.value), call.func.attr, call.args[0]
-    if not path_of(call.func.value) or not may_run(place, value, node):
+    x, name, given = place.text(call.func.value), call.func.attr, [*call.args, *(o.value for o in call.keywords)]
+    if not all(may_run(place, each, node) for each in given):
         return ""
+    if name == "zero_" and not given:
+        return f"{x}.masked_fill_({test}, 0)"
+    if name in _COMPUTED:
+        made = place.text(call).removeprefix(f"{x}.{name}")
+        return f"{x}.copy_(torch.where({test}, {x}.{name[:-1]}{made}, {x}))"
+    if len(call.args) != 1 or call.keywords:
+        return ""
+    value = call.args[0]
     taken = kept_finite(place, value, node.test, test, taken=True)
     if name in ("copy_", "fill_"):
         return f"{x}.copy_(torch.where({test}, {taken}, {x}))"
@@ -231,6 +234,10 @@ def _written_where(place: Place, part: ast.Expr, node: ast.If, test: str) -> str
 
 
 _IN_PLACE = {"add_": "0", "sub_": "0", "mul_": "1", "div_": "1"}
+_COMPUTED = frozenset(
+    """clamp_ clamp_min_ clamp_max_ clip_ nan_to_num_ neg_ abs_ sign_ lerp_ addcmul_ addcdiv_ masked_fill_ round_
+    tanh_ sigmoid_""".split()  # noqa: SIM905
+)
 
 
 def _has_attributes(node: ast.AST) -> bool:

@@ -69,7 +69,11 @@ def go_on(place: Place) -> list[Edit]:
         value = place.text(part.value)
         if isinstance(part, ast.AugAssign) and not (value := combined(part, name, value)):
             return []
-        edits.append(place.source.replace(part, f"{name} = torch.where({done}, {name}, {value})"))
+        text = f"torch.where({done}, {name}, {value})"
+        if isinstance(part.value, (ast.List, ast.ListComp)):  # of as many as before, which eager steps must show
+            old, new = (fresh(word, names_in(place.source.tree) | locals_of(function)) for word in ("old", "new"))
+            text = f"[torch.where({done}, {old}, {new}) for {old}, {new} in zip({name}, {value}, strict=True)]"
+        edits.append(place.source.replace(part, f"{name} = {text}"))
     test = condition_of(place, node.test).replace(".item()", "")
     test = test if isinstance(node.test, SIMPLE) else f"({test})"
     return [*edits, place.source.replace(node, f"{done} = {done} | {test}")]

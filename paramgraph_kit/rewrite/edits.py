@@ -30,12 +30,14 @@ class Edit:
     end_column: int
     text: str = field(compare=False)
     rank: int = 0  # of two at one place, which comes first
+    keeps: tuple[str, ...] | None = field(default=None, compare=False)  # of the names that a ``global`` lists
 
     def overlaps(self, other: Edit) -> bool:
         """Whether only one of two edits can be made, and they are not the same."""
         begin, end = (self.line, self.column), (self.end_line, self.end_column)
         start, last = (other.line, other.column), (other.end_line, other.end_column)
         same = (begin, end, self.text) == (start, last, other.text)
+        same = same or (self.keeps is not None and other.keeps is not None)  # both shorten it
         return not same and max(begin, start) < min(end, last)
 
 
@@ -167,7 +169,7 @@ class Source:
         """The lines with edits in them; of two that overlap, the later one in the text is left out."""
         lines = list(self.lines)
         kept: list[Edit] = []
-        for edit in sorted(edits):
+        for edit in sorted(self._shortened(list(edits))):
             if edit in kept:
                 continue
             if not kept or (edit.line, edit.column) >= (kept[-1].end_line, kept[-1].end_column):
@@ -177,6 +179,18 @@ class Source:
             head, tail = lines[edit.line - 1][: edit.column], lines[edit.end_line - 1][edit.end_column :]
             lines[edit.line - 1 : edit.end_line] = (head + edit.text + tail).splitlines(keepends=True)
         return lines
+
+    def _shortened(self, edits: Sequence[Edit]) -> list[Edit]:
+        """Edits of which each ``global`` has one: it lists what all that shorten it leave."""
+        found = [edit for edit in edits if edit.keeps is None]
+        for edit in {edit for edit in edits if edit.keeps is not None}:
+            node = self.statement(edit.line)
+            assert isinstance(node, (ast.Global, ast.Nonlocal))
+            every = [other.keeps or () for other in edits if other.keeps is not None and other == edit]
+            left = [name for name in node.names if all(name in keeps for keeps in every)]
+            word = "global" if isinstance(node, ast.Global) else "nonlocal"
+            found.append(self.replace(node, f"{word} {', '.join(left)}") if left else self.without(node))
+        return found
 
     def diff_to(self, lines: list[str]) -> str:
         """What other lines differ in, as a unified diff."""

@@ -48,6 +48,7 @@ class Values:
     forms: set[Form] = field(default_factory=set)  # of tensors
     kinds: set[type] = field(default_factory=set)
     as_tensor: bool = False  # they were arrays or lists
+    listed: bool = False  # lists of numbers with a fraction, which are no indexes
     seen: list[Any] = field(default_factory=list)
 
     def note(self, value: Any) -> Any:
@@ -55,7 +56,8 @@ class Values:
         plain = value.item() if hasattr(value, "__array__") and not getattr(value, "ndim", 1) else value
         if isinstance(value, torch.Tensor):
             plain = value.detach()
-        elif hasattr(value, "__array__") or (isinstance(value, list) and value and type(value[0]) is int):
+        elif hasattr(value, "__array__") or (isinstance(value, list) and value and type(value[0]) in (int, float)):
+            self.listed |= isinstance(value, list) and float in map(type, value)
             with suppress(TypeError, ValueError, RuntimeError):
                 plain = torch.as_tensor(value)
                 self.as_tensor = True
@@ -92,6 +94,8 @@ class Values:
         """
         if len(self.kinds) != 1 or len(self.forms) > 1:
             return False
+        if self.listed:
+            return self.form is not None and (moves or self.moves)
         if self.form is not None:
             refused = refused or copied or bool(self.form.shape)  # a tensor of the CPU that is an index
             return copied == (self.form.device == device) and (refused or self.moves)
@@ -312,7 +316,7 @@ def feed(
         lines = writing.setdefault(loop, [])
         indexes = isinstance(above, ast.Subscript)
         draws = any(isinstance(n, ast.Call) and "rand" in path_of(n.func) for n in ast.walk(node))
-        rounds = values.rounds(STEPS) if loop is not statement else 0
+        rounds = values.rounds(STEPS) if loop is not statement and not _is_the_same(loop, node) else 0
         asked = _asked(source, statement, node, drawn)
         known = f"{text} {node.lineno} {node.col_offset}" if draws or rounds or asked else text
         if isinstance(above, ast.Slice) and node is above.upper and parts.is_wide(source, above, fed):
@@ -440,6 +444,12 @@ def _is_alone(loop: ast.For, statement: ast.stmt, node: ast.expr) -> bool:
     if statement not in loop.body or any(isinstance(n, moving.STOPS) for part in loop.body for n in within(part)):
         return False
     return not (names_in(node) - moving.stored([ast.Expr(loop.target)])) & moving.stored(loop.body)
+
+
+def _is_the_same(loop: ast.stmt, node: ast.expr) -> bool:
+    """Whether all rounds of a loop, which nothing in it decides, ask for one number that was found before it."""
+    own = moving.stored([ast.Expr(loop.target)]) if isinstance(loop, ast.For) else set[str]()
+    return not names_in(node) & own and not any(isinstance(n, ast.Call) for n in ast.walk(node))
 
 
 def _rounds(source: Source, loop: ast.For, node: ast.expr, rounds: int) -> str:

@@ -18,7 +18,7 @@ from paramgraph_kit.rewrite.edits import Edit, Function, heads, names_in, path_o
 from paramgraph_kit.rewrite.place import Place, binds_tighter, called
 from paramgraph_kit.rewrite.pure import RISKY, SINGULAR
 from paramgraph_kit.rewrite.rowwise import is_rowwise
-from paramgraph_kit.rewrite.shapes import LOSSES, MASKS, PER_ROW, assigned_by_where, is_chosen
+from paramgraph_kit.rewrite.shapes import LOSSES, MASKS, PER_ROW, assigned_by_where, form_of, is_chosen
 
 _BLOCKS = ("body", "orelse", "finalbody")
 _WAYS = ("sum", "mean")
@@ -47,14 +47,15 @@ _MODULES = {
 
 def leave_out(place: Place) -> list[Edit]:
     """Picks of rows by one mask, from the statement on."""
-    found = next(_picks(place.statement), None)
+    found = next(_picks(place), None)
     function = place.source.function_of(place.statement)
     if found is None or function is None:
         return []
-    mask = place.text(found.slice)
+    index = _mask_of(place, found)
+    mask = place.text(index)
     order = [node for part in function.body for node in within(part) if isinstance(node, ast.stmt)]
     order = order[order.index(place.statement) :]
-    cut = next((n for n, node in enumerate(order) if n and _assigns(node, names_in(found.slice))), len(order))
+    cut = next((n for n, node in enumerate(order) if n and _assigns(node, names_in(index))), len(order))
     order, after = order[:cut], order[cut:]  # from there on it is another mask
     rows: set[str] = set()
     edits: list[Edit] = []
@@ -85,9 +86,7 @@ def leave_out(place: Place) -> list[Edit]:
             if not is_rowwise(place, node.value, is_row):
                 return []
             rows.update(n.id for t in node.targets for n in _parts(t) if isinstance(n, ast.Name))
-            edits += [
-                place.source.replace(n, place.source.bracketed(n.value)) for n in left if isinstance(n, ast.Subscript)
-            ]
+            edits += [place.source.replace(n, _all_of(place, n)) for n in left if isinstance(n, ast.Subscript)]
         for end in ends:
             given = list(end.args) if loss_of(place, end) or _of_torch(end) else [end.func]
             if not all(is_rowwise(place, each, is_row) for each in given):
@@ -96,7 +95,8 @@ def leave_out(place: Place) -> list[Edit]:
             if not text:
                 return []
             edits.append(place.source.replace(end, text))
-        edits += [place.source.replace(n, f"{_bracketed(mask)}.sum()") for n in counts if isinstance(n, ast.expr)]
+        number = f"{_bracketed(mask)}.sum()" + ".item()" * _keeps(place, node)
+        edits += [place.source.replace(n, number) for n in counts if isinstance(n, ast.expr)]
         if place.trains and (left or ends) and any(_is_singular(place, n, mask, rows) for n in heads(node)):
             return []  # the gradient of a row that is left out would be no number
     if any(names_in(node) & rows for node in after) or _may_be_others(place, [*order, *after], rows):
@@ -159,16 +159,45 @@ def _assigns(node: ast.stmt, names: set[str]) -> bool:
     return any(isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.id in names for n in within(node))
 
 
-def _picks(node: ast.AST) -> Iterator[ast.Subscript]:
-    for part in within(node):
-        if isinstance(part, ast.Subscript) and isinstance(part.ctx, ast.Load) and isinstance(part.slice, MASKS):
+def _picks(place: Place) -> Iterator[ast.Subscript]:
+    for part in within(place.statement):
+        loaded = isinstance(part, ast.Subscript) and isinstance(part.ctx, ast.Load)
+        if loaded and isinstance(part, ast.Subscript) and isinstance(_mask_of(place, part), MASKS):
             yield part
+
+
+def _mask_of(place: Place, node: ast.Subscript) -> ast.expr:
+    """The index of rows: ``mask`` of ``x[mask]`` and of ``x[mask, 1:]``, where it is known to have one dimension."""
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
+    if len(parts) < 2 or not all(isinstance(n, (ast.Slice, ast.Constant)) for n in parts[1:]):
+        return node.slice
+    form = form_of(place, parts[0])
+    compared = isinstance(parts[0], ast.Compare) or (form is not None and form.dtype is torch.bool)
+    return parts[0] if form is not None and len(form.shape) == 1 and compared else node.slice
+
+
+def _all_of(place: Place, node: ast.Subscript) -> str:
+    """The same of all rows."""
+    whole = place.source.bracketed(node.value)
+    if _mask_of(place, node) is node.slice or not isinstance(node.slice, ast.Tuple):
+        return whole
+    return f"{whole}[:, {', '.join(map(place.text, node.slice.elts[1:]))}]"
+
+
+def _keeps(place: Place, node: ast.stmt) -> bool:
+    """Whether a statement gives what it has found to something that outlives the function, as a log."""
+    if isinstance(node, ast.Expr):
+        return True
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    names = [each for each in targets if isinstance(each, ast.Name) and place.is_local(each.id)]
+    return isinstance(node, (ast.Assign, ast.AugAssign)) and len(names) < len(targets)
 
 
 def _is_row(place: Place, node: ast.AST, mask: str, rows: set[str]) -> bool:
     if isinstance(node, ast.Name):
         return isinstance(node.ctx, ast.Load) and node.id in rows
-    return isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and place.text(node.slice) == mask
+    loaded = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load)
+    return loaded and isinstance(node, ast.Subscript) and place.text(_mask_of(place, node)) == mask
 
 
 def _is_count(node: ast.AST, rows: set[str]) -> bool:
@@ -211,8 +240,8 @@ def _whole(place: Place, node: ast.expr, mask: str) -> str:
     """An expression without the picks of a mask."""
     text = place.text(node)
     for part in ast.walk(node):
-        if isinstance(part, ast.Subscript) and place.text(part.slice) == mask:
-            text = text.replace(place.text(part), place.source.bracketed(part.value))
+        if isinstance(part, ast.Subscript) and place.text(_mask_of(place, part)) == mask:
+            text = text.replace(place.text(part), _all_of(place, part))
     return text
 
 

@@ -483,11 +483,8 @@ def fewer_globals(source: Source, stay: list[ast.AST]) -> list[Edit]:
     for node in stay:
         if isinstance(node, (ast.Global, ast.Nonlocal)):
             left = [name for name in node.names if name in used]
-            if not left:
-                edits.append(source.without(node))
-            elif left != node.names:
-                word = "global" if isinstance(node, ast.Global) else "nonlocal"
-                edits.append(source.replace(node, f"{word} {', '.join(left)}"))
+            if left != node.names:
+                edits.append(replace(source.replace(node, ""), keeps=tuple(left)))
     return edits
 
 

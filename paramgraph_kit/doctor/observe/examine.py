@@ -11,7 +11,7 @@ import torch
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.observe.calls import A_LOG
-from paramgraph_kit.doctor.observe.compare import ANOTHER, differences
+from paramgraph_kit.doctor.observe.compare import ANOTHER, RANDOM_WORDS, differences
 from paramgraph_kit.doctor.observe.effects import effect
 from paramgraph_kit.doctor.observe.gradients import around, note, sets_to_none
 from paramgraph_kit.doctor.observe.gradients import problems as problems_between
@@ -32,6 +32,7 @@ MOST_DRAWS = 4  # further calls of a function that draws random numbers on the h
 MANY_CALLS = 7  # that counters are moved on by, to see what they decide
 FUNCTION = "function"  # the category of what ends a call, captured or not
 _COUNTED = ("scalar-frozen", "size-frozen", "branch-frozen", "learning-rate-frozen")
+_NUMBERS = ("scalar-frozen", "cpu-scalar-frozen")
 _DRAWN = ("host-random", "branch-frozen", "size-frozen")
 
 
@@ -96,7 +97,7 @@ class _Examiner(Caller):
                 pair = [second, third]
                 silent = self.compare(*pair)
         if second.ended is None:
-            silent += self.random_ways(pair[1], silent, found)
+            silent = self.without_counted(pair[1], silent + self.random_ways(pair[1], silent, found))
         ended = [call.ended for call in pair if call.ended is not None]
         if ended:
             silent = []  # the calls differ because one of them stopped
@@ -131,6 +132,18 @@ class _Examiner(Caller):
         if not more and not any(f.code in _DRAWN for f in seen):
             found.notes.append(f"it draws random numbers on the CPU; nothing depended on them in {self.number} calls")
         return list(more.values())
+
+    def without_counted(self, base: Call, seen: list[Failure]) -> list[Failure]:
+        """The same, where a number that moves although the same ones are drawn again is none that is drawn."""
+        drawn = {f.frame for f in seen if f.code == "host-random" and ANOTHER not in f.message}
+        if not drawn or not base.changes:
+            return seen
+        other = self.call(self.args, self.kwargs, drawing=base.number)
+        if other.ended is not None:
+            return seen
+        moved = {f.frame: f for f in differences(base.steps, other.steps, random_drawn=False) if f.code in _NUMBERS}
+        moved = {at: f for at, f in moved.items() if at is not None and not any(w in at.text for w in RANDOM_WORDS)}
+        return [moved.get(f.frame, f) if f.code == "host-random" and f.frame in drawn else f for f in seen]
 
     def later(self, base: Call, seen: list[Failure]) -> list[Failure]:
         """What numbers decide that move with the calls shows only many calls later, where they move slowly."""

@@ -55,6 +55,7 @@ class Call:
     counting: list[str] = field(default_factory=list)  # optimizers whose count of steps no replay moves
     captures: bool = False  # the function itself
     replays: list[Place] = field(default_factory=list)  # of graphs that it has captured itself
+    number: int = 0
 
 
 def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -93,13 +94,17 @@ class Caller:
             self.random.put_back_device()
         self.surroundings.put_back()
 
-    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        """One call, after which the device and torch's own bookkeeping are as before; Python's state is the user's."""
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, drawing: int = 0) -> Call:
+        """One call, after which the device and torch's own bookkeeping are as before; Python's state is the user's.
+
+        ``drawing``: the number of a call whose random numbers it draws on the host; else it draws others.
+        """
         self.number += 1
-        self.random.put_back() if self.number == 1 else self.random.perturb(self.number)
-        for holder in self.state.holders if self.number > 1 else ():
+        drawing = drawing or self.number
+        self.random.put_back() if drawing == 1 else self.random.perturb(drawing)
+        for holder in self.state.holders if drawing > 1 else ():
             if isinstance(holder.target, torch.Generator):  # the keeper puts these back after each call
-                holder.target.manual_seed(977 * self.number + 1)
+                holder.target.manual_seed(977 * drawing + 1)
         drawn_from = RandomState()
         before, memory = self.state.read(), self.state.memory()
         cuda, target = twin(), driver()
@@ -180,6 +185,7 @@ class Caller:
             sorted(observer.counting),
             observer.captures,
             observer.replays,
+            self.number,
         )
 
     def note_rates(self, observer: Observer) -> None:
