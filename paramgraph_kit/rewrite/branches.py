@@ -112,7 +112,17 @@ def condition_of(place: Place, test: ast.expr) -> str:
         text = text.replace("allclose", "isclose", 1) + ".all()"
     if isinstance(test, ast.Call) and path_of(test.func) == "torch.equal" and len(test.args) == 2:
         text = f"({place.text(test.args[0])} == {place.text(test.args[1])}).all()"
-    return text
+    return f"{text}.bool()" if _is_count(place, test) else text
+
+
+def _is_count(place: Place, test: ast.expr) -> bool:
+    """Whether a test is a number of the device's, which ``torch.where`` does not take for a condition."""
+    if isinstance(test, ast.Call) and called(test) == "item" and isinstance(test.func, ast.Attribute):
+        return _is_count(place, test.func.value)
+    if isinstance(test, ast.Name):
+        form = place.tensors.get(test.id)
+        return form is not None and form.dtype is not torch.bool
+    return isinstance(test, ast.Call) and called(test) in ("sum", "count_nonzero")
 
 
 _NEUTRAL = {ast.Add: "0", ast.Sub: "0", ast.Mult: "1", ast.Div: "1"}

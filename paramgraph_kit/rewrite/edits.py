@@ -142,7 +142,7 @@ class Source:
     def without_all(self, nodes: Sequence[ast.stmt]) -> list[Edit]:
         """Statements taken out together; a block of which none is left keeps ``pass``."""
         edits = [self.without(node) for node in nodes]
-        for block in (part for each in nodes for part in self._blocks(self.parents[each]) if each is part[-1]):
+        for block in (part for each in nodes for part in self._blocks(self.parents[each]) if part and each is part[-1]):
             if len(block) > 1 and all(each in nodes for each in block):
                 edits.append(self.before(block[-1], ["pass"], rank=-2))
         return edits

@@ -191,7 +191,16 @@ def _names_something(node: ast.expr) -> bool:
 
 def watching(source: Source, found: Iterable[ast.expr]) -> list[Edit]:
     """Edits that have expressions noted by number."""
-    return [source.replace(node, f"{WATCH}({k}, {source.text(node)})") for k, node in enumerate(found)]
+    texts = ((node, source.text(node), isinstance(_whose(source, node), ast.For)) for node in found)
+    each = [(node, f"[{WATCH}(#, each) for each in {t}]" if loop else f"{WATCH}(#, {t})") for node, t, loop in texts]
+    return [source.replace(node, text.replace("#", str(k), 1)) for k, (node, text) in enumerate(each)]
+
+
+def _whose(source: Source, node: ast.expr) -> ast.AST | None:
+    """What an expression stands in: a loop that goes through it, also where that counts."""
+    above = source.parents.get(node)
+    counts = isinstance(above, ast.Call) and isinstance(above.func, ast.Name) and above.func.id == "enumerate"
+    return source.parents.get(above) if counts and above is not None else above
 
 
 def slice_before(source: Source, function: Function, statement: ast.stmt, node: ast.expr) -> list[ast.stmt] | None:

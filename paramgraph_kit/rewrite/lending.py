@@ -218,9 +218,11 @@ class Lending:
     def _host_test(self, function: Function) -> Callable[[ast.expr], bool]:
         return hosts.host_test(device().type, function, self.tensors, self.space, self._value)
 
-    def _watched_values(self, source: Source, nodes: Sequence[ast.expr]) -> list[feeding.Values]:
+    def _watched_values(
+        self, source: Source, nodes: Sequence[ast.expr], make: Callable[[], feeding.Values] = feeding.Values
+    ) -> list[feeding.Values]:
         """What expressions have in a few steps; nothing where that cannot be seen."""
-        found = [feeding.Values() for _ in nodes]
+        found = [make() for _ in nodes]
         space = self.entry.__globals__ if self.entry is not None else {}
         space[feeding.WATCH] = lambda number, value: found[number].note(value)
         try:

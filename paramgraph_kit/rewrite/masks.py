@@ -95,8 +95,9 @@ def leave_out(place: Place) -> list[Edit]:
             if not text:
                 return []
             edits.append(place.source.replace(end, text))
-        number = f"{_bracketed(mask)}.sum()" + ".item()" * _keeps(place, node)
-        edits += [place.source.replace(n, number) for n in counts if isinstance(n, ast.expr)]
+        number, some = f"{_bracketed(mask)}.sum()" + ".item()" * _keeps(place, node), f"{_bracketed(mask)}.any()"
+        asked = [n for n in counts if _is_asked(place, n)]
+        edits += [place.source.replace(n, some if n in asked else number) for n in counts if isinstance(n, ast.expr)]
         if place.trains and (left or ends) and any(_is_singular(place, n, mask, rows) for n in heads(node)):
             return []  # the gradient of a row that is left out would be no number
     if any(names_in(node) & rows for node in after) or _may_be_others(place, [*order, *after], rows):
@@ -211,6 +212,14 @@ def _is_count(node: ast.AST, rows: set[str]) -> bool:
         first = isinstance(node.slice, ast.Constant) and node.slice.value == 0
         return first and isinstance(node.value.value, ast.Name) and node.value.value.id in rows
     return False
+
+
+def _is_asked(place: Place, node: ast.AST) -> bool:
+    """Whether a number is all that a branch asks for, which then is whether there are any."""
+    above = place.source.parents.get(node)
+    if isinstance(above, ast.UnaryOp) and isinstance(above.op, ast.Not):
+        return _is_asked(place, above)
+    return node is getattr(above, "test", None)
 
 
 def _ends(place: Place, node: ast.stmt, mask: str, rows: set[str]) -> Iterator[ast.Call]:

@@ -122,6 +122,7 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
         lambda: attempt.advancing(failures),
         lambda: attempt.leading(failures),
         attempt.sharing_what_is_drawn,
+        lambda: attempt.foreseeing(failures),
         lambda: attempt.shortened(failures),
     ]
     for way in found_by:

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from paramgraph_kit.rewrite import advance, later, moving
 from paramgraph_kit.rewrite.edits import Function, Source
 from paramgraph_kit.rewrite.ending import ending
+from paramgraph_kit.rewrite.feeding import FED
+from paramgraph_kit.rewrite.foreseen import Foreseeing, in_loop
 from paramgraph_kit.rewrite.guards import guard
-from paramgraph_kit.rewrite.helping import Helping
 from paramgraph_kit.rewrite.parted import asked_next, part
 from paramgraph_kit.trace.model import Failure
 
@@ -17,7 +18,7 @@ READS = frozenset(("sync-item", "copy-to-cpu", "data-dependent-branch"))
 ENDS = frozenset(("sync-item", "data-dependent-branch", "compare-on-cpu"))
 
 
-class Ways(Helping):
+class Ways(Foreseeing):
     """One function with what was found in it, and other ways of rewriting that."""
 
     def _other(self) -> Ways:
@@ -50,6 +51,14 @@ class Ways(Helping):
         other = self._other()
         other.shares = True
         return other if self.sharing else None
+
+    def foreseeing(self, failures: Sequence[Failure]) -> Ways | None:
+        """The same with what loops ask the host for, round by round, found before the launch; None without any."""
+        other, at = self._other(), self._definition()
+        other.foresees = True
+        places = [place for f in failures if f.code in FED and (place := self.place(f)) is not None]
+        looped = [s for s, node in places if at is not None and s is at[0] and in_loop(s, node)]
+        return other if looped else None
 
     def leading(self, failures: Sequence[Failure]) -> Ways | None:
         """The same with the rates that the host gives to optimizers written before the launch; None without any."""
