@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import difflib
+import io
 import linecache
+import tokenize
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -38,7 +40,8 @@ class Edit:
         start, last = (other.line, other.column), (other.end_line, other.end_column)
         same = (begin, end, self.text) == (start, last, other.text)
         same = same or (self.keeps is not None and other.keeps is not None)  # both shorten it
-        return not same and max(begin, start) < min(end, last)
+        within = begin == end and start < begin < last, start == last and begin < start < end  # what is put in
+        return not same and (max(begin, start) < min(end, last) or any(within))
 
 
 class Source:
@@ -59,7 +62,10 @@ class Source:
         return cls(file, tree) if tree is not None else None
 
     def text(self, node: ast.AST) -> str:
-        """A node as it is written; one that was made has no place, and is written out."""
+        """A node as it is written; one that was made has no place, and is written out.
+
+        What is no statement comes on one line, for it may go where no brackets are around it.
+        """
         place: Any = node
         if getattr(place, "end_lineno", None) is None:
             return ast.unparse(node)
@@ -67,7 +73,8 @@ class Source:
         lines = [line.encode() for line in self.lines[place.lineno - 1 : place.end_lineno]]
         lines[-1] = lines[-1][: place.end_col_offset]
         lines[0] = lines[0][place.col_offset :]
-        return b"".join(lines).decode() or ast.unparse(node)
+        text = b"".join(lines).decode() or ast.unparse(node)
+        return on_one_line(text) if "\n" in text and not isinstance(node, ast.stmt) else text
 
     def bracketed(self, node: ast.expr) -> str:
         """The same, so that ``.attribute`` can follow."""
@@ -295,6 +302,35 @@ def free_names(node: ast.AST) -> set[str]:
     if isinstance(node, ast.Name):
         return {node.id} if isinstance(node.ctx, ast.Load) else set()
     return set[str]().union(*map(free_names, ast.iter_child_nodes(node)))
+
+
+@lru_cache(maxsize=4096)
+def on_one_line(text: str) -> str:
+    """An expression without line breaks and comments; texts of its parts are parts of its text.
+
+    >>> on_one_line("(net(x)  # of all\\n    .cpu() +\\n    1)")
+    '(net(x).cpu() + 1)'
+    """
+    starts = [0, *(n + 1 for n, letter in enumerate(text) if letter == "\n")]
+    parts, end, last = [text], 0, ""
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(f"({text}\n)").readline))[1:]
+    except (tokenize.TokenError, SyntaxError):
+        return text
+    parts.clear()
+    for token in tokens:
+        if token.type in (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE):
+            continue
+        (line, column), (end_line, end_column) = token.start, token.end
+        if line > len(starts):
+            break  # the bracket around it
+        start = starts[line - 1] + column - (line == 1)
+        between = text[end:start]
+        if "\n" in between:
+            between = "" if last in (*"([{", ".") or token.string in (*")]}", ".") else " "
+        end, last = starts[end_line - 1] + end_column - (end_line == 1), token.string
+        parts += [between, text[start:end]]
+    return "".join(parts)
 
 
 def path_of(node: ast.expr) -> str:

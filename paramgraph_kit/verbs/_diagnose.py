@@ -99,17 +99,8 @@ class Diagnose:
             return found
         from paramgraph_kit.rewrite.own_lines import in_own_lines
 
-        by_hand: list[Failure] = []
-        diff = ""
-        if fix:
-            from paramgraph_kit.rewrite.rewriting import rewrite
-
-            found.fix = rewritten = rewrite(what, args, kwargs, found.failures)
-            by_hand, diff = rewritten.left, rewritten.diff
-            if not rewritten.complete and not any(failure.code in ENDS for failure in found.failures):
-                from paramgraph_kit.verbs._pieces import in_pieces
-
-                rewritten.pieces = in_pieces(what, args, kwargs, rewritten)
+        by_hand = _fixed(found, what, args, kwargs) if fix else []
+        diff = found.fix.diff if found.fix is not None else ""
         own = tuple(in_own_lines(what, args, kwargs, found.failures, by_hand, diff))
         found.untried = own != found.failures and not fix
         found.failures = own
@@ -179,6 +170,23 @@ class Diagnose:
 
 
 diagnose = Diagnose()
+
+
+def _fixed(found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Failure]:
+    """Have the function rewritten; what is left to do by hand."""
+    from paramgraph_kit.rewrite import rewriting
+
+    try:
+        found.fix = rewritten = rewriting.rewrite(what, args, kwargs, found.failures)
+    except Exception as error:  # an object of the user's may raise where it is looked at, and we may be wrong
+        text = f"no rewrite was tried, as looking for one ended with {type(error).__name__}: {error}"
+        found.notes = (*found.notes, text)
+        return []
+    if not rewritten.complete and not any(failure.code in ENDS for failure in found.failures):
+        from paramgraph_kit.verbs._pieces import in_pieces
+
+        rewritten.pieces = in_pieces(what, args, kwargs, rewritten)
+    return rewritten.left
 
 
 @contextmanager
