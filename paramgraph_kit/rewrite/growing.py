@@ -318,9 +318,10 @@ def rounds(place: Place) -> str:
         return ""
     if isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant):
         return ""  # nothing else ends it
+    test = condition_of(place, node.test).replace(".item()", "")
     return (
         f"a launch cannot end early: leave the branch out, so that all rounds of line {loop.lineno} run, have what has "
-        f"ended stay as it is (`torch.where({condition_of(place, node.test)}, old, new)`), and cut off what is too "
+        f"ended stay as it is (`torch.where({test}, old, new)`), and cut off what is too "
         "much behind the launch"
     )
 

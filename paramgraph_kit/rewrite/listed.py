@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from dataclasses import replace
 
 from paramgraph_kit.rewrite.edits import Edit, path_of, within
 from paramgraph_kit.rewrite.place import Place, called, integer
 from paramgraph_kit.rewrite.rows import asks_whether_any, counts
+from paramgraph_kit.rewrite.shapes import mask_of
 from paramgraph_kit.rewrite.values import fill_by_index
 
 _FLAT = frozenset(("flatten", "squeeze", "view", "reshape"))
@@ -25,7 +27,10 @@ def keep_the_mask(place: Place) -> list[Edit]:
         return []
     asked = {part: n for n in every if isinstance(n, ast.expr) and counts(n, target.id) for part in ast.walk(n)}
     reads = [n for n in every if isinstance(n, ast.Name) and n.id == target.id and not _is_stored(n)]
-    edits = [place.source.replace(node.value, place.text(condition))]
+    mask = mask_of(place, condition)
+    if mask == place.text(condition) and _is_written(every, path_of(condition)):
+        mask += ".clone()"
+    edits = [place.source.replace(node.value, mask)]
     skips = [n for n in every if isinstance(n, ast.If) and _skips_nothing(place, n, target.id)]
     edits += [place.source.without(n) for n in skips]
     gone = {part for n in skips for part in ast.walk(n)}
@@ -34,6 +39,18 @@ def keep_the_mask(place: Place) -> list[Edit]:
     edits += [place.source.replace(n, length) for n in lengths if isinstance(n, ast.expr)]
     picks = [n for n in reads if n not in asked and n not in gone]
     return edits if picks and all(_is_index(place, n) for n in picks) else []
+
+
+def _is_written(every: Iterable[ast.AST], path: str) -> bool:
+    """Whether something is written in its place anywhere: a mask that is, is not what it was when it was listed."""
+    for node in every:
+        targets: list[ast.expr] = [node.target] if isinstance(node, ast.AugAssign) else []
+        targets += [n for n in node.targets if isinstance(n, ast.Subscript)] if isinstance(node, ast.Assign) else []
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and called(node).endswith("_"):
+            targets.append(node.func.value)
+        if path and path in map(path_of, targets):
+            return True
+    return False
 
 
 def fill_unless_a_mask(place: Place) -> list[Edit]:

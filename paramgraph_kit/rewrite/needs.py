@@ -12,6 +12,7 @@ from paramgraph_kit.rewrite.edits import heads, names_in, path_of, within
 from paramgraph_kit.rewrite.from_host import READS
 from paramgraph_kit.rewrite.moving import stored
 from paramgraph_kit.rewrite.place import Place, called
+from paramgraph_kit.rewrite.shapes import mask_of
 
 ASKS = ("data-dependent-branch", *READS)
 _SIZED = frozenset(("split", "split_with_sizes", "repeat_interleave", "topk", "kthvalue", "interpolate", "chunk"))
@@ -138,7 +139,7 @@ def chosen_rows(place: Place) -> str:
     for call in place.calls("where", "nonzero"):
         given = call.args[0] if call.args else getattr(call.func, "value", None)
         if isinstance(given, ast.expr) and len(call.args) <= 1 and isinstance(node.targets[0], ast.Tuple):
-            mask = place.text(given)
+            mask = mask_of(place, given)
             if not _adds_to_rows(place):
                 return (
                     f"keep the mask in place of the list: return all values with `{mask}`, and list them behind the "
@@ -149,9 +150,9 @@ def chosen_rows(place: Place) -> str:
                 "part (of experts, `(weights * mask).sum(-1, keepdim=True) * expert(x)` for all rows)"
             )
         if isinstance(given, ast.expr) and len(call.args) <= 1:
-            mask, names = place.text(given), sorted(stored([node]))
+            mask, names = mask_of(place, given), sorted(stored([node]))
             if _ends_alone(place, names[0]):
-                x = place.source.bracketed(given)
+                x = place.source.bracketed(given) if mask == place.text(given) else f"({mask})"
                 return (
                     f"its first place is `{x}.long().argmax()`, and its last `len({x}) - 1 - "
                     f"{x}.flip(0).long().argmax()`, where it has one (`{x}.any()`): both stay on the device"

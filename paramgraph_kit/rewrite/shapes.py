@@ -208,6 +208,13 @@ def form_of(place: Place, node: ast.expr) -> Form | None:
     return Form.of(known) if isinstance(known, torch.Tensor) else None
 
 
+def mask_of(place: Place, node: ast.expr) -> str:
+    """What ``torch.where(c)`` and ``c.nonzero()`` take for true, as a mask: of numbers those that are not 0."""
+    form = form_of(place, node) if isinstance(node, ast.Name) else None
+    text = place.text(node)
+    return text if form is None or form.dtype == torch.bool else f"{text} != 0"
+
+
 def pick_by_index(place: Place) -> list[Edit]:
     """``table[i]`` with an ``i`` of the device becomes ``table[i.reshape(1)][0]``, which is looked up there."""
     found = []

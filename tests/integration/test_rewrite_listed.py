@@ -1,0 +1,46 @@
+"""Places that a condition lists become the condition as it was then, whatever it is made of."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.integration.rewritten import Fixed, lines_of
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the lines are those of the simulated device")
+
+LISTED = {
+    "of numbers": (
+        """
+args = (torch.tensor([0, 2, 1, 0, 1, 1], device=device), torch.randn(6, 3, device=device))
+@torch.no_grad()
+def f(counts, x):
+    keep = counts.nonzero().squeeze(1)
+    return x[keep].sum(0)
+""",
+        "keep = counts != 0",
+    ),
+    "of a mask that changes later, in no trial": (
+        """
+args = (torch.randn(6, device=device), torch.randn(6, 3, device=device))
+@torch.no_grad()
+def f(s, x):
+    mask = s > 0
+    keep = torch.where(mask)[0]
+    mask &= s < 100
+    y = x.clone()
+    y[keep] = 0
+    return y
+""",
+        "keep = mask.clone()",
+    ),
+}
+
+
+@pytest.mark.parametrize("title", LISTED)
+def test_a_list_of_places_becomes_what_it_was_made_of(fixed: Fixed, title: str) -> None:
+    # GIVEN places of what is no mask, or is changed WHEN rewritten THEN the mask is that of then
+    text, line = LISTED[title]
+    found = fixed(text)
+    assert found.complete, found
+    assert line in lines_of(found), found
