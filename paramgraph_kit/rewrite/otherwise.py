@@ -103,7 +103,7 @@ def at_least(place: Place) -> str:
     numbers = sorted(name for name in names_in(node) if type(place.space.get(name)) in (int, float))
     names = "`, `".join(numbers if code in DECIDED and numbers else local)
     line = f"line {node.lineno}"
-    if code in (*READS, "data-dependent-branch", "dynamic-shape", "hidden-size", "mask-assignment") and function:
+    if code in (*_BOUNDED, "data-dependent-branch", "dynamic-shape", "hidden-size", "mask-assignment") and function:
         what = f", return `{names}`" if names else ""
         return f"end what is captured before {line}{what}, and do that line with all after it behind the launch"
     if code in DECIDED:

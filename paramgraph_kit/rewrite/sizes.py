@@ -53,9 +53,30 @@ def _numbers(place: Place) -> set[str]:
     for node in ast.walk(function) if function is not None else ():
         if not isinstance(node, ast.Assign) or node.lineno <= place.statement.lineno:
             continue
-        if names & names_in(node.value) and all(isinstance(n, _ARITHMETIC) for n in ast.walk(node.value)):
+        if not names & names_in(node.value) or not all(isinstance(n, _ARITHMETIC) for n in ast.walk(node.value)):
+            continue
+        if not any(_may_be_tensor(place, name) for name in names_in(node.value) - names):
             names = names | {each.id for each in node.targets if isinstance(each, ast.Name)}
     return names
+
+
+def _may_be_tensor(place: Place, name: str) -> bool:
+    """Whether a name is that of a tensor, or of something of the function's of which nobody has seen what it is."""
+    if place.tensors or not place.is_local(name):
+        return name in place.tensors
+    function = place.source.function_of(place.statement)
+    made = [n for n in ast.walk(function or place.statement) if isinstance(n, ast.Assign)]
+    given = [n.value for n in made if any(isinstance(t, ast.Name) and t.id == name for t in n.targets)]
+    return not given or not all(map(_is_number, given))
+
+
+def _is_number(value: ast.expr) -> bool:
+    calls = isinstance(value, ast.Call) and called(value) in ("int", "len")
+    return calls or isinstance(value, ast.Constant) or "shape" in {n.attr for n in _attributes(value)}
+
+
+def _attributes(node: ast.AST) -> Iterator[ast.Attribute]:
+    return (n for n in ast.walk(node) if isinstance(n, ast.Attribute))
 
 
 def _sizes(node: ast.AST) -> Iterator[ast.expr]:

@@ -44,3 +44,39 @@ def test_a_list_of_places_becomes_what_it_was_made_of(fixed: Fixed, title: str) 
     found = fixed(text)
     assert found.complete, found
     assert line in lines_of(found), found
+
+
+def test_what_is_called_max_and_is_the_user_s_reduces_on_the_host(fixed: Fixed) -> None:
+    # GIVEN a list of numbers that a function of the user's reduces, as the built-in one of its name does in the trial
+    found = fixed("""
+args = (torch.randn(6, 4, device=device),)
+def max(numbers):
+    return sorted(numbers)[-1]
+@torch.no_grad()
+def f(x):
+    sums = []
+    for row in x:
+        sums.append(row.sum().item())
+    return x * max(sums)
+""")
+    # WHEN rewritten THEN it is not torch's
+    assert not any("torch.stack(sums).max()" in line for line in lines_of(found)), found
+
+
+def test_a_place_in_a_loop_that_the_device_counts_is_told_something(fixed: Fixed) -> None:
+    # GIVEN / WHEN / THEN
+    found = fixed("""
+table = torch.arange(12.0, device=device)
+args = (torch.rand(4, device=device),)
+@torch.no_grad()
+def f(x):
+    i = 0
+    while i < 10:
+        x = x * 1.1 + table[i]
+        i += 1
+        if (x.sum() > 20).item():
+            break
+    return x, table[i]
+""")
+    assert not found.complete
+    assert not any(line.rstrip().endswith("rewritten") for line in found.instead), found

@@ -56,3 +56,32 @@ def f(x, batch):
     # THEN it is told to give it one, and where
     assert not found.diff
     assert "give `scatter` its `dim_size`, line 17, `scatter(x * 2, batch)`" in str(found)
+
+
+def test_a_number_by_which_a_tensor_is_scaled_is_no_size_of_its_parts(fixed: Fixed) -> None:
+    # GIVEN a tensor that is scaled by what is read, and a part of it whose ends are others WHEN rewritten
+    found = fixed("""
+args = (torch.randn(8, 4, device=device),)
+@torch.no_grad()
+def f(x):
+    s = x.abs().max().item()
+    y = x / s
+    return y[: len(y) // 2]
+""")
+    # THEN the number stays on the device
+    assert found.complete, found
+    assert lines_of(found) == ["s = x.abs().max().detach()"]
+
+
+def test_a_size_of_data_and_numbers_of_the_function_s_is_told_as_one(fixed: Fixed) -> None:
+    # GIVEN / WHEN / THEN
+    found = fixed("""
+args = (torch.randn(8, 4, device=device), torch.tensor([2, 3, 3], device=device))
+def f(x, lengths):
+    n = int(lengths.max())
+    width = 2
+    end = n + width
+    return torch.zeros(end, device=x.device)
+""")
+    assert not found.complete
+    assert "it decides a size" in str(found)
