@@ -10,7 +10,15 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from paramgraph_kit.partition.normalize import _is_movable_scalar, _is_single, _swap, _unpack, normalized
+from paramgraph_kit.partition.normalize import (
+    _fill_instead_of_index,
+    _is_movable_scalar,
+    _is_single,
+    _swap,
+    _unpack,
+    normalized,
+    scalars_to_move,
+)
 from tests.unit.test_partition_rules import GPU, HALF, HOST, MASK, SCALAR, traced
 
 aten = torch.ops.aten
@@ -136,6 +144,52 @@ def test_one_mask_fills_where_the_result_lies_as_before() -> None:
         (lambda x, m, v: put(x, [m], v), (GPU, rows, ((4,), "cuda", torch.float32)), [put]),
     ]
     assert [targets(function, *inputs) for function, inputs, _ in cases] == [left for _, _, left in cases]
+
+
+def filled(mask: Any, result: Any, *more: Any) -> list[tuple[Any, Any]]:
+    """What is left of one value that is put under a mask into a tensor of (4, 3), given what tracing saw come out."""
+    graph = torch.fx.Graph()
+    x, m, v = (graph.placeholder(name) for name in "xmv")
+    x.meta["val"], m.meta["val"], v.meta["val"] = fake(4, 3), mask, fake()
+    put = graph.call_function(aten.index_put.default, (x, [m], v, *more))
+    put.meta = {"val": result, "stack_trace": "line"}
+    graph.output(put)
+    _fill_instead_of_index(put)
+    (left,) = graph.output_node().args
+    assert left.meta["stack_trace"] == "line"  # type: ignore[union-attr]
+    return [(node.target, node.args) for node in graph.nodes if node.op == "call_function"]
+
+
+def test_a_mask_of_rows_is_spread_over_their_values_and_nothing_stays_of_a_fill_that_would_lie_otherwise() -> None:
+    # GIVEN a mask of rows WHEN filled THEN it has another dimension behind it: each row has one answer
+    rows = fake(4, dtype=torch.bool)
+    for more in ((), (False,)):
+        (wide, (mask, place)), (select, (spread, value, base)) = filled(rows, fake(4, 3), *more)
+        assert (wide, mask.name, place) == (aten.unsqueeze.default, "m", -1)
+        assert (select, spread.target, value.name, base.name) == (aten.where.self, wide, "v", "x")
+    # AND where tracing saw other strides or another shape, indexing stays, and it alone
+    with FAKE:
+        turned = torch.empty(3, 4, device="cuda").t()
+    for other in (turned, fake(1, 3)):
+        assert [target for target, _ in filled(rows, other)] == [aten.index_put.default]
+
+
+def test_numbers_are_moved_for_what_is_on_the_device_as_a_whole() -> None:
+    # GIVEN an operation that reads a number of the host WHEN its results lie on the device, or not all THEN it moves
+    graph = torch.fx.Graph()
+    number = graph.placeholder("number")
+    number.meta["val"] = fake(device="cpu")
+    node = graph.call_function(aten.mul.Tensor, (number, number))
+    for value, device, moves in (
+        (fake(4), "cuda", True),
+        ((fake(4), fake(2)), "cuda", True),
+        ((fake(4), fake(4, device="cpu")), "cuda", False),
+        (fake(4, device="cpu"), "cpu", False),
+        (fake(4, device="cpu"), "cuda", False),
+        ((), "cuda", False),
+    ):
+        node.meta["val"] = value
+        assert scalars_to_move(node, device) == ([number] if moves else [])
 
 
 def test_a_number_of_the_host_is_moved_once_for_all_that_read_it_there() -> None:
