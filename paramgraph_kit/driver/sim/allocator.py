@@ -123,14 +123,12 @@ class Stats:
         """Count a block that became live."""
         self.allocated += size
         self.live_blocks += 1
-        if self.allocated > self.peak_allocated:
-            self.peak_allocated = self.allocated
+        self.peak_allocated = max(self.peak_allocated, self.allocated)
 
     def reserve(self, size: int) -> None:
         """Count a segment mapped (or unmapped, if negative)."""
         self.reserved += size
-        if self.reserved > self.peak_reserved:
-            self.peak_reserved = self.reserved
+        self.peak_reserved = max(self.peak_reserved, self.reserved)
 
 
 class Pool:
