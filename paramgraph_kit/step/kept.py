@@ -66,8 +66,8 @@ class Kept:
         # What its parameter does not hold any more, somebody else may hold instead.
         limits = [self._most] * len(self.specs)
         if parameters is not None:
-            pairs = zip(parameters, self.tensors, strict=True)
-            limits = [self._most if p.grad is t else self._alone for p, t in pairs]
+            # A zip that outlives its loop holds the last pair, and with it the last tensor.
+            limits = [self._most if p.grad is t else self._alone for p, t in zip(parameters, self.tensors, strict=True)]
         references, uses, storage_uses = map(list, zip(*limits, strict=True))
         # Whoever gave a tensor another storage has let go of the one that is counted here.
         if (found := list(map(self._storage_uses, self._handles))) != storage_uses:
