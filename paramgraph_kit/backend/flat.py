@@ -27,6 +27,7 @@ from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.backend.state import State
 from paramgraph_kit.backend.traced_lines import lines_noted, refuse_replaced
 from paramgraph_kit.backend.undisturbed import note_whose, others_undisturbed
+from paramgraph_kit.backend.whole import kept_whole
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.launcher import Options
@@ -147,6 +148,7 @@ def trace_flat(
             torch_name("tracing")(context),
             _without_streams(),
             _as_eager_asks(),
+            kept_whole(),
             others_undisturbed(),
         ):
             run = compile_with_eager_kernels(

@@ -111,7 +111,7 @@ class Watched:
         owner = getattr(self.holder, "owner", self.holder)
         if value is not MISSING:
             setattr(owner, key, value)
-        elif hasattr(owner, key):
+        elif key in vars(owner) if isinstance(self.holder, ClassEntries) else hasattr(owner, key):  # or inherited
             delattr(owner, key)
 
 

@@ -250,6 +250,22 @@ def catches_an_address() -> Any:
     return call, nothing
 
 
+def counts_on_a_class_below_another() -> Any:
+    class Above:
+        @classmethod
+        def asked_for(cls) -> int:  # looked for in the class below, too, where it is not
+            return int(vars(cls)["seen"])
+
+    class Counter(Above):
+        seen = 0
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        Counter.seen += 1
+        return x * Counter.asked_for()
+
+    return call, lambda: Counter.seen
+
+
 def catches_a_copy() -> Any:
     def call(x: torch.Tensor) -> torch.Tensor:
         try:
@@ -266,7 +282,7 @@ PROGRAMS: list[Program] = [
     *(appends_to_a_list, takes_an_item, sorts_a_list, makes_a_text_of_a_tensor),
     *(puts_into_a_queue, puts_into_a_simple_queue, sets_an_event, starts_a_thread),
     *(catches_item, suppresses_any, catches_numpy, catches_a_mask, catches_a_tensor_of_its_own),
-    *(catches_an_address, catches_a_copy),
+    *(catches_an_address, catches_a_copy, counts_on_a_class_below_another),
 ]
 
 
