@@ -29,6 +29,7 @@ from paramgraph_kit.backend.direct.parts import Parts
 from paramgraph_kit.backend.flat import Flat, discard, trace_flat, why_not
 from paramgraph_kit.backend.frozen.alike import Alike
 from paramgraph_kit.backend.functions import Torchs
+from paramgraph_kit.backend.lies_apart import LiesApart
 from paramgraph_kit.backend.plain import flatten
 from paramgraph_kit.backend.reads import Ran
 from paramgraph_kit.backend.registry import CompiledGraph
@@ -282,6 +283,9 @@ class Parameterized:
             raise RefusedError(Reason("hidden-tensor", text))
         tensors = [*state.tensors, *(x for x in leaves if isinstance(x, torch.Tensor))]
         kinds = tuple(map(call_state.tensor_key, tensors))
+        if not LiesApart(state.tensors)([x for x in leaves if isinstance(x, torch.Tensor)]):
+            text = "two of its inputs lie in one memory and do not share a storage (DLPack?): give views of one tensor"
+            raise RefusedError(Reason("hidden-tensor", text))
         more = call_state.sharing(tensors), self._attributes(tensors)
         return number, values, call_state.switches(), kinds, *more, state.key
 

@@ -19,6 +19,7 @@ from paramgraph_kit.backend.direct.calls import DirectCall
 from paramgraph_kit.backend.direct.located import MISSED
 from paramgraph_kit.backend.frozen.guards import equal_tests
 from paramgraph_kit.backend.frozen.source import call_of, launch_lines, returned
+from paramgraph_kit.backend.lies_apart import LiesApart
 from paramgraph_kit.backend.plain import PLAIN, flatten
 from paramgraph_kit.backend.state import State
 from paramgraph_kit.driver.native.tensors import Looks
@@ -51,6 +52,7 @@ class Alike:
         self._inference = [x.is_inference() for x in given]
         self._sharing = call_state.sharing(tensors)
         self._writes = writes
+        self._apart = LiesApart(state.tensors)
         self.attributes_of: Callable[[Sequence[torch.Tensor]], Any] | None = None  # where code looks for such
         self.attributes: Any = ()
 
@@ -83,6 +85,8 @@ class Alike:
             return None
         # Read only, memory may be shared.
         if (self._writes or self._sharing) and call_state.sharing(tensors) != self._sharing:
+            return None
+        if self._writes and not self._apart(given):
             return None
         tensors = [*state.tensors, *given]
         if self.attributes_of is not None and self.attributes_of(tensors) != self.attributes:
@@ -129,8 +133,9 @@ class Alike:
         tests += [f"id({name}) not in own" for name in tensors]  # code can tell that they are one
         tests += ["alike()"] * bool(scope["static"])
         if self._writes:  # what one input gets, another that shares its memory has
-            scope["sharing"] = call_state.sharing
+            scope |= {"sharing": call_state.sharing, "apart_in_memory": self._apart}
             tests.append(f"sharing([{', '.join([*tensors, '*static'])}]) == ()")
+            tests.append(f"apart_in_memory([{', '.join(tensors)}])")
         if self.attributes_of is not None:
             scope |= {"attributes_of": self.attributes_of, "attributes": self.attributes}
             tests.append(f"attributes_of([*static, {', '.join(tensors)}]) == attributes")
