@@ -49,9 +49,10 @@ function platform() {
 }
 
 const PLAIN = (
-  "accent announce app around axis bad badback choice colours columns edge element envelope finder fit good goodback highlighted " +
-  "holders ink legend linked neighbours open2 paper pieces player range remark results reveal sees segments selection sideways " +
-  "soft stage stamp store stripes surface tables touched turned turning what within zoom"
+  "accent announce app around axis bad badback base boxes carried chain choice colours columns edge element envelope " +
+  "finder fit good goodback heads highlighted hint holders ink inside labels legend linked links look mark neighbours " +
+  "open2 ordered outgoing paper parent pending pieces player quiet range remark results reveal sees segments selection " +
+  "sideways soft stage stamp store stripes surface tables tools touched turned turning what within zoom"
 ).split(" ");
 
 /** Names of properties that are ours alone, which may be shortened: nothing from outside is writtenLikeThis or in PLAIN. */

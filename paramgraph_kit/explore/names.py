@@ -28,13 +28,16 @@ class Family:
 _ATEN = r"(\.\w+)?$"  # what a simulated kernel is called: an operation, with its overload
 _MATMUL = rf"nvjet|gemm|cutlass|cublas|splitk|matmul|triton_tem|^(add|b|badd)?b?m[mv]{_ATEN}"
 _REDUCE = rf"^triton_|reduce|softmax|norm|sum|mean|^(a?max|a?min|any|all|var|prod|argmax|argmin){_ATEN}"
-_POINTWISE = rf"elementwise|add|mul|sub|div|elu|exp|^(sigmoid|silu|tanh|where|clamp|pow|r?sqrt|neg|[gln][te]|eq){_ATEN}"
+_POINTWISE = (
+    r"elementwise|^_(foreach|fused)_|add|mul|sub|div|elu|exp|"
+    rf"^(sigmoid|silu|tanh|where|clamp|pow|r?sqrt|neg|[gln][te]|eq){_ATEN}"
+)
 FAMILIES = (  # the first pattern that matches wins: Inductor's names list many operations of one kernel
     Family("fused", "fused", "component", "#fde5d7", "#b4511a", r"^triton_(?!red|per|tem)"),
     Family("attention", "attention", "octagon", "#f3e3ff", "#7e3fb8", r"flash|fmha|attention|sdpa|dot_do_o|convert_dq"),
     Family("matmul", "matmul", "box", "#dcebff", "#2563b8", _MATMUL),
     Family("conv", "convolution", "box3d", "#d8f3f0", "#0f766e", r"conv|cudnn|fprop|dgrad|wgrad"),
-    Family("random", "random", "diamond", "#ffe4ee", "#b83268", r"philox|distribution|dropout|rand"),
+    Family("random", "random", "diamond", "#ffe4ee", "#b83268", r"philox|distribution|dropout|rand(?!tensor)"),
     Family("reduce", "reduction", "hexagon", "#fdf0cf", "#94660b", _REDUCE),
     Family("copy", "copy", "cds", "#e6ebe4", "#4d6645", r"memcpy|copy|cat_|transpose"),
     Family("fill", "fill", "note", "#eeeeee", "#595959", r"memset|fill|zero"),
@@ -54,6 +57,8 @@ def family_of(node: Node) -> Family:
 
     >>> family_of(Node(0, NodeKind.KERNEL, "nvjet_tst_128x8")).word
     'matmul'
+    >>> family_of(Node(0, NodeKind.KERNEL, "_foreach_pow.ScalarAndTensor")).word
+    'pointwise'
     >>> family_of(Node(0, NodeKind.HOST, "print")).word
     'no kernel'
     """

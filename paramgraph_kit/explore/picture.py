@@ -18,6 +18,7 @@ from paramgraph_kit.trace.model import Capture, Node, Role, Source, WordKind
 from paramgraph_kit.trace.wording import one_line
 
 MOST_NODES = 300  # drawn one by one; more become the collapsed view
+NOTHING = "transparent"  # what is behind the vertices: they are seen on light and on dark
 _FONT = "DejaVu Sans,Helvetica,Arial,sans-serif"
 _ROLE_SHAPES = {Role.INPUT: "house", Role.OUTPUT: "invhouse", Role.WORKSPACE: "box", Role.STATIC: "folder"}
 
@@ -43,7 +44,7 @@ class Picture:
         return render(self.dot, "svg").decode()
 
     def png(self, *, small: bool = False) -> bytes:
-        """The picture as PNG, ``small`` with a palette of 256 colours; raises UnsupportedError without graphviz."""
+        """The picture as PNG, ``small`` with 256 colours and on white; raises UnsupportedError without graphviz."""
         return render(self.dot, small=small)
 
     def save(self, path: str | Path) -> Path:
@@ -98,7 +99,9 @@ def draw(
     lines = [
         "digraph capture {",
         f"  graph [label={_quote(title, source.label(), left=True)}, labelloc=t, labeljust=l];",
-        f'  graph [bgcolor="#ffffff", pad=0.15, nodesep=0.22, ranksep=0.32, fontname="{_FONT}", fontsize=11];',
+        # Words beside the vertices in a grey that is read on light and on dark.
+        f'  graph [bgcolor="{NOTHING}", fontcolor="#767d86", fontname="{_FONT}", fontsize=11];',
+        "  graph [pad=0.15, nodesep=0.22, ranksep=0.32];",
         f'  node [fontname="{_FONT}", fontsize=10, fontcolor="#1c1c1c", style=filled, penwidth=1.1];',
         '  node [margin="0.14,0.05", height=0.38];',
         '  edge [color="#8a8a8a", arrowsize=0.6, penwidth=1];',
@@ -194,8 +197,9 @@ def render(dot: str, form: str = "png", *, small: bool = False) -> bytes:
         source = graphviz.Source(dot)
         if small:
             with suppress(graphviz.CalledProcessError):  # this graphviz has no gd
-                # Drawn by cairo and written by gd, which keeps a palette: a third of the size.
-                palette: bytes = source.pipe(format=form, renderer="cairo", formatter="gd", quiet=True)
+                # Drawn by cairo and written by gd, which keeps a palette, a third of the size, and makes nothing black.
+                opaque = graphviz.Source(dot.replace(f'bgcolor="{NOTHING}"', 'bgcolor="#ffffff"'))
+                palette: bytes = opaque.pipe(format=form, renderer="cairo", formatter="gd", quiet=True)
                 return palette
         result: bytes = source.pipe(format=form)
     except graphviz.ExecutableNotFound:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import statistics
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import zip_longest
 from typing import Any
 
 from paramgraph_kit.explore.names import bytes_text, plural
@@ -16,6 +18,7 @@ from paramgraph_kit.trace.wording import one_line
 
 NOTHING = "not recorded"
 MOST_PROOFS = 4  # rows of numbers that were compared; more of them are counted
+WIDE = 28  # characters of a column of text: five steps and the names of their figures fit beside a notebook's files
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +53,10 @@ class Comparison:
         for fact in self.facts:
             marked = (f"{value} *" if new else value for value, new in zip(fact.values, fact.changed, strict=True))
             rows.append((fact.name, *marked))
-        widths = [max(len(row[n]) for row in rows) for n in range(len(self.steps) + 1)]
-        lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
+        wrapped = [[textwrap.wrap(cell, WIDE) for cell in row] for row in rows]
+        broken = [row for cells in wrapped for row in zip_longest(*cells, fillvalue="")]
+        widths = [max(len(row[n]) for row in broken) for n in range(len(self.steps) + 1)]
+        lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in broken]
         return "\n".join(line.rstrip() for line in lines)
 
     def html(self) -> str:

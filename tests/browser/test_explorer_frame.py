@@ -294,3 +294,20 @@ def test_a_failure_that_says_much_is_read_to_its_end(page: Page, tmp_path: Path)
     assert box is not None
     assert frame is not None
     assert box["y"] + box["height"] <= frame["y"] + frame["height"]
+
+
+def test_keys_still_work_where_the_view_that_had_the_focus_has_nothing_to_show(sized: Page, tmp_path: Path) -> None:
+    # GIVEN the graph of a step whose neighbour has none, with the focus on it
+    view = shown(sized, {"captured": sample.trace(), "eager": Trace(sample.SOURCE)}, tmp_path / "trace.html")
+    view.get_by_role("tab", name="Failures").click()
+    sized.keyboard.press("2")
+    # WHEN somebody walks to that neighbour
+    sized.keyboard.press("]")
+    # THEN it says so, without an empty picture, and the panel names the step
+    view.get_by_text("No graph was captured in this trace.").wait_for()
+    assert view.locator(".graph canvas:visible").count() == 0
+    assert view.locator(".panel").get_by_text("step 2 · eager").count() == 1
+    # AND keys work there, and in a timeline without launches
+    for key, name in (("5", "Timeline"), ("4", "Memory"), ("1", "Partitions"), ("2", "Graph")):
+        sized.keyboard.press(key)
+        assert view.get_by_role("tab", name=name).get_attribute("aria-selected") == "true", name

@@ -106,6 +106,17 @@ def test_a_notebook_gets_png_and_text(make: Any) -> None:
     assert bundle["text/plain"] == make(explore(sample.trace()))._repr_mimebundle_()["text/plain"]
 
 
+@needs_dot
+def test_a_picture_has_the_colour_of_its_surroundings_behind_it() -> None:
+    # GIVEN a picture WHEN drawn THEN the page is seen through it; what is stored small, on white, has a palette
+    picture = explore(sample.trace()).graph()
+    kinds = [png[25] for png in (picture.png(), picture.png(small=True))]  # the type of colours in a PNG's header
+    assert kinds[0] == 6
+    assert kinds[1] in (3, 6)  # a graphviz without gd has no palette
+    # AND what is written beside the vertices is neither black nor white
+    assert 'fontcolor="#767d86"' in picture.dot
+
+
 def test_unknown_endings_are_refused(tmp_path: Path) -> None:
     # GIVEN a picture WHEN saved under another ending THEN the error names those that work
     with pytest.raises(UnsupportedError, match=r"a\.gif: unknown picture type; end the name in \.svg, \.png"):

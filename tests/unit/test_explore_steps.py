@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from paramgraph_kit.explore import Explorer
@@ -60,6 +62,20 @@ def test_what_no_trace_knows_is_left_out() -> None:
     empty = {"a": Trace(sample.SOURCE), "b": Trace(sample.SOURCE)}
     assert comparison(empty).facts == ()
     assert str(Explorer(empty).changes()) == ""
+
+
+def test_the_table_as_text_is_no_wider_than_a_notebook() -> None:
+    # GIVEN five steps, two with failures of long names
+    steps = {name: Trace(sample.SOURCE) for name in ("eager", "captured", "frozen")}
+    long = replace(sample.trace().failures[0], title="Python branched on a value that is on the GPU, and went on")
+    steps |= {name: replace(sample.trace(), failures=[long]) for name in ("broken", "diagnosed")}
+    # WHEN compared as text THEN long figures take several lines, each in its column
+    lines = comparison(steps).text().splitlines()
+    assert max(map(len, lines)) < 150
+    row = next(n for n, line in enumerate(lines) if line.startswith("failures"))
+    at = lines[row].index("1: Python branched")
+    assert lines[row + 1][at:].startswith("that is on the GPU") or lines[row + 1][at:].startswith("value that")
+    assert lines[row + 1][: at - 2].strip() == ""
 
 
 def test_an_explorer_of_steps_says_what_changed() -> None:

@@ -86,6 +86,7 @@ export class App {
   }
 
   showView() {
+    const focused = this.root.activeElement;
     this.frame.show(this.view);
     // Only the view that is seen is made; the others catch up when they are.
     const view = this.views[this.view];
@@ -96,6 +97,8 @@ export class App {
     }
     view.surface?.resize();
     view.mark();
+    // What is hidden loses the focus, and keys would go to whatever is around the explorer.
+    if (focused && !focused.getClientRects().length) this.frame.tabs[this.view].focus({ preventScroll: true });
   }
 
   setView(view) {

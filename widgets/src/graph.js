@@ -27,17 +27,13 @@ export class GraphView {
     this.legend = h("ul.legend", { label: "Kinds of kernels" });
     this.empty = h("p.nothing", "No graph was captured in this trace.");
     this.asTable = asTable(() => this.rows());
-    this.element = h("div.graph",
-      h("div.bar",
-        button("Open all", () => this.setAll(true), { title: "Open every box (e)" }),
-        button("Close all", () => this.setAll(false), { title: "Close every box (c)" }),
-        this.kind,
-        this.legend,
-      ),
-      this.empty,
-      this.surface.element,
-      this.asTable.element,
+    this.bar = h("div.bar",
+      button("Open all", () => this.setAll(true), { title: "Open every box (e)" }),
+      button("Close all", () => this.setAll(false), { title: "Close every box (c)" }),
+      this.kind,
+      this.legend,
     );
+    this.element = h("div.graph", this.bar, this.empty, this.surface.element, this.asTable.element);
   }
 
   draw(context, { ratio }, look, part) {
@@ -74,6 +70,7 @@ export class GraphView {
     this.relay();
     if (!this.surface.touched) this.surface.fit();
     this.fillLegend();
+    for (const one of [this.bar, this.surface.element, this.asTable.element]) one.hidden = !count;
     this.empty.hidden = count > 0;
     this.surface.redraw();
   }

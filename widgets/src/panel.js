@@ -27,8 +27,9 @@ function overview(app) {
   const { step, store } = app;
   const { launches } = step;
   const nodes = step.captures.reduce((sum, c) => sum + c.n, 0);
+  const several = store.steps.length > 1;
   return [
-    ...head("trace", step.title || step.name),
+    ...head(several ? `step ${app.stepIndex + 1} · ${step.name}` : "trace", step.title || step.name),
     facts([
       ["source", step.source],
       ["partitions", step.partitions.length ? `${step.partitions.filter((p) => p.graphed).length} of ${step.partitions.length} graphed` : null],
@@ -38,7 +39,7 @@ function overview(app) {
       ["failures", step.failures.length || null],
       ["numbers", step.proved],
       ["pool events", step.events.time.length ? number(step.events.time.length) : null],
-      ["steps", store.steps.length > 1 ? store.steps.length : null],
+      ["steps", several ? store.steps.length : null],
     ]),
     h("p.soft", "Keys: 1 to 5 change the view, arrows walk, Enter opens, / searches, p hides this panel, f fills the screen."),
   ];

@@ -83,7 +83,7 @@ class Verdict:
             return {}
         many = len(self.trace.captures[0].nodes) > MOST
         try:
-            picture = explore(self.trace).graph(collapse=many).png(small=True)
+            picture = explore(self.trace).graph(collapse=many).png()
         except UnsupportedError:  # no graphviz
             return {}
         return {"image/png": base64.b64encode(picture).decode()}
