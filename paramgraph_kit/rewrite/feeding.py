@@ -191,7 +191,9 @@ def _names_something(node: ast.expr) -> bool:
 
 def watching(source: Source, found: Iterable[ast.expr]) -> list[Edit]:
     """Edits that have expressions noted by number."""
-    texts = ((node, source.text(node), isinstance(_whose(source, node), ast.For)) for node in found)
+    whole = ((node, source.text(node)) for node in found)
+    given = ((node, f"({t})" if isinstance(node, ast.Tuple) and t[0] != "(" else t) for node, t in whole)
+    texts = ((node, t, isinstance(_whose(source, node), ast.For)) for node, t in given)
     each = [(node, f"[{WATCH}(#, each) for each in {t}]" if loop else f"{WATCH}(#, {t})") for node, t, loop in texts]
     return [source.replace(node, text.replace("#", str(k), 1)) for k, (node, text) in enumerate(each)]
 

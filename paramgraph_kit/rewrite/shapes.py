@@ -299,6 +299,17 @@ def cut_by_index(place: Place) -> list[Edit]:
         wide = [(part, width) for part in cut if (width := width_of(place, part))]
         rest = [p for p in parts if not isinstance(p, ast.Slice) and not isinstance(p, ast.Constant)]
         plain = all(isinstance(p, ast.Slice) for p in parts)
+        counted = _counted_in(place, node)
+        if len(wide) > 1 and len(wide) == len(cut) and all(isinstance(n, ast.Name) and n.id in counted for n in rest):
+            texts = [":" if any(p is each for each, _ in wide) else place.text(p) for p in parts]
+            x = text = place.source.bracketed(node.value)
+            text += f"[{', '.join(texts)}]" * any(each != ":" for each in texts)
+            for part, width in wide:
+                dim = sum(isinstance(p, ast.Slice) for p in parts[: parts.index(part)])
+                assert part.lower is not None
+                text += f".index_select({dim}, {place.text(part.lower)} + torch.arange({width}, device={x}.device))"
+            found.append(place.source.replace(node, text))
+            continue
         if len(wide) != 1 or rest or (parts.index(wide[0][0]) != 0 and not plain):
             continue  # several indexes would be taken together
         part, width = wide[0]

@@ -65,6 +65,106 @@ def f(x, y):
             "global bad, best",
         ],
     ),
+    "minibatches of an order that is shuffled anew, with a log of each": (
+        """
+kls = []
+def f(x, y):
+    order = np.arange(4)
+    for _ in range(2):
+        np.random.shuffle(order)
+        for start in range(0, 4, 2):
+            rows = order[start:start + 2]
+            loss = F.mse_loss(net(x[rows]), y[rows])
+            kls.append(loss.item())
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+    return loss.detach()
+""",
+        ["given_in = torch.zeros(4, 2, dtype=torch.int64, device=device)", "rows = next(given)"],
+    ),
+    "parts of unlike sizes, of an order whose length the loop asks for": (
+        """
+def f(x, y):
+    total = 0.0
+    for _ in range(2):
+        order = np.random.permutation(len(x))
+        for i in range(0, len(order), 3):
+            idx = order[i:i + 3]
+            loss = F.mse_loss(net(x[idx]), y[idx])
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            total += loss.item()
+    return total
+""",
+        ["for _ in range(2):", "idx = next(given)", "total += loss.detach()"],
+    ),
+    "parts of an order that is drawn as a tensor": (
+        """
+def f(x, y):
+    for _ in range(2):
+        for idx in torch.randperm(4).split(2):
+            idx = idx.to(device)
+            loss = F.mse_loss(net(x[idx]), y[idx])
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+    return loss.detach()
+""",
+        ["idx = next(given)"],
+    ),
+    "layers that are left out by chance": (
+        """
+layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(3)).to(device)
+@torch.no_grad()
+def f(x, y):
+    for i, layer in enumerate(layers):
+        p = 0.4 * i
+        if random.random() < p:
+            continue
+        x = x + layer(x)
+    return x
+""",
+        ["skipped = next(given)", "x = torch.where(skipped, x, x + layer(x))"],
+    ),
+    "a crop and a flip for each image": (
+        """
+images = torch.randn(3, 2, 8, 8, device=device)
+def f(x, y):
+    out = []
+    for i in range(images.shape[0]):
+        top, left = random.randint(0, 4), random.randint(0, 4)
+        flip = random.random() < 0.5
+        patch = images[i, :, top:top + 4, left:left + 4] * x.mean()
+        if flip:
+            patch = patch.flip(-1)
+        out.append(patch)
+    return torch.stack(out)
+""",
+        [
+            "top, left = next(given), next(given)",
+            "flip = next(given)",
+            "patch = torch.where(flip, patch.flip(-1), patch)",
+        ],
+    ),
+    "an object that draws with a generator of its own": (
+        """
+class Agent:
+    def __init__(self):
+        self.rng, self.q, self.updates = np.random.default_rng(0), net, 3
+    def learn(self, x, y):
+        for _ in range(self.updates):
+            pick = self.rng.integers(0, len(x), size=2)
+            loss = F.mse_loss(self.q(x[pick]), y[pick])
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        return loss.item()
+f = Agent().learn
+""",
+        ["def before_learn(self, x):  # before each launch", "pick = next(given)"],
+    ),
     "a branch of the device's that bounds in place": (
         """
 state = torch.zeros(4, 2, device=device)
@@ -87,3 +187,36 @@ def test_what_the_host_finds_first_is_given_in_tensors(title: str, tmp_path: Pat
     # THEN that is whole, over ten steps too, and the lines are these
     assert fix.complete, str(fix)
     assert [line for line in lines if line not in lines_of(fix)] == [], str(fix)
+
+
+LEFT = {
+    "the device ends the loop": """
+def f(x, y):
+    for _ in range(3):
+        idx = np.random.permutation(4)[:2]
+        loss = F.mse_loss(net(x[idx]), y[idx])
+        if loss.item() < 1e-9:
+            break
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    return loss.detach()
+""",
+    "what the device has found decides what is drawn": """
+def f(x, y):
+    for _ in range(2):
+        k = int(x.argmax()) % 3 + 1
+        idx = np.random.permutation(4)[k - 1:k + 1]
+        x = x + net(x[idx]).mean()
+    return x
+""",
+}
+
+
+@pytest.mark.parametrize("title", LEFT)
+def test_what_the_device_decides_is_not_found_before_it(title: str, tmp_path: Path) -> None:
+    # GIVEN a loop whose rounds, or whose draws, the device decides WHEN it is rewritten
+    fix = rewritten(NET + LEFT[title], tmp_path)
+    # THEN nothing says that it is whole
+    assert not fix.complete, str(fix)
+    assert fix.instead
