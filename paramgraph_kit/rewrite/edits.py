@@ -40,8 +40,7 @@ class Edit:
         start, last = (other.line, other.column), (other.end_line, other.end_column)
         same = (begin, end, self.text) == (start, last, other.text)
         same = same or (self.keeps is not None and other.keeps is not None)  # both shorten it
-        within = begin == end and start < begin < last, start == last and begin < start < end  # what is put in
-        return not same and (max(begin, start) < min(end, last) or any(within))
+        return not same and max(begin, start) < min(end, last)
 
 
 class Source:
