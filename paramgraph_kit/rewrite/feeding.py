@@ -8,7 +8,6 @@ that could be are watched in a few steps, and those stay where they are that alw
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -18,18 +17,9 @@ import torch
 
 from paramgraph_kit.rewrite import moving, parts
 from paramgraph_kit.rewrite.advance import rates
-from paramgraph_kit.rewrite.edits import (
-    Edit,
-    Function,
-    Source,
-    first_line,
-    locals_of,
-    names_in,
-    path_of,
-    within,
-)
+from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.hosts import METADATA, done_again, is_of_host
-from paramgraph_kit.rewrite.place import NUMBER, Form, called, fresh
+from paramgraph_kit.rewrite.place import NUMBER, Form, called, fresh, renamed
 from paramgraph_kit.rewrite.proof import STEPS
 
 FED = frozenset(
@@ -371,7 +361,7 @@ def feed(
             leaf = ".detach()" if values.form and asks_gradients else ""
             edits.append(source.replace(node, names[known] + leaf))
     for statement, edit in chosen_by:
-        edits.append(replace(edit, text=_renamed(edit.text, within_branch.get(statement, {}))))
+        edits.append(replace(edit, text=renamed(edit.text, within_branch.get(statement, {}))))
     for statement, node in decided:
         if not (chosen := choose(statement, node, source.text(node))):
             return None
@@ -409,17 +399,6 @@ def feed(
     stay = [n for part in function.body for n in ast.walk(part) if n not in inside]
     edits += moving.fewer_globals(source, stay)
     return Feed(source, edits, name, parameters, hoisted, moved, shared_names)
-
-
-def _renamed(text: str, new: Mapping[str, str]) -> str:
-    """A text with other expressions in the places of some, each as a whole and none within another one.
-
-    >>> _renamed("x * alpha + a.a(a=a)", {"a": "a_in", "alpha": "alpha_in"})
-    'x * alpha_in + a_in.a(a=a_in)'
-    """
-    longest = sorted(new, key=len, reverse=True)
-    found = "|".join(map(re.escape, longest))
-    return re.sub(rf"(?<![\w.])(?:{found})(?!\w|\s*=[^=])", lambda match: new[match[0]], text) if new else text
 
 
 def _asked(source: Source, statement: ast.stmt, node: ast.expr, drawn: Mapping[ast.stmt, str]) -> list[str]:

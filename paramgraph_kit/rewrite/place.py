@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -108,6 +109,17 @@ def is_number(node: ast.expr) -> bool:
     if isinstance(node, ast.Subscript):
         return isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
     return isinstance(node, ast.Call) and called(node) in ("len", "size", "sqrt", "numel")
+
+
+def renamed(text: str, new: Mapping[str, str]) -> str:
+    """A text with other expressions in the places of some, each as a whole and none within another one.
+
+    >>> renamed("x * alpha + a.a(a=a)", {"a": "a_in", "alpha": "alpha_in"})
+    'x * alpha_in + a_in.a(a=a_in)'
+    """
+    longest = sorted(new, key=len, reverse=True)
+    found = "|".join(map(re.escape, longest))
+    return re.sub(rf"(?<![\w.])(?:{found})(?!\w|\s*=[^=])", lambda match: new[match[0]], text) if new else text
 
 
 def integer(node: ast.expr) -> int | None:

@@ -404,9 +404,8 @@ class Attempt(Lending):
         return called_by[0] if called_by else -1
 
     def _tail(self, source: Source, function: Function) -> moving.Tail | None:
-        host = self._host_test(function)
+        host, stays = self._host_test(function), self.guard.stays
         left = self.ended.left if self.ended is not None else None
-        stays = self.guard.stays
         return moving.tail(source, function, self.cut, host, stays, left, self.graded) if self.cut >= 0 else None
 
     def _is_timing(self, source: Source, failure: Failure, statements: Sequence[ast.stmt]) -> bool:
