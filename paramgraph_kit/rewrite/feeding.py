@@ -473,7 +473,8 @@ def _sliced(
         part = parts.subscript_of(source, whole)
         if part is not None:
             found.setdefault(part, {})[whole] = low, high, parts.width(first, last)
-    edits = [parts.edit(source, statement, part, known) for part, known in found.items()]
+    writing = {part: known for part, known in found.items() if not parts.is_given(source, statement, part)}
+    edits = [parts.edit(source, statement, part, known) for part, known in writing.items()]
     return None if None in edits else [each for each in edits if each is not None]
 
 

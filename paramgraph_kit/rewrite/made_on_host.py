@@ -6,9 +6,11 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 from numbers import Number
+from types import ModuleType
 from typing import Any
 
 import numpy as np
+import torch
 
 from paramgraph_kit.rewrite.edits import heads, names_in, path_of, within
 from paramgraph_kit.rewrite.from_host import assignments
@@ -193,6 +195,10 @@ def of_sizes(place: Place) -> str:
             continue
         if any(isinstance(n, ast.Attribute) and path_of(n).startswith("self.") for n in made if n not in inside):
             continue  # an object may hold another value by then
+        methods = [n.func for n in made if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
+        roots = {path_of(n).partition(".")[0] for n in methods} - {""}
+        if any(not isinstance(place.space.get(name, torch), (ModuleType, torch.Tensor)) for name in roots):
+            continue  # and what it is asked for may be another thing each time
         return (
             f"sizes alone make `{place.text(call)}`, so it is the same in each call: make the tensor once, outside, on "
             f"{place.device}, with the shape as numbers, and read it here; or make it there with functions of torch's, "

@@ -270,9 +270,10 @@ def _reduced(place: Place, call: ast.Call, mask: str, rows: set[str]) -> str:
             rest = "".join(f", {place.text(o)}" for o in call.keywords)
             labels = f"torch.where({mask}, {other}, -100).flatten()"
             return f"{place.text(call.func)}({_call(call.args[0], one)}.flatten(0, -2), {labels}{rest})"
-        if given:
+        if given.keys() - {"beta", "delta"}:
             return ""
-        each = f'{function}({one}, {other}, reduction="none")'
+        rest = "".join(f", {place.text(o)}" for o in call.keywords if o.arg in given)
+        each = f'{function}({one}, {other}{rest}, reduction="none")'
         text = f"torch.where({mask}, {each}.movedim(0, -1), 0).sum()"
         if way == "mean":
             text = f"{text} / ({each}[0].numel() * {count})"

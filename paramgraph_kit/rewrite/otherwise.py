@@ -105,6 +105,14 @@ def at_least(place: Place) -> str:
     line = f"line {node.lineno}"
     if code in (*_BOUNDED, "data-dependent-branch", "dynamic-shape", "hidden-size", "mask-assignment") and function:
         what = f", return `{names}`" if names else ""
+        calls = [n for part in function.body for n in within(part) if isinstance(n, ast.Call)]
+        trains = any(called(n) in ("backward", "grad") and n.lineno > node.lineno for n in calls)
+        if trains and place.trains:
+            name = function.name
+            return (
+                f"a backward pass comes after {line}, and none goes through a launch, so what is captured cannot end "
+                f'here: `{name} = torch.compile({name}, backend="paramgraph")` launches what lies before and after it'
+            )
         return f"end what is captured before {line}{what}, and do that line with all after it behind the launch"
     if code in DECIDED:
         what = f"`{names}`, where the host decides it," if names else "what the host decides here"

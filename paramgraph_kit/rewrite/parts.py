@@ -39,7 +39,8 @@ def _fits(source: Source, whole: ast.Slice, pair: list[Item]) -> bool:
         return False
     if not (low.moves or high.moves) or subscript_of(source, whole) is None:
         return False
-    return width(low, high) is not None or _is_filled(statement, subscript_of(source, whole))
+    part = subscript_of(source, whole)
+    return width(low, high) is not None or _is_filled(statement, part) or _is_copied(source, statement, part)
 
 
 def width(low: Values, high: Values) -> int | None:
@@ -68,6 +69,25 @@ def _is_filled(statement: ast.stmt, part: ast.Subscript | None) -> bool:
     return isinstance(statement, ast.Assign) and part in statement.targets and is_number(statement.value)
 
 
+def _is_copied(source: Source, statement: ast.stmt, part: ast.Subscript | None) -> bool:
+    """Whether a statement writes into a part of a tensor what another tensor has there: ``x[:, a:b] = y[i, a:b]``."""
+    target = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
+    if not isinstance(statement, ast.Assign) or part is None or part not in (target, statement.value):
+        return False
+    if not isinstance(target, ast.Subscript) or not isinstance(statement.value, ast.Subscript):
+        return False
+    to, given = (n.elts if isinstance(n, ast.Tuple) else [n] for n in (target.slice, statement.value.slice))
+    if len(to) != len(given) or not all(isinstance(each, ast.Slice) and each.step is None for each in to):
+        return False
+    pairs = zip(map(source.text, to), map(source.text, given), strict=True)
+    return all(one == other or (one == ":" and ":" not in other) for one, other in pairs)
+
+
+def is_given(source: Source, statement: ast.stmt, part: ast.Subscript) -> bool:
+    """Whether a part is what such a statement gives: it is written anew with what is written into."""
+    return isinstance(statement, ast.Assign) and part is statement.value and _is_copied(source, statement, part)
+
+
 def edit(
     source: Source, statement: ast.stmt, part: ast.Subscript, ends: dict[ast.Slice, tuple[str, str, int | None]]
 ) -> Edit | None:
@@ -78,6 +98,8 @@ def edit(
         return None
     if _is_filled(statement, part) and isinstance(statement, ast.Assign):
         return _filled(source, statement, part, ends, x)
+    if part in getattr(statement, "targets", ()) and _is_copied(source, statement, part):
+        return _filled(source, statement, part, ends, x) if isinstance(statement, ast.Assign) else None
     if not isinstance(part.ctx, ast.Load) or any(wide is None for _, _, wide in ends.values()):
         return None
     rest = [":" if each in ends else source.text(each) for each in parts]
@@ -128,7 +150,15 @@ def _filled(
         shape = f".view(-1, {more})" if more else ""
         lines.append(f"{at} = torch.arange({picked}.shape[{dim}], device={x}.device){shape}")
         masks.append(f"({at} >= {low}) & ({at} < {high})")
-    lines.append(f"{picked}.masked_fill_({' & '.join(masks)}, {source.text(statement.value)})")
+    if isinstance(statement.value, ast.Subscript):
+        given = [source.text(each) for each in statement.value.slice.elts] if len(parts) > 1 else []  # type: ignore[attr-defined]
+        rest = [":" if each in ends else text for each, text in zip(parts, given, strict=False)]
+        while rest and rest[-1] == ":":
+            rest.pop()
+        value = source.bracketed(statement.value.value) + (f"[{', '.join(rest)}]" if rest else "")
+        lines.append(f"{picked}.copy_(torch.where({' & '.join(masks)}, {value}, {picked}))")
+    else:
+        lines.append(f"{picked}.masked_fill_({' & '.join(masks)}, {source.text(statement.value)})")
     return source.replace(statement, f"\n{source.indent(statement)}".join(lines))
 
 

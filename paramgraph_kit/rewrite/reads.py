@@ -30,6 +30,7 @@ def frozen(
     """
     tree = ast.parse("".join(lines))
     functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
+    ran = set(ran) - _only_around(tree, functions, moved)
     stay = [each for each in functions if each.name in ran and each.name not in moved]
     if any(map(_steps, stay)) and any(_groups(each, rates) for each in _reached(functions, moved)):
         return ".param_groups"  # an optimizer's step reads them, wherever that is written
@@ -40,6 +41,19 @@ def frozen(
             if read := bound & set(_read(function, unread)):
                 return min(read)
     return ""
+
+
+def _only_around(tree: ast.Module, functions: list[Function], moved: Collection[str]) -> set[str]:
+    """Functions that those around the launch call, and that nothing else in the file has a name of."""
+    found = [each for each in _reached(functions, moved) if each.name != "forward" and not each.name.startswith("__")]
+    while True:
+        inside = {part for each in found for part in ast.walk(each)}
+        rest = [n for n in ast.walk(tree) if isinstance(n, (ast.Name, ast.Attribute)) and n not in inside]
+        named = {n.id if isinstance(n, ast.Name) else n.attr for n in rest}
+        left = [each for each in found if each.name not in named or each.name in moved]
+        if len(left) == len(found):
+            return {each.name for each in found} - set(moved)
+        found = left
 
 
 def _steps(function: Function) -> bool:

@@ -81,7 +81,7 @@ def weigh_the_whole(place: Place) -> list[Edit]:
             continue  # how many dimensions they have decides how the mask is spread
         more = len(all_of.shape) - len(one.shape) - (called(call) in PER_ROW)
         spread = mask + (f"[..., {', '.join(['None'] * more)}]" if more else "")
-        values = ", ".join(place.text(each.value) for each in picked)
+        values = ", ".join(_whole(place, each, picked) for each in call.args)
         text = f'torch.where({spread}, {place.text(call.func)}({values}, reduction="none"), 0).sum()'
         if way == "mean":
             text += f" / {mask}.sum()" + (f" / {math.prod(all_of.shape[-more:])}" if more else "")

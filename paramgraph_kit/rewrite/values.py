@@ -409,7 +409,7 @@ def _only_indexes(place: Place, name: ast.Name) -> bool:
 def stack_the_list(place: Place) -> list[Edit]:
     """``torch.tensor(numbers, device=d)`` of a list that has tensors now becomes ``torch.stack(numbers)``."""
     for call in place.calls("tensor", "as_tensor"):
-        if len(call.args) == 1 and isinstance(call.args[0], ast.Name) and place.local(call.args[0]):
+        if len(call.args) == 1 and isinstance(call.args[0], ast.Name) and _is_listed(place, call.args[0].id):
             return [place.source.replace(call, f"torch.stack({call.args[0].id})")]
         listed = call.args[0] if len(call.args) == 1 and place.source.file.endswith(REWRITTEN) else None
         if isinstance(listed, ast.ListComp) and not {o.arg for o in call.keywords} - {"device"}:
@@ -417,6 +417,20 @@ def stack_the_list(place: Place) -> list[Edit]:
         if isinstance(listed, ast.List) and listed.elts and all(isinstance(n, ast.Name) for n in listed.elts):
             return [place.source.replace(call, f"torch.stack({place.text(listed)})")]  # numbers, before they were kept
     return []
+
+
+def _is_listed(place: Place, name: str) -> bool:
+    """Whether a name of the function's own is a list, and no array that a call has given."""
+    function = place.source.function_of(place.statement)
+    every = [n for part in (function.body if function is not None else ()) for n in ast.walk(part)]
+    made = [n for n in every if isinstance(n, ast.Assign) and name in _stored(n)]
+    arrays = [n for n in made if isinstance(n.value, ast.Call) and called(n.value) not in ("list", "sorted")]
+    return place.is_local(name) and not arrays
+
+
+def _stored(node: ast.Assign) -> set[str]:
+    """Names that an assignment gives a value, alone or several at once."""
+    return {n.id for target in node.targets for n in ast.walk(target) if isinstance(n, ast.Name)}
 
 
 def fill_by_index(place: Place) -> list[Edit]:
