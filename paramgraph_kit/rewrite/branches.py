@@ -182,6 +182,8 @@ def _where(place: Place, part: ast.stmt, node: ast.If, test: str, local: set[str
         own = {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
         if isinstance(target, (ast.Name, ast.Tuple)) and own <= local - outside and not _has_attributes(target):
             return [f"{name} = {taken}"]
+        if isinstance(target, ast.Tuple) and own <= local:
+            return _each_where(place, target, value, node, test)
         if isinstance(target, ast.Attribute) or (isinstance(target, ast.Name) and name not in local):
             return [f"{name}.copy_(torch.where({test}, {taken}, {name}))"]
         if isinstance(target, (ast.Name, ast.Subscript)) and not _stays_on_host(place, target, local):
@@ -190,6 +192,18 @@ def _where(place: Place, part: ast.stmt, node: ast.If, test: str, local: set[str
         head = place.text(part)[: -len(place.text(part.value))]
         return [f"{head}torch.where({test}, {taken}, {_NEUTRAL[type(part.op)]})"]
     return []
+
+
+def _each_where(place: Place, target: ast.Tuple, value: ast.expr, node: ast.If, test: str) -> list[str]:
+    """``x, y = x / n, y / n`` of local names: all of the right side is computed before any of them is another one."""
+    values = value.elts if isinstance(value, ast.Tuple) else []
+    if len(values) != len(target.elts) or not all(isinstance(each, ast.Name) for each in target.elts):
+        return []
+    chosen = [
+        f"torch.where({test}, {kept_finite(place, new, node.test, test, taken=True)}, {place.text(name)})"
+        for name, new in zip(target.elts, values, strict=True)
+    ]
+    return [f"{place.text(target)} = {', '.join(chosen)}"]
 
 
 def _stays_on_host(place: Place, target: ast.expr, local: set[str]) -> bool:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from paramgraph_kit.rewrite.branches import condition_of
-from paramgraph_kit.rewrite.edits import Function, heads, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.edits import Function, assigned, heads, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.optimizers import is_fusable, momentum_of, stepped
 from paramgraph_kit.rewrite.place import Place, called
 from paramgraph_kit.rewrite.rows import masks_of
@@ -66,8 +66,26 @@ def _joined(place: Place, function: Function) -> Iterator[tuple[str, str, str]]:
         if not isinstance(node, ast.Call) or path_of(node.func) not in ("torch.cat", "torch.concat") or not node.args:
             continue
         parts = node.args[0].elts if isinstance(node.args[0], (ast.List, ast.Tuple)) else []
-        if len(parts) == 2 and path_of(parts[0]) in outer:
+        if len(parts) == 2 and path_of(parts[0]) in outer and path_of(parts[0]) in _given(every, node):
             yield path_of(parts[0]), place.text(parts[1]), _dim(place, node)
+
+
+def _given(every: list[ast.AST], made: ast.expr) -> set[str]:
+    """What is given an expression, or a part of it, also by way of a local name."""
+    pairs = [pair for node in every for pair in assigned(node)]
+    first = {path_of(target) for target, value in pairs if _core(value) is made}
+    return first | {path_of(target) for target, value in pairs if path_of(_core(value)) in first}
+
+
+def _core(value: ast.expr) -> ast.expr:
+    """What a part is taken of, or what a method is called on: ``x`` of ``x[-n:].detach()``."""
+    while True:
+        if isinstance(value, ast.Subscript):
+            value = value.value
+        elif isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and not value.args:
+            value = value.func.value
+        else:
+            return value
 
 
 def _listed(function: Function) -> Iterator[tuple[str, ast.Call]]:
@@ -308,21 +326,22 @@ def rounds(place: Place) -> str:
     """``if finished.all(): break`` in a loop with a fixed number of rounds."""
     node = place.statement
     loop = place.source.parents.get(node)
-    if place.failure.code not in ("data-dependent-branch", "compare-on-cpu") or not isinstance(node, ast.If):
+    if place.failure.code not in ("data-dependent-branch", "compare-on-cpu", "sync-item"):
         return ""
-    if not isinstance(loop, (ast.For, ast.While)) or not any(
-        isinstance(n, ast.Break) for part in node.body for n in within(part)
+    if (
+        not isinstance(node, ast.If)
+        or not isinstance(loop, (ast.For, ast.While))
+        or not any(isinstance(n, ast.Break) for part in node.body for n in within(part))
     ):
         return ""
     if any(isinstance(n, ast.Call) and called(n) in ("backward", "step") for part in loop.body for n in within(part)):
         return ""
     if isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant):
         return ""  # nothing else ends it
-    test = condition_of(place, node.test).replace(".item()", "")
+    ended = condition_of(place, node.test).replace(".item()", "")
     return (
         f"a launch cannot end early: leave the branch out, so that all rounds of line {loop.lineno} run, have what has "
-        f"ended stay as it is (`torch.where({test}, old, new)`), and cut off what is too "
-        "much behind the launch"
+        f"ended stay as it is (`torch.where({ended}, old, new)`), and cut off what is too much behind the launch"
     )
 
 

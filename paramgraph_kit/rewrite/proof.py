@@ -113,6 +113,7 @@ class Prover:
         self.products = [0, 0]  # those of them that are products, convolutions or recurrent layers
         self._count = [0, 0]
         self._replaced: set[int] = set()  # tensors in whose places others are, as an optimizer's counts on the device
+        self._known: frozenset[str] = frozenset()
 
     def _draw(self, how: str) -> None:
         self._inputs: list[Arguments] = [self._given] + [moved(self._given, i, how) for i in range(1, STEPS)]
@@ -268,9 +269,21 @@ class Prover:
         # None and zeros are the same to whoever adds to them or takes a step.
         found[GRADIENTS] = [_flat(t.grad if t.grad is not None else torch.zeros_like(t))[0] for t in leaves]
         for number, holder in enumerate(self.state.holders):
-            if not holder.of_torch and holder.kind not in ("class", "generator") and (values := _flat(holder.read())):
+            if holder.of_torch or holder.kind in ("class", "generator"):
+                continue
+            value = holder.read()
+            if holder.kind == "attributes" and isinstance(value, dict):
+                value = {name: each for name, each in value.items() if name in self._attributes()}
+            if values := _flat(value):
                 found[f"{holder.name}#{number}"] = values
         return found
+
+    def _attributes(self) -> frozenset[str]:
+        """What attributes are called after the first run, which is the original's: a rewrite may give objects more."""
+        if not self._known:
+            read = (holder.read() for holder in self.state.holders if holder.kind == "attributes")
+            self._known = frozenset(name for each in read if isinstance(each, dict) for name in each)
+        return self._known
 
     def _called(self, number: int) -> str:
         """What a tensor is called, and whether it lies where no replay writes."""

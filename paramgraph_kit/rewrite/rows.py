@@ -237,6 +237,9 @@ def drop_the_guard(place: Place) -> list[Edit]:
     for part in node.body:
         target = part.targets[0] if isinstance(part, ast.Assign) and len(part.targets) == 1 else None
         target = part.target if isinstance(part, ast.AugAssign) else target
+        if isinstance(part, ast.Assign) and target is not None and _leaves_the_rest(place, target, part.value, masks):
+            lines.append(place.text(part))
+            continue
         if not isinstance(target, ast.Subscript) or place.text(target.slice) not in masks:
             return []
         if not isinstance(part, (ast.Assign, ast.AugAssign)) or not is_pure(place, part.value):
@@ -248,6 +251,26 @@ def drop_the_guard(place: Place) -> list[Edit]:
             return []
         lines.append(written)
     return [place.source.replace(node, f"\n{place.source.indent(node)}".join(lines))] if masks and lines else []
+
+
+def _leaves_the_rest(place: Place, target: ast.expr, value: ast.expr, masks: set[str]) -> bool:
+    """``x = torch.where(mask[:, None], v, x)`` and ``x = x.masked_fill(mask, v)``."""
+    if not isinstance(value, ast.Call) or len(value.args) < 2 or not is_pure(place, value):
+        return False
+    old: ast.expr = value.args[-1]
+    if called(value) == "masked_fill" and isinstance(value.func, ast.Attribute):
+        old = value.func.value
+    elif path_of(value.func) != "torch.where" or len(value.args) != 3:
+        return False
+    mask = value.args[0]
+    while place.text(mask) not in masks:  # spread over more dimensions
+        if isinstance(mask, ast.Subscript):
+            mask = mask.value
+        elif isinstance(mask, ast.Call) and called(mask) in ("unsqueeze", "view", "reshape", "expand", "expand_as"):
+            mask = mask.func.value if isinstance(mask.func, ast.Attribute) else mask.args[0]
+        else:
+            return False
+    return place.text(old) == place.text(target)
 
 
 def masks_of(place: Place, test: ast.expr) -> Iterator[str]:

@@ -12,6 +12,7 @@ from paramgraph_kit.rewrite import (
     early,
     ending,
     lengthwise,
+    let_go,
     listed,
     lists,
     literals,
@@ -20,6 +21,7 @@ from paramgraph_kit.rewrite import (
     picked,
     rows,
     shapes,
+    spectra,
     tables,
     values,
 )
@@ -60,6 +62,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         calls.do_not_validate,
     ),
     "compare-on-cpu": (
+        spectra.add_the_frames,
         early.go_on,
         early.leave_round_out,
         ending.end_all,
@@ -120,7 +123,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     "work-elsewhere": (calls.fork,),
     "isolation": (calls.fork,),
     "not-forked": (calls.fork,),
-    "stale-input": (carried.hand_on, calls.write_in_place, carried.fill_the_entry),
+    "stale-input": (let_go.keep_its_place, carried.hand_on, calls.write_in_place, carried.fill_the_entry),
     "parameter-rebound": (carried.fill_the_data,),
 }
 
