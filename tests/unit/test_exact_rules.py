@@ -74,16 +74,15 @@ def learned(*lines: str, text: str = "operation not permitted when stream is cap
     source = "\n".join(lines)
     linecache.cache["learned.py"] = (len(source), None, [line + "\n" for line in lines], "learned.py")
     try:
-        exec(compile(source, "learned.py", "exec"), {"fail": _fail, "text": text, "torch": _Torch()})
-    except RuntimeError as error:
-        found = host_reads.learn(error), dict(host_reads._learned)
-        assert not host_reads.learn(error)  # it is known by now, or nothing is
+        with pytest.raises(RuntimeError) as caught:
+            exec(compile(source, "learned.py", "exec"), {"fail": _fail, "text": text, "torch": _Torch()})
+        found = host_reads.learn(caught.value), dict(host_reads._learned)
+        assert not host_reads.learn(caught.value)  # it is known by now, or nothing is
         return found
     finally:
         host_reads._learned.clear()
         host_reads._learned.update(before)
         del linecache.cache["learned.py"]
-    raise AssertionError("it fails")
 
 
 def _fail(text: str) -> None:
