@@ -17,3 +17,38 @@ def test_the_first_module_that_torch_jit_has_compiled_is_told(name: str, told: s
     modules = [torch.jit.script(torch.nn.Linear(2, 2)) for _ in range(2)]
     assert Reach([(name, modules[0]), ("other", modules[1])], [], Names()).scripted == told
     assert Reach([(name, torch.nn.Linear(2, 2))], [], Names()).scripted == ""
+
+
+@pytest.mark.parametrize(
+    "named", [(), ("getattr",), ("hasattr",), ("AttributeError",), ("vars",), ("__dict__",), ("x",)]
+)
+def test_attributes_of_a_tensor_are_places_where_there_are_some_or_the_code_may_ask_for_others(
+    named: tuple[str, ...],
+) -> None:
+    # GIVEN tensors without attributes and with one, and code that may ask for what is not there WHEN walked
+    plain, noted, other = torch.ones(2), torch.ones(2), torch.ones(3)
+    noted.mine = other  # type: ignore[attr-defined]
+    reach = Reach([("plain", plain), ("noted", noted)], [], Names(own=set(named)))
+    # THEN those of the second are a place in any case, those of the first where it may ask
+    asked = bool(named) and named != ("x",)
+    found = [(holder.name, holder.whole) for holder in reach.holders if holder.kind == "attributes"]
+    names = ["plain", "noted", "noted.mine"] if asked else ["noted"]
+    assert found == [(name, False) for name in names]
+    # AND what they hold is walked too, by its name
+    assert reach.tensors[id(other)] == ("noted.mine", other)
+    assert [name for name, _ in reach.tensors.values()] == ["plain", "noted", "noted.mine"]
+
+
+def test_gradients_are_places_of_leaves_that_may_have_one() -> None:
+    # GIVEN leaves that need gradients, parameters that do not, what was computed, and what needs none WHEN walked
+    leaf, frozen = torch.ones(2, requires_grad=True), torch.nn.Parameter(torch.ones(2), requires_grad=False)
+    given: dict[str, torch.Tensor] = {"leaf": leaf, "frozen": frozen, "made": leaf * 2, "plain": torch.ones(2)}
+    leaf.grad = torch.ones(2)
+    reach = Reach(list(given.items()), [], Names())
+    # THEN the first two have one, and what is there is walked
+    assert [holder.name for holder in reach.holders if holder.kind == "gradient"] == ["leaf", "frozen"]
+    assert [name for name, _ in reach.tensors.values()] == ["leaf", "leaf.grad", "frozen", "made", "plain"]
+    # AND hooks are walked as well
+    seen: list[torch.Tensor] = [torch.ones(1)]
+    leaf.register_hook(lambda gradient: seen[0])
+    assert any(tensor is seen[0] for _, tensor in Reach([("leaf", leaf)], [], Names()).tensors.values())
