@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.rewrite.edits import path_of
+from paramgraph_kit.rewrite.moving import stored
 from paramgraph_kit.rewrite.place import Place, called, integer
 
 # Of each element alone, whatever they are called on.
@@ -158,11 +159,18 @@ def _is_rowwise(place: Place, module: torch.nn.Module) -> bool:
 def _value(place: Place, path: str) -> Any:
     first, *rest = path.split(".")
     if rest and place.is_local(first):
-        return place.attributes.get(rest[-1])  # of an object of the user's
+        return None if _may_be_tensor(place, first) else place.attributes.get(rest[-1])  # of an object of the user's
     found = _one_of(place, first) if place.is_local(first) else place.space.get(first)
     for name in rest:
         found = getattr(found, name, None)
     return found
+
+
+def _may_be_tensor(place: Place, name: str) -> bool:
+    """Whether ``h`` of ``h.norm()`` may be a tensor, whatever else has a ``norm``: also one that is gone at the end."""
+    function = place.source.function_of(place.statement)
+    made = [n for n in ast.walk(function or place.statement) if isinstance(n, (ast.Assign, ast.AugAssign))]
+    return name in place.tensors or name in stored(made)
 
 
 def _one_of(place: Place, name: str) -> Any:

@@ -177,3 +177,28 @@ def f(p):
     fix = rewritten(text, tmp_path)
     # THEN all along that dimension are
     assert [line for line in lines_of(fix) if "range(" in line] == [f"for e in range({count}):"] * bool(count), fix
+
+
+def test_a_method_of_rows_is_not_taken_for_a_layer_of_its_name(tmp_path: Path) -> None:
+    # GIVEN rows that depend on one another by a method, and a layer that has the method's name
+    text = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(3)
+net = Net().to(device)
+args = (torch.randn(8, 3, device=device),)
+@torch.no_grad()
+def f(x):
+    x = net.norm(x) + x
+    bad = x.abs().amax(1) > 50
+    h = x[bad]
+    x[bad] = MADE
+    return x
+"""
+    # WHEN rewritten THEN not with all others
+    fix = rewritten(text.replace("MADE", "h / h.norm()"), tmp_path)
+    assert not any("torch.where" in line for line in lines_of(fix)), fix
+    # WHEN it is the layer THEN it is
+    fix = rewritten(text.replace("MADE", "net.norm(h)"), tmp_path)
+    assert any("torch.where" in line for line in lines_of(fix)), fix
