@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -66,7 +67,8 @@ def _keeps_rows(place: Place, part: ast.AST, is_row: IsRow) -> bool:
         dim = _dim(part, 2) or 1
         return dim > 0 or (_rank(place, part.args[0]) or 0) + dim > 0
     if name in ("view", "reshape") and len(part.args) > 1:
-        return integer(part.args[0]) == -1  # of rows that are flat: how many there are is not said
+        # How many rows there are is not said, and no two of them come together.
+        return integer(part.args[0]) == -1 and _parts_rows(place, part)
     if name == "unsqueeze" and _dim(part) == -1:
         return True
     if name in _ALONG and (dim := _dim(part)):
@@ -115,6 +117,31 @@ def _rank(place: Place, node: ast.AST | None) -> int | None:
     if isinstance(node, ast.Call) and len(node.args) == 1 and path_of(node.func):
         value = _value(place, path_of(node.func))
         return _rank(place, node.args[0]) if isinstance(value, torch.nn.Module) else None
+    return None
+
+
+def _parts_rows(place: Place, call: ast.Call) -> bool:
+    """Whether a view has each row of what it is of in one row, or in several, as far as sizes are known."""
+    sizes = [integer(each) for each in call.args[1:]]
+    whole, wanted = _size_of_row(place, _given(call)), math.prod(each or 0 for each in sizes)
+    return whole is not None and wanted > 0 and whole % wanted == 0
+
+
+def _size_of_row(place: Place, node: ast.AST | None) -> int | None:
+    """How many elements a row has, as far as that was seen."""
+    if isinstance(node, ast.Name):
+        known = place.tensors.get(node.id)
+        value = None if place.is_local(node.id) else place.space.get(node.id)
+        shape = known.shape if known is not None else value.shape if isinstance(value, torch.Tensor) else None
+        return math.prod(shape[1:]) if shape is not None else None
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+        inside, left = place.tensors.get(node.value.id), _rank(place, node)
+        return math.prod(inside.shape[len(inside.shape) - left + 1 :]) if inside is not None and left else None
+    if isinstance(node, ast.BinOp):
+        sides = (_size_of_row(place, node.left), _size_of_row(place, node.right))
+        return max((each for each in sides if each is not None), default=None)
+    if isinstance(node, ast.Call) and called(node) in _ELEMENTS:
+        return _size_of_row(place, _given(node))
     return None
 
 

@@ -18,10 +18,16 @@ TOGETHER = {
     "a sum up to each": "bad = x > 100\n    x[bad] = x[bad].cumsum(0)",
     "sorted": "bad = x > 100\n    x[bad] = torch.sort(x[bad]).values",
     "shares": "bad = x[:, 0] > 100\n    x[bad] = x[bad].softmax(0)",
+    "two rows as one": (
+        "bad = x[:, 0] > 100\n    h = x[bad].view(-1, 6)\n    h = h.softmax(-1)\n    x[bad] = h.view(-1, 3)"
+    ),
 }
 # What does not.
 APART = {
     "each element": "bad = x > 0\n    x[bad] = x[bad].exp() * 2",
+    "each row in another shape": (
+        "bad = x[:, 0] > 0\n    h = x[bad].view(-1, 3, 1)\n    x[bad] = (h.exp() - 2).view(-1, 3)"
+    ),
     "each row": "bad = x[:, 0] > 0\n    x[bad] = F.normalize(x[bad], dim=-1)",
 }
 EXPERTS = """
