@@ -12,6 +12,7 @@ import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -22,17 +23,14 @@ from paramgraph_kit.backend.members import host_random
 from paramgraph_kit.backend.world import BY_NAME, OF_STAND_INS, Questions, asks_for_others
 from paramgraph_kit.driver.native.build import checks
 from paramgraph_kit.driver.profiling import Collector, collector, set_profile
+from paramgraph_kit.driver.select import twin
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Frame, Reason
 
-# What sets or brings back a generator, by its code; and the code that may stand between it and the user's.
-_SEEDING = frozenset(
-    inspect.unwrap(function).__code__
-    for function in (
-        *(torch.manual_seed, torch.seed, torch.set_rng_state, torch.random.fork_rng),
-        *(torch.cuda.manual_seed, torch.cuda.manual_seed_all, torch.cuda.set_rng_state, torch.cuda.seed),
-    )
-)
+# What sets or brings back a generator of torch's, or of the device's, and methods of each that do.
+_SEEDING = (torch.manual_seed, torch.seed, torch.set_rng_state, torch.random.fork_rng)
+_SEEDING_DEVICE = ("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all")
+_SETTING = frozenset(("manual_seed", "seed", "set_state", "set_offset", "graphsafe_set_state"))
 _TORCH = os.path.dirname(torch.__file__)
 _EVAL = os.path.join(_TORCH, "_dynamo", "eval_frame.py")
 _BETWEEN = (
@@ -85,19 +83,24 @@ class Running:
             if code.co_name == _COMPILED and code.co_filename == _EVAL:
                 self.compiled = self.compiled or self._asker(frame)
                 return None
-            if code not in _SEEDING:
+            if code not in _seeding():
                 return self._known[code] or asks_for_others(code.co_filename)
             self.seeded = self.seeded or self._asker(frame)
         elif event == "c_call":
             self.questions.look(frame, function)
+            if isinstance(getattr(function, "__self__", None), torch.Generator) and function.__name__ in _SETTING:
+                self.seeded = self.seeded or self._line(frame)
         return None
 
     def _asker(self, frame: types.FrameType) -> Frame | None:
         """The user's line behind a function of torch's, None where torch asks for itself."""
         asker = frame.f_back
-        while asker is not None and asker.f_code.co_filename in _BETWEEN:
+        while asker is not None and (asker.f_code.co_filename in _BETWEEN or asker.f_code in _seeding()):
             asker = asker.f_back
-        if asker is None or _is_foreign(asker):
+        return None if asker is None else self._line(asker)
+
+    def _line(self, asker: types.FrameType) -> Frame | None:
+        if _is_foreign(asker):
             return None
         return Frame(asker.f_code.co_filename, asker.f_lineno, asker.f_code.co_name)
 
@@ -111,7 +114,7 @@ class Running:
         if self.drew:
             return host_random()
         if self.seeded is not None:
-            text = "it sets torch's random generator, which a graph would not do again: set it before the call"
+            text = "it sets a random generator, which a graph would not do again: set it before the call"
             return RefusedError(Reason("host-random", text, self.seeded))
         for code in self.codes:
             if (at := compares_types(code)) is not None:
@@ -120,6 +123,17 @@ class Running:
         if (reason := self.questions.reason) is not None:
             return RefusedError(reason)
         return None
+
+
+@cache
+def _seeding() -> frozenset[types.CodeType]:
+    """The code of all that sets a generator; methods that C has are told by their names."""
+    device = twin()
+    found = [*_SEEDING, *(getattr(torch.cuda, name) for name in _SEEDING_DEVICE)]
+    found += [getattr(device, name) for name in _SEEDING_DEVICE if hasattr(device, name)]
+    found += [getattr(type(each), name, None) for each in device.default_generators for name in _SETTING]
+    codes = [getattr(inspect.unwrap(each), "__code__", None) for each in found if each is not None]
+    return frozenset(code for code in codes if code is not None)
 
 
 def _is_foreign(frame: types.FrameType) -> bool:
