@@ -10,19 +10,20 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
+from paramgraph_kit.capture.elementwise import is_host_half
 from paramgraph_kit.capture.pair import InputSpec
 from paramgraph_kit.capture.words import _Index, notable_words
 from paramgraph_kit.driver.api import RawAllocation
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.launch import launcher as launching
-from paramgraph_kit.launch.plan import Fresh, Shelf, make_plan
+from paramgraph_kit.launch.plan import Fresh, Shelf, make_plan, spans
 from paramgraph_kit.step import release
 from paramgraph_kit.step.arguments import Arguments
 from paramgraph_kit.step.observe import value_of
 from paramgraph_kit.step.spent import is_spent
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
-from tests.integration.launch_bench import launcher_of
+from tests.integration.launch_bench import codes, launcher_of, launches, moved
 from tests.unit.test_capture_words import node, pair
 from tests.unit.test_launch_plan import captured, chain
 
@@ -155,3 +156,51 @@ def test_who_launched_a_node_is_asked_where_a_node_was_refused(monkeypatch: pyte
     assert asked == [0, 7, 9]
     assert [error.launched_by for error in errors] == [None, ("an operation", 0), ("an operation", 0), None]
     assert [type(error) for error in told] == [RefusedError] * 4 + [RuntimeError]
+
+
+def test_upper_halves_of_the_host_s_addresses_are_those_of_heaps_stacks_and_libraries() -> None:
+    # GIVEN upper halves around those that a process's own addresses have WHEN asked THEN from the first to the last
+    inside = (0x5500, 0x56FF, 0x7E00, 0x7FFF)
+    outside = (0, 0x54FF, 0x5700, 0x7DFF, 0x8000, 1 << 31)
+    assert [is_host_half(half) for half in (*inside, *outside)] == [True] * len(inside) + [False] * len(outside)
+
+
+def test_a_replaced_function_keeps_graphs_from_being_made_and_judged_and_not_from_being_launched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # GIVEN a launcher whose first graph has shown all that it has to WHEN a function of torch's is replaced
+    launcher = launcher_of(lambda x: (x + 1,))
+    for n in range(3):
+        launcher([moved(4, seed=n)])
+    assert launches(launcher) == 2
+    monkeypatch.setattr(launching, "replaced", lambda: Reason("replaced", "a function of torch's is replaced"))
+    # THEN that is launched
+    launcher([moved(4)])
+    assert (launches(launcher), codes(launcher)) == (3, [])
+    # AND no graph is made, and none judged that has not shown it
+    launcher([moved(5)[1:]])
+    assert (len(launcher.variants), codes(launcher)) == (1, ["replaced"])
+    (variant,) = launcher.variants.values()
+    assert variant is not None
+    variant.probation._always = True
+    launcher.current = launcher._select
+    launcher([moved(4)])
+    assert launches(launcher) == 3
+
+
+@pytest.mark.parametrize(
+    ("sizes", "offsets", "blocks"),
+    [
+        ([512, 512], [4096, 5120], [(4096, 5632)]),  # of one block, with a gap
+        ([512, 512], [4096, 8192], [(4096, 4608), (8192, 8704)]),
+        ([512, 512], [3584, 4096], [(3584, 4096), (4096, 4608)]),
+        ([8192, 512], [4096, 8192], [(4096, 12288)]),  # lies in what is larger than a block
+        ([8192, 512], [4096, 12288], [(4096, 12288), (12288, 12800)]),
+        ([1024, 512], [4096, 4096], [(4096, 5120)]),
+    ],
+)
+def test_what_begins_in_one_block_is_taken_in_one_piece(
+    sizes: list[int], offsets: list[int], blocks: list[tuple[int, int]]
+) -> None:
+    # GIVEN buffers that were packed in blocks of 4 KiB WHEN cut THEN each block is one piece, as far as it is used
+    assert spans(sizes, offsets, 4096) == [range(*block) for block in blocks]
