@@ -28,9 +28,11 @@ After = Callable[[dict[str, Any], list[torch.Tensor], Any], Any]  # names, input
 # What each loop does before and after a launch: as the story says where lines were moved there, or the user moved them.
 BEFORE: dict[str, Before] = {
     "agent": lambda names: names["agent"].before_learn(),
+    "enhancement": lambda names: names["before_step"](),
     "loader": lambda names: names["before_iteration"](),
     "denoising": lambda names: names["diffusion_model"].before_training_step(),
     "gan": lambda names: names["before_train_step"](),
+    "recommender": lambda names: names["before_train_batch"](names["given"][0]),
     "speech": lambda names: names["before_step"](),
     "survival": lambda names: names["before_fit"](),
     "tabular": lambda names: names["before_train_batch"](names["given"][2]),
@@ -43,12 +45,14 @@ AFTER: dict[str, After] = {
     "denoising": lambda names, given, out: names["diffusion_model"].after_training_step(out),
     "detector": lambda names, given, out: names["detector"].after_detect(),
     "diffusion": lambda names, given, out: names["after_denoise"](*given, out),
+    "enhancement": lambda names, given, out: names["after_step"](*out),
     "gan": lambda names, given, out: names["after_train_step"](*out),
     "graphs": lambda names, given, out: names["after_epoch"](given[1], *out),
     "loader": lambda names, given, out: names["after_iteration"](out),
     "molecules": lambda names, given, out: names["after_train_step"](out),
     "physics": lambda names, given, out: names["after_step"](*out),
     "policy": lambda names, given, out: names["after_update"](*out),
+    "recommender": lambda names, given, out: names["after_train_batch"](given[1], *out),
     "segmentation": lambda names, given, out: names["after_evaluate"](*given, *out),
     "serving": lambda names, given, out: names["server"].after_handle(),
     "speech": lambda names, given, out: names["after_step"](given[1], *out),
@@ -58,12 +62,16 @@ AFTER: dict[str, After] = {
     "translation": lambda names, given, out: names["after_train_batch"](given[1], out),
     "vision": lambda names, given, out: names["trainer"].after_fit_batch(*out),
 }
-ONE_ROUND = {"agent", "diffusion", "policy", "sampling", "segmentation", "tabular", "training"}  # the others take two
+# The others take two.
+ONE_ROUND = frozenset(
+    "agent diffusion enhancement policy sampling segmentation tabular training world".split()  # noqa: SIM905
+)
 # Drawn elsewhere now, so other numbers: these are compared with the user's own mended file run eagerly.
 DRAWS = {"contrastive", "denoising", "gan", "detector", "loader", "vision"}
 # What `make sweeps` runs: as long each as three of the others, whose rewrites they share.
 LONG = frozenset(
-    """contrastive denoising gan graphs loader molecules policy speech survival tabular translation vision""".split()  # noqa: SIM905
+    """contrastive denoising enhancement gan graphs loader molecules policy recommender speech survival tabular
+    translation vision""".split()  # noqa: SIM905
 )
 
 
