@@ -28,10 +28,12 @@ class Family:
 _ATEN = r"(\.\w+)?$"  # what a simulated kernel is called: an operation, with its overload
 _MATMUL = rf"nvjet|gemm|cutlass|cublas|splitk|matmul|triton_tem|^(add|b|badd)?b?m[mv]{_ATEN}"
 _REDUCE = rf"^triton_|reduce|softmax|norm|sum|mean|^(a?max|a?min|any|all|var|prod|argmax|argmin){_ATEN}"
-_POINTWISE = (
-    r"elementwise|^_(foreach|fused)_|add|mul|sub|div|elu|exp|"
-    rf"^(sigmoid|silu|tanh|where|clamp|pow|r?sqrt|neg|[gln][te]|eq){_ATEN}"
+_UNARY = (
+    "a?(sin|cos|tan)h?|abs|ceil|erf\\w*|floor|is(nan|inf|finite)|log\\d*p?|neg|reciprocal|round|r?sqrt|sgn|sign|trunc"
 )
+_BINARY = "[gln][te]|eq|(max|min)imum|(bitwise|logical)_\\w+|clamp(_m..)?|fmod|lerp|pow|remainder|where"
+_OF_LAYERS = "(sigmoid|silu|tanh|threshold|hardswish)(_backward)?"
+_POINTWISE = rf"elementwise|^_(foreach|fused)_|add|mul|sub|div|elu|exp|^({_UNARY}|{_BINARY}|{_OF_LAYERS}){_ATEN}"
 FAMILIES = (  # the first pattern that matches wins: Inductor's names list many operations of one kernel
     Family("fused", "fused", "component", "#fde5d7", "#b4511a", r"^triton_(?!red|per|tem)"),
     Family("attention", "attention", "octagon", "#f3e3ff", "#7e3fb8", r"flash|fmha|attention|sdpa|dot_do_o|convert_dq"),
@@ -59,6 +61,8 @@ def family_of(node: Node) -> Family:
     'matmul'
     >>> family_of(Node(0, NodeKind.KERNEL, "_foreach_pow.ScalarAndTensor")).word
     'pointwise'
+    >>> {family_of(Node(0, NodeKind.KERNEL, name)).word for name in ("sin", "log.out", "logical_and", "floor")}
+    {'pointwise'}
     >>> family_of(Node(0, NodeKind.HOST, "print")).word
     'no kernel'
     """
