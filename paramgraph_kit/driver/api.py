@@ -226,5 +226,5 @@ class Driver(Protocol):
     def left_behind(self, suspects: Sequence[Any] = ()) -> tuple[str, ...]:
         """What failed captures have left wrong in this process, in words; ``suspects`` are streams that captured."""
 
-    def repair(self, suspects: Sequence[Any] = ()) -> None:
-        """Put that right; raises UnsupportedError where only a new process can."""
+    def repair(self, suspects: Sequence[Any] = (), error: BaseException | None = None) -> None:
+        """Put that right, and what failed with ``error``; raises UnsupportedError where only a new process can."""

@@ -13,10 +13,12 @@ import pytest
 import torch
 from torch import Tensor
 
+import paramgraph_kit as pgk
 from paramgraph_kit.capture import pair
 from paramgraph_kit.capture.pair import capture_pair, describe
 from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.launch.launcher import Launcher, Options
+from paramgraph_kit.trace.errors import CaptureError
 from paramgraph_kit.trace.model import NodeKind, WordKind
 
 Function = Callable[[list[Any]], list[Any]]
@@ -391,6 +393,17 @@ def test_library_handles_work_after_a_capture_in_which_they_failed(driver: Any) 
         # THEN the very next eager call works
         operation()
         torch.cuda.synchronize()
+
+
+def test_a_solver_works_after_a_capture_by_hand_in_which_it_failed() -> None:
+    # GIVEN a capture of the user's in which cuSOLVER fails
+    square = torch.eye(16, device="cuda") * 2
+    torch.linalg.eigh(square)
+    with pytest.raises(CaptureError), pgk.diagnose.capture(torch.cuda.CUDAGraph()):
+        torch.linalg.eigh(square)
+    # WHEN another of its routines is called THEN it works
+    torch.linalg.qr(square)
+    torch.cuda.synchronize()
 
 
 @pytest.mark.parametrize("mode", ["global", "thread_local"])

@@ -49,7 +49,7 @@ def repair(error: BaseException | None = None) -> tuple[str, ...]:
     target = driver()
     try:
         left = target.left_behind(suspects)
-        target.repair(suspects)
+        target.repair(suspects, known if isinstance(known, BaseException) else None)
     except RuntimeError as answer:
         said = first_line(str(answer))
         raise UnsupportedError(f"the device answers only '{said}': restart the kernel, nothing else helps") from answer
@@ -81,16 +81,16 @@ def capture(graph: Any, *, lines: bool = False, **options: Any) -> Iterator[Any]
             remember(graph, noted.marks())
     except BaseException as error:
         failure = explain(error)
-        state = _repaired(target, manager.capture_stream, before, cuda)
+        state = _repaired(target, manager.capture_stream, before, cuda, error)
         if failure.code == "unknown" or not isinstance(error, Exception):
             graph.reset()  # what was recorded until then is a graph, but not the one that was meant
             raise
         raise CaptureError(failure, state) from error
 
 
-def _repaired(target: Any, stream: Any, before: Any, cuda: Any) -> str:
+def _repaired(target: Any, stream: Any, before: Any, cuda: Any, error: BaseException) -> str:
     try:
-        target.repair([stream])
+        target.repair([stream], error)
         cuda.set_stream(before)
     except (UnsupportedError, RuntimeError) as error:
         return str(error).splitlines()[0]

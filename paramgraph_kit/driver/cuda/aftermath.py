@@ -9,7 +9,7 @@ import torch
 from cuda.bindings import driver as cu
 
 from paramgraph_kit.driver.cuda.forks import known_streams
-from paramgraph_kit.driver.cuda.recover import _end_failed_captures, _is_idle, _seen_idle
+from paramgraph_kit.driver.cuda.recover import _end_failed_captures, _is_idle, _seen_idle, wake_solver
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.errors import UnsupportedError
 
@@ -37,8 +37,8 @@ def left_behind(device: int, suspects: Sequence[Any]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def repair(device: int, side: torch.cuda.Stream, suspects: Sequence[Any]) -> None:
-    """Put right what ``left_behind`` tells.
+def repair(device: int, side: torch.cuda.Stream, suspects: Sequence[Any], error: BaseException | None) -> None:
+    """Put right what ``left_behind`` tells, and the library that the capture's ``error`` came from.
 
     Raises:
         UnsupportedError: only a new process can, or a capture really is under way.
@@ -66,6 +66,7 @@ def repair(device: int, side: torch.cuda.Stream, suspects: Sequence[Any]) -> Non
     # The allocator is also busy in somebody's use_mem_pool, and then this is no reason to complain.
     if any(word in text for text in left for word in ("stream", "generator", "spoiled")):
         raise UnsupportedError(f"{'; '.join(left)}: this could not be put right, restart the kernel")
+    wake_solver(device, error)
 
 
 def _lost(device: int) -> str:

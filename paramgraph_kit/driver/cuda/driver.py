@@ -174,9 +174,9 @@ class CudaDriver:
         """What failed captures have left wrong in this process."""
         return aftermath.left_behind(self._index, suspects)
 
-    def repair(self, suspects: Sequence[Any] = ()) -> None:
+    def repair(self, suspects: Sequence[Any] = (), error: BaseException | None = None) -> None:
         """Put that right."""
-        aftermath.repair(self._index, self._stream, suspects)
+        aftermath.repair(self._index, self._stream, suspects, error)
 
     def memory(self) -> tuple[int, int, int]:
         """(allocated, reserved, used on the device) in bytes."""

@@ -25,6 +25,7 @@ from paramgraph_kit.driver.cuda import nodes as graph_nodes
 from paramgraph_kit.driver.cuda.calls import Owned, call, library
 from paramgraph_kit.driver.cuda.forks import Forks, captures, known_streams
 from paramgraph_kit.driver.cuda.phantom import PhantomRange, phantom_range
+from paramgraph_kit.driver.cuda.recover import wake_solver
 from paramgraph_kit.driver.profiling import set_profile
 from paramgraph_kit.driver.recorders import Recorders
 from paramgraph_kit.driver.torch_names import torch_name
@@ -182,24 +183,13 @@ def _abandon(graph: torch.cuda.CUDAGraph, phantom: CudaPhantom, device: int, err
         graph.reset()
     # The frames of the failed call hold tensors on memory that is about to go.
     traceback.clear_frames(error.__traceback__)
-    if any("cusolver" in str(each).lower() for each in cause_chain(error)):
-        _wake_cusolver(device)
+    wake_solver(device, error)
     # Only the end of a good capture tells the generator that no capture is under way.
     repair = torch.cuda.CUDAGraph()
     with _ignored():
         repair.capture_begin(capture_error_mode="thread_local")
         torch_name("_sleep")(1)
         repair.capture_end()
-
-
-def _wake_cusolver(device: int) -> None:
-    """A solver that has failed in a capture fails once more outside: let it be a call of ours [H100, torch 2.11]."""
-    for _ in range(3):
-        try:
-            torch.linalg.eigh(torch.eye(2, device=f"cuda:{device}"))
-            return
-        except RuntimeError:
-            continue
 
 
 def _ignored() -> AbstractContextManager[None]:

@@ -11,7 +11,7 @@ import torch
 
 from paramgraph_kit.driver.cuda.forks import captures, known_streams
 from paramgraph_kit.driver.torch_names import torch_name
-from paramgraph_kit.trace.errors import RefusedError
+from paramgraph_kit.trace.errors import RefusedError, cause_chain
 from paramgraph_kit.trace.model import Reason
 
 _seen_idle: set[int] = set()  # devices on which the allocator was seen idle: only then does "busy" mean something
@@ -28,6 +28,18 @@ def settle(device: int, stream: torch.cuda.Stream) -> None:
         return
     if ended or device in _seen_idle:
         raise _busy()
+
+
+def wake_solver(device: int, error: BaseException | None) -> None:
+    """After cuSOLVER's ``error`` in a capture, its next call fails, too: let that be one of ours [H100, torch 2.11]."""
+    if error is None or not any("cusolver" in str(each).lower() for each in cause_chain(error)):
+        return
+    for _ in range(3):
+        try:
+            torch.linalg.eigh(torch.eye(2, device=f"cuda:{device}"))
+            return
+        except RuntimeError:
+            continue
 
 
 def _busy() -> RefusedError:

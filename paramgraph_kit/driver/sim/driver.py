@@ -359,8 +359,8 @@ class SimDriver:
         return aftermath.left_behind(suspects)
 
     @staticmethod
-    def repair(suspects: Sequence[Any] = ()) -> None:
-        """Put that right."""
+    def repair(suspects: Sequence[Any] = (), error: BaseException | None = None) -> None:
+        """Put that right; a library keeps nothing of an error here."""
         aftermath.repair(suspects)
 
     def __repr__(self) -> str:
