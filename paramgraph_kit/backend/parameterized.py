@@ -370,9 +370,11 @@ class Parameterized:
         root = Flat(self._fn, state, leaves, spec)
         args, kwargs = pytree.tree_unflatten(leaves, spec)
         names = [*state.members.unique_names(), *argument_names(self._fn, args, kwargs)]
+        # Code that has not run before may write where what ran before does not look.
+        wide = state if self._ran is None else State([self._fn, *self._late], None)
         _tracing.now = True
         try:
-            with state.unwritten():  # by the backward, too
+            with wide.unwritten(), state.unwritten():  # by the backward, too
                 run, writes, parts = trace_flat(root, tensors, new_graph, graphs, self._options, number, names)
         finally:
             _tracing.now = False
