@@ -101,7 +101,7 @@ export class MemoryView {
         y += height;
       }
     });
-    return { panels, heads, width };
+    return { panels, heads, width, all, steps };
   }
 
   /** What stands above a picture, in as many lines as its width makes of it. */
