@@ -50,9 +50,9 @@ function platform() {
 
 const PLAIN = (
   "accent announce app around axis bad badback base chain choice colours columns edge element envelope finder fit good " +
-  "goodback heads highlighted hint holders ink inside legend linked look mark neighbours open2 ordered outgoing paper " +
-  "pending pieces player quiet range remark results reveal sees segments selection sideways soft stage stamp store stripes " +
-  "surface tables tools touched turned turning what within zoom"
+  "goodback heads highlighted hint holders ink inside legend linked mark neighbours open2 ordered outgoing paper pending " +
+  "pieces player quiet range remark results reveal sees segments selection sideways soft stage stamp store stripes surface " +
+  "tables tools touched turned turning what within zoom"
 ).split(" ");
 
 /** Names of properties that are ours alone, which may be shortened: nothing from outside is writtenLikeThis or in PLAIN. */

@@ -196,7 +196,7 @@ def test_a_story_opens_where_something_fails(browser: Browser, tmp_path: Path) -
     assert view.locator(".walk .now").inner_text() == "2broken"
     assert view.get_by_role("tab", name="Failures").get_attribute("aria-selected") == "true"
     # AND what a trace does not say is a dash, whose title says that
-    assert view.locator("td span[title='not recorded']").first.inner_text() == "\u2013"
+    assert view.locator("td span[title='not recorded']").first.text_content() == "\u2013"
     page.close()
 
 

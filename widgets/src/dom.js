@@ -15,7 +15,7 @@ export function h(tag, attributes = {}, ...children) {
   if (attributes?.constructor !== Object) children.unshift(attributes);
   else {
     for (const [key, value] of Object.entries(attributes)) {
-      if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+      if (key.startsWith("on")) on(element, key.slice(2), value);
       else if (key === "label") element.setAttribute("aria-label", value);
       else if (key === "class") element.className = value;
       else if (value !== null && value !== undefined && value !== false) element.setAttribute(key, value === true ? "" : value);
@@ -41,6 +41,11 @@ export function button(label, onclick, attributes = {}) {
 /** A button with a sign on it: what it does is said by its label, and with its key by its title. */
 export function tool(sign, label, key, onclick, attributes = {}) {
   return button(sign, onclick, { label, title: `${label} (${key})`, ...attributes });
+}
+
+/** `target.addEventListener(...)`, of which the bundle has many. @param {any} target @param {any[]} rest */
+export function on(target, ...rest) {
+  target.addEventListener(...rest);
 }
 
 /** A table that is made when it is opened: the same as the picture, for whoever cannot see it. */

@@ -1,6 +1,6 @@
 // What stands around the views: tabs, search, the panel with its splitter, the source line.
 
-import { button, h, tool } from "./dom.js";
+import { button, h, on, tool } from "./dom.js";
 import { Finder } from "./finder.js";
 import { Stepper } from "./stepper.js";
 
@@ -53,7 +53,7 @@ export class Frame {
       this.tabs[key] = h("button", { type: "button", role: "tab", id: `${app.id}-tab-${key}`, "aria-controls": `${app.id}-${key}`, title: `${NAMES[key]} (${n + 1})`, onclick: (event) => this.open(key, event.detail) }, NAMES[key], this.counts[key]);
       bar.append(this.tabs[key]);
     });
-    bar.addEventListener("keydown", (event) => {
+    on(bar, "keydown", (event) => {
       const side = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
       if (!side) return;
       app.setView(keys[(keys.indexOf(app.view) + side + keys.length) % keys.length]);
@@ -72,16 +72,16 @@ export class Frame {
   listen() {
     const { split } = this;
     let held = false;
-    split.addEventListener("pointerdown", (event) => {
+    on(split, "pointerdown", (event) => {
       held = true;
       split.setPointerCapture(event.pointerId);
       event.preventDefault();
     });
-    split.addEventListener("pointermove", (event) => {
+    on(split, "pointermove", (event) => {
       if (held) this.widen(this.body.getBoundingClientRect().right - event.clientX);
     });
-    split.addEventListener("pointerup", () => (held = false));
-    split.addEventListener("keydown", (event) => {
+    on(split, "pointerup", () => (held = false));
+    on(split, "keydown", (event) => {
       const by = { ArrowLeft: 24, ArrowRight: -24 }[event.key];
       if (!by) return;
       this.widen(this.panel.offsetWidth + by);

@@ -1,6 +1,6 @@
 // A canvas that can be moved, zoomed, clicked and reached by keyboard; what it shows is somebody else's.
 
-import { h, tool } from "./dom.js";
+import { h, on, tool } from "./dom.js";
 
 const MOST_ZOOM = 3;
 
@@ -42,13 +42,13 @@ export class Surface {
     const { canvas } = this;
     /** @type {{x: number, y: number, look: {x: number, y: number}, moved: boolean} | null} */
     let down = null;
-    canvas.addEventListener("pointerdown", (event) => {
+    on(canvas, "pointerdown", (event) => {
       if (event.button) return;
       canvas.focus({ preventScroll: true });
       down = { x: event.offsetX, y: event.offsetY, look: { ...this.look }, moved: false };
       canvas.setPointerCapture(event.pointerId);
     });
-    canvas.addEventListener("pointermove", (event) => {
+    on(canvas, "pointermove", (event) => {
       if (!down) return this.hover(event.offsetX, event.offsetY);
       const dx = event.offsetX - down.x;
       const dy = event.offsetY - down.y;
@@ -59,12 +59,13 @@ export class Surface {
       if (!this.sideways) this.look.y = down.look.y + dy;
       return this.remark();
     });
-    canvas.addEventListener("pointerup", (event) => {
+    on(canvas, "pointerup", (event) => {
       if (down && !down.moved) this.on.click(...this.at(event.offsetX, event.offsetY), event);
       down = null;
     });
-    canvas.addEventListener("pointerleave", () => (this.tip.hidden = true));
-    canvas.addEventListener(
+    on(canvas, "pointerleave", () => (this.tip.hidden = true));
+    on(
+      canvas,
       "wheel",
       (event) => {
         // A page must scroll past the picture; only one that was chosen, or a pinch, zooms.
