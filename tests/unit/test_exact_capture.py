@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from paramgraph_kit.capture import pair
 from paramgraph_kit.capture.pair import (
     Captured,
     InputSpec,
@@ -151,3 +152,79 @@ def test_outputs_look_as_an_ordinary_call_s_do() -> None:
                 check_alike(captured, results, device)
             assert caught.value.reason.code == "unstable-capture"
             assert caught.value.reason.message.startswith(f"output {number} is of another shape, layout or type")
+
+
+class Asked(SimDriver):
+    """A driver that notes how it is asked to record, and draws so many random numbers as it is told."""
+
+    def __init__(self, drawn: int = 0) -> None:
+        super().__init__()
+        self.how: list[tuple[bool, bool]] = []
+        self.discarded: list[Recording] = []
+        self.drawn = drawn
+        really = self.discard
+
+        def discard(recording: Recording) -> None:
+            self.discarded.append(recording)
+            really(recording)
+
+        vars(self)["discard"] = discard
+
+    def record(self, run: Any, phantom: Phantom, *, survey: bool = True, eager: bool = False) -> Recording:
+        self.how.append((survey, eager))
+        recording = super().record(run, phantom, survey=survey, eager=eager)
+        recording.random_increment = self.drawn
+        return recording
+
+
+@pytest.mark.parametrize(
+    ("eager", "anchored", "offsets"),
+    [(False, 0, [0, 0, 0]), (True, 0, [256] * 3), (True, 2, [0, 0, 256]), (True, 3, [0, 0, 0])],
+)
+def test_two_captures_are_made_and_told_one_after_the_other(
+    eager: bool, anchored: int, offsets: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN code of torch's own kernels or of generated ones, whose first inputs may have to begin their storage
+    told: list[str] = []
+    mirrored: list[tuple[int, list[int]]] = []
+
+    def mirror(*given: Any) -> Any:
+        mirrored.append((given[4], list(given[5])))
+        return _mirror(*given)
+
+    monkeypatch.setattr(pair, "now", told.append)
+    monkeypatch.setattr(pair, "_mirror", mirror)
+    driver = Asked()
+    inputs: list[Any] = [moved(64), moved(64), moved(64)]
+    # WHEN captured
+    captured = capture_pair(
+        driver, boxed(lambda x, y, z: [x + y * z]), describe(driver, inputs), [], (), 7, eager=eager, anchored=anchored
+    )
+    # THEN the first is surveyed, the second is elsewhere in its storages, and each is told
+    assert driver.how == [(True, eager), (False, eager)]
+    assert mirrored == [(0, [0, 0, 0]), (1, offsets)]
+    count = len(captured.recording.nodes)
+    assert told == [
+        "captures it, for the first time",
+        "captures it, for the second time",
+        f"looks for addresses in {count} kernels",
+    ]
+    # AND the second is thrown away, what the code returns is a list, and what is drawn is what was seen outside
+    assert driver.discarded != [captured.recording]
+    assert len(driver.discarded) == 1
+    assert not captured.returns_tuple
+    assert captured.recording.random_increment == 7
+
+
+def test_what_a_capture_draws_counts_and_a_failure_leaves_nothing_behind() -> None:
+    # GIVEN a capture that draws WHEN made THEN that is what each launch draws
+    inputs: list[Any] = [moved(8)]
+    driver = Asked(drawn=4)
+    captured = capture_pair(driver, boxed(lambda x: (x + 1,)), describe(driver, inputs), [], (), 7)
+    assert captured.recording.random_increment == 4
+    assert captured.returns_tuple
+    # AND where the two give other results, both are thrown away
+    driver, results = Asked(), iter((1, 2))
+    with pytest.raises(RefusedError, match="returned different values"):
+        capture_pair(driver, boxed(lambda x: (x + 1, next(results))), describe(driver, inputs), [])
+    assert len(driver.discarded) == 2
