@@ -230,6 +230,27 @@ def _kept_on_cpu(place: Place) -> str:
     return ""
 
 
+def _kept_by_chance(place: Place) -> str:
+    """``edges[:, mask].to(d)``, where the host draws a mask: in each step it keeps another number of them."""
+    made = dict(assignments(place)) if place.failure.code == "copy-to-gpu" else {}
+    for node in _indexed(place):
+        table, names = place.text(node.value), sorted(names_in(node.slice) & made.keys())
+        for name in names:
+            value = made[name].value
+            drawn = [n for n in ast.walk(value) if isinstance(n, ast.Call) and called(n) in DRAWN]
+            if not isinstance(value, ast.Compare) or not drawn or "device" in place.text(drawn[0]):
+                continue
+            text = f"{place.text(drawn[0])[:-1]}, device={place.device})"
+            picked = place.text(node)
+            return (
+                f"`{name}` keeps another number of them in each step, and a graph has one size: have `{table}` on the "
+                f"device{_there(place, table)}; draw `{name}` there, line {made[name].lineno} with `{text}`; `{table}` "
+                f"for `{picked}` here, and what each of them adds is multiplied by `{name}` before it is added up "
+                f"(`values * {name}[:, None]`): other numbers than the host's, so it was not rewritten"
+            )
+    return ""
+
+
 def tables(place: Place) -> Iterator[tuple[str, ast.Assign, bool]]:
     """Paths of a statement that one line of the file makes on the CPU, and whether an nn.Module has them."""
     above: ast.AST | None = place.statement
@@ -371,6 +392,7 @@ _ADVICE: tuple[Advice, ...] = (
     _rate,
     _drawn_on_cpu,
     *MADE,
+    _kept_by_chance,
     _kept_on_cpu,
     _brought,
     _picked_by_number,

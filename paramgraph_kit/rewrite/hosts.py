@@ -72,9 +72,10 @@ def host_test(
             return first != "self" and known
         if first not in space:
             return hasattr(builtins, first)
-        value = value_of(path)
-        if isinstance(value, torch.Tensor):
-            return value.device.type != device
+        value, owner = value_of(path), value_of(path.rpartition(".")[0]) if "." in path else None
+        for each in (value, owner):  # a method of a tensor computes where that is
+            if isinstance(each, torch.Tensor):
+                return each.device.type != device
         return not isinstance(value, torch.nn.Module) or isinstance(value, ModuleType)
 
     def _was_of_host(name: str, node: ast.expr) -> bool:

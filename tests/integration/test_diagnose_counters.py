@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import queue
+import random
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,26 @@ def test_what_the_function_changes_in_python_is_put_back() -> None:
     diagnosis = pgk.diagnose(f, torch.ones(2, device=DEVICE))
     assert set(diagnosis.codes) == {"host-counter"}
     assert names == {"count": 0, "log": [], "table": {"a": 1}}
+
+
+def test_a_number_that_is_counted_is_not_told_as_drawn() -> None:
+    # GIVEN a step that draws one number and counts another one, both of which lie between zero and one
+    names: dict[str, Any] = {"step": 3}
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        lam = random.random()
+        rate = 1.0 / names["step"]
+        names["step"] += 1
+        y = x * rate
+        z: torch.Tensor = y * lam
+        return z
+
+    # WHEN diagnosed THEN each is told as what it is, at its line
+    found = {
+        each.code: each.frame.text for each in pgk.diagnose(f, torch.ones(2, device=DEVICE)).failures if each.frame
+    }
+    assert found["scalar-frozen"] == "y = x * rate"
+    assert found["host-random"] == "z: torch.Tensor = y * lam"
 
 
 def test_a_counter_of_the_cpu_goes_on_from_call_to_call_and_is_put_back() -> None:

@@ -41,9 +41,11 @@ NOT_WHOLE = (
     "ddim sampler",
     "graph convolution that",
     "class agnostic",
+    "a queue of keys, a momentum",
+    "a node classifier",
 )
 # A branch beside a draw is not told, or what follows of one is told too.
-NOT_FOUND = ("dqn select", "epsilon greedy", "tacotron like")
+NOT_FOUND = ("dqn select", "epsilon greedy", "tacotron like", "a lion optimizer")
 
 
 @pytest.mark.parametrize(

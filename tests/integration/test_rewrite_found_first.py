@@ -165,6 +165,86 @@ f = Agent().learn
 """,
         ["def before_learn(self, x):  # before each launch", "pick = next(given)"],
     ),
+    "a box that another image is pasted into": (
+        """
+def box(h, w, lam):
+    cut = np.sqrt(1.0 - lam)
+    ch, cw = int(h * cut), int(w * cut)
+    cy, cx = np.random.randint(h), np.random.randint(w)
+    top, bottom = np.clip(cy - ch // 2, 0, h), np.clip(cy + ch // 2, 0, h)
+    return top, bottom, np.clip(cx - cw // 2, 0, w), np.clip(cx + cw // 2, 0, w)
+images = torch.randn(4, 2, 8, 8, device=device)
+def f(x, y):
+    lam = np.random.beta(1.0, 1.0)
+    index = torch.arange(4, device=device).flip(0)
+    y1, y2, x1, x2 = box(8, 8, lam)
+    some = images.clone()
+    some[:, :, y1:y2, x1:x2] = images[index, :, y1:y2, x1:x2]
+    lam = 1 - (y2 - y1) * (x2 - x1) / 64
+    return lam * some.sum(1) + (1 - lam) * x.sum()
+""",
+        ["y1_in.copy_(torch.as_tensor(y1))", "lam_in.copy_(torch.as_tensor(lam))"],
+    ),
+    "what a buffer of the host's samples, and is told of afterwards": (
+        """
+class Buffer:
+    def __init__(self):
+        self.prio, self.beta = np.ones(16, dtype=np.float32), 0.4
+    def sample(self, k):
+        p = self.prio / self.prio.sum()
+        idx = np.random.choice(16, k, p=p)
+        self.beta = min(1.0, self.beta + 0.01)
+        w = (16 * p[idx]) ** -self.beta
+        return idx, (w / w.max()).astype(np.float32)
+buffer, states = Buffer(), torch.randn(16, 6, device=device)
+def f(x, y):
+    idx, w = buffer.sample(4)
+    w = torch.from_numpy(w).to(device)
+    td = (net(states[torch.as_tensor(idx, device=device)]) - y).pow(2).mean(1)
+    loss = (w * td).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    buffer.prio[idx] = td.detach().cpu().numpy() + 1e-5
+    return loss.detach()
+""",
+        ["idx, w = buffer.sample(4)", "global idx, w", "w = w_in"],
+    ),
+    "losses of some rows, with a bound and of some columns, whose number is logged": (
+        """
+counts = []
+def f(x, y):
+    out = net(x)
+    keep = x[:, 0] > -0.5
+    some = out[keep].abs()
+    counts.append(len(some))
+    loss = F.smooth_l1_loss(out[keep, :1], y[keep, :1], beta=0.5, reduction="sum")
+    loss = loss + (some.sum() if len(some) else out.sum())
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    return loss.detach()
+""",
+        ["counts.append(keep.sum().item())"],
+    ),
+    "a list that a loop carries on until the device ends it": (
+        """
+def f(x, y):
+    fast = [p for p in net.parameters()]
+    for _ in range(3):
+        inner = F.mse_loss(F.linear(x, *fast), y)
+        grads = torch.autograd.grad(inner, fast, create_graph=True)
+        if inner.item() < 0.9:
+            break
+        fast = [p - 0.1 * g for p, g in zip(fast, grads)]
+    loss = F.mse_loss(F.linear(x, *fast), y)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    return loss.detach()
+""",
+        ["done = done | (inner < 0.9)"],
+    ),
     "a branch of the device's that bounds in place": (
         """
 state = torch.zeros(4, 2, device=device)
@@ -220,3 +300,25 @@ def test_what_the_device_decides_is_not_found_before_it(title: str, tmp_path: Pa
     # THEN nothing says that it is whole
     assert not fix.complete, str(fix)
     assert fix.instead
+
+
+def test_what_is_said_of_a_step_that_trains_can_be_done(tmp_path: Path) -> None:
+    # GIVEN a step that trains on as many edges as the host's chance keeps, and has a median of some values
+    text = """
+edges = torch.randint(0, 4, (2, 12))
+def f(x, y):
+    mask = torch.rand(edges.size(1)) > 0.3
+    ei = edges[:, mask].to(device)
+    out = net(torch.zeros(4, 6, device=device).index_add_(0, ei[1], x[ei[0]]))
+    loss = F.mse_loss(out, y) + out[out.detach() > 0].median()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    return loss.detach()
+"""
+    # WHEN it is rewritten THEN what is left says how the mask is kept, and that no backward pass goes through a launch
+    told = "\n".join(rewritten(NET + text, tmp_path).instead)
+    assert "draw `mask` there, line" in told
+    assert "`edges` for `edges[:, mask]` here" in told
+    assert "a backward pass comes after line" in told
+    assert "end what is captured before" not in told
