@@ -269,6 +269,27 @@ def test_what_the_host_finds_first_is_given_in_tensors(title: str, tmp_path: Pat
     assert [line for line in lines if line not in lines_of(fix)] == [], str(fix)
 
 
+def test_layers_of_a_module_are_left_out_by_what_its_owner_draws_first(tmp_path: Path) -> None:
+    # GIVEN a module that leaves layers out by chance as long as it trains WHEN it is rewritten
+    text = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(3))
+    def forward(self, x):
+        for layer in self.layers:
+            if self.training and random.uniform(0, 1) < 0.3:
+                continue
+            x = x + layer(x).relu()
+        return x
+f, args = Net().to(device), (torch.randn(2, 6, device=device),)
+"""
+    fix = rewritten(text, tmp_path)
+    # THEN one graph leaves out today's
+    assert fix.complete, str(fix)
+    assert "call self.before_forward() before each launch" in fix.usage
+
+
 LEFT = {
     "the device ends the loop": """
 def f(x, y):
