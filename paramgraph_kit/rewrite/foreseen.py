@@ -260,7 +260,10 @@ class _Foresight:
             if here := sorted(outer & {path for each in self.kept for path in moving.written(each)}):
                 top.append(f"    {word} {', '.join(here)}")
         top += [f"    {asked} = []", *self._lines(function.body, asked, "")]
-        top += [f"    for {held}, {value} in zip({held_in}, {asked}, strict=True):", f"        {held}.copy_({value})"]
+        top += [
+            f"    for {held}, {value} in zip({held_in}, {asked}, strict=True):",
+            f"        {held}.copy_({value}.view_as({held}))",
+        ]
         edits = [source.before(function, [*top, ""], rank=1), *moving.handed_out(source, function, name)]
         gone = [each for each in self.kept if each not in self.both and not any(a.at is each for a in self.asks)]
         edits += [*changed, *source.without_all(gone)]
