@@ -1,0 +1,94 @@
+"""What a step's call is known by, what its memory is called, and how long a list may be that is looked into."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from paramgraph_kit.driver.select import driver
+from paramgraph_kit.step.arguments import Arguments
+from paramgraph_kit.step.called import called_in
+from paramgraph_kit.step.names import Names
+from paramgraph_kit.step.reach import Reach
+
+
+def ones(*size: int) -> torch.Tensor:
+    return torch.ones(size, device=pgk.device())
+
+
+def test_a_call_that_is_remembered_is_another_one_with_names_with_numbers_and_once_its_memory_is_asked_for() -> None:
+    # GIVEN arguments of a call of tensors alone, which is remembered
+    arguments = Arguments(driver())
+    x, y = ones(2), ones(3)
+    key, tensors = arguments.of((x, y), {})
+    assert [id(t) for t in tensors] == [id(x), id(y)]
+    # WHEN called alike THEN it has that key, without one being made
+    (look,) = arguments._looks
+    again, tensors = arguments.of((y[:2], x.new_ones(3)), {})
+    assert again is look.key
+    assert len(tensors) == 2
+    # AND with an argument by its name, one more, or a number it has another, which is its own each time
+    others: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+        ((x, y), {"scale": 2.0}),
+        ((x,), {"y": y}),
+        ((x, y, x), {}),
+        ((x, 3), {}),
+        ((x, y), {"scale": x}),
+    ]
+    keys = [arguments.of(args, kwargs)[0] for args, kwargs in others]
+    assert all(other != key for other in keys)
+    assert all(a != b for n, a in enumerate(keys) for b in keys[:n])
+    assert [arguments.of(args, kwargs)[0] for args, kwargs in others] == keys
+    assert [len(arguments.of(args, kwargs)[1]) for args, kwargs in others] == [2, 2, 3, 1, 3]
+    # AND once the code may ask how arguments lie, none is remembered for that
+    arguments.asked = True
+    assert arguments.of((x, y), {})[0] != key
+
+
+def test_arguments_of_one_structure_share_a_number_and_plain_ones_have_none_of_it() -> None:
+    # GIVEN arguments in lists and by name WHEN asked for their structure THEN each has a number, the same for the same
+    arguments = Arguments(driver())
+    x = ones(2)
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+        ((x,), {}),
+        ((x, 3), {}),
+        (([x],), {}),
+        ((x,), {"a": x}),
+        (([ones(3)],), {}),
+        ((x,), {"a": 7}),
+        (({"a": x},), {}),
+    ]
+    assert [arguments._leaves(*call)[1] for call in calls] == [~1, ~2, 0, 1, 0, 1, 2]
+    assert [len(arguments._leaves(*call)[0]) for call in calls] == [1, 2, 1, 2, 1, 2, 1]
+
+
+def test_a_step_s_memory_is_called_as_its_code_names_it_to_the_byte() -> None:
+    # GIVEN an argument that is reached by a name and one that is not, cells, and state that the graph addresses
+    x, y, w, half = ones(2), ones(2), ones(3, 5), ones(7).double()
+    seen: Any = SimpleNamespace(before=SimpleNamespace(reach=SimpleNamespace(tensors={id(x): ("x", x)}, objects=[])))
+    cells: Any = [
+        SimpleNamespace(place="self.h", reads=[0, 1], exits=[0, None]),
+        SimpleNamespace(place="w.grad", reads=[], exits=[2]),
+    ]
+    state = {id(w): ("self.w", w), id(half): ("self.half", half)}
+    called = called_in(driver(), [x, y], seen, cells, [2], 4, [w, half], state)
+    # WHEN asked THEN inputs, results and what is held are told in order, with their bytes
+    assert called.inputs == ("x", "", "self.h", "self.h", "w.grad")
+    assert called.results == ("self.h", "", "w.grad", "")
+    address = driver().address_of
+    assert sorted((at, nbytes) for at, nbytes, _ in called.held) == sorted([(address(w), 60), (address(half), 56)])
+    assert list(called.held) == sorted(called.held)
+
+
+@pytest.mark.parametrize(("count", "walked"), [(4096, True), (4097, False)])
+def test_a_list_of_four_thousand_and_ninety_six_is_looked_into_and_no_longer_one(count: int, walked: bool) -> None:
+    # GIVEN a list that long, of objects with state, and one of numbers WHEN walked THEN it is looked into, or told
+    held: list[Any] = [[n] for n in range(count)]
+    reach = Reach([("l", held)], [], Names())
+    assert any(holder.target is held[-1] for holder in reach.holders) is walked
+    assert reach.unseen == ([] if walked else [("l", "has 4,097 items, each of which may change")])
+    assert Reach([("l", list(range(count)))], [], Names()).unseen == []
