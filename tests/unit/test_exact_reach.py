@@ -3,9 +3,13 @@
 # mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 
+from paramgraph_kit.step.holders import _is_of_library
 from paramgraph_kit.step.names import Names
 from paramgraph_kit.step.reach import Reach
 
@@ -52,3 +56,18 @@ def test_gradients_are_places_of_leaves_that_may_have_one() -> None:
     seen: list[torch.Tensor] = [torch.ones(1)]
     leaf.register_hook(lambda gradient: seen[0])
     assert any(tensor is seen[0] for _, tensor in Reach([("leaf", leaf)], [], Names()).tensors.values())
+
+
+@pytest.mark.parametrize(
+    ("flags", "library"),
+    [(0, True), (1 << 9, False), (1 << 8, True), (1 << 8 | 1 << 9, True), (1 << 10, True), (1 << 9 | 1 << 10, False)],
+)
+def test_a_class_that_says_it_is_built_in_is_where_c_has_made_it(flags: int, library: bool) -> None:
+    # GIVEN a class that names the built-in module, with flags of a type's: immutable, on the heap, open to subclasses
+    kind: Any = SimpleNamespace(__module__="builtins", __flags__=flags)
+    # WHEN asked THEN one on the heap that anybody may write is a class statement's
+    assert _is_of_library(kind) is library
+    assert _is_of_library(int)
+    space: dict[str, Any] = {"__name__": "builtins"}
+    exec("class Mine: pass", space)
+    assert not _is_of_library(space["Mine"])
