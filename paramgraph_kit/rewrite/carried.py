@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from paramgraph_kit.rewrite.edits import Edit, Function, locals_of, names_in, within
+from paramgraph_kit.rewrite.edits import Edit, Function, locals_of, names_in, path_of, within
 from paramgraph_kit.rewrite.moving import fewer_globals
 from paramgraph_kit.rewrite.place import Place, fresh
 from paramgraph_kit.rewrite.proof import Prover
@@ -149,3 +149,67 @@ def fill_the_entry(place: Place) -> list[Edit]:
     if not any(isinstance(n, ast.Subscript) and place.text(n) == text for n in ast.walk(node.value)):
         return []
     return [place.source.replace(node, f"{text}.copy_({place.text(node.value)})")]
+
+
+def fill_each_entry(place: Place) -> list[Edit]:
+    """``state["x"], state["P"] = x, P`` of what the step has read is ``state["x"].copy_(x)``, one after the other."""
+    source, function = place.source, place.source.function_of(place.statement)
+    if function is None:
+        return []
+    every = [node for part in function.body for node in within(part)]
+    read = {place.text(n) for n in within(place.statement) if isinstance(n, ast.Subscript) and _is_read(n)}
+    for node in every:
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+            continue
+        target = node.targets[0]
+        pairs = [(target, node.value)]
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            pairs = list(zip(target.elts, node.value.elts, strict=False))
+        entries = [each for each, _ in pairs if isinstance(each, ast.Subscript)]
+        texts = {place.text(each) for each in entries}
+        if len(entries) != len(pairs) or not texts & read or not all(_is_entry(place, each) for each in entries):
+            continue
+        kept = {n.id for other in every if other is not node for n in _named_so(place, other, texts)}
+        later = [n for n in every if isinstance(n, ast.Name) and n.lineno > (node.end_lineno or node.lineno)]
+        again = {place.text(n) for n in ast.walk(node.value) if isinstance(n, ast.Subscript)} & texts
+        if any(n.id in kept for n in later) or (again and len(pairs) > 1):
+            return []  # what was there is still asked for
+        lines = [f"{place.text(each)}.copy_({_alone_of(place, value)})" for each, value in pairs]
+        return [source.replace(node, f"\n{source.indent(node)}".join(lines))]
+    return []
+
+
+def _is_read(node: ast.Subscript) -> bool:
+    return isinstance(node.ctx, ast.Load)
+
+
+def _is_entry(place: Place, node: ast.Subscript) -> bool:
+    """Whether it is a tensor in a list or a dictionary from around the function."""
+    path = path_of(node.value)
+    first = path.partition(".")[0]
+    if not path or path.count(".") > 1 or (first != "self" and place.is_local(first)):
+        return False
+    held = _held(place, path)
+    values = list(held.values()) if type(held) is dict else list(held) if type(held) is list else []
+    if isinstance(node.slice, ast.Constant):
+        try:
+            values = [held[node.slice.value]]
+        except (LookupError, TypeError):
+            return False  # the first step makes it
+    return bool(values) and all(isinstance(each, torch.Tensor) and not each.requires_grad for each in values)
+
+
+def _named_so(place: Place, node: ast.AST, texts: set[str]) -> list[ast.Name]:
+    """Names that are given one of these entries as it is."""
+    if not isinstance(node, ast.Assign):
+        return []
+    target, value = node.targets[0], node.value
+    pairs = [(target, value)]
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        pairs = list(zip(target.elts, value.elts, strict=False))
+    return [one for one, given in pairs if isinstance(one, ast.Name) and place.text(given) in texts]
+
+
+def _alone_of(place: Place, value: ast.expr) -> str:
+    """A value without its gradients, where any may come to it."""
+    return f"{place.source.bracketed(value)}.detach()" if place.trains else place.text(value)

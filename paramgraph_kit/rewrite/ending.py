@@ -243,16 +243,17 @@ class _Rounds(Lengths):
         parts = (
             loop.test.values if isinstance(loop.test, ast.BoolOp) and isinstance(loop.test.op, ast.And) else [loop.test]
         )
-        bounds = [part for part in parts if bound_of(self.place, part)]
+        adding = {name_of(part) for part in loop.body if isinstance(part, ast.AugAssign)}
+        bounds = [part for part in parts if (found := bound_of(self.place, part)) and found[0] in adding]
         rest = [part for part in parts if part not in bounds]
         if len(bounds) != 1 or not all(is_pure(self.place, part) for part in rest):
             return None
         counter, most = bound_of(self.place, bounds[0]) or ("", "")
         counts = [part for part in loop.body if isinstance(part, ast.AugAssign) and name_of(part) == counter]
-        others = [n for n in ast.walk(self.function) if isinstance(n, ast.Assign) and name_of(n) == counter]
-        if len(counts) != 1 or len(others) != 1 or others[0].lineno > loop.lineno or counter in self.behind:
+        others = given_to(self.function, counter)
+        if len(counts) != 1 or len(others) != 1 or others[0][0].lineno > loop.lineno:
             return None
-        one, begun = counts[0], integer(others[0].value)
+        one, begun = counts[0], integer(others[0][1])
         later = loop.body[loop.body.index(one) + 1 :]
         if not (isinstance(one.op, ast.Add) and integer(one.value) == 1) or begun is None:
             return None
@@ -267,9 +268,14 @@ class _Rounds(Lengths):
         self.edits.append(source.without(one))
         self.counters.add(counter)
         self.round = f"{counter} == {begun}"
-        for part in rest:
-            test = condition_of(self.place, ast.copy_location(ast.UnaryOp(ast.Not(), part), part))
-            self.edits.append(source.before(loop.body[0], [f"{self.done} = {self.done} | {test}"], rank=-1))
+        tests = [condition_of(self.place, ast.copy_location(ast.UnaryOp(ast.Not(), part), part)) for part in rest]
+        lines = [f"{self.done} = {self.done} | {test}" for test in tests]
+        if counter in self.behind:
+            last = self._last(counter, str(begun))
+            if last is None:
+                return None
+            lines.append(f"{last} = torch.where({self.done}, {last}, {counter} + 1)")
+        self.edits += [source.before(loop.body[0], lines, rank=-1)] if lines else []
         self.asked = {name for part in rest for name in names_in(part)}
         return [one]
 
@@ -285,16 +291,23 @@ class _Rounds(Lengths):
         self.counters.add(counter)
         self.cuts = False
         if counter in self.behind:
-            last = self._fresh(f"last_{counter}")
-            begun = self.place.text(given_to(self.function, counter)[0][1])
-            self.before.append(f"{last} = torch.full((), {begun}, device={self.place.device})")
-            self._replace(one, [self.place.text(one), f"{last} = torch.where({self.done}, {last}, {counter})"])
-            behind = loop.end_lineno or loop.lineno
-            loads = [n for n in ast.walk(self.function) if isinstance(n, ast.Name) and n.id == counter]
-            if any(n.lineno > behind and isinstance(n.ctx, ast.Store) for n in loads):
+            last = self._last(counter, self.place.text(given_to(self.function, counter)[0][1]))
+            if last is None:
                 return None
-            self.edits += [self.source.replace(n, last) for n in loads if n.lineno > behind]
+            self._replace(one, [self.place.text(one), f"{last} = torch.where({self.done}, {last}, {counter})"])
         return [one]
+
+    def _last(self, counter: str, begun: str) -> str | None:
+        """A tensor for what a loop has counted, which is read behind it; None where something else is written there."""
+        last = self._fresh(f"last_{counter}")
+        behind = self.loop.end_lineno or self.loop.lineno
+        every = [n for n in ast.walk(self.function) if isinstance(n, ast.Name) and n.id == counter]
+        if any(n.lineno > behind and isinstance(n.ctx, ast.Store) for n in every):
+            return None
+        self.before.append(f"{last} = torch.full((), {begun}, device={self.place.device})")
+        self.edits += [self.source.replace(n, last) for n in every if n.lineno > behind]
+        self.cuts = False
+        return last
 
     def _keep_the_round(self, names: set[str]) -> bool:
         """What the loop counts with is read behind it: it is the number of the round in which it ended."""

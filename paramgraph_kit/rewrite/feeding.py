@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.rewrite import moving, parts
+from paramgraph_kit.rewrite import moving, parts, rounds
 from paramgraph_kit.rewrite.advance import rates
-from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in, path_of
 from paramgraph_kit.rewrite.hosts import METADATA, done_again, is_of_host
 from paramgraph_kit.rewrite.place import NUMBER, Form, called, fresh, renamed
 from paramgraph_kit.rewrite.proof import STEPS
@@ -179,6 +179,21 @@ def _names_something(node: ast.expr) -> bool:
     return any(isinstance(n, (ast.Name, ast.Call)) for n in ast.walk(node))
 
 
+def asked_in_rounds(source: Source, items: Sequence[parts.Item]) -> list[parts.Item]:
+    """Those of what loops ask that tensors with an element for each round can hold."""
+    asked = {s for s, node, values in items if isinstance(s, ast.If) and node is s.test and values.rounds(STEPS)}
+    found = []
+    for statement, node, values in items:
+        if parts.slice_of(source, node) is not None:
+            continue
+        if isinstance(statement, ast.If) and node is not statement.test:  # in some of the rounds
+            known = statement in asked and len(values.kinds) == 1 and values.kinds <= {int, float}
+        else:
+            known = values.rounds(STEPS) > 0
+        found += [(statement, node, values)] if known else []
+    return found + parts.fitting(source, items)
+
+
 def watching(source: Source, found: Iterable[ast.expr]) -> list[Edit]:
     """Edits that have expressions noted by number."""
     whole = ((node, source.text(node)) for node in found)
@@ -236,7 +251,11 @@ def _keeps_its_size(node: ast.stmt) -> bool:
     if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
         return False
     copies = ("clone", "detach", "contiguous", "float", "half", "double", "requires_grad_", "to")
-    return called(value) in copies and isinstance(value.func.value, ast.Name) and _given(node) == [value.func.value.id]
+    return (
+        called(value) in copies
+        and isinstance(value.func.value, ast.Name)
+        and rounds.given(node) == [value.func.value.id]
+    )
 
 
 def _bound(node: ast.AST) -> set[str]:
@@ -264,11 +283,16 @@ def feed(
     order = list(moving.body_of(function))
     moved: list[ast.stmt] = []
     tops = {statement: moving.top_of(source, function, statement) or statement for statement, _, _ in fed}
+    inner: dict[ast.stmt, list[ast.stmt]] = {}  # by the loop what its rounds make first
     for statement, node, _ in fed:
-        loop = tops[statement]
-        if isinstance(loop, ast.For) and loop is not statement and not _is_alone(loop, statement, node):
-            return None
-        kept = slice_before(source, function, loop, _each(loop, statement, node))
+        loop, made = tops[statement], list[ast.stmt]()
+        if isinstance(loop, ast.For) and loop is not statement:
+            here = rounds.made_in(loop, statement, node, is_host)
+            if here is None:
+                return None
+            made = here
+            inner.setdefault(loop, []).extend(each for each in made if each not in inner[loop])
+        kept = slice_before(source, function, loop, rounds.each_of(loop, statement, node, made))
         if kept is None:
             return None
         moved += [each for each in kept if each not in moved and each not in head]
@@ -276,14 +300,17 @@ def feed(
     again = done_again(source, function, moved)  # they stay, too
     moved = [each for each in moved if each not in again]
     together = sorted((*head, *moved, *again), key=order.index)
+    gone = [*moved, *(each for made in inner.values() for each in made)]
+    # Where a round asks for several things it goes through them in its order.
+    ordered = {loop for loop in inner if inner[loop] or sum(tops[statement] is loop for statement, _, _ in fed) > 1}
     parts_of = {node: parts.slice_of(source, node) or node for _, node, _ in fed}
     inside = {n for _, node, _ in fed for n in ast.walk(parts_of[node])} | {
-        n for each in together for n in ast.walk(each)
+        n for each in (*together, *gone) for n in ast.walk(each)
     }
-    written = {path for each in moved for path in moving.written(each)} | moving.stored(moved)
+    written = {path for each in gone for path in moving.written(each)} | moving.stored(gone)
     local, arguments = locals_of(function), moving.arguments_of(function)
     # What such a statement itself gives a name to is that from there on: ``x = torch.from_numpy(x).to(device)``.
-    anew = {name: statement.end_lineno or 0 for statement, _, _ in fed for name in _given(statement)}
+    anew = {name: statement.end_lineno or 0 for statement, _, _ in fed for name in rounds.given(statement)}
     for other in ast.walk(function):
         if other in inside or not isinstance(other, (ast.Name, ast.Attribute)):
             continue
@@ -299,34 +326,41 @@ def feed(
         name for each in [*moved, *(node for _, node, _ in fed)] for name in names_in(each) - _only_sized(source, each)
     }
     changed = {p for each in stays for p in moving.written(each) if not (_keeps_its_size(each) and p in sized)}
-    reads = {path for _, node, _ in fed for path in moving.paths(node)} | {p for m in moved for p in moving.paths(m)}
+    reads = {path for _, node, _ in fed for path in moving.paths(node)} | {p for m in gone for p in moving.paths(m)}
     own = local - set(arguments)
     if any(moving.touches(a, b) for a in changed if a.partition(".")[0] not in own for b in reads):
         return None
     taken = names_in(source.tree) | local | {line.partition(" = ")[0] for line in others}
     names: dict[str, str] = {}
     asks_gradients = any("requires_grad" in line for line in source.lines)
-    hoisted, edits = [], [source.without(each) for each in moved]
+    hoisted, edits = [], [source.without(each) for each in gone]
     writing: dict[ast.stmt, list[str]] = {}  # by the statement that reads what they write
     ends: dict[ast.Slice, dict[bool, tuple[str, Values]]] = {}
+    in_rounds: dict[ast.stmt, dict[ast.stmt, list[str]]] = {}  # the same by the statement of a loop
+    many = {loop: max(v.rounds(STEPS) for s, _, v in fed if tops[s] is loop) for loop in inner}
+    numbers: dict[ast.stmt, str] = {}  # of the round, by its loop
     within_branch: dict[ast.stmt, dict[str, str]] = {}  # what branches that become a choice read
     drawn: dict[ast.stmt, str] = {}  # what has been drawn for a branch that asks for more
     chosen_by: list[tuple[ast.stmt, Edit]] = []
     for statement, node, values in fed:
         text, above, loop = source.text(node), source.parents.get(node), tops[statement]
         lines = writing.setdefault(loop, [])
+        same = rounds.is_the_same(loop, node)
+        if loop in ordered and not same:
+            lines = in_rounds.setdefault(loop, {}).setdefault(statement, [])
         indexes = isinstance(above, ast.Subscript)
         draws = any(isinstance(n, ast.Call) and "rand" in path_of(n.func) for n in ast.walk(node))
-        rounds = values.rounds(STEPS) if loop is not statement and not _is_the_same(loop, node) else 0
+        times = many.get(loop, 0) if not same else 0
         asked = _asked(source, statement, node, drawn)
-        known = f"{text} {node.lineno} {node.col_offset}" if draws or rounds or asked else text
+        known = f"{text} {node.lineno} {node.col_offset}" if draws or times or asked else text
         if isinstance(above, ast.Slice) and node is above.upper and parts.is_wide(source, above, fed):
             ends.setdefault(above, {})[False] = "", values  # as far behind the first as always
             continue
         if known not in names:
             name = names[known] = fresh(_hint(statement, node, above), taken)
             taken.add(name)
-            hoisted.append(f"{name} = {values.seen_one(device) if asked else values.zeros(device, indexes, rounds)}")
+            first = values.seen_one(device) if asked and not times else values.zeros(device, indexes, times)
+            hoisted.append(f"{name} = {first}")
             asks = draws and isinstance(statement, ast.If) and node is statement.test
             if asks and any(other is statement and one is not node for other, one, _ in fed):
                 drawn[statement] = fresh("chosen", taken)
@@ -334,14 +368,15 @@ def feed(
                 lines.append(f"{drawn[statement]} = {text}")
             given = drawn.get(statement, text) if node is getattr(statement, "test", None) else text
             whole = f"torch.as_tensor({given})" if values.as_tensor else given
-            if rounds and isinstance(loop, ast.For):
-                lines.append(f"{name}.copy_(torch.tensor([{text} {_rounds(source, loop, node, rounds)}]))")
-                at, counting = _index(source, loop, taken)
-                names[known] = f"{name}[{at}]"
+            if times and isinstance(loop, ast.For):
+                numbers[loop], counting = rounds.number_of(source, loop, taken)
+                names[known] = f"{name}[{numbers[loop]}]"
                 edits += [each for each in counting if each not in edits]
+            if times and isinstance(loop, ast.For) and loop not in ordered:
+                lines.append(f"{name}.copy_(torch.tensor([{text} {rounds.through(source, loop, node, times)}]))")
             else:
                 deep = "    " * bool(asked)
-                written_in = f"{name}.copy_({whole})" if values.form else f"{name}.fill_({given})"
+                written_in = f"{name}.copy_({whole})" if values.form else f"{names[known]}.fill_({given})"
                 lines += [*asked, f"{deep}{written_in}"]
         read = indexes and isinstance(getattr(above, "ctx", None), ast.Load) and not (values.form and values.form.shape)
         if isinstance(above, ast.Slice):
@@ -355,7 +390,8 @@ def feed(
                 return None
             chosen_by += [(statement, each) for each in chosen]
         elif read and isinstance(above, ast.Subscript):  # an index of one element keeps its dimension
-            edits.append(source.replace(above, f"{source.text(above.value)}[{names[known]}][0]"))
+            one = f"{names[known][:-1]}, None]" if times else names[known]
+            edits.append(source.replace(above, f"{source.text(above.value)}[{one}][0]"))
         else:
             # What the function asks gradients of is a leaf of each call; this one must stay one that can be written.
             leaf = ".detach()" if values.form and asks_gradients else ""
@@ -370,8 +406,13 @@ def feed(
         if (sliced := _sliced(source, statement, ends)) is None:
             return None
         edits += sliced
-    needed = {n for statement, node, _ in fed for n in names_in(_each(tops[statement], statement, node))}
-    needed |= {n for each in together for n in names_in(each)}
+    for loop, each_of_them in in_rounds.items():
+        if isinstance(loop, ast.For):
+            writing[loop] = rounds.in_order(source, loop, inner[loop], each_of_them, numbers[loop], many[loop])
+    whole_of = [
+        rounds.each_of(tops[statement], statement, node, inner.get(tops[statement], [])) for statement, node, _ in fed
+    ]
+    needed = {n for node in (*whole_of, *together) for n in names_in(node)}
     owner = arguments[:1] if moving.is_method(source, function) else []
     parameters = [name for name in arguments if name in needed or name in owner]
     name = f"before_{function.name.strip('_')}"
@@ -383,8 +424,8 @@ def feed(
         top.append(f"    global {', '.join(shared_names)}")
     for word, kind in (("global", ast.Global), ("nonlocal", ast.Nonlocal)):
         outer = {n for node in ast.walk(function) if isinstance(node, kind) for n in node.names}
-        if here := sorted(outer & (written | {path for each in head for path in moving.written(each)})):
-            top.append(f"    {word} {', '.join(here)}")
+        if named := sorted(outer & (written | {path for each in head for path in moving.written(each)})):
+            top.append(f"    {word} {', '.join(named)}")
     for each in sorted({*together, *writing}, key=order.index):  # the host draws in its own order
         top += [f"    {line}" for line in writing.get(each, ())]
         if each not in together:
@@ -409,60 +450,6 @@ def _asked(source: Source, statement: ast.stmt, node: ast.expr, drawn: Mapping[a
     return [f"if {drawn.get(statement) or source.text(statement.test)}:"]
 
 
-def _each(loop: ast.stmt, statement: ast.stmt, node: ast.expr) -> ast.expr:
-    """What a loop asks in all its rounds, as one expression."""
-    if loop is statement or not isinstance(loop, ast.For):
-        return node
-    if not names_in(node) & moving.stored([ast.Expr(loop.target)]):
-        return node
-    return ast.ListComp(node, [ast.comprehension(loop.target, loop.iter, [], 0)])
-
-
-def drawn_in(source: Source, statement: ast.stmt, node: ast.expr) -> tuple[ast.stmt, ast.expr] | None:
-    """Where the round of a loop gives a name its value, ``flag = random.random() < p``, once."""
-    loop = source.parents.get(statement)
-    if not isinstance(node, ast.Name) or not isinstance(loop, ast.For) or node.id not in moving.stored(loop.body):
-        return None
-    made = [n for n in ast.walk(loop) if isinstance(n, ast.Assign) and _given(n) == [node.id]]
-    stored = [n for n in ast.walk(loop) if isinstance(n, ast.Name) and n.id == node.id and n is not node]
-    once = len(made) == 1 and made[0] in loop.body and made[0].lineno < statement.lineno and len(stored) == 1
-    return (made[0], made[0].value) if once else None
-
-
-def _is_alone(loop: ast.For, statement: ast.stmt, node: ast.expr) -> bool:
-    """Whether a loop asks the host for something once in each round, which nothing in the loop decides."""
-    if statement not in loop.body or any(isinstance(n, moving.STOPS) for part in loop.body for n in within(part)):
-        return False
-    return not (names_in(node) - moving.stored([ast.Expr(loop.target)])) & moving.stored(loop.body)
-
-
-def _is_the_same(loop: ast.stmt, node: ast.expr) -> bool:
-    """Whether all rounds of a loop, which nothing in it decides, ask for one number that was found before it."""
-    own = moving.stored([ast.Expr(loop.target)]) if isinstance(loop, ast.For) else set[str]()
-    return not names_in(node) & own and not any(isinstance(n, ast.Call) for n in ast.walk(node))
-
-
-def _rounds(source: Source, loop: ast.For, node: ast.expr, rounds: int) -> str:
-    if names_in(node) & moving.stored([ast.Expr(loop.target)]):
-        return f"for {source.text(loop.target)} in {source.text(loop.iter)}"
-    return f"for _ in range({rounds})"
-
-
-def _index(source: Source, loop: ast.For, taken: set[str]) -> tuple[str, list[Edit]]:
-    """The number of the round in a loop, and edits that count it where nothing does."""
-    call, target = loop.iter, loop.target
-    if isinstance(call, ast.Call) and called(call) == "range" and isinstance(target, ast.Name) and len(call.args) < 3:
-        first = source.text(call.args[0]) if len(call.args) == 2 else "0"
-        return (target.id, []) if first == "0" else (f"{target.id} - {first}", [])
-    counted = isinstance(call, ast.Call) and called(call) == "enumerate" and len(call.args) == 1
-    if counted and isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
-        return target.elts[0].id, []
-    name = fresh("n", taken)
-    text = source.text(target)
-    text = f"({text})" if isinstance(target, ast.Tuple) else text
-    return name, [source.replace(target, f"{name}, {text}"), source.replace(call, f"enumerate({source.text(call)})")]
-
-
 def _sliced(
     source: Source, statement: ast.stmt, ends: Mapping[ast.Slice, Mapping[bool, tuple[str, Values]]]
 ) -> list[Edit] | None:
@@ -480,12 +467,6 @@ def _sliced(
 
 def _below(node: ast.AST, tops: Sequence[ast.stmt]) -> bool:
     return any(node is each for top in tops for each in ast.walk(top))
-
-
-def _given(statement: ast.stmt) -> list[str]:
-    """The names that a statement gives a value to."""
-    targets = statement.targets if isinstance(statement, ast.Assign) else []
-    return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
 def _hint(statement: ast.stmt, node: ast.expr, above: ast.AST | None) -> str:

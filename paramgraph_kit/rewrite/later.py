@@ -74,6 +74,12 @@ def blocks(source: Source, wanted: Iterable[ast.stmt], ran: Sequence[ast.AST]) -
     return found
 
 
+def keeps_numbers(source: Source, block: Block, tensors: Collection[str]) -> bool:
+    """Whether statements keep what a name stands for that is no tensor: the list would have the capture's for ever."""
+    read = set(_reads(block)) - stored(block.statements) - set(tensors)
+    return any(True for node in block.statements for _ in cloned(source, node, read))
+
+
 def _holds(node: ast.stmt, block: Block) -> bool:
     return any(part is block.statements[0] for part in ast.walk(node))
 

@@ -22,6 +22,7 @@ from paramgraph_kit.rewrite import (
     moving,
     optimizers,
     parts,
+    rounds,
     rows,
 )
 from paramgraph_kit.rewrite.branches import choose_by_where, choose_one
@@ -33,13 +34,14 @@ from paramgraph_kit.rewrite.edits import (
     is_text,
     locals_of,
     names_in,
+    scope_of,
     without_gradients,
 )
 from paramgraph_kit.rewrite.ending import Ending
 from paramgraph_kit.rewrite.guards import Guard
 from paramgraph_kit.rewrite.lending import Lending, Plan, apart
 from paramgraph_kit.rewrite.place import Place, called
-from paramgraph_kit.rewrite.proof import STEPS, Prover
+from paramgraph_kit.rewrite.proof import Prover
 from paramgraph_kit.rewrite.reach import attributes_of, numbers_of, owner_of
 from paramgraph_kit.rewrite.rules import edits_for
 from paramgraph_kit.trace.model import Failure
@@ -201,11 +203,11 @@ class Attempt(Lending):
         lent = hosts.derived(function, self.forced, host) if self.forced else set[str]()
         for node in hosts.reading(function, lent, self.behind, host):
             wanted.setdefault(node, hosts.KEPT)
-        rounds = [part for node in moving.body_of(function) if isinstance(node, ast.For) for part in node.body]
-        every = [*moving.body_of(function), *rounds]
+        in_rounds = [part for node in moving.body_of(function) if isinstance(node, ast.For) for part in node.body]
+        every = [*moving.body_of(function), *in_rounds]
         statements = [node for node in every if node in wanted and node not in self.ahead]
         found = [(s, node) for s in statements for node in feeding.candidates([s], host)]
-        drawn = {pair: feeding.drawn_in(source, *pair) for pair in found}
+        drawn = {pair: rounds.drawn_in(source, *pair) for pair in found}
         decided = [pair for pair, made in drawn.items() if made is not None]
         found = list(dict.fromkeys(made or pair for pair, made in drawn.items()))
         seen = self._watched_values(source, [node for _, node in found])
@@ -213,20 +215,18 @@ class Attempt(Lending):
         fed = [
             (statement, node, values)
             for statement, node, values in items
-            if (
-                values.rounds(STEPS)
-                if statement in rounds
-                else values.is_fed(
-                    device().type,
-                    source.parents.get(node),
-                    copied=feeding.is_copy(node, host),
-                    moves=hosts.reads_any(node, lent),
-                    refused=statement in wanted and wanted[statement].code == "cpu-scalar-frozen",
-                )
+            if statement not in in_rounds
+            and values.is_fed(
+                device().type,
+                source.parents.get(node),
+                copied=feeding.is_copy(node, host),
+                moves=hosts.reads_any(node, lent),
+                refused=statement in wanted and wanted[statement].code == "cpu-scalar-frozen",
             )
             and parts.slice_of(source, node) is None
         ]
-        fed += parts.fitting(source, [item for item in items if item[0] not in rounds])
+        fed += parts.fitting(source, [item for item in items if item[0] not in in_rounds])
+        fed += feeding.asked_in_rounds(source, [item for item in items if item[0] in in_rounds])
         if not fed and self.watch is None and not self.ahead:
             return None
 
@@ -437,6 +437,8 @@ class Attempt(Lending):
         wanted = [node for node in wanted if not rows.counts_only(node, listed)]  # of a list that may go
         ran = [node for node in later.ran_in(source, self.ran) if node not in chosen]
         found = later.blocks(source, wanted, ran)
+        known = {one.function: self.tensors_in.get(scope_of(source, one.function)) for one in found}
+        found = [one for one in found if not later.keeps_numbers(source, one, known[one.function] or self.tensors)]
         inside = {node for block in found for node in block.statements}
         return found, [f for f in failures if at.get(id(f)) in inside]
 

@@ -15,13 +15,20 @@ from paramgraph_kit.rewrite.place import NUMBER
 
 def entry_of(function: Any) -> types.FunctionType | None:
     """The user's function behind a method, a partial, a decorated one, a module or another object."""
-    function = inner(function)
+    function = _unwrapped(inner(function))
     if isinstance(function, torch.nn.Module):
         function = function.forward
     elif not isinstance(function, (types.FunctionType, types.MethodType)):
         function = getattr(function, "__call__", None)  # noqa: B004 - the bound method is wanted
     found = inspect.unwrap(getattr(function, "__func__", function))
     return found if isinstance(found, types.FunctionType) else None
+
+
+def _unwrapped(function: Any) -> Any:
+    """What a function was made around: ``torch.no_grad()(model.forward)`` leads to the bound method."""
+    while isinstance(function, types.FunctionType) and hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return function
 
 
 def names_of(function: Any) -> dict[str, Any]:
@@ -43,7 +50,7 @@ def _is_filled(cell: types.CellType) -> bool:
 
 def owner_of(function: Any) -> Any:
     """``self`` of what is called, or None."""
-    function = inner(function)
+    function = _unwrapped(inner(function))
     if isinstance(function, types.FunctionType):
         return None
     return getattr(function, "__self__", function)

@@ -36,6 +36,7 @@ ASSERTED = (
     "return what it asks and raise behind the launch"
 )
 GRADED = "an argument that was made to need gradients is the function's own tensor now: the caller's gets no `.grad`"
+LITTLE = "this is right, but with so little in its graph it may be no faster: what stands below brings more there"
 ENOUGH = 4  # operations in a graph, of a step without products whose rest may run behind it
 TRIES = 4  # how often rewrites that change the numbers are taken back
 
@@ -51,6 +52,7 @@ class Rewriting:
     left: list[Failure] = field(default_factory=list)  # the same as data
     unsaid: list[Failure] = field(default_factory=list)  # those of which ``instead`` does not say what to write
     complete: bool = False  # everything found is rewritten, and one graph gives eager's numbers
+    is_little: bool = False  # but most of it runs behind that, and ``instead`` says how more would be in it
     usage: str = ""  # how what was moved behind the launch is called
     loop: list[str] = field(default_factory=list)  # the same as a user's lines, about what `launched` is
     pieces: str = ""  # what compiling it brings where it cannot be one graph, tried as well
@@ -71,7 +73,7 @@ class Rewriting:
         parts = [self.diff] if self.diff else []
         parts += [f"  then   {self.usage}"] if self.usage else []
         parts += [f"  tried  {line}" for line in self.verified]
-        parts += [f"  by hand  {line}" for line in self.instead]
+        parts += [f"  {'by hand' if not self.is_little else 'for more'}  {line}" for line in self.instead]
         parts += [f"  pieces   {self.pieces}"] if self.pieces else []
         return "\n".join(parts) if parts else "  nothing to rewrite"
 
@@ -130,12 +132,21 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
             return made
     deciding = [f for f in failures if f.code in ("branch-frozen", "data-dependent-branch")]
     ways = (attempt.parted(failures), attempt.split(first.left) or attempt.split(failures), attempt.split(deciding))
+    little: list[tuple[int, Rewriting]] = []  # with how much is in the graph
     for other in ways:
-        if other is not None and (made := one(other)).complete and _is_worth_it(other.prover, made):
-            return made
+        if other is not None and (made := one(other)).complete:
+            if _is_worth_it(other.prover, made):
+                return made
+            little.append((other.prover.operations[0], made))
     if (late := one(attempt.in_place_first())).complete:
         return late
-    return _given_in_tensors(stale, failures, truth) or first
+    if (made_so := _given_in_tensors(stale, failures, truth)) is not None:
+        return made_so
+    most, found = max(little, key=lambda pair: pair[0], default=(0, first))
+    if most:
+        found.is_little, found.instead = True, first.instead  # what would bring more into the graph
+        found.verified.append(LITTLE)
+    return found if most else first
 
 
 def _name_of(function: Any) -> str:

@@ -123,7 +123,13 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     "work-elsewhere": (calls.fork,),
     "isolation": (calls.fork,),
     "not-forked": (calls.fork,),
-    "stale-input": (let_go.keep_its_place, carried.hand_on, calls.write_in_place, carried.fill_the_entry),
+    "stale-input": (
+        let_go.keep_its_place,
+        carried.hand_on,
+        calls.write_in_place,
+        carried.fill_the_entry,
+        carried.fill_each_entry,
+    ),
     "parameter-rebound": (carried.fill_the_data,),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from paramgraph_kit.rewrite.edits import names_in, path_of, within
 from paramgraph_kit.rewrite.moving import arguments_of
@@ -157,3 +157,36 @@ def shape_for(place: Place) -> str:
                 "number among the arguments, of which each has a graph"
             )
     return ""
+
+
+_EACH = frozenset(
+    "abs sqrt exp log neg float double half long int detach clamp clamp_min t square pow sigmoid relu".split()  # noqa: SIM905
+)
+
+
+def has_dimensions(place: Place, node: ast.expr) -> bool:
+    """Whether a tensor of one number is evidently no scalar: ``y.T @ y``, or what keeps a dimension."""
+    if isinstance(node, ast.BinOp):
+        product = isinstance(node.op, ast.MatMult) and not any(map(_is_vector_of(place), (node.left, node.right)))
+        return product or has_dimensions(place, node.left) or has_dimensions(place, node.right)
+    if isinstance(node, ast.UnaryOp):
+        return has_dimensions(place, node.operand)
+    if isinstance(node, ast.Name):
+        form = place.tensors.get(node.id)
+        return form is not None and len(form.shape) > 0
+    if not isinstance(node, ast.Call):
+        return False
+    if any(each.arg == "keepdim" and getattr(each.value, "value", False) is True for each in node.keywords):
+        return True
+    own = isinstance(node.func, ast.Attribute) and called(node) in _EACH
+    return own and isinstance(node.func, ast.Attribute) and has_dimensions(place, node.func.value)
+
+
+def _is_vector_of(place: Place) -> Callable[[ast.expr], bool]:
+    """Whether an expression may be a tensor of one dimension, as far as its name tells."""
+
+    def of(node: ast.expr) -> bool:
+        form = place.tensors.get(node.id) if isinstance(node, ast.Name) else None
+        return isinstance(node, ast.Name) and (form is None or len(form.shape) < 2)
+
+    return of

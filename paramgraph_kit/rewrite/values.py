@@ -14,7 +14,7 @@ from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.branches import assert_on_device, choose_by_where
 from paramgraph_kit.rewrite.edits import Edit, Function, heads, names_in, path_of
 from paramgraph_kit.rewrite.place import NUMBER, Place, array_type, called, integer, is_number
-from paramgraph_kit.rewrite.sizes import FACTORIES, is_in_size, is_size
+from paramgraph_kit.rewrite.sizes import FACTORIES, has_dimensions, is_in_size, is_size
 
 COPIES = ("to", "cuda", "tensor", "as_tensor", "view", "reshape", "float", "long", "tolist")
 MADE = ("torch.tensor", "torch.as_tensor")
@@ -48,6 +48,8 @@ def keep_on_device(place: Place) -> list[Edit]:
             text = text if text.endswith(".detach()") else f"{text}.detach()"
             if _is_written_behind(place, value):
                 text = f"{text.removesuffix('.detach()')}.clone()"  # a number does not change when its tensor does
+            if has_dimensions(place, value):
+                text += ".squeeze()"  # as a number has none
             if called(node) == "int" and _ends_a_part(place):
                 text += ".long()"
             whole = place.source.parents.get(node)

@@ -36,6 +36,26 @@ def f(x):
 """,
         ["for held, new in zip(state, state_now):", "held.copy_(new.detach())"],
     ),
+    "entries of a dictionary that the end of a step gives others, and a branch by a tensor of one number": (
+        """
+state = {"x": torch.zeros(2, 1, device=device), "P": torch.eye(2, device=device)}
+H, rejected = torch.tensor([[1.0, 0.0]]).to(device), 0
+args = (torch.randn(1, 1, device=device) * 3,)
+def f(z):
+    global rejected
+    x, P = state["x"] * 0.9, state["P"] + 0.1
+    y = z - H @ x
+    d2 = (y.T @ y).item()
+    if d2 > 4.0:
+        rejected += 1
+    else:
+        x = x + P @ H.T @ y
+        P = P * 0.5
+    state["x"], state["P"] = x, P
+    return x.squeeze(-1)
+""",
+        ['state["x"].copy_(x)', 'state["P"].copy_(P)', "d2 = (y.T @ y).detach().squeeze()"],
+    ),
     "entries of a list, and weights by their data": (
         """
 lin = nn.Linear(3, 2).to(device)

@@ -380,3 +380,30 @@ def f(x):
     assert fix is not None
     assert "done" not in fix.diff
     assert not fix.complete
+
+
+def test_a_method_inside_of_what_torch_has_made_of_it_is_known_with_its_object(program: Program) -> None:
+    # GIVEN a step that is a bound method without gradients, and that keeps a count of the device in its object
+    text = """\
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w, self.clipped = nn.Parameter(torch.randn(4, 4)), 0
+    def forward(self, x):
+        q = x.clamp(-1, 1)
+        self.clipped += (q.abs() == 1).sum().item()
+        return q @ self.w
+layer = Layer().to(device)
+f = torch.no_grad()(layer.forward)
+args = (torch.randn(3, 4, device=device) * 2,)
+"""
+    truth = eager(program(text), "f")
+    names = program(text)
+    # WHEN rewritten
+    fix = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    # THEN the count moves behind the launch, with its object
+    assert fix is not None
+    assert fix.complete, fix
+    assert "call self.after_forward(" in fix.usage
+    with fix.applied():
+        assert not differences(truth, captured(names, "f", fix.around), set())

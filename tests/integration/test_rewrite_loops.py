@@ -54,6 +54,33 @@ def f(x, threshold=0.6):
 """,
         ["done = done | (p.max() > threshold)", "if bool(done):", "i = int(i_then)"],
     ),
+    "steps of a size that their error decides about, and how many there were": (
+        """
+net = nn.Linear(2, 2).to(device)
+args = (torch.randn(3, 2, device=device),)
+evaluations = []
+@torch.no_grad()
+def f(y):
+    t, h, n = 0.0, 0.5, 0
+    while t < 1.0 and n < 6:
+        k1 = net(y)
+        k2 = net(y + h * k1)
+        err = (h * (k2 - k1)).abs().max().item()
+        n += 1
+        if err < 0.3:
+            y, t = y + h * (k1 + k2) / 2, t + h
+        else:
+            h = h / 2
+    evaluations.append(n)
+    return y
+""",
+        [
+            "for n in range(6):",
+            "done = done | torch.logical_not(t < 1.0)",
+            "last_n = torch.where(done, last_n, n + 1)",
+            "t = torch.where(chosen, t + h, t)",
+        ],
+    ),
     "rounds that a counter ends from inside": (
         """
 args = (torch.randn(12, 2, device=device),)
@@ -224,6 +251,29 @@ def f(x):
             "x = x.index_select(1, start_in + torch.arange(4, device=x.device))",
             "for n, block in enumerate(blocks):",
             "x = torch.where(given_in[n], x + block(x), x)",
+        ],
+    ),
+    "several things in each round, in the order of the rounds": (
+        """
+args = (torch.rand(4, 3, 10, 10, device=device),)
+def f(images):
+    out = []
+    for img in images:
+        top, left = random.randint(0, 2), random.randint(0, img.shape[-1] - 8)
+        img = img[:, top:top + 8, left:left + 8]
+        if random.random() < 0.5:
+            img = torch.flip(img, dims=[-1])
+        if random.random() < 0.5:
+            img = img * random.uniform(0.8, 1.2)
+        out.append(img - random.uniform(0, 0.1))
+    return torch.stack(out)
+""",
+        [
+            "for n, img in enumerate(images):",
+            "top, left = random.randint(0, 2), random.randint(0, img.shape[-1] - 8)",
+            "left_in[n].fill_(left)",
+            "if chosen:",
+            "img = torch.where(given_in[n], torch.flip(img, dims=[-1]), img)",
         ],
     ),
     "bands of any width, and a box": (

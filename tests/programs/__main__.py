@@ -54,6 +54,7 @@ What a batch had shown was mended before the next was written. Today counts prog
 | seventh, three of 15 are clean | 12 | 34 of 34 | 11 (92%) | 11 (92%) | 12 |
 | ninth, three of 15 are clean | 12 | 34 of 35 (that one at its line, with a wrong cause) | 8 (67%) | 9 (75%) | 12 |
 | eleventh, three of 15 are clean | 12 | 40 of 41 | 7 (58%) | 8 (67%) | 10 |
+| eighth, no training, three of 15 are clean | 12 | 37 of 37 | 7 (58%) | 7 (58%) | 12 |
 """
 
 
