@@ -107,6 +107,21 @@ def _dim(place: Place, call: ast.Call) -> str:
     return place.text(given[0]) if given else "0"
 
 
+def _unique_columns(place: Place, call: ast.Call, x: str) -> str:
+    """``torch.unique(edges, dim=1)``: a number for each pair, sorted."""
+    node = place.statement
+    name = place.text(node.targets[0]) if isinstance(node, ast.Assign) else "it"
+    dim = next(place.text(option.value) for option in call.keywords if option.arg == "dim")
+    by = f"{x}[0] * n + {x}[1]" if dim in ("1", "-1") else f"{x}[:, 0] * n + {x}[:, 1]"
+    pairs = f"torch.stack([code // n, code % n], {0 if dim in ('1', '-1') else 1})"
+    return (
+        "how many there are is known on the device alone. Of pairs of numbers below an `n` keep all: "
+        f"`code = ({by}).sort().values`, `{name} = {pairs}`, and `first = torch.cat([code.new_ones(1, dtype=torch.bool), "
+        "code[1:] != code[:-1]])` marks each of them once; multiply by `first` what is summed over them, and pick "
+        "`[first]` of results behind the launch"
+    )
+
+
 def unique(place: Place) -> str:
     """``torch.unique_consecutive(x)`` and ``for i in x.unique()``."""
     if place.failure.code not in ("dynamic-shape", "sync-item"):
@@ -122,6 +137,8 @@ def unique(place: Place) -> str:
                 f"`keep = torch.cat([{x}.new_ones(1, dtype=torch.bool), {x}[1:] != {x}[:-1]])` marks what it keeps, in "
                 f"a fixed size: return `{x}` with `keep`, and pick `[keep]` behind the launch"
             )
+        if any(option.arg == "dim" for option in call.keywords):
+            return _unique_columns(place, call, x)
         marked = f"torch.zeros(n, dtype=torch.bool, device={place.device}).index_fill_(0, {x}.flatten(), True)"
         if isinstance(place.statement, ast.For):
             return (

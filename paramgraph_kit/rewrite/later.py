@@ -76,8 +76,24 @@ def blocks(source: Source, wanted: Iterable[ast.stmt], ran: Sequence[ast.AST]) -
 
 def keeps_numbers(source: Source, block: Block, tensors: Collection[str]) -> bool:
     """Whether statements keep what a name stands for that is no tensor: the list would have the capture's for ever."""
-    read = set(_reads(block)) - stored(block.statements) - set(tensors)
+    read = set(_reads(block)) - stored(block.statements) - set(tensors) - _rounds_of(block.function)
     return any(True for node in block.statements for _ in cloned(source, node, read))
+
+
+def _rounds_of(function: Function) -> set[str]:
+    """Names of what counts the rounds of loops, and nothing else: they are the same numbers in each step."""
+    found, others = set[str](), list[str]()
+    for node in ast.walk(function):
+        call = node.iter if isinstance(node, (ast.For, ast.comprehension)) else None
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and isinstance(node, ast.For):
+            target = node.target
+            if call.func.id == "enumerate" and isinstance(target, ast.Tuple):
+                target = target.elts[0]
+            if call.func.id in ("enumerate", "range") and isinstance(target, ast.Name):
+                found.add(target.id)
+        if isinstance(node, ast.Name) and _is_stored(node):
+            others.append(node.id)
+    return {name for name in found if others.count(name) == 1} - set(arguments_of(function))
 
 
 def _holds(node: ast.stmt, block: Block) -> bool:
@@ -215,6 +231,7 @@ def _body(source: Source, block: Block, more: More) -> list[str]:
     for node in block.statements:
         depth = len(source.indent(node))
         handed = [each for each in _reads(block) if each not in stored(block.statements)]
+        handed = [each for each in handed if each not in _rounds_of(block.function)]
         whole = source.apply([*cloned(source, node, handed), *more(node)])
         for line in source.part(node, whole):
             lines.append(f"    {line[depth:].rstrip()}")

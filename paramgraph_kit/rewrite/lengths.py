@@ -68,9 +68,12 @@ class Lengths:
         if not isinstance(given, (ast.List, ast.Tuple)) or len(given.elts) != 2 or dim is None:
             return None
         one, new = given.elts
-        if not isinstance(one, ast.Name) or one.id != name:
+        if not self._is_one(new, dim):
             return None
-        return dim if self._is_one(new, dim) else None
+        if _is_reordered(one, name):  # as beams are: what has ended stays as it is
+            self.edits.append(self.source.replace(one, f"torch.where({self.done}, {name}, {self.place.text(one)})"))
+            return dim
+        return dim if isinstance(one, ast.Name) and one.id == name else None
 
     def _is_one(self, new: ast.expr, dim: int) -> bool:
         if isinstance(new, ast.Name):
@@ -83,3 +86,12 @@ class Lengths:
             at = parts[dim] if -len(parts) <= dim < len(parts) else None
             return isinstance(at, ast.Constant) and at.value is None
         return False
+
+
+def _is_reordered(node: ast.expr, name: str) -> bool:
+    """Whether an expression is ``x[order]`` or ``x.index_select(0, order)``, with as many of ``x`` as there are."""
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.value, ast.Name) and node.value.id == name and isinstance(node.slice, ast.Name)
+    owner = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+    picks = isinstance(node, ast.Call) and called(node) == "index_select" and len(node.args) == 2
+    return picks and isinstance(owner, ast.Name) and owner.id == name

@@ -71,11 +71,11 @@ def is_movable(node: ast.stmt, graded: Collection[str] | None = None) -> bool:
 
 def trains_apart(node: ast.stmt, graded: Collection[str]) -> bool:
     """Whether a branch runs a backward pass of its own: no gradients come to it from outside."""
-    if not isinstance(node, ast.If) or not any(_is_backward(part) for part in within(node)):
+    if not isinstance(node, ast.If) or not any(is_backward(part) for part in within(node)):
         return False
     if any(isinstance(part, STOPS) for part in within(node)):
         return False
-    told = {part for each in ast.walk(node) if _reads_number(each) for part in ast.walk(each)}
+    told = {part for each in ast.walk(node) if reads_number(each) for part in ast.walk(each)}
     read = (n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n not in told)
     return not {name for name in read if name in graded} - stored([node])
 
@@ -100,17 +100,18 @@ def _method(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else ""
 
 
-def _reads_number(node: ast.AST) -> bool:
+def reads_number(node: ast.AST) -> bool:
     """``x.item()`` and ``x.detach()``, through which no gradients go."""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("item", "detach")
 
 
 def is_closed(node: ast.stmt) -> bool:
     """Whether a statement neither leaves its function nor runs a backward pass."""
-    return not any(isinstance(part, STOPS) or _is_backward(part) for part in within(node))
+    return not any(isinstance(part, STOPS) or is_backward(part) for part in within(node))
 
 
-def _is_backward(node: ast.AST) -> bool:
+def is_backward(node: ast.AST) -> bool:
+    """Whether a node is a call of a backward pass."""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward"
 
 
@@ -308,63 +309,6 @@ def handed_out(source: Source, function: Function, name: str) -> list[Edit]:
     return [made, replace(source.after(function, [f"{name}_of[{function.name}] = {name}"]), rank=rank)]
 
 
-def tail(
-    source: Source,
-    function: Function,
-    cut: int,
-    is_host: Callable[[ast.expr], bool],
-    stays: Sequence[ast.stmt] = (),
-    left: ast.stmt | None = None,
-    graded: Collection[str] = (),
-) -> Tail | None:
-    """All from a statement on, where it can run behind the launch: no gradients come back from there.
-
-    ``stays`` are statements of these that are left where they are; ``left`` goes there too, from inside of a loop.
-    """
-    order = list(body_of(function))
-    before, statements = order[:cut], [node for node in order[cut:] if node not in stays]
-    every = [part for node in order for part in within(node)]
-    if any(isinstance(part, (ast.Yield, ast.YieldFrom, ast.Await)) for part in every):
-        return None
-    if any(_is_backward(part) for node in statements for part in ast.walk(node)):
-        told = {part for top in statements for n in ast.walk(top) if _reads_number(n) for part in ast.walk(n)}
-        read = {n.id for top in statements for n in ast.walk(top) if isinstance(n, ast.Name) and n not in told}
-        if read & set(graded) & stored(before):
-            return None  # its gradients would go through the launch
-    gone = set(ast.walk(left)) if left is not None else set()
-    if any(isinstance(part, ast.Return) and part not in gone for node in before for part in within(node)):
-        return None
-    fixed: list[ast.stmt] = []
-    arguments = set(arguments_of(function))
-    changed = stored(order)
-    for node in before:
-        plain = (
-            isinstance(node, ast.Assign)
-            and is_host(node.value)
-            and not any(isinstance(n, ast.Call) and not _is_size(n) for n in ast.walk(node.value))
-        )
-        if plain and names_in(node) & locals_of(function) <= (arguments - changed) | stored(fixed):
-            fixed.append(node)
-    contexts = [source.text(each) for each in function.decorator_list]
-    contexts += [
-        source.text(item.context_expr) for part in function.body if isinstance(part, ast.With) for item in part.items
-    ]
-    off = [
-        text if text.endswith(")") else f"{text}()"
-        for text in contexts
-        if "no_grad" in text or "inference_mode" in text
-    ]
-    others = [part for part in function.body if isinstance(part, ast.With) and len(function.body) > 1]
-    others = [part for part in others if any(node in statements for node in part.body)]
-    if others and not off:
-        return None  # what is around some of it is not around the rest
-    return Tail(statements, fixed, off[0] if off else "")
-
-
-def _is_size(node: ast.Call) -> bool:
-    return called(node) in ("size", "len", "dim", "numel", "int", "min", "max")
-
-
 def cloned(source: Source, node: ast.stmt, results: Iterable[str]) -> Iterator[Edit]:
     """Copies of results where a statement keeps them: in a list, a dictionary, a variable, or by a method's leave."""
     for part in ast.walk(node):
@@ -427,7 +371,7 @@ def detached(source: Source, function: Function, graded: set[str]) -> list[Edit]
 
 
 def _runs_backward(function: Function) -> bool:
-    return any(_is_backward(node) for part in function.body for node in within(part))
+    return any(is_backward(node) for part in function.body for node in within(part))
 
 
 def _returned(

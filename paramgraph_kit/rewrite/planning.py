@@ -24,6 +24,7 @@ from paramgraph_kit.rewrite import (
     parts,
     rounds,
     rows,
+    tails,
 )
 from paramgraph_kit.rewrite.branches import choose_by_where, choose_one
 from paramgraph_kit.rewrite.edits import (
@@ -406,7 +407,7 @@ class Attempt(Lending):
     def _tail(self, source: Source, function: Function) -> moving.Tail | None:
         host, stays = self._host_test(function), self.guard.stays
         left = self.ended.left if self.ended is not None else None
-        return moving.tail(source, function, self.cut, host, stays, left, self.graded) if self.cut >= 0 else None
+        return tails.tail(source, function, self.cut, host, stays, left, self.graded) if self.cut >= 0 else None
 
     def _is_timing(self, source: Source, failure: Failure, statements: Sequence[ast.stmt]) -> bool:
         """Whether something was found in what only a stopwatch calls, or in one of its statements."""

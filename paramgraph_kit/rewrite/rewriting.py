@@ -53,6 +53,7 @@ class Rewriting:
     unsaid: list[Failure] = field(default_factory=list)  # those of which ``instead`` does not say what to write
     complete: bool = False  # everything found is rewritten, and one graph gives eager's numbers
     is_little: bool = False  # but most of it runs behind that, and ``instead`` says how more would be in it
+    otherwise: Rewriting | None = None  # such a one, for where nothing better is known
     usage: str = ""  # how what was moved behind the launch is called
     loop: list[str] = field(default_factory=list)  # the same as a user's lines, about what `launched` is
     pieces: str = ""  # what compiling it brings where it cannot be one graph, tried as well
@@ -142,11 +143,12 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
         return late
     if (made_so := _given_in_tensors(stale, failures, truth)) is not None:
         return made_so
-    most, found = max(little, key=lambda pair: pair[0], default=(0, first))
+    most, least = max(little, key=lambda pair: pair[0], default=(0, first))
     if most:
-        found.is_little, found.instead = True, first.instead  # what would bring more into the graph
-        found.verified.append(LITTLE)
-    return found if most else first
+        least.instead, least.is_little = first.instead, True  # what would bring more into the graph
+        least.verified.append(LITTLE)
+        first.otherwise = least
+    return first
 
 
 def _name_of(function: Any) -> str:

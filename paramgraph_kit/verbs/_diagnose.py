@@ -186,6 +186,8 @@ def _fixed(found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str,
         from paramgraph_kit.verbs._pieces import in_pieces
 
         rewritten.pieces = in_pieces(what, args, kwargs, rewritten)
+        if not rewritten.pieces and rewritten.otherwise is not None:
+            found.fix = rewritten = rewritten.otherwise
     return rewritten.left
 
 

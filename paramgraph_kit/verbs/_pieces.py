@@ -36,9 +36,18 @@ def in_pieces(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fix:
     As it is, or else with the lines that could be rewritten.
     """
     name = called(function)
+    try:
+        prover = Prover(function, args, kwargs)  # knows what the rewritten lines no longer name, and puts that back too
+        truth = Truth(prover)
+    except KeyboardInterrupt:
+        raise  # it is the user's
+    except BaseException:
+        return ""
+    if truth.unsteady or sum(prover.operations) > MOST_OPERATIONS:
+        return ""
     for lines in (None, fix) if fix.diff else (None,):
         with lines.applied() if lines is not None else nullcontext(), _forgotten():
-            if text := _tried(function, args, kwargs, lines):
+            if text := _tried(function, prover.from_now(), truth, lines):
                 how = "with these lines" if lines is not None else "without changing a line"
                 return f'{name} = torch.compile({name}, backend="paramgraph"), {how}: {text}'
     return ""
@@ -59,12 +68,8 @@ def object_name(value: Any, space: dict[str, Any]) -> str:
     return next(found, type(value).__name__.lower())
 
 
-def _tried(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], lines: Rewriting | None) -> str:
+def _tried(function: Any, prover: Prover, truth: Truth, lines: Rewriting | None) -> str:
     try:
-        prover = Prover(function, args, kwargs)
-        truth = Truth(prover)
-        if truth.unsteady or sum(prover.operations) > MOST_OPERATIONS:
-            return ""
         step = _Watched(torch.compile(function, backend=paramgraph))
         wrong = truth.wrong(prover.launched(step, lines.around if lines is not None else NOTHING))
     except KeyboardInterrupt:

@@ -108,3 +108,12 @@ def test_lists_of_tensors_are_copied_between_devices(sim: torch.device, cuda: An
 
     with pytest.raises(RuntimeError, match="unless the CPU tensor is pinned"):
         copied()
+
+
+def test_a_part_of_a_parameter_is_written_where_gradients_are_off(sim: torch.device) -> None:
+    # GIVEN a parameter WHEN something is added to a part of it without gradients THEN that is done, as on a GPU
+    layer = torch.nn.Linear(2, 3).to(sim)
+    before = layer.bias.detach().clone()
+    with torch.no_grad():
+        layer.bias[1] += 1.0
+    assert (layer.bias - before).tolist() == pytest.approx([0, 1, 0])

@@ -95,6 +95,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self._of_cpu: set[int] = set()  # storages of what was computed on the CPU from tensors of before
         self._custom = 0  # operations of the user's own that run now, one in another
         self._number = 0  # id of the latest tensor that torch made of a number that is assigned
+        self._aside: tuple[int, object] | None = None  # the stream that the latest work should not be on, and where
         self._filled: set[int] = set()  # tensors that hold a number of the host's, by id: the latest only
 
     def __torch_dispatch__(
@@ -269,9 +270,12 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                 self._work(op.name, stream, place)
 
     def _work(self, name: str, stream: int, place: Place) -> None:
-        if not self.forks.work(stream, place):
+        in_capture = self.forks.work(stream, place)
+        here = (stream, place.user[0] if place.user else None)
+        if not in_capture and self._aside != here:  # what follows it there has the same cause
             where = "another stream" if stream else "the default stream"
             self.silent("work-elsewhere", f"{name} ran on {where}", place)
+        self._aside = None if in_capture else here
 
     def replayed(self, graph: object) -> None:
         """The function replays a graph, which no capture takes in; one of its own is not meant for another."""

@@ -336,7 +336,7 @@ def _backward_begins(node: Any, task: int) -> None:
 
 def note_leaf(tensor: torch.Tensor) -> None:
     """An operation reads a tensor that requires gradients."""
-    if tensor.is_leaf and torch.is_grad_enabled():
+    if torch.is_grad_enabled() and tensor.is_leaf:  # of a view, torch may not say where gradients are off
         autograd.note_leaf(tensor, current_stream())
 
 
