@@ -188,12 +188,33 @@ def _read_there(place: Place, path: str) -> str:
     return f"; here `{place.text(place.statement).replace(place.text(call), path)}`"
 
 
+def _has_host_generator(place: Place, text: str) -> bool:
+    """Whether a draw is by a generator of the CPU."""
+    call = ast.parse(text, mode="eval").body
+    given = [o.value for n in ast.walk(call) if isinstance(n, ast.Call) for o in n.keywords if o.arg == "generator"]
+    return any(getattr(place.space.get(path_of(each)), "device", None) == torch.device("cpu") for each in given)
+
+
+def _in_a_loop(place: Place) -> bool:
+    above = place.source.parents.get(place.statement)
+    while above is not None and not isinstance(above, (ast.For, ast.While, Function)):
+        above = place.source.parents.get(above)
+    return isinstance(above, (ast.For, ast.While))
+
+
 def _drawn_on_cpu(place: Place) -> str:
     if place.failure.code != "copy-to-gpu":
         return ""
     for _, text in made_there(place, (*DRAWN, *FACTORIES)):
         if not any(f"{name}(" in text for name in (*DRAWN, "bernoulli", "multinomial")):
             continue
+        if _has_host_generator(place, text):
+            again = ", one for each round of the loop" * _in_a_loop(place)
+            return (
+                "a generator of the CPU draws nothing on the device: draw before each launch, into a tensor that the "
+                f"graph reads{again}, which keeps its numbers; or draw on the device with a generator made there, "
+                "`torch.Generator(device)`, that is registered with the graph"
+            )
         return f"draw on the device, `{text}`: other numbers than the CPU's, so it was not rewritten"
     for name, made in assignments(place):
         value = made.value

@@ -359,8 +359,8 @@ def feed(
         if known not in names:
             name = names[known] = fresh(_hint(statement, node, above), taken)
             taken.add(name)
-            first = values.seen_one(device) if asked and not times else values.zeros(device, indexes, times)
-            hoisted.append(f"{name} = {first}")
+            begun = values.seen_one(device) if asked and not times else values.zeros(device, indexes, times)
+            hoisted.append(f"{name} = {begun}")
             asks = draws and isinstance(statement, ast.If) and node is statement.test
             if asks and any(other is statement and one is not node for other, one, _ in fed):
                 drawn[statement] = fresh("chosen", taken)

@@ -96,7 +96,9 @@ def decided(place: Place) -> str:
         return "time the launch itself, around it in your loop: in a graph only the capture is timed"
     for each in heads(node):
         if isinstance(each, ast.Slice) and (names := [n for n in made if n in names_in(each)]):
-            return _moving_slice(place, each, {name: made[name] for name in names})
+            return _moving_slice(
+                place, each, {name: made[name] for name in _with_those_beside(place, each, made, names)}
+            )
     for name, one in made.items():
         if isinstance(one.targets[0], ast.Tuple) and isinstance(one.value, ast.Tuple):
             at = [place.text(n) for n in one.targets[0].elts]
@@ -171,29 +173,50 @@ def _moving_slice(place: Place, ends: ast.Slice, made: dict[str, ast.Assign]) ->
     """``x[:, a : a + 4] = v`` and ``x[:, a : a + 4]`` where ``a`` is the host's."""
     above = place.source.parents.get(ends)
     whole = place.source.parents.get(above) if isinstance(above, ast.Tuple) else above
-    dim = above.elts.index(ends) if isinstance(above, ast.Tuple) else 0
     if not isinstance(whole, ast.Subscript):
         return ""
-    x = place.text(whole.value)
-    low, high = (place.text(end) if end is not None else "" for end in (ends.lower, ends.upper))
-    for name in made:
-        low, high = (_renamed(text, name, f"{name}_in") for text in (low, high))
-    at = f"torch.arange({x}.shape[{dim}], device={x}.device).view(-1, *[1] * ({x}.dim() - {dim + 1}))"
-    test = " & ".join(f"(at {sign} {end})" for sign, end in ((">=", low), ("<", high)) if end)
-    node = place.statement
+    x, lines, tests = place.text(whole.value), list[str](), list[str]()
+    for dim, part in enumerate(above.elts if isinstance(above, ast.Tuple) else [ends]):
+        if not isinstance(part, ast.Slice) or not names_in(part) & made.keys():
+            continue
+        low, high = (place.text(end) if end is not None else "" for end in (part.lower, part.upper))
+        for name in made:
+            low, high = (_renamed(text, name, f"{name}_in") for text in (low, high))
+        at = f"at_{len(lines) + 1}" if lines else "at"
+        places = f"torch.arange({x}.shape[{dim}], device={x}.device).view(-1, *[1] * ({x}.dim() - {dim + 1}))"
+        lines.append(f"`{at} = {places}`")
+        tests += [f"({at} {sign} {end})" for sign, end in ((">=", low), ("<", high)) if end]
+    node, all_of, test = place.statement, ", ".join(lines), " & ".join(tests)
     if isinstance(node, ast.Assign) and whole in node.targets:
-        here = f"here `at = {at}` and `{x} = torch.where({test}, {place.text(node.value)}, {x})`"
+        here = f"here {all_of} and `{x} = torch.where({test}, {place.text(node.value)}, {x})`"
     else:
-        here = f"here `at = {at}`, and all of `{x}` with `torch.where({test}, {x}, 0)`"
+        here = f"here {all_of}, and all of `{x}` with `torch.where({test}, {x}, 0)`"
     *others, (name, last) = made.items()
     first = "".join(
         f"once `{other}_in = torch.zeros((), dtype=torch.long, device={place.device})`, before each launch "
-        f"`{other}_in.fill_({other})` with `{other} = {place.text(one.value)}` of line {one.lineno}; "
+        f"`{other}_in.fill_({other})` with `{other} = {_own(place, one, other)}` of line {one.lineno}; "
         for other, one in others
     )
     together = isinstance(last.targets[0], ast.Tuple) and not isinstance(last.value, ast.Tuple)
-    text = name if together else place.text(last.value)  # `a, b = draw()` stays as it is, there
+    text = name if together else _own(place, last, name)  # `a, b = draw()` stays as it is, there
     return first + _before(f"{name}_in", text, "torch.long", place, here, last.lineno)
+
+
+def _with_those_beside(place: Place, ends: ast.Slice, made: dict[str, ast.Assign], names: list[str]) -> list[str]:
+    """These names, and those by which other slices of the same part are bounded."""
+    above = place.source.parents.get(ends)
+    beside = [each for each in above.elts if isinstance(each, ast.Slice)] if isinstance(above, ast.Tuple) else []
+    return [name for name in made if name in names or any(name in names_in(each) for each in beside)]
+
+
+def _own(place: Place, node: ast.Assign, name: str) -> str:
+    """What ``y`` is of ``y, x = a, b``."""
+    target = node.targets[0]
+    if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+        names = [place.text(each) for each in target.elts]
+        if name in names and len(names) == len(node.value.elts):
+            return place.text(node.value.elts[names.index(name)])
+    return place.text(node.value)
 
 
 def _renamed(text: str, name: str, new: str) -> str:

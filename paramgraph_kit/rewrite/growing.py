@@ -116,9 +116,9 @@ def _unique_columns(place: Place, call: ast.Call, x: str) -> str:
     pairs = f"torch.stack([code // n, code % n], {0 if dim in ('1', '-1') else 1})"
     return (
         "how many there are is known on the device alone. Of pairs of numbers below an `n` keep all: "
-        f"`code = ({by}).sort().values`, `{name} = {pairs}`, and `first = torch.cat([code.new_ones(1, dtype=torch.bool), "
-        "code[1:] != code[:-1]])` marks each of them once; multiply by `first` what is summed over them, and pick "
-        "`[first]` of results behind the launch"
+        f"`code = ({by}).sort().values`, `{name} = {pairs}`, and `first = torch.cat([code.new_ones(1, "
+        "dtype=torch.bool), code[1:] != code[:-1]])` marks each of them once; multiply by `first` what is summed over "
+        "them, and pick `[first]` of results behind the launch"
     )
 
 

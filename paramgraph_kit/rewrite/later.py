@@ -74,8 +74,22 @@ def blocks(source: Source, wanted: Iterable[ast.stmt], ran: Sequence[ast.AST]) -
     return found
 
 
-def keeps_numbers(source: Source, block: Block, tensors: Collection[str]) -> bool:
-    """Whether statements keep what a name stands for that is no tensor: the list would have the capture's for ever."""
+def steady(
+    source: Source,
+    found: Sequence[Block],
+    tensors: Mapping[tuple[str, str, int], Collection[str]],
+    others: Collection[str],
+) -> list[Block]:
+    """Those blocks that keep nothing but tensors: of a number the list would have the capture's for ever.
+
+    ``tensors``: by the scope of a function its local names that hold one; ``others``: for functions that are not known.
+    """
+    known = [tensors.get(scope_of(source, one.function)) or others for one in found]
+    return [one for one, names in zip(found, known, strict=True) if not _keeps_numbers(source, one, names)]
+
+
+def _keeps_numbers(source: Source, block: Block, tensors: Collection[str]) -> bool:
+    """Whether statements keep what a name stands for that is no tensor."""
     read = set(_reads(block)) - stored(block.statements) - set(tensors) - _rounds_of(block.function)
     return any(True for node in block.statements for _ in cloned(source, node, read))
 

@@ -81,6 +81,7 @@ class Lending:
         self.fused: set[str] = set()  # optimizers whose steps the device leaves out
         self.steps = False
         self.moved: moving.Moved | None = None
+        self.only_feeds = False  # something goes behind the launch already, and nothing more does
         self.behind: list[ast.stmt] = []  # what goes behind the launch
         self.alone: list[Any] = []  # optimizers that step only there
         self.fed: feeding.Feed | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from paramgraph_kit.rewrite.branches import choose_by_where
-from paramgraph_kit.rewrite.edits import names_in, path_of, within
+from paramgraph_kit.rewrite.edits import Function, names_in, path_of, within
 from paramgraph_kit.rewrite.from_host import DECIDED, READS
 from paramgraph_kit.rewrite.place import Place, called
 
@@ -96,6 +96,22 @@ def _is_uniform(call: ast.Call) -> bool:
     return (path in _UNIFORM[:-1] and not call.args) or (called(call) == "uniform" and plain == [0, 1])
 
 
+def _outermost_loop(place: Place) -> ast.For | ast.While | None:
+    """The loop of the function's that a statement is in, and that is in no other."""
+    found: ast.For | ast.While | None = None
+    above: ast.AST | None = place.statement
+    while above is not None and not isinstance(above, Function):
+        found = above if isinstance(above, (ast.For, ast.While)) else found
+        above = place.source.parents.get(above)
+    return found
+
+
+def _names_before(function: Function, loop: ast.stmt) -> set[str]:
+    """Names that the function itself has given something before a loop."""
+    every = (n for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    return {n.id for n in every if n.lineno < loop.lineno}
+
+
 def at_least(place: Place) -> str:
     """What always can be done, in the names of the line, where no other advice is known."""
     code, node, function = place.failure.code, place.statement, place.source.function_of(place.statement)
@@ -112,6 +128,14 @@ def at_least(place: Place) -> str:
             return (
                 f"a backward pass comes after {line}, and none goes through a launch, so what is captured cannot end "
                 f'here: `{name} = torch.compile({name}, backend="paramgraph")` launches what lies before and after it'
+            )
+        if (loop := _outermost_loop(place)) is not None and loop is not node:
+            begun = _names_before(function, loop) & names_in(loop)
+            given = f", return what it reads of `{'`, `'.join(sorted(begun))}`" if begun else ""
+            return (
+                f"end what is captured before the loop of line {loop.lineno}{given}, and do that loop with all after "
+                "it behind the launch; where its rounds do not need what they have read, let them keep it in a list "
+                "instead, which the graph returns, and go through that behind the launch"
             )
         return f"end what is captured before {line}{what}, and do that line with all after it behind the launch"
     if code in DECIDED:

@@ -35,7 +35,6 @@ from paramgraph_kit.rewrite.edits import (
     is_text,
     locals_of,
     names_in,
-    scope_of,
     without_gradients,
 )
 from paramgraph_kit.rewrite.ending import Ending
@@ -101,7 +100,7 @@ class Attempt(Lending):
         self.ahead = [*opening, *(node for node in self.ahead if node not in opening)]
         counted = self._counted() + self._graded()
         left = [f for f in left if not any(f is each for plan in counted for each in plan.failures)]
-        moved = self._moved(left) if self.moves else None
+        moved = self._moved(left) if self.moves and not self.only_feeds else None
         found = [moved] if moved is not None else self._detached() if self.moves else []
         found += counted
         self.fused = self.guard.fused | {name for f in left if (name := self._left_out(f))}
@@ -405,9 +404,8 @@ class Attempt(Lending):
         return called_by[0] if called_by else -1
 
     def _tail(self, source: Source, function: Function) -> moving.Tail | None:
-        host, stays = self._host_test(function), self.guard.stays
-        left = self.ended.left if self.ended is not None else None
-        return tails.tail(source, function, self.cut, host, stays, left, self.graded) if self.cut >= 0 else None
+        known = self._host_test(function), self.guard.stays, self.ended.left if self.ended is not None else None
+        return tails.tail(source, function, self.cut, *known, self.graded) if self.cut >= 0 else None
 
     def _is_timing(self, source: Source, failure: Failure, statements: Sequence[ast.stmt]) -> bool:
         """Whether something was found in what only a stopwatch calls, or in one of its statements."""
@@ -437,9 +435,7 @@ class Attempt(Lending):
         listed = moving.stored([node for node in shapes if isinstance(node, ast.Assign)])
         wanted = [node for node in wanted if not rows.counts_only(node, listed)]  # of a list that may go
         ran = [node for node in later.ran_in(source, self.ran) if node not in chosen]
-        found = later.blocks(source, wanted, ran)
-        known = {one.function: self.tensors_in.get(scope_of(source, one.function)) for one in found}
-        found = [one for one in found if not later.keeps_numbers(source, one, known[one.function] or self.tensors)]
+        found = later.steady(source, later.blocks(source, wanted, ran), self.tensors_in, self.tensors)
         inside = {node for block in found for node in block.statements}
         return found, [f for f in failures if at.get(id(f)) in inside]
 

@@ -253,6 +253,8 @@ class Rounds:
         """One more."""
         if not self.moves:
             self.mover, self.around = attempt, attempt.around(plans)
+        elif attempt.only_feeds:
+            self.mover.fed, self.around = attempt.fed, _joined(self.around, attempt.around(plans))
         self.all.append((attempt, attempt.borrow(plans)))
         texts = attempt.texts(plans)
         self.texts |= {file.removesuffix(REWRITTEN * (len(self.all) - 1)): lines for file, lines in texts.items()}
@@ -298,10 +300,21 @@ def _again(rounds: Rounds, truth: Truth) -> list[Failure]:
                     plans = _safe(attempt, None, problems, truth)
                     inside, behind = attempt.prover.operations
                     plans = plans if inside >= behind else []
+            elif not plans and problems and tries and rounds.around.before is None:  # what only a rewrite has shown
+                attempt = Ways(first.function, first.args, first.kwargs, first.prover)
+                attempt.moves, attempt.only_feeds, attempt.steps = True, True, first.steps
+                with attempt.watched():
+                    first.prover.from_now().eager(rounds.around)
+                plans = _safe(attempt, rounds.around, problems, truth)
         if not plans:
             return problems
         rounds.add(attempt, plans)
         tries -= 1
+
+
+def _joined(first: Around, more: Around) -> Around:
+    """What goes around a launch already, with what it does not have yet."""
+    return Around(first.before or more.before, first.after or more.after)
 
 
 def _changed(attempt: Ways, around: Around | None, plans: Sequence[Plan], truth: Truth) -> list[tuple[Plan, str]]:
@@ -329,7 +342,7 @@ def _tried(attempt: Ways, around: Around | None, plans: Sequence[Plan], truth: T
 def _tries(attempt: Ways, around: Around | None, plans: Sequence[Plan], truth: Truth) -> str:
     try:
         with attempt.borrow(plans)():
-            wrong = truth.wrong(attempt.prover.from_now().eager(around or attempt.around(plans)))
+            wrong = truth.wrong(attempt.prover.from_now().eager(_joined(around or NOTHING, attempt.around(plans))))
     except KeyboardInterrupt:
         raise  # it is the user's
     except BaseException as error:

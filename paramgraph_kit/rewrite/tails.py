@@ -9,6 +9,8 @@ from paramgraph_kit.rewrite.edits import Function, Source, locals_of, names_in, 
 from paramgraph_kit.rewrite.moving import Tail, arguments_of, body_of, is_backward, reads_number, stored
 from paramgraph_kit.rewrite.place import called
 
+_CONTAINERS = ("list", "dict", "set", "tuple", "deque", "defaultdict", "Counter", "OrderedDict")
+
 
 def tail(
     source: Source,
@@ -43,7 +45,7 @@ def tail(
         plain = (
             isinstance(node, ast.Assign)
             and is_host(node.value)
-            and not any(isinstance(n, ast.Call) and not _is_size(n) for n in ast.walk(node.value))
+            and not any(isinstance(n, ast.Call) and not _is_plain(n) for n in ast.walk(node.value))
         )
         once = all(every_store.count(name) == 1 for name in stored([node]))  # what a loop counts with is none
         given = names_in(node) & locals_of(function) - stored([node])
@@ -69,5 +71,5 @@ def _is_store(node: ast.Name) -> bool:
     return isinstance(node.ctx, ast.Store)
 
 
-def _is_size(node: ast.Call) -> bool:
-    return called(node) in ("size", "len", "dim", "numel", "int", "min", "max")
+def _is_plain(node: ast.Call) -> bool:
+    return called(node) in ("size", "len", "dim", "numel", "int", "min", "max") or called(node) in _CONTAINERS

@@ -13,6 +13,7 @@ import torch
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.rewrite.branches import assert_on_device, choose_by_where
 from paramgraph_kit.rewrite.edits import Edit, Function, heads, names_in, path_of
+from paramgraph_kit.rewrite.fixed import is_fixed
 from paramgraph_kit.rewrite.place import NUMBER, Place, array_type, called, integer, is_number
 from paramgraph_kit.rewrite.sizes import FACTORIES, has_dimensions, is_in_size, is_size
 
@@ -190,33 +191,26 @@ def number_in_full(place: Place) -> list[Edit]:
 
 
 def number_there(place: Place) -> list[Edit]:
-    """``torch.tensor(2.0**i).to(x)`` in a loop over ``i`` is filled on the device."""
+    """``torch.tensor(2.0**i).to(x)`` in a loop over ``i`` is filled on the device, and ``torch.tensor([s]).log()``."""
     found = []
     for call in place.calls("to", "cuda"):
         made = call.func.value if isinstance(call.func, ast.Attribute) else None
+        whole = made
+        while isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and not (made.args or made.keywords):
+            made = made.func.value  # what is done with it on the CPU is done there
         if not isinstance(made, ast.Call) or path_of(made.func) != "torch.tensor" or len(made.args) != 1:
             continue
-        if made.keywords or len(call.args) > 1 or call.keywords or not _is_fixed(place, made.args[0]):
+        value, shape = made.args[0], "()"
+        if isinstance(value, ast.List) and len(value.elts) == 1:
+            value, shape = value.elts[0], "(1,)"
+        if made.keywords or len(call.args) > 1 or call.keywords or not is_fixed(place, value):
             continue
         target = place.text(call.args[0]) if call.args else place.device
         like = bool(call.args) and is_a_tensor(place, call.args[0])
-        text = f"torch.full((), {place.text(made.args[0])}, device={target}{'.device' * like})"
+        text = f"torch.full({shape}, {place.text(value)}, device={target}{'.device' * like})"
+        text = place.text(whole or made).replace(place.text(made), text, 1)
         found.append(place.source.replace(call, f"{text}.to({target})" if like else text))
     return found
-
-
-def _is_fixed(place: Place, node: ast.expr) -> bool:
-    """Whether an expression is a number that is the same in every call: of numbers and of what a loop counts."""
-    if isinstance(node, ast.BinOp):
-        return _is_fixed(place, node.left) and _is_fixed(place, node.right)
-    if isinstance(node, ast.Name):
-        function = place.source.function_of(place.statement)
-        loops = [n for n in ast.walk(function or place.statement) if isinstance(n, ast.For)]
-        stores = [n for n in ast.walk(function or place.statement) if isinstance(n, ast.Name) and n.id == node.id]
-        counts = [n for n in loops if isinstance(n.target, ast.Name) and n.target.id == node.id]
-        ranges = [n for n in counts if isinstance(n.iter, ast.Call) and called(n.iter) == "range"]
-        return bool(ranges) and sum(isinstance(n.ctx, ast.Store) for n in stores) == len(ranges)
-    return is_number(node)
 
 
 def make_it_there(place: Place) -> list[Edit]:

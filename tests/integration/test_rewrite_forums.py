@@ -43,6 +43,13 @@ NOT_WHOLE = (
     "class agnostic",
     "a queue of keys, a momentum",
     "a node classifier",
+    "boxes above",
+    "graph inference that adds",
+    "backtracking line",
+    "random erasing",
+    "a lazy normaliser",
+    "a generator of windows",
+    "latent consistency",
 )
 # A branch beside a draw is not told, or what follows of one is told too.
 NOT_FOUND = ("dqn select", "epsilon greedy", "tacotron like", "a lion optimizer")

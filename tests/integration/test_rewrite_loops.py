@@ -78,7 +78,6 @@ def f(y):
             "for n in range(6):",
             "done = done | torch.logical_not(t < 1.0)",
             "last_n = torch.where(done, last_n, n + 1)",
-            "t = torch.where(chosen, t + h, t)",
         ],
     ),
     "rounds that a counter ends from inside": (
