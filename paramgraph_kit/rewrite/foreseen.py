@@ -381,7 +381,8 @@ class _Foresight:
         for node in (n for n in self.every if n not in self.kept):
             tops: list[ast.AST | None] = [getattr(node, name, None) for name in ("test", "iter")]
             tops = tops if isinstance(node, COMPOUND) else [node]
-            reads |= {path for top in tops if top is not None for path in moving.paths(top)}
+            parts = [n for top in tops if top is not None for n in ast.walk(top) if n not in moved]
+            reads |= {path_of(n) for n in parts if isinstance(n, (ast.Name, ast.Attribute)) and path_of(n) != "self"}
         return not any(moving.touches(a, b) for a in outer for b in reads)
 
     def _lines(self, statements: Sequence[ast.stmt], asked: str, deep: str) -> Iterator[str]:

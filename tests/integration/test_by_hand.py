@@ -69,8 +69,10 @@ def f(n):
         """
 args = (torch.ones(4, device=device),)
 def f(x):
-    for _ in range(2):  # each with other numbers
+    rounds = 0
+    while rounds < 2:  # each with other numbers
         x = x + torch.randn(x.shape).to(x.device)
+        rounds += 1
     return x
 """,
         "draw on the device, `torch.randn(x.shape, device=x.device)`",

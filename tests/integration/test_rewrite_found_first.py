@@ -114,6 +114,19 @@ def f(x, y):
 """,
         ["idx = next(given)"],
     ),
+    "noise of each round, by a number that each round lowers": (
+        """
+sigma = 1.0
+@torch.no_grad()
+def f(x, y):
+    global sigma
+    for _ in range(3):
+        x = x + sigma * torch.from_numpy(np.random.randn(4, 6)).float().to(device)
+        sigma = max(0.1, sigma * 0.9)
+    return x
+""",
+        ["x = x + next(given) * next(given)"],
+    ),
     "layers that are left out by chance": (
         """
 layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(3)).to(device)
@@ -291,6 +304,18 @@ f, args = Net().to(device), (torch.randn(2, 6, device=device),)
 
 
 LEFT = {
+    "what the device finds in a round decides what the next one draws": """
+prio = np.ones(4)
+def f(x, y):
+    for _ in range(2):
+        idx = np.random.choice(4, 2, p=prio / prio.sum())
+        td = (net(x[idx]) - y[idx]).pow(2).mean(1)
+        opt.zero_grad()
+        td.mean().backward()
+        opt.step()
+        prio[idx] = td.detach().cpu().numpy() + 0.01
+    return x
+""",
     "the device ends the loop": """
 def f(x, y):
     for _ in range(3):
