@@ -181,16 +181,6 @@ def f(a):
         i += 1
     return x * 1
 """,
-    "a loop that counts its rounds": """
-args = (torch.rand(6, device=device) + 1,)
-def f(a):
-    x = torch.ones_like(a)
-    i = 0
-    while (x * x - a).abs().max() > -1 and i < 3:
-        x = 0.5 * (x + a / x)
-        i += 1
-    return x * i
-""",
     "work that an early return skips": """
 lin, kept = nn.Linear(3, 3).to(device), []
 args = (torch.rand(4, 3, device=device),)

@@ -80,6 +80,19 @@ def f(y):
             "last_n = torch.where(done, last_n, n + 1)",
         ],
     ),
+    "a test that no step has failed yet, and how many rounds there were": (
+        """
+args = (torch.rand(6, device=device) + 1,)
+def f(a):
+    x = torch.ones_like(a)
+    i = 0
+    while (x * x - a).abs().max() > -1 and i < 3:
+        x = 0.5 * (x + a / x)
+        i += 1
+    return x * i
+""",
+        ["last_i = torch.where(done, last_i, i + 1)", "return x * last_i"],
+    ),
     "rounds that a counter ends from inside": (
         """
 args = (torch.randn(12, 2, device=device),)
