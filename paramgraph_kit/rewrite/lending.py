@@ -154,10 +154,14 @@ class Lending:
 
     def place(self, failure: Failure) -> tuple[Source, ast.stmt] | None:
         """Where a failure is written."""
-        for source in self.sources.values():
-            if failure.frame is not None and display_name(source.file) == failure.frame.file:
-                statement = source.statement(failure.frame.line)
-                return (source, statement) if statement is not None else None
+        if (frame := failure.frame) is None:
+            return None
+        named = [source for source in self.sources.values() if display_name(source.file) == frame.file]
+        # Cells that nobody counts have one name.
+        alike = [each for each in named if "".join(each.lines[frame.line - 1 : frame.line]).strip() == frame.text]
+        for source in alike or named[:1]:
+            statement = source.statement(frame.line)
+            return (source, statement) if statement is not None else None
         return None
 
     def _counted(self) -> list[Plan]:

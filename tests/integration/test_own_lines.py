@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 from html import unescape
 from pathlib import Path
@@ -163,6 +164,24 @@ def test_what_the_step_goes_on_with_is_not_told_to_go_behind_the_launch(tmp_path
     assert fixed is not None
     assert fixed.complete
     assert "+    scale = scale.item()\n" in fixed.diff
+
+
+def test_a_line_is_looked_for_in_the_cell_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN functions of cells that have one name, because nobody counts them, each with something in its third line
+    cells = [
+        "def helper(x):\n    y = x * 2\n    len(y)\n    return y\n",
+        "def other(x):\n    y = x * 3\n    len(x)\n    return y\n",
+        "def f(x):\n    y = helper(other(x))\n    if y.max().item() > 1.0:\n        y = y * 0.5\n    return y\n",
+    ]
+    for first in "abcdef":  # by another name another may come first
+        names: dict[str, Any] = {"torch": torch}
+        for n, text in enumerate(cells):
+            file = f"<ipython-input-1-{first}{n}abcdef>"
+            monkeypatch.setitem(linecache.cache, file, (len(text), None, text.splitlines(keepends=True), file))
+            exec(compile(text, file, "exec"), names)
+        # WHEN the one with a problem is diagnosed THEN its own line is told
+        found = pgk.diagnose(names["f"], torch.randn(8, device=pgk.device()))
+        assert parts(found.failure.fix)[1] == "y = torch.where(y.max() > 1.0, y * 0.5, y)"
 
 
 class Hostile:
