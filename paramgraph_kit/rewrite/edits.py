@@ -99,6 +99,14 @@ class Source:
             above = self.parents.get(above)
         return above
 
+    def above(self, node: ast.AST) -> Iterator[ast.stmt]:
+        """The statements around a node, up to its function."""
+        above = self.parents.get(node)
+        while above is not None and not isinstance(above, Function):
+            if isinstance(above, ast.stmt):
+                yield above
+            above = self.parents.get(above)
+
     def outermost(self, node: ast.AST) -> ast.stmt:
         """The statement of the module that a node is in."""
         while not isinstance(self.parents.get(node), ast.Module):

@@ -193,21 +193,12 @@ def _gone_through(loop: ast.For, name: str) -> ast.expr | None:
 
 def _loops(source: Source, ask: Ask) -> list[ast.For]:
     """The loops around an ask, with its own."""
-    return [node for node in (ask.at, *_above(source, ask.at)) if isinstance(node, ast.For)]
+    return [node for node in (ask.at, *source.above(ask.at)) if isinstance(node, ast.For)]
 
 
 def in_loop(source: Source, node: ast.stmt) -> bool:
     """Whether a statement runs in the rounds of a loop."""
-    return any(isinstance(above, ast.For) for above in (node, *_above(source, node)))
-
-
-def _above(source: Source, node: ast.AST) -> Iterator[ast.stmt]:
-    """The statements around one, up to its function."""
-    above = source.parents.get(node)
-    while above is not None and not isinstance(above, Function):
-        if isinstance(above, ast.stmt):
-            yield above
-        above = source.parents.get(above)
+    return any(isinstance(above, ast.For) for above in (node, *source.above(node)))
 
 
 class _Foresight:
@@ -286,7 +277,7 @@ class _Foresight:
             if not more:
                 return
             self.kept += more
-            self.loops |= {node for each in more for node in _above(self.source, each) if isinstance(node, ast.For)}
+            self.loops |= {node for each in more for node in self.source.above(each) if isinstance(node, ast.For)}
 
     def _paths(self, node: ast.AST) -> set[str]:
         """What is read below a node, but for sizes."""
@@ -324,7 +315,7 @@ class _Foresight:
             copied = isinstance(value, ast.expr) and feeding.is_copy(value, self._is_known)
             if not copied and not all(map(self._is_known, _reads(node, sized))):
                 return False
-        around = {above for each in asking for above in _above(self.source, each)}
+        around = {above for each in asking for above in self.source.above(each)}
         return not any(loop.orelse for loop in self.loops) and all(isinstance(n, (ast.For, ast.With)) for n in around)
 
     def _is_known(self, node: ast.expr) -> bool:
@@ -427,7 +418,7 @@ class _Foresight:
 
     def _rounds(self, loop: ast.For, rounds: Mapping[ast.For, int]) -> int:
         """How many rounds a loop has each time."""
-        outer = next((above for above in _above(self.source, loop) if isinstance(above, ast.For)), None)
+        outer = next((above for above in self.source.above(loop) if isinstance(above, ast.For)), None)
         return rounds[loop] // max(1, STEPS if outer is None else rounds[outer])
 
     def _top(self, node: ast.stmt) -> ast.stmt:

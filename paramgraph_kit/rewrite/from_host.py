@@ -74,7 +74,7 @@ def decided(place: Place) -> str:
             if len(chosen) == 1
             else "`torch.where(chosen_in, ..., ...)` for what it assigns"
         )
-        if _in_loop(place) and _random(node.test):
+        if place.loops() and _random(node.test):
             return _drawn_in_loop(place)
         if (call := _call_again(place)) is not None and _random(node.test):
             return (
@@ -86,11 +86,11 @@ def decided(place: Place) -> str:
     for each in heads(node):
         if isinstance(each, ast.IfExp):
             text = f"torch.where(chosen_in, {place.text(each.body)}, {place.text(each.orelse)})"
-            more = "; in a loop one element for each time round" * _in_loop(place)
+            more = "; in a loop one element for each time round" * bool(place.loops())
             return _before("chosen_in", place.text(each.test), "torch.bool", place, f"here `{text}`{more}")
     made = {name: one for name, one in assignments(place) if _is_host(one.value)}
     made = {name: one for name, one in made.items() if not names_in(one.value) & place.tensors.keys()}
-    if made and _in_loop(place) and any(_random(one.value) for one in made.values()):
+    if made and place.loops() and any(_random(one.value) for one in made.values()):
         return _drawn_in_loop(place)
     if any(path_of(n.func).startswith("time.") for n in heads(node) if isinstance(n, ast.Call)):
         return "time the launch itself, around it in your loop: in a graph only the capture is timed"
@@ -127,12 +127,10 @@ def _random(value: ast.expr) -> bool:
 
 def _drawn_in_loop(place: Place) -> str:
     """What the host draws anew in each round."""
-    loop: ast.AST | None = place.statement
-    while loop is not None and not isinstance(loop, (ast.For, ast.While)):
-        loop = place.source.parents.get(loop)
-    stores = (n for n in ast.walk(loop or place.statement) if isinstance(n, ast.Subscript))
+    loop = place.loops()[0]
+    stores = (n for n in ast.walk(loop) if isinstance(n, ast.Subscript))
     into = [place.text(n.value) for n in stores if isinstance(n.ctx, ast.Store)]
-    line = loop.lineno if isinstance(loop, ast.stmt) else place.statement.lineno
+    line = loop.lineno
     if into:
         x = into[0]
         return (
@@ -237,15 +235,6 @@ def _before(name: str, text: str, dtype: str, place: Place, here: str, line: int
         f"the host's `{text}`{where} belongs before each launch, which reads it from a tensor: once "
         f"`{name} = torch.zeros((){kind}, device={place.device})`, before each launch `{name}.fill_({text})`, {here}"
     )
-
-
-def _in_loop(place: Place) -> bool:
-    above: ast.AST | None = place.statement
-    while above is not None and not isinstance(above, Function):
-        if isinstance(above, (ast.For, ast.While)):
-            return True
-        above = place.source.parents.get(above)
-    return False
 
 
 def _call_again(place: Place) -> ast.Call | None:

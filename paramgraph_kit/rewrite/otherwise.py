@@ -96,16 +96,6 @@ def _is_uniform(call: ast.Call) -> bool:
     return (path in _UNIFORM[:-1] and not call.args) or (called(call) == "uniform" and plain == [0, 1])
 
 
-def _outermost_loop(place: Place) -> ast.For | ast.While | None:
-    """The loop of the function's that a statement is in, and that is in no other."""
-    found: ast.For | ast.While | None = None
-    above: ast.AST | None = place.statement
-    while above is not None and not isinstance(above, Function):
-        found = above if isinstance(above, (ast.For, ast.While)) else found
-        above = place.source.parents.get(above)
-    return found
-
-
 def _names_before(function: Function, loop: ast.stmt) -> set[str]:
     """Names that the function itself has given something before a loop."""
     every = (n for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
@@ -129,7 +119,7 @@ def at_least(place: Place) -> str:
                 f"a backward pass comes after {line}, and none goes through a launch, so what is captured cannot end "
                 f'here: `{name} = torch.compile({name}, backend="paramgraph")` launches what lies before and after it'
             )
-        if (loop := _outermost_loop(place)) is not None and loop is not node:
+        if (loops := place.loops()) and (loop := loops[-1]) is not node:
             begun = _names_before(function, loop) & names_in(loop)
             given = f", return what it reads of `{'`, `'.join(sorted(begun))}`" if begun else ""
             return (

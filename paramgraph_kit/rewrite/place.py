@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from paramgraph_kit.doctor.explain.syntax import last_name
-from paramgraph_kit.rewrite.edits import Source, heads, locals_of, names_in, path_of
+from paramgraph_kit.rewrite.edits import Function, Source, heads, locals_of, names_in, path_of
 from paramgraph_kit.trace.model import Failure
 
 NUMBER = (int, float, complex, bool)
@@ -60,6 +60,13 @@ class Place:
         for node in heads(self.statement):
             if isinstance(node, ast.Call) and called(node) in names:
                 yield node
+
+    def loops(self) -> list[ast.For | ast.While]:
+        """The loops of the function that the statement is in, or is; the inner ones first."""
+        if isinstance(self.statement, Function):
+            return []
+        every = (self.statement, *self.source.above(self.statement))
+        return [node for node in every if isinstance(node, (ast.For, ast.While))]
 
     def local(self, node: ast.AST) -> set[str]:
         """Local names of the function that a node reads."""
