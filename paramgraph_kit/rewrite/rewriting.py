@@ -286,12 +286,12 @@ def _again(rounds: Rounds, truth: Truth) -> list[Failure]:
     while True:
         with rounds.applied():
             problems = examine(first.function, first.args, first.kwargs, limit_s=LIMIT_S).problems
-            attempt = Ways(first.function, first.args, first.kwargs, first.prover)
-            attempt.tensors, attempt.steps, attempt.read_numbers = first.tensors, first.steps, first.read_numbers
+            attempt = _once_more(first)
+            attempt.tensors = first.tensors
             plans = _safe(attempt, rounds.around, problems, truth) if problems and tries else []
             if not plans and problems and tries and not rounds.moves:  # by now it may go around the launch
-                attempt = Ways(first.function, first.args, first.kwargs, first.prover)
-                attempt.moves, attempt.steps, attempt.read_numbers = True, first.steps, first.read_numbers
+                attempt = _once_more(first)
+                attempt.moves = True
                 with attempt.watched():
                     first.prover.from_now().eager()
                 plans = _safe(attempt, None, problems, truth)
@@ -301,8 +301,8 @@ def _again(rounds: Rounds, truth: Truth) -> list[Failure]:
                     inside, behind = attempt.prover.operations
                     plans = plans if inside >= behind else []
             elif not plans and problems and tries and rounds.around.before is None:  # what only a rewrite has shown
-                attempt = Ways(first.function, first.args, first.kwargs, first.prover)
-                attempt.moves, attempt.only_feeds, attempt.steps = True, True, first.steps
+                attempt = _once_more(first)
+                attempt.moves = attempt.only_feeds = True
                 with attempt.watched():
                     first.prover.from_now().eager(rounds.around)
                 plans = _safe(attempt, rounds.around, problems, truth)
@@ -310,6 +310,13 @@ def _again(rounds: Rounds, truth: Truth) -> list[Failure]:
             return problems
         rounds.add(attempt, plans)
         tries -= 1
+
+
+def _once_more(first: Ways) -> Ways:
+    """The same function, on the lines that it has by now."""
+    again = Ways(first.function, first.args, first.kwargs, first.prover)
+    again.steps, again.read_numbers = first.steps, first.read_numbers
+    return again
 
 
 def _joined(first: Around, more: Around) -> Around:
