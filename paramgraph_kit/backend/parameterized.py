@@ -281,9 +281,10 @@ class Parameterized:
         if not state.hidden_ids.isdisjoint(map(id, leaves)):
             text = "an argument is a tensor that it may also know by another name: pass it under that one, too"
             raise RefusedError(Reason("hidden-tensor", text))
-        tensors = [*state.tensors, *(x for x in leaves if isinstance(x, torch.Tensor))]
+        given = [x for x in leaves if isinstance(x, torch.Tensor)]
+        tensors = [*state.tensors, *given]
         kinds = tuple(map(call_state.tensor_key, tensors))
-        if not LiesApart(state.tensors)([x for x in leaves if isinstance(x, torch.Tensor)]):
+        if not LiesApart(state.tensors)(given):
             text = "two of its inputs lie in one memory and do not share a storage (DLPack?): give views of one tensor"
             raise RefusedError(Reason("hidden-tensor", text))
         more = call_state.sharing(tensors), self._attributes(tensors)
