@@ -31,6 +31,7 @@ from paramgraph_kit.step.refusals import check_backward, check_left, check_obser
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason, Word, WordKind
 from tests.integration.launch_bench import DRIVER
+from tests.unit.test_exact_tensors import Holding
 
 DEVICE = DRIVER.device
 
@@ -216,22 +217,8 @@ def test_an_alias_has_no_lazy_bit_unless_it_is_said() -> None:
 
 def test_a_wrapper_on_one_device_that_tells_its_parts_is_state() -> None:
     # GIVEN subclasses that tell what they hold, or not, on one device or several
-    class Telling(torch.Tensor):
+    class Telling(Holding):
         device_mesh: Any = None
-
-        @staticmethod
-        def __new__(cls, inner: torch.Tensor) -> Telling:
-            return torch.Tensor._make_wrapper_subclass(cls, inner.shape)
-
-        def __init__(self, inner: torch.Tensor) -> None:
-            self.whole = inner
-
-        def __tensor_flatten__(self) -> tuple[list[str], None]:
-            return ["whole"], None
-
-        @classmethod
-        def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]  # looser
-            raise NotImplementedError(func)
 
     # WHEN asked THEN only one on several devices is refused
     held = Telling(ones(2))
