@@ -144,19 +144,21 @@ def f(x):
     if y.max().item() > 1.0:
         y = y * 0.5
     scale = 1.0 / y.abs().mean().item()
-    print("scale", scale)
+    total = y.sum().item()
+    print("scale", scale, total)
     return y * scale
 """
 
 
 def test_what_the_step_goes_on_with_is_not_told_to_go_behind_the_launch(tmp_path: Path) -> None:
-    # GIVEN numbers that decide what is returned, and one that is printed
+    # GIVEN numbers that decide what is returned, one that is given a name, and what is printed
     names = run(USED, tmp_path)
-    # WHEN diagnosed THEN the first two stay on the device, and only the print goes
+    # WHEN diagnosed THEN they stay on the device, and only the print goes
     told = [parts(f.fix) for f in pgk.diagnose(names["f"], *names["args"])]
     assert [after for _, after in told] == [
         "y = torch.where(y.max() > 1.0, y * 0.5, y)",
         "scale = 1.0 / y.abs().mean().detach()",
+        "total = y.sum().detach()",
         BEHIND,
     ]
     # WHEN its fix is tried THEN what is printed is still a number
