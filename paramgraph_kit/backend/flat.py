@@ -81,6 +81,7 @@ class Flat(nn.Module):
         _refuse_written((args, kwargs), leaves, self._spec)
         self.absent |= questions.absent
         flat, self._out_spec = flatten(results)
+        questions.returned((flat,))
         self._template = [_TENSOR if isinstance(x, torch.Tensor) else x for x in flat]
         strange = next((x for x in flat if not isinstance(x, (torch.Tensor, *PLAIN))), None)
         if strange is not None:

@@ -19,9 +19,9 @@ from unittest import mock
 
 import torch
 
+from paramgraph_kit.backend.apart import Apart
 from paramgraph_kit.backend.code_names import is_foreign
 from paramgraph_kit.driver.torch_names import torch_name
-from paramgraph_kit.partition.nodes import storage_key
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
 
@@ -40,10 +40,8 @@ _CALLED = (
 _FAILS = ("numpy", "tolist", "data_ptr", "__array__", "__dlpack__", "__reduce_ex__", "__deepcopy__")
 _SHOWN = ("__repr__", "__format__")  # a text of its values, which str() and print ask for as well
 _ONCE = "a graph would not do that again"
-_ELSEWHERE = "where it is written or has a gradient, a trace has another one: slice the input"
 _TORCHS = ("aten", "prims")
 _OWN = "a trace has that of torch's own operations only: give state=[], pgk.parameterize(fn, state=[])"
-_STRIDED = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_.default)
 # What other threads wait for or take is not undone: refused before it is done.
 _SIGNALS = (
     *((threading.Event, name) for name in ("set", "clear")),
@@ -84,10 +82,10 @@ class Questions:
     def __init__(self, stand_ins: Sequence[Tensor], inputs: Sequence[Tensor], looks_at_all: bool = False) -> None:
         self._stand_ins = stand_ins  # ids stay their own while these live
         self._inputs = {id(x): y for x, y in zip(stand_ins, inputs, strict=True)}
-        self._storages = {key for x in stand_ins if (key := storage_key(x)) is not None}
         self._looks_at_all = looks_at_all  # attributes of some objects
         self._refused: RefusedError | None = None
         self._thread = threading.get_ident()
+        self._apart = Apart(stand_ins)
         self.absent: set[str] = set()  # attributes that the user's code looked for in an input, and that it has not
 
     @contextmanager
@@ -115,6 +113,11 @@ class Questions:
             yield
         if self._refused is not None:  # the block caught what was raised in it
             raise self._refused
+
+    def returned(self, results: Sequence[Any]) -> None:
+        """Raise RefusedError where a result is not what it is in eager."""
+        if (wrong := self._apart.stale(results)) is not None:
+            raise self._refuse(*wrong)
 
     def _answers(self) -> dict[str, Any]:
         found: dict[str, Any] = {name: property(self._reading(name)) for name in _READ}
@@ -204,18 +207,11 @@ class Questions:
                 raise self._refuse("gives out= a tensor of another shape", "a trace goes on with the old one")
             if function._schema.is_mutable and self._mine() and _is_written_twice(function, args):
                 raise self._refuse("writes to tensors that overlap with one operation", "a trace writes each by itself")
-            if function in _STRIDED and len(args) > 3 and self._mine() and self._is_elsewhere(args[0]):
-                raise self._refuse("counts from where the storage of an input begins", _ELSEWHERE)
+            if self._mine() and (wrong := self._apart.wrong(function, args, kwargs or {}, result)) is not None:
+                raise self._refuse(*wrong)
             return result
 
         return dispatch
-
-    def _is_elsewhere(self, x: Any) -> bool:
-        """Whether a stand-in is in an input's storage, of which a trace writes a copy and keeps no beginning."""
-        inner = getattr(x, "elem", None)
-        if not isinstance(inner, Tensor) or Tensor.untyped_storage(x)._cdata not in self._storages:
-            return False
-        return x.requires_grad or bool(torch_name("_functionalize_has_data_mutation")(inner))
 
     def _requiring(self) -> Callable[..., Any]:
         def requires_grad_(x: Tensor, requires_grad: bool = True) -> Tensor:
