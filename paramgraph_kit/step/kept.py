@@ -21,7 +21,7 @@ from paramgraph_kit.driver.native.build import checks
 from paramgraph_kit.driver.torch_names import torch_name
 
 # Where torch does not tell, a gradient that only C++ holds is written over; autograd notices, as of any write.
-_tensor_uses: Callable[[torch.Tensor], int] = getattr(torch.Tensor, "_use_count", sys.getrefcount)
+_tensor_uses: Callable[[Any], int] = getattr(torch.Tensor, "_use_count", sys.getrefcount)
 
 
 class Kept:
@@ -60,7 +60,7 @@ class Kept:
             self._short.clear()
             return self.addresses, True
         native = checks() if parameters is None and not self._short else None
-        if native is not None and native.unheld(self.tensors, self._handles, *_uses(native)):
+        if native is not None and native.unheld(self.tensors, self._storages, self._handles, *_uses(native)):
             return self.addresses, False
         bad, self._short = self._short, set()
         # What its parameter does not hold any more, somebody else may hold instead.
@@ -68,12 +68,16 @@ class Kept:
         if parameters is not None:
             # A zip that outlives its loop holds the last pair, and with it the last tensor.
             limits = [self._most if p.grad is t else self._alone for p, t in zip(parameters, self.tensors, strict=True)]
-        references, uses, storage_uses = map(list, zip(*limits, strict=True))
+        references, storage_references, uses, storage_uses = map(list, zip(*limits, strict=True))
         # Whoever gave a tensor another storage has let go of the one that is counted here.
         if (found := list(map(self._storage_uses, self._handles))) != storage_uses:
             bad |= {n for n, (a, b) in enumerate(zip(found, storage_uses, strict=True)) if a != b}
-        for count, most in ((sys.getrefcount, references), (_tensor_uses, uses)):
-            if (found := list(map(count, self.tensors))) != most and not all(map(le, found, most)):
+        for count, held, most in (
+            (sys.getrefcount, self.tensors, references),
+            (sys.getrefcount, self._storages, storage_references),
+            (_tensor_uses, self.tensors, uses),
+        ):
+            if (found := list(map(count, held))) != most and not all(map(le, found, most)):
                 bad |= {n for n, (a, b) in enumerate(zip(found, most, strict=True)) if a > b}
         for n in bad:
             self._put(n, self._make(self.specs[n]))
@@ -102,30 +106,30 @@ class Kept:
 
 
 @contextmanager
-def _example(graded: bool) -> Iterator[tuple[list[Any], list[int]]]:
-    """A gradient that one list holds, and if ``graded`` its parameter, and its storage's address, which is held too."""
+def _example(graded: bool) -> Iterator[tuple[list[Any], list[Any], list[int]]]:
+    """A gradient that one list holds, and if ``graded`` its parameter; its storage, also held, and that's address."""
     with torch.inference_mode(False):
         parameter = torch.nn.Parameter(torch.empty((), device="cpu"))
         parameter.grad = torch.empty((), device="cpu")
         held: list[Any] = [parameter.grad]
         if not graded:
             parameter.grad = None
-        storage = held[0].untyped_storage()
-        yield held, [storage._cdata]
+        storages = [held[0].untyped_storage()]
+        yield held, storages, [storages[0]._cdata]
 
 
 @cache
-def _references(*, graded: bool) -> tuple[int, int, int]:
+def _references(*, graded: bool) -> tuple[int, int, int, int]:
     """How often such a gradient is referred to, as ``free`` counts."""
-    with _example(graded) as (held, storages):
-        (references,), (uses,) = list(map(sys.getrefcount, held)), list(map(_tensor_uses, held))
-        (storage_uses,) = list(map(torch_name("_storage_Use_Count"), storages))
-    return references, uses, storage_uses
+    with _example(graded) as (held, storages, handles):
+        (references,), (storage_references,) = (list(map(sys.getrefcount, each)) for each in (held, storages))
+        (uses,), (storage_uses,) = list(map(_tensor_uses, held)), list(map(torch_name("_storage_Use_Count"), handles))
+    return references, storage_references, uses, storage_uses
 
 
 @cache
-def _uses(native: Any) -> tuple[int, int, int]:
+def _uses(native: Any) -> tuple[int, int, int, int]:
     """The same, as C++ counts."""
-    with _example(True) as (held, storages):
-        found: tuple[int, int, int] = native.uses(held, storages)[0]
+    with _example(True) as (held, storages, handles):
+        found: tuple[int, int, int, int] = native.uses(held, storages, handles)[0]
     return found

@@ -333,3 +333,28 @@ def test_graphs_that_write_unlike_amounts_behind_a_gradient_share_it() -> None:
     assert [t.untyped_storage().nbytes() for t in kept.tensors] == [(3 + 16) * 40 * 48 * 4]
     assert kept.tensors[0] is model.weight.grad
     assert all(graphed.variant.state.launches >= 5 for graphed in graphs)
+
+
+@pytest.mark.parametrize("held", [lambda p: p.grad, lambda p: p.grad.untyped_storage(), lambda p: p.grad.view(-1)])
+def test_what_somebody_keeps_of_a_gradient_stays_as_it_was(held: Any) -> None:
+    # GIVEN a step that leaves gradients, launched
+    linear: Any = nn.Linear(4, 4, bias=False).to(pgk.device())
+
+    def plain(x: torch.Tensor) -> None:
+        linear.zero_grad()
+        linear(x).square().sum().backward()
+
+    step = pgk.parameterize(plain, state=linear)
+    for k in range(1, 4):
+        step(torch.full((2, 4), float(k), device=pgk.device()))
+    # WHEN its caller keeps a gradient, a view of one, or its memory alone, and goes on
+    expected, kept = linear.weight.grad.tolist(), held(linear.weight)
+    step(torch.full((2, 4), 9.0, device=pgk.device()))
+    # THEN that has the numbers that it had
+    found = torch.empty(0, device=pgk.device()).set_(
+        kept if isinstance(kept, torch.UntypedStorage) else kept.view(4, 4)
+    )
+    assert found.as_strided((4, 4), (4, 1)).tolist() == expected
+    assert linear.weight.grad.tolist() != expected
+    # AND the next launches are launches
+    assert pgk.report(step).rows[0].launches >= 2

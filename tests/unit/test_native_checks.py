@@ -317,13 +317,15 @@ def test_fuzz_who_holds_gradients(native: Any, in_python: Any, monkeypatch: pyte
         before = list(map(id, kept.tensors))
 
         # WHEN somebody holds one, or its memory, or lets it lie elsewhere
-        held = r.choice(holds)(kept.tensors[n])
+        hold = r.choice(holds)
+        held = hold(kept.tensors[n])
 
-        # THEN C++ says that they are free only where Python does
-        quickly = native.unheld(kept.tensors, kept._handles, *_uses(native))
+        # THEN Python takes another, and C++ says that they are free only where Python does
+        quickly = native.unheld(kept.tensors, kept._storages, kept._handles, *_uses(native))
         addresses, renewed = in_python(kept.free)
         assert not (quickly and renewed)
         assert quickly or renewed
+        assert renewed is (hold is not holds[0])
         assert addresses == tuple(map(driver().address_of, kept.tensors))
         assert (before == list(map(id, kept.tensors))) is not renewed
         del held
@@ -353,7 +355,7 @@ def test_kept_gradients_lie_on_as_much_memory_as_any_graph_writes_there(native: 
     assert kept.free() == (addresses, False)
 
 
-def _uses(native: Any) -> tuple[int, int, int]:
+def _uses(native: Any) -> tuple[int, int, int, int]:
     from paramgraph_kit.step.kept import _uses as uses
 
     return uses(native)
@@ -481,7 +483,7 @@ def test_wrong_arguments_are_errors(native: Any) -> None:
         lambda: native.watch(({}, 1)),
         lambda: native.contents([{}]),
         lambda: native.contents(({}, 1)),
-        lambda: native.uses((), ()),
+        lambda: native.uses((), (), ()),
         lambda: native.kinds([1], [int], []),
         lambda: native.kinds((), [], []),
     ]

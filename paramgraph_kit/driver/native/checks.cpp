@@ -371,42 +371,47 @@ PyObject* gradients_are(PyObject*, PyObject* const* args, Py_ssize_t count) {
   });
 }
 
-// Python's references to a tensor, C++'s to its insides, and those to a storage, which is given by its address.
+// Python's references to a tensor and to its storage, C++'s to the tensor's insides, and those to the storage's, which
+// are given by their address.
 struct Uses {
-  Py_ssize_t references, uses, storage_uses;
+  Py_ssize_t references, storage_references, uses, storage_uses;
 
-  static Uses of(PyObject* tensor, void* storage) {
+  static Uses of(PyObject* tensor, PyObject* storage, void* insides) {
     return {
-        Py_REFCNT(tensor),
+        Py_REFCNT(tensor), Py_REFCNT(storage),
         static_cast<Py_ssize_t>(c10::raw::intrusive_ptr::use_count(implementation(tensor))),
-        static_cast<Py_ssize_t>(c10::raw::intrusive_ptr::use_count(static_cast<c10::StorageImpl*>(storage)))};
+        static_cast<Py_ssize_t>(c10::raw::intrusive_ptr::use_count(static_cast<c10::StorageImpl*>(insides)))};
   }
 };
 
-// uses(tensors, storages): of each (references, uses, storage's uses).
+// uses(tensors, storages, their insides): of each (references, storage's references, uses, storage's uses).
 PyObject* uses(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  if (!counts_are(count, 2) || !are_lists(args, 2)) return nullptr;
+  if (!counts_are(count, 3) || !are_lists(args, 3)) return nullptr;
   PyObject* found = PyList_New(0);
   for (Py_ssize_t n = 0; found != nullptr && n < PyList_GET_SIZE(args[0]); ++n) {
-    const auto each = Uses::of(PyList_GET_ITEM(args[0], n), PyLong_AsVoidPtr(PyList_GET_ITEM(args[1], n)));
-    PyObject* row = Py_BuildValue("(nnn)", each.references, each.uses, each.storage_uses);
+    auto nth = [&](Py_ssize_t k) { return PyList_GET_ITEM(args[k], n); };
+    const auto each = Uses::of(nth(0), nth(1), PyLong_AsVoidPtr(nth(2)));
+    PyObject* row =
+        Py_BuildValue("(nnnn)", each.references, each.storage_references, each.uses, each.storage_uses);
     if (row == nullptr || PyList_Append(found, row) < 0) Py_CLEAR(found);
     Py_XDECREF(row);
   }
   return found;
 }
 
-// unheld(tensors, storages, most references, most uses, storage's uses): whether nobody else holds any of them.
+// unheld(tensors, storages, their insides, most of each of four): whether nobody else holds any of them.
 PyObject* unheld(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  if (!counts_are(count, 5) || !are_lists(args, 2)) return nullptr;
-  const Uses most{PyLong_AsSsize_t(args[2]), PyLong_AsSsize_t(args[3]), PyLong_AsSsize_t(args[4])};
+  if (!counts_are(count, 7) || !are_lists(args, 3)) return nullptr;
+  const Uses most{
+      PyLong_AsSsize_t(args[3]), PyLong_AsSsize_t(args[4]), PyLong_AsSsize_t(args[5]), PyLong_AsSsize_t(args[6])};
   if (PyErr_Occurred()) return nullptr;
   auto nth = [&](Py_ssize_t n) { return PyList_GET_ITEM(args[0], n); };
   const bool all = all_of<STORAGE>(PyList_GET_SIZE(args[0]), nth, [&](Py_ssize_t n) {
-    void* storage = PyLong_AsVoidPtr(PyList_GET_ITEM(args[1], n));
-    if (storage == nullptr) return false;
-    const auto each = Uses::of(nth(n), storage);
-    return each.references <= most.references && each.uses <= most.uses && each.storage_uses == most.storage_uses;
+    void* insides = PyLong_AsVoidPtr(PyList_GET_ITEM(args[2], n));
+    if (insides == nullptr) return false;
+    const auto each = Uses::of(nth(n), PyList_GET_ITEM(args[1], n), insides);
+    return each.references <= most.references && each.storage_references <= most.storage_references &&
+           each.uses <= most.uses && each.storage_uses == most.storage_uses;
   });
   return PyErr_Occurred() ? nullptr : PyBool_FromLong(all);
 }
