@@ -51,12 +51,12 @@ def _transformers(kind: str) -> Made:
 
 
 def _accepted(model: nn.Module, choices: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """The first inputs that a model takes, or the last."""
-    for given in choices[:-1]:
+    """The first inputs that a model takes; the first of all where it takes none."""
+    for given in choices:
         with suppress(Exception), torch.no_grad():  # what a model raises of its inputs is its own affair
             model.eval()(**given)
             return given
-    return choices[-1]
+    return choices[0]
 
 
 def _shrunk(kind: Any) -> Any:
