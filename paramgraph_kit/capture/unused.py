@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable
 
 from paramgraph_kit.capture.calculators import DIMENSIONS, SIZES, STRIDES, is_calculator
+from paramgraph_kit.capture.efficient import unused_of_efficient_attention
 from paramgraph_kit.capture.elementwise import unused_of_elementwise
 from paramgraph_kit.capture.flash import unused_of_flash_attention
 from paramgraph_kit.capture.grouped import unused_of_grouped
@@ -51,6 +52,7 @@ def unused_bytes(node: RawNode, is_pointer: Callable[[int], bool]) -> set[int]:
         for of_kernels in (
             unused_of_compiled_at_runtime,
             unused_of_flash_attention,
+            unused_of_efficient_attention,
             unused_of_indexing,
             unused_of_grouped,
         ):

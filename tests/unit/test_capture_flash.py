@@ -25,14 +25,14 @@ def forward(*, dropout: float = 0.1, sizes: int = 10, garbage: int = GARBAGE) ->
     fields += "2f" + "2i" + "f" + "2QQ?" + "Q" + "4?" + "i" + "Q" + "q" + "2?"
     values = [*[0] * 12, 64, 8, 8, *[0] * (8 + sizes), scale, scale * 1.4427, *[0] * 18, 0, kept, int(kept * 255)]
     values += [1 / kept, scale / kept, -1, 0, 0.0, 7, 8, 9, True, 0, True, True, True, False, 0, 0, 0, False, False]
-    return _packed(fields, values, garbage)
+    return packed(fields, values, garbage)
 
 
 def backward(garbage: int = GARBAGE) -> bytes:
-    return forward(garbage=garbage) + _packed("7Q12qQ?q", [*[0] * 20, True, 0], garbage)
+    return forward(garbage=garbage) + packed("7Q12qQ?q", [*[0] * 20, True, 0], garbage)
 
 
-def _packed(fields: str, values: list[object], garbage: int) -> bytes:
+def packed(fields: str, values: list[object], garbage: int) -> bytes:
     data, rest, count = bytearray(), iter(values), ""
     for letter in fields:
         if letter.isdigit():
