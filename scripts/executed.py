@@ -19,6 +19,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -62,18 +63,24 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.exists() else ""
 
 
-def known(folder: Path = FOLDER) -> list[Known]:
-    """What is known of all files of tests; those that have changed are run first."""
+def known(folder: Path = FOLDER, *, jobs: int = 1) -> list[Known]:
+    """What is known of all files of tests; those that have changed are run first, ``jobs`` of them at once."""
+    files = [str(each.relative_to(ROOT)) for part in FOLDERS for each in sorted((ROOT / part).glob("test_*.py"))]
+    kept = {file: folder / f"{Path(file).stem}.json" for file in files}
+    asked = [file for file in files if not _is_known(file, kept[file])]
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(_find_out, asked, map(kept.__getitem__, asked)))
     found = []
-    for file in (str(each.relative_to(ROOT)) for part in FOLDERS for each in sorted((ROOT / part).glob("test_*.py"))):
-        kept = folder / f"{Path(file).stem}.json"
-        if not kept.exists() or json.loads(kept.read_text())["stamp"] != digest(ROOT / file):
-            _find_out(file, kept)
-        if kept.exists():
-            row = json.loads(kept.read_text())
+    for file in files:
+        if kept[file].exists():
+            row = json.loads(kept[file].read_text())
             lines = {test: {path: set(each) for path, each in by.items()} for test, by in row["tests"].items()}
             found.append(Known(file, row["seconds"], lines, row["texts"]))
     return found
+
+
+def _is_known(file: str, kept: Path) -> bool:
+    return kept.exists() and json.loads(kept.read_text())["stamp"] == digest(ROOT / file)
 
 
 def candidates(path: str, lines: Sequence[int], of: Sequence[Known]) -> dict[str, list[str]]:

@@ -7,10 +7,10 @@
 
 Mutants are made and tested in a copy of the checkout. Asked are the tests that execute what is changed, or where
 none does those that execute anything of its file (``scripts/executed.py``, which needs coverage.py and takes minutes
-the first time). A test that fails as it is notices nothing. It prints each mutant with whether a test noticed
-it, and ends with 1 if fewer than ``--aim`` of 100 were. What FILE has as unnoticed, or as open since ``--limit`` came
-before the end of the tests that execute it, is tried again: tests may have come. A mutant that changes nothing that
-anybody could see counts as unnoticed: read them.
+the first time), the nearest of all mutants first. A test that fails as it is notices nothing. It prints each mutant
+with whether a test noticed it, and ends with 1 if fewer than ``--aim`` of 100 were. What FILE has as unnoticed, or as
+open since ``--budget`` or ``--limit`` came before the end of the tests that execute it, is tried again: tests may have
+come. A mutant that changes nothing that anybody could see counts as unnoticed: read them.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ import random
 import shutil
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Queue
-from typing import Any, TypeVar
+from queue import Empty, PriorityQueue, Queue
+from typing import Any
 
 from scripts.executed import PACKAGE, ROOT, Known, candidates, forked, known, pytested
 
@@ -52,7 +54,6 @@ IMPORTED = ("torch._dynamo", "torch._functorch.aot_autograd", "torch._inductor.l
 LONGEST = 300  # seconds for one mutant
 LATE = (60, 3)  # a mutant whose tests take so many seconds, and so many times what they take, never ends: noticed
 BATCH_S = 10  # seconds of tests for one process
-T = TypeVar("T")
 _COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -194,41 +195,75 @@ def outcome(name: str, checkout: Path, limit_s: float, tests: Sequence[str]) -> 
 
 
 @dataclass
-class Tried:
-    """What became of a mutant: None is for want of time."""
+class Judged:
+    """A mutant while its tests run: noticed by none yet, and how many batches of them are left."""
 
-    noticed: bool | None
+    mutant: Mutant
+    left: int
+    noticed: bool = False
+    open: bool = False  # some tests did not end, or did not begin, in time
     by: str = ""
+    seconds: float = 0.0
+    said: bool = False
+
+    @property
+    def verdict(self) -> bool | None:
+        """Whether a test notices it; None is for want of time."""
+        return True if self.noticed else None if self.open else False
 
 
-def tried(mutant: Mutant, checkout: Path, limit_s: float, of: Sequence[Known], fails: Callable[[str], bool]) -> Tried:
-    """What the tests say that execute what is changed, or else all that execute any of its file."""
-    target = checkout / PACKAGE / mutant.path
-    original, end = target.read_text(), time.monotonic() + limit_s
-    usual = {test: seconds for each in of for test, seconds in each.seconds.items()}
-
-    def asked(tests: Sequence[str]) -> tuple[str | None, bool]:
-        late, room = LATE[0] + LATE[1] * sum(usual.get(test, 0) for test in tests), end - time.monotonic()
-        target.write_text(mutant.text)
+def notice(judged: Judged, checkout: Path, limit_s: float, tests: list[str], of: Asked) -> None:
+    """Run a batch of the tests that execute what is changed, up to the first that fails because of it."""
+    target = checkout / PACKAGE / judged.mutant.path
+    original, left = target.read_text(), tests
+    while left and not judged.noticed:
+        late = LATE[0] + LATE[1] * sum(of.usual.get(test, 0) for test in left)
+        target.write_text(judged.mutant.text)
         try:
-            return outcome(tests[0], checkout, max(min(late, room), 0.1), tests), late > room
+            by = outcome(left[0], checkout, min(late, limit_s), left)
         finally:
             target.write_text(original)
-
-    everywhere = range(1, original.count("\n") + 2)
-    found = candidates(mutant.path, mutant.lines, of) or candidates(mutant.path, everywhere, of)
-    for left in _batches(found.values(), usual):
-        while left:
-            by, short = asked(left)
-            if by is None and short:
-                return Tried(None)
-            if by is None:
-                return Tried(True, f"{left[0]} or one behind it never ends")
-            # One that fails beside others may do so because of them.
-            if by and not fails(by) and asked([by])[0]:
-                return Tried(True, by)
+        if by is None and late > limit_s:
+            judged.open = True
+            return
+        if by is None:
+            judged.noticed, judged.by = True, f"{left[0]} or one behind it never ends"
+        # One that fails beside others may do so because of them.
+        elif by and not of.fails(by, checkout) and _fails_alone(judged.mutant, checkout, limit_s, by):
+            judged.noticed, judged.by = True, by
+        else:
             left = left[left.index(by) + 1 :] if by in left else []
-    return Tried(False)
+
+
+def _fails_alone(mutant: Mutant, checkout: Path, limit_s: float, test: str) -> bool:
+    target = checkout / PACKAGE / mutant.path
+    original = target.read_text()
+    target.write_text(mutant.text)
+    try:
+        return outcome(test.partition("::")[0], checkout, limit_s, [test]) not in ("", None)
+    finally:
+        target.write_text(original)
+
+
+class Asked:
+    """What is known of the tests: how long each takes, and whether it fails as it is."""
+
+    def __init__(self, of: Sequence[Known]) -> None:
+        self.known = of
+        self.usual: dict[str, float] = {test: seconds for each in of for test, seconds in each.seconds.items()}
+        self._failing: dict[str, bool] = {}
+
+    def fails(self, test: str, checkout: Path) -> bool:
+        """In an unchanged checkout."""
+        if test not in self._failing:
+            self._failing[test] = outcome(test.partition("::")[0], checkout, LONGEST, [test]) != ""
+        return self._failing[test]
+
+    def batches(self, mutant: Mutant) -> list[list[str]]:
+        """The tests that execute what is changed, or else all that execute any of its file."""
+        lines = range(1, mutant.text.count("\n") + 2)
+        found = candidates(mutant.path, mutant.lines, self.known) or candidates(mutant.path, lines, self.known)
+        return [*_batches(found.values(), self.usual)]
 
 
 def _batches(files: Iterable[Sequence[str]], usual: Mapping[str, float]) -> Iterator[list[str]]:
@@ -287,15 +322,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 16))
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, help="results, one line each; a file that exists is continued")
-    parser.add_argument("--limit", type=float, default=LONGEST, metavar="S", help="seconds for one mutant's tests")
+    parser.add_argument("--limit", type=float, default=LONGEST, metavar="S", help="seconds for one batch of tests")
+    parser.add_argument("--budget", type=float, default=1e9, metavar="S", help="begin no batch after so many seconds")
     parser.add_argument("--aim", type=float, default=95.0, help="of 100")
     given = parser.parse_args()
+    until = time.monotonic() + given.budget
     chosen = drawn(given.where, given.count, given.seed)
     print(f"{len(chosen)} mutants, seed {given.seed}", flush=True)
     judged = _load(given.out)
     for name in IMPORTED:
         importlib.import_module(name)
-    of = known()
+    of = known(jobs=given.jobs)
     with tempfile.TemporaryDirectory() as folder:
         free: Queue[Path] = Queue()
         skipped = shutil.ignore_patterns("__pycache__", "node_modules")
@@ -305,48 +342,54 @@ def main() -> int:
                 shutil.copytree(ROOT / part, checkout / part, ignore=skipped)
             shutil.copy(ROOT / "pyproject.toml", checkout)
             free.put(checkout)
-        failing: dict[str, bool] = {}
+        asked, lock = Asked(of), threading.Lock()
+        cases = [Judged(mutant, 0, noticed=bool(judged.get(mutant.label))) for mutant in chosen]
+        waiting: PriorityQueue[tuple[int, int, list[str]]] = PriorityQueue()
+        for number, case in enumerate(cases):
+            batches = [] if case.noticed else asked.batches(case.mutant)
+            case.left = len(batches)
+            for turn, tests in enumerate(batches):  # the nearest tests of all mutants first
+                waiting.put((turn, number, tests))
+            if not (batches or case.noticed):
+                _say(case, given.out)  # no test executes anything of its file
 
-        def attempt(mutant: Mutant) -> bool | None:
-            if judged.get(mutant.label):
-                return True
-            began = time.monotonic()
-
-            def judge(checkout: Path) -> Tried:
-                def fails(test: str) -> bool:  # as it is
-                    if test not in failing:
-                        failing[test] = outcome(test.partition("::")[0], checkout, given.limit, [test]) != ""
-                    return failing[test]
-
-                return tried(mutant, checkout, given.limit, of, fails)
-
-            got = _lent(free, judge)
-            said = {True: "noticed  ", False: "UNNOTICED", None: "open     "}[got.noticed]
-            print(f"{said} {mutant.label}", flush=True)
-            if given.out is not None:
-                row = {"mutant": mutant.label, "noticed": got.noticed, "seconds": round(time.monotonic() - began)}
-                row |= {"by": got.by} if got.by else {}
-                with given.out.open("a", encoding="utf-8") as out:
-                    print(json.dumps(row, ensure_ascii=False), file=out)
-            return got.noticed
+        def work() -> None:
+            checkout = free.get()
+            while not waiting.empty():
+                with suppress(Empty):
+                    _, number, tests = waiting.get_nowait()
+                    case, began = cases[number], time.monotonic()
+                    if began > until:
+                        case.open |= not case.noticed
+                    elif not case.noticed:
+                        notice(case, checkout, given.limit, tests, asked)
+                    with lock:
+                        case.left -= 1
+                        case.seconds += time.monotonic() - began
+                        if not case.said and (case.noticed or case.left == 0):
+                            case.said = _say(case, given.out)
 
         with ThreadPoolExecutor(given.jobs) as pool:
-            results = list(pool.map(attempt, chosen))
+            for done in [pool.submit(work) for _ in range(given.jobs)]:
+                done.result()
+    results = [case.verdict for case in cases]
     if still_open := results.count(None):
-        print(f"{still_open} open: call again, with a longer --limit")
+        print(f"{still_open} open: call again")
     count = sum(found is True for found in results)
     share = 100 * count / max(len(results), 1)
     print(f"{count} of {len(results)} noticed: {share:.0f} of 100")
     return 0 if share >= given.aim else 1
 
 
-def _lent(free: Queue[Path], use: Callable[[Path], T]) -> T:
-    """What is done in a checkout that nobody else uses meanwhile."""
-    checkout = free.get()
-    try:
-        return use(checkout)
-    finally:
-        free.put(checkout)
+def _say(case: Judged, out: Path | None) -> bool:
+    said = {True: "noticed  ", False: "UNNOTICED", None: "open     "}[case.verdict]
+    print(f"{said} {case.mutant.label}", flush=True)
+    if out is not None:
+        row = {"mutant": case.mutant.label, "noticed": case.verdict, "seconds": round(case.seconds)}
+        row |= {"by": case.by} if case.by else {}
+        with out.open("a", encoding="utf-8") as file:
+            print(json.dumps(row, ensure_ascii=False), file=file)
+    return True
 
 
 def _load(path: Path | None) -> dict[str, bool | None]:
