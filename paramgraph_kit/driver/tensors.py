@@ -175,3 +175,22 @@ def _weights(count: int, device: torch.device) -> torch.Tensor:
     """Odd numbers with nothing in common."""
     place = torch.arange(1, count + 1, dtype=torch.int64, device=device) * _TURN
     return ((place ^ (place >> 29)) * 0x14057B7EF767814F) | 1
+
+
+def dense(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's numbers lie side by side in some order, each once."""
+    return bool(torch.ops.aten.is_non_overlapping_and_dense(tensor))
+
+
+def through_pageable(target: torch.Tensor, source: torch.Tensor, non_blocking: bool, *, to_host: bool) -> bool:
+    """Whether torch copies between host and GPU by way of a fresh tensor of the host: CUDA copies runs of bytes only.
+
+    Types are converted on the device, unless the host waits; layouts are on the side that differs.
+    """
+    one_type = source.dtype == target.dtype
+    strides = [[s for n, s in zip(t.shape, t.stride(), strict=True) if n > 1] for t in (target, source)]
+    if one_type and source.shape == target.shape and strides[0] == strides[1] and dense(source):
+        return False
+    if to_host:
+        return not target.is_contiguous() or not (non_blocking or one_type)
+    return not source.expand(target.shape).is_contiguous() or not (non_blocking or one_type)

@@ -207,7 +207,7 @@ def test_a_torch_whose_storages_cannot_change_places_resizes_tensors(
     sim: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN torch 2.11, which has no way of giving a storage other memory
-    monkeypatch.setattr("paramgraph_kit.driver.sim.kernels.SWAP", "no_such_name")
+    monkeypatch.setattr("paramgraph_kit.driver.sim.outs.SWAP", "no_such_name")
     # WHEN a result or the user resizes a tensor THEN it has the size, and its numbers
     x = torch.arange(4.0, device=sim)
     out = torch.empty(0, device=sim)

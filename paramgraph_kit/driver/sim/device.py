@@ -140,8 +140,8 @@ def refuse_uncapturable(optimizer: Any, args: Any, kwargs: Any) -> None:
 
 def _register_serialization() -> None:
     """Storages of the device are copied and loaded by us: torch's own way needs an allocator in C++."""
-    from .kernels import resize_storage
     from .machine import machine
+    from .outs import resize_storage
 
     def copied(storage: Any) -> Any:
         copy = machine().storage(storage.nbytes())

@@ -7,8 +7,6 @@ been launched becomes a node. Both go through the same ``Work``, so eager and re
 
 from __future__ import annotations
 
-import math
-import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,7 +24,8 @@ from .devices import DEVICE_OPERANDS, HOST_OPERANDS, check_devices
 from .errors import PAGEABLE_COPY, require_device
 from .generators import known
 from .graph import Layout, SimNode, Work, pack_scalar
-from .machine import CPU_KEY, DEVICE_NAME, SET_STORAGE, SWAP, machine
+from .machine import DEVICE_NAME, machine
+from .outs import fit_out, shared_with_outs
 from .overlap import check_overlap
 from .refused import UNKNOWN_TYPE, WIDER
 from .rng import STEP, DeviceGenerator, steps_of, with_default_generator
@@ -35,9 +34,8 @@ from .under_way import Capture, forbid_drawing
 
 CPU = torch.device("cpu")
 META = torch.device("meta")
-UNCHECKED = re.compile("for index|supposed to be|cannot sample n_sample")  # by meta kernels; no word of values
+ADDS_UP = frozenset({"repeat_interleave", "segment_reduce"})  # sizes that its numbers have to add up to: unknown
 FEW = 1 << 16  # numbers that are worth a look
-ALONE = 2  # who counts for a storage of one tensor: that, and the object in Python that was asked for
 
 # Operations whose results have other strides, types or sizes on the CPU than on the meta device even for contiguous
 # operands; torch's operator database finds them.
@@ -135,7 +133,6 @@ class Kernel:
         self.function = function or op  # what runs on CPU (and meta) tensors
         schema = op._schema
         self.name = f"{op._opname}" + ("" if op._overloadname in ("default", "") else f".{op._overloadname}")
-        self.indexed = any(word in self.name for word in ("index", "scatter", "gather", "multinomial", "take"))
         self.random = torch.Tag.nondeterministic_seeded in op.tags
         self.takes_generator = any(a.name == "generator" for a in schema.arguments)
         self.argument_names = [a.name for a in schema.arguments]
@@ -146,6 +143,7 @@ class Kernel:
         self.written_names = [schema.arguments[i].name for i in self.written]
         self.pointwise = torch.Tag.pointwise in op.tags
         self.scalar_cpu_ok = op._opname not in COPIES_CPU_OPERANDS
+        self.agreed: set[Any] = set()  # types, sizes and numbers that the CPU's kernel has nothing against
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the operation on device tensors, or record it."""
@@ -244,8 +242,16 @@ class Kernel:
                 return out.resize_(value.shape).copy_(value)
             return value.to(dtype) if value.dtype is other else value
 
-        args, kwargs = tree_map_only(torch.Tensor, widen, (args, kwargs))
-        return tree_map_only(torch.Tensor, narrow, self.function(*args, **kwargs))
+        wide_args, wide_kwargs = tree_map_only(torch.Tensor, widen, (args, kwargs))
+        try:
+            found = self.function(*wide_args, **wide_kwargs)
+        except NotImplementedError:
+            raise
+        except RuntimeError:  # others of its operands, as indices, have to be of that very type
+            if not args or not isinstance(args[0], torch.Tensor) or args[0].dtype is not dtype:
+                raise
+            found = self.function(widen(args[0]), *args[1:], **kwargs)
+        return tree_map_only(torch.Tensor, narrow, found)
 
     # eager
 
@@ -261,12 +267,13 @@ class Kernel:
         twins: dict[int, torch.Tensor] = {}
         cpu_flat = list(flat)
         outs = self._positions(self.out_names, flat, spec)
+        shared = shared_with_outs(flat, outs, operands) if outs else {}
         for i, tensor in zip(slots, operands, strict=True):
-            twin = (
-                torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=CPU)
-                if i in outs
-                else m.twin(tensor)
-            )
+            twin = shared.get(id(tensor))
+            if twin is None and i in outs:
+                twin = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=CPU)
+            elif twin is None:
+                twin = m.twin(tensor)
             cpu_flat[i] = twin
             twins[id(twin)] = tensor
         results = self.invoke(cpu_flat, spec, state)
@@ -309,17 +316,23 @@ class Kernel:
     ) -> Any:  # fmt: skip
         meta_flat = list(flat)
         metas: dict[int, torch.Tensor] = {}
+        same: dict[int, torch.Tensor] = {}  # one that is given twice is one there, too
         for i, tensor in zip(slots, operands, strict=True):
-            meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=META)
-            meta = lazily(meta, bits_of(tensor))
+            meta = same.get(id(tensor))
+            if meta is None:
+                meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=META)
+                meta = same[id(tensor)] = lazily(meta, bits_of(tensor))
             meta_flat[i] = meta
             metas[id(meta)] = tensor
         if self.pointwise and self.written:
             for i in self._positions(self.written_names, flat, spec):
                 if isinstance(target := flat[i], torch.Tensor):
                     check_overlap(target, operands)
+        outs = self._positions(self.out_names, flat, spec)
+        if any(sum(x is flat[i] for x in operands) > 1 for i in outs):  # it may not be resized, as meta kernels do
+            self._check(meta_flat, spec, slots, few=sys.maxsize)
         shapes = self._infer(meta_flat, spec, slots)
-        for i in self._positions(self.out_names, flat, spec):
+        for i in outs:
             fit_out(flat[i], meta_flat[i])
         results: list[Any] = []
         fresh: list[torch.Tensor] = []
@@ -362,8 +375,7 @@ class Kernel:
                 found = None
             if found is None:
                 return self._infer_on_cpu(meta_flat, spec, slots)
-            if self.indexed and sum(meta_flat[i].numel() for i in slots) < FEW:
-                self._check_indices(meta_flat, spec, slots)
+            self._check(meta_flat, spec, slots)
             return found
         try:
             return self._infer_on_cpu(meta_flat, spec, slots)
@@ -375,26 +387,42 @@ class Kernel:
             pass
         raise looked
 
-    def _check_indices(self, meta_flat: list[Any], spec: Spec, slots: list[int]) -> None:
-        """Raise what the CPU's kernel has against types and sizes, of which meta kernels check fewer."""
-        try:
-            self._infer_on_cpu(meta_flat, spec, slots)
-        except (IndexError, RuntimeError) as error:
-            found: Exception | None = error
-        else:
-            found = None
-        if found is None or UNCHECKED.search(str(found)) is None:
+    def _check(self, meta_flat: list[Any], spec: Spec, slots: list[int], few: int = FEW) -> None:
+        """Raise what the CPU's kernel has against types and sizes, whatever the numbers: meta kernels check fewer."""
+        if self.op._opname in ADDS_UP or sum(meta_flat[i].numel() for i in slots) >= few:
             return
-        if self.name == "index_select":
-            raise RuntimeError("Index is supposed to be an empty tensor or a vector")
-        raise found
+        key = (spec, *map(_signature, meta_flat))
+        if key in self.agreed:
+            return
+        found = self._refusal(meta_flat, spec, slots, 0)
+        if found is not None and found == self._refusal(meta_flat, spec, slots, 1):
+            kind, text = found
+            if self.name == "index_select" and "supposed to be" in text:
+                kind, text = RuntimeError, "Index is supposed to be an empty tensor or a vector"
+            raise kind(text)
+        self.agreed.add(key)
 
-    def _infer_on_cpu(self, meta_flat: list[Any], spec: Spec, slots: list[int]) -> list[Any]:
+    def _refusal(
+        self, meta_flat: list[Any], spec: Spec, slots: list[int], number: int
+    ) -> tuple[type[Exception], str] | None:
+        """What the CPU's kernel raises with this number everywhere; nothing where it lacks the kernel."""
+        try:
+            self._infer_on_cpu(meta_flat, spec, slots, number)
+        except (NotImplementedError, torch.linalg.LinAlgError):  # type: ignore[attr-defined]  # torch leaves it out
+            return None
+        except (IndexError, RuntimeError, TypeError, ValueError) as error:
+            return type(error), str(error)
+        return None
+
+    def _infer_on_cpu(self, meta_flat: list[Any], spec: Spec, slots: list[int], number: int = 0) -> list[Any]:
         """The same by the CPU's kernel on stand-ins, which no reader ever sees."""
         flat = list(meta_flat)
         pivots = self._positions(self.pivot_names, flat, spec)
+        same: dict[int, torch.Tensor] = {}
         for i in slots:
-            flat[i] = _stand_in(meta_flat[i])
+            flat[i] = same.setdefault(id(meta_flat[i]), _stand_in(meta_flat[i]))
+            if number:
+                flat[i].fill_(number)
             if i in pivots:  # LAPACK counts from 1, and looks before the matrix for a pivot of 0
                 flat[i].fill_(1)
         results = self.invoke(flat, spec, (0, 0) if self.random else None)
@@ -402,6 +430,13 @@ class Kernel:
         for i in self._positions(self.out_names, flat, spec):
             fit_out(meta_flat[i], flat[i])
         return [back.get(id(r), r) for r in results]
+
+
+def _signature(value: Any) -> Any:
+    """What of an argument a kernel may have something against, but for a tensor's numbers."""
+    if isinstance(value, torch.Tensor):
+        return tuple(value.shape), value.dtype, bits_of(value)
+    return type(value), str(value)
 
 
 def _stand_in(meta: torch.Tensor) -> torch.Tensor:
@@ -413,13 +448,6 @@ def _stand_in(meta: torch.Tensor) -> torch.Tensor:
     return lazily(found, bits_of(meta))
 
 
-def fit_out(out: torch.Tensor, value: torch.Tensor) -> None:
-    """Give an ``out=`` tensor the layout to which its operation has resized a stand-in."""
-    if out.shape != value.shape:
-        out.resize_(extent(value.shape, value.stride()))
-        out.as_strided_(value.shape, value.stride())
-
-
 def new_like(value: torch.Tensor) -> torch.Tensor:
     """A device tensor with the layout and the lazy bits of a CPU or meta result."""
     if value.layout is not torch.strided or value.is_quantized:
@@ -428,45 +456,6 @@ def new_like(value: torch.Tensor) -> torch.Tensor:
     if 0 in stride and value.numel() > 1:  # a result may not overlap itself
         stride = torch.empty(value.shape, device=META).stride()
     return lazily(machine().empty_strided(tuple(value.shape), stride, value.dtype), bits_of(value))
-
-
-def resize(tensor: torch.Tensor, size: Sequence[int], memory_format: torch.memory_format | None = None) -> torch.Tensor:
-    """``resize_``: within the storage where it fits, otherwise onto a new one with the old bytes."""
-    if tuple(size) == tuple(tensor.shape) and memory_format is None:
-        return tensor
-    numel = math.prod(size)
-    nbytes = (tensor.storage_offset() + numel) * tensor.dtype.itemsize
-    old = tensor.untyped_storage()
-    stride = torch.empty(tuple(size), device=META, memory_format=memory_format or torch.contiguous_format).stride()
-    if nbytes <= old.nbytes():
-        SET_STORAGE.redispatch(CPU_KEY, tensor, old, tensor.storage_offset(), size, stride)
-        return tensor
-    if hasattr(old, SWAP):
-        resize_storage(old, int(nbytes))
-    else:  # an older torch: the tensor moves alone
-        if old.nbytes() and torch_name("_storage_Use_Count")(old._cdata) > ALONE:  # others would stay behind
-            text = "the simulated device resizes a tensor that shares its memory with torch 2.13, not"
-            raise NotImplementedError(f"{text} {torch.__version__}: clone it before")
-        old = _grown(old, int(nbytes))
-    SET_STORAGE.redispatch(CPU_KEY, tensor, old, tensor.storage_offset(), size, stride)
-    return tensor
-
-
-def resize_storage(storage: torch.UntypedStorage, nbytes: int) -> None:
-    """``UntypedStorage.resize_``: fresh memory under every tensor over it, with the bytes that fit copied there."""
-    machine().move(storage, _grown(storage, nbytes))
-
-
-def _grown(storage: torch.UntypedStorage, nbytes: int) -> torch.UntypedStorage:
-    """Fresh memory with the bytes of a storage that fit."""
-    m = machine()
-    fresh = m.storage(nbytes)
-    kept = min(nbytes, storage.nbytes())
-    if kept:
-        places = (fresh.data_ptr(), storage.data_ptr())
-        target, source = (m.tensor_at(place, kept, (kept,), (1,), 0, torch.uint8) for place in places)
-        target.copy_(source)
-    return fresh
 
 
 def pageable_copy_forbidden(stream: Stream) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.driver.tensors import bits_of
+from paramgraph_kit.driver.tensors import bits_of, dense, through_pageable
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import NodeKind
 from paramgraph_kit.trace.wording import bytes_text
@@ -16,9 +16,10 @@ from .asking import ASKING, asking_kernel
 from .errors import require_device
 from .graph import HOST_COPIES, pack_scalar
 from .indexed import index_kernel, index_put_impl_
-from .kernels import Kernel, pageable_copy_forbidden, record, resize
+from .kernels import Kernel, pageable_copy_forbidden, record
 from .libraries import library_kernels
 from .machine import CPU_KEY, DEVICE_NAME, machine
+from .outs import resize
 from .overlap import check_overlap
 from .pinned import is_pinned, lasting, pin
 from .stream import current_stream, note_leaf
@@ -175,26 +176,8 @@ def resize_(
     return resize(tensor, size, memory_format)
 
 
-def _dense(tensor: torch.Tensor) -> bool:
-    return bool(torch.ops.aten.is_non_overlapping_and_dense(tensor))
-
-
 def _copy_work(views: Sequence[torch.Tensor], state: tuple[int, int] | None) -> None:
     views[0].copy_(views[1])
-
-
-def _through_pageable(target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -> bool:
-    """Whether torch copies by way of a fresh tensor of the host: CUDA copies runs of bytes only.
-
-    Types are converted on the device, unless the host waits; layouts are on the side that differs.
-    """
-    one_type = source.dtype == target.dtype
-    strides = [[s for n, s in zip(t.shape, t.stride(), strict=True) if n > 1] for t in (target, source)]
-    if one_type and source.shape == target.shape and strides[0] == strides[1] and _dense(source):
-        return False
-    if target.device.type == "cpu":
-        return not target.is_contiguous() or not (non_blocking or one_type)
-    return not source.expand(target.shape).is_contiguous() or not (non_blocking or one_type)
 
 
 def _host_copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -> None:
@@ -209,7 +192,7 @@ def _host_copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool) -
         over = m.twin(device)
         _copy_work((over, host) if device is target else (host, over), None)
         return
-    if not is_pinned(host) or _through_pageable(target, source, non_blocking):
+    if not is_pinned(host) or through_pageable(target, source, non_blocking, to_host=target.device.type == "cpu"):
         pageable_copy_forbidden(stream)
     if not non_blocking:
         forbid_in_capture(stream)
@@ -251,7 +234,7 @@ def copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
         check_overlap(target, (source,))
         meta[0].copy_(meta[1])  # raises where the shapes do not fit
         plain = source.dtype == target.dtype and source.shape == target.shape
-        plain = plain and source.stride() == target.stride() and _dense(source) and bits_of(source) == bits_of(target)
+        plain = plain and source.stride() == target.stride() and dense(source) and bits_of(source) == bits_of(target)
         kind, name = (NodeKind.MEMCPY, "memcpy") if plain else (NodeKind.KERNEL, "copy")
         record(stream.capture, stream, kind, name, [target, source], pack_scalar(target.nbytes), _copy_work)
     elif target.numel():
@@ -292,7 +275,7 @@ def _fill(target: torch.Tensor, value: Any) -> torch.Tensor:
         views[0].fill_(value)
 
     # cudaMemset writes patterns of 1, 2 or 4 bytes, or zeros of any size
-    pattern = _dense(target) and (target.dtype.itemsize in (1, 2, 4) or value == 0)
+    pattern = dense(target) and (target.dtype.itemsize in (1, 2, 4) or value == 0)
     kind, name = (NodeKind.MEMSET, "memset") if pattern else (NodeKind.KERNEL, "fill")
     record(capture, stream, kind, name, [target], pack_scalar(value), work)
     return target

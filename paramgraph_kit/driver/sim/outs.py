@@ -1,0 +1,86 @@
+"""The memory of what an operation is given to write into: shared with what it reads, too small, or a storage's own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from paramgraph_kit.driver.tensors import bits_of, lazily
+from paramgraph_kit.driver.torch_names import torch_name
+
+from .arena import extent
+from .machine import CPU_KEY, SET_STORAGE, SWAP, machine
+
+META = torch.device("meta")
+ALONE = 2  # who counts for a storage of one tensor: that, and the object in Python that was asked for
+
+
+def shared_with_outs(
+    flat: Sequence[Any], outs: Sequence[int], operands: Sequence[torch.Tensor]
+) -> dict[int, torch.Tensor]:
+    """CPU tensors, by the id of a device tensor, over copies of memory that an ``out=`` shares with other operands.
+
+    Kernels refuse some of that, and resize no tensor that they read; which needs tensors that share theirs, too.
+    """
+    m = machine()
+    written = {flat[i].untyped_storage().data_ptr() for i in outs if isinstance(flat[i], torch.Tensor)} - {0}
+    found: dict[int, torch.Tensor] = {}
+    for place in written:
+        users = [x for x in operands if x.untyped_storage().data_ptr() == place]
+        if not users[1:]:
+            continue
+        nbytes = users[0].untyped_storage().nbytes()
+        copy = m.arena.view(place, (nbytes,), (1,), torch.uint8).clone().untyped_storage()
+        for x in users:
+            view = torch.empty(0, dtype=x.dtype).set_(copy, x.storage_offset(), x.shape, x.stride())
+            found[id(x)] = lazily(view, bits_of(x))
+    return found
+
+
+def fit_out(out: torch.Tensor, value: torch.Tensor) -> None:
+    """Give an ``out=`` tensor the layout to which its operation has resized a stand-in."""
+    if out.shape != value.shape:
+        out.resize_(extent(value.shape, value.stride()))
+        out.as_strided_(value.shape, value.stride())
+
+
+def resize(tensor: torch.Tensor, size: Sequence[int], memory_format: torch.memory_format | None = None) -> torch.Tensor:
+    """``resize_``: within the storage where it fits, otherwise onto a new one with the old bytes."""
+    if tuple(size) == tuple(tensor.shape) and memory_format is None:
+        return tensor
+    numel = math.prod(size)
+    nbytes = (tensor.storage_offset() + numel) * tensor.dtype.itemsize
+    old = tensor.untyped_storage()
+    stride = torch.empty(tuple(size), device=META, memory_format=memory_format or torch.contiguous_format).stride()
+    if nbytes <= old.nbytes():
+        SET_STORAGE.redispatch(CPU_KEY, tensor, old, tensor.storage_offset(), size, stride)
+        return tensor
+    if hasattr(old, SWAP):
+        resize_storage(old, int(nbytes))
+    else:  # an older torch: the tensor moves alone
+        if old.nbytes() and torch_name("_storage_Use_Count")(old._cdata) > ALONE:  # others would stay behind
+            text = "the simulated device resizes a tensor that shares its memory with torch 2.13, not"
+            raise NotImplementedError(f"{text} {torch.__version__}: clone it before")
+        old = _grown(old, int(nbytes))
+    SET_STORAGE.redispatch(CPU_KEY, tensor, old, tensor.storage_offset(), size, stride)
+    return tensor
+
+
+def resize_storage(storage: torch.UntypedStorage, nbytes: int) -> None:
+    """``UntypedStorage.resize_``: fresh memory under every tensor over it, with the bytes that fit copied there."""
+    machine().move(storage, _grown(storage, nbytes))
+
+
+def _grown(storage: torch.UntypedStorage, nbytes: int) -> torch.UntypedStorage:
+    """Fresh memory with the bytes of a storage that fit."""
+    m = machine()
+    fresh = m.storage(nbytes)
+    kept = min(nbytes, storage.nbytes())
+    if kept:
+        places = (fresh.data_ptr(), storage.data_ptr())
+        target, source = (m.tensor_at(place, kept, (kept,), (1,), 0, torch.uint8) for place in places)
+        target.copy_(source)
+    return fresh

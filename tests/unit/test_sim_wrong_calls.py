@@ -1,0 +1,104 @@
+"""Calls that no kernel takes: the simulated device refuses them where the CPU does, eagerly and in a capture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from paramgraph_kit.driver.select import device, twin
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
+
+Tensor = torch.Tensor
+Call = Callable[[Tensor], Any]
+
+
+def new(x: Tensor, *size: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """A tensor of ones where ``x`` is."""
+    return torch.ones(size, dtype=dtype, device=x.device)
+
+
+WRONG: dict[str, Call] = {
+    "a float into an integer": lambda x: new(x, dtype=torch.int32).addcmul_(new(x), new(x)),
+    "a loss of another type": lambda x: F.binary_cross_entropy(x.double(), x > 0),
+    "an out= of another type": lambda x: torch.any(x, 0, out=new(x, 4, dtype=torch.int64)),
+    "an out= of another float": lambda x: torch.index_add(
+        x, 0, new(x, 3, dtype=torch.int64) * 0, x, out=x.double() + 1
+    ),
+    "nothing to take a median of": lambda x: x[:, :0].nanmedian(1),
+    "nothing to take a maximum of": lambda x: x[:0].max(),
+    "a result larger than what it replaces": lambda x: x.logical_xor_(new(x, 5, 3, 4)),
+}
+OVERLAPPING: dict[str, Call] = {
+    "out= one element further": lambda x: torch.add(x[:-1], 1, out=x[1:]),
+    "a sum into its own operand": lambda x: torch.cumsum(x[:-1], 0, out=x[1:]),
+    "out= of another shape": lambda x: torch.sin(x.view(-1), out=x),
+    "a list's own memory": lambda x: torch.cat([x[:1], x[:2]], out=x),
+}
+
+
+def outcome(call: Call, place: Any) -> tuple[str, str]:
+    """What a call raises or returns."""
+    x = torch.arange(12.0).view(3, 4).to(place)
+    try:
+        found = call(x)
+    except Exception as error:
+        return type(error).__name__, str(error).splitlines()[0].replace("sim:0", "cpu")
+    return "returns", str(found.tolist())
+
+
+def captured(call: Callable[[], Any]) -> None:
+    """Capture what is called."""
+    with twin().graph(twin().CUDAGraph()):
+        call()
+
+
+@pytest.mark.parametrize("name", [*WRONG, *OVERLAPPING])
+def test_a_wrong_call_is_refused_as_by_the_cpu(name: str) -> None:
+    # GIVEN a call that the CPU refuses
+    call = (WRONG | OVERLAPPING)[name]
+    expected = outcome(call, "cpu")
+    assert expected[0] != "returns"
+    # WHEN the simulated device is asked THEN its words are the same
+    assert outcome(call, device()) == expected
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_capture_refuses_it_at_the_call_and_not_as_an_assertion_of_the_device(name: str) -> None:
+    # GIVEN the same WHEN it is captured THEN it is refused at once, in the same words
+    x = torch.arange(12.0).view(3, 4).to(device())
+    kind, text = outcome(WRONG[name], "cpu")
+    try:
+        with pytest.raises(Exception) as error:  # noqa: PT011 - its kind is compared
+            captured(lambda: (x + 1, WRONG[name](x)))  # not empty, of which torch would warn
+    finally:
+        twin().recover()
+    assert (type(error.value).__name__, str(error.value).splitlines()[0]) == (kind, text)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: torch.add(x, x, out=x),
+        lambda x: torch.sort(x, out=(x, new(x, 3, 4, dtype=torch.int64)))[0],
+        lambda x: torch.mm(x[:2, :2], x[1:, 2:], out=x[:2, 2:]),
+        lambda x: torch.add(x, 1, out=new(x, 0)),
+    ],
+)
+def test_an_out_that_is_an_operand_gets_what_the_cpu_gives_it(call: Call) -> None:
+    # GIVEN out= in the memory of an operand, or to be resized THEN numbers are the CPU's
+    assert outcome(call, device()) == outcome(call, "cpu")
+
+
+def test_a_type_that_only_cuda_computes_keeps_its_indices() -> None:
+    # GIVEN integers, of which the CPU unpools none, with indices of the same type
+    indices = torch.arange(4).view(1, 1, 2, 2) * 5
+    expected = F.max_unpool2d(torch.ones(1, 1, 2, 2), indices, [2, 2])
+    # WHEN the device does THEN the result is that of floats
+    found = F.max_unpool2d(torch.ones(1, 1, 2, 2, dtype=torch.int64, device=device()), indices.to(device()), [2, 2])
+    assert found.dtype is torch.int64
+    assert found.cpu().float().equal(expected)
