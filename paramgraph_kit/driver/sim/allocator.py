@@ -164,6 +164,7 @@ class CachingAllocator:
         self.failed = 0  # requests that found no room
         self.listeners: list[Callable[[PoolEvent], None]] = []
         self.captures_underway = 0  # while positive nothing is unmapped, as under stream capture
+        self.left_recording: list[PoolId] = []  # of captures whose end has failed: torch goes on recording
         self._time = 0
         self._private = 0
 

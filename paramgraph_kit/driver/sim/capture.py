@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from paramgraph_kit.driver.torch_names import torch_name
 
 from .allocator import PoolId
@@ -22,6 +24,7 @@ from .stream import current_stream, default_stream, set_current
 from .under_way import MODES, Capture, forbid_drawing, forbid_unsafe_call, forbidding, open_captures
 
 _unseen = torch_name("_DisableTorchDispatch")
+_watching = torch_name("_len_torch_dispatch_stack")
 _below_autograd = torch_name("_AutoDispatchBelowAutograd")
 
 EMPTY_GRAPH = (
@@ -72,7 +75,8 @@ def begin(mode: str, pool: PoolId) -> Capture:
     if stream.cuda_stream == default_stream().cuda_stream:
         machine().generator.left_in_capture = True  # torch has told it by now
         raise RuntimeError(DEFAULT_STREAM)
-    if any(other.pool == pool for other in open_captures()) or any(pool == each for *_, each in machine().user_pools):
+    taken = [*(other.pool for other in open_captures()), *(each for *_, each in machine().user_pools)]
+    if pool in (*taken, *machine().allocator.left_recording):
         raise RuntimeError("beginAllocateToPool: already recording to mempool_id")
     machine().allocator.retain(pool)
     capture = Capture(mode, stream, pool)
@@ -92,6 +96,7 @@ def end(capture: Capture) -> None:
     capture.leave()
     open_captures().remove(capture)
     if code:
+        machine().allocator.left_recording.append(capture.pool)
         for generator in capture.offsets:
             generator.left_in_capture = True
         raise cuda_error(code)
@@ -109,9 +114,23 @@ def recover() -> None:
         open_captures().remove(capture)
     m = machine()
     m.allocator.captures_underway = 0
+    m.allocator.left_recording.clear()
     for generator in m.generators:
         generator.left_in_capture = False
     set_current(default_stream())
+
+
+def show_to_modes(made: bool) -> None:
+    """Let modes that watch every operation see what torch does for a graph's generator: two numbers made, or filled."""
+    if not _watching():
+        return
+    for _ in range(2):
+        if made:
+            torch.ops.aten.empty.memory_format([1], dtype=torch.int64, device=machine().device)
+            continue
+        with _unseen():
+            number = torch.empty(1, dtype=torch.int64, device=machine().device)
+        torch.ops.aten.fill_.Scalar(number, 0)
 
 
 _collecting: list[bool] = []  # whether Python collects garbage now: when it does is nobody's doing
@@ -152,6 +171,8 @@ class CUDAGraph:
         """Tell a generator of this graph: while it has any, it keeps a seed and an offset for them on the device."""
         if generator not in self._counted:
             self._counted.append(generator)
+            if not generator.graphs:
+                show_to_modes(made=True)
             machine().lend_state(generator, id(self))
 
     def capture_begin(
@@ -167,6 +188,8 @@ class CUDAGraph:
         allocator = machine().allocator
         if current_stream().capture is None:
             self._count(machine().generator)
+            for _ in (machine().generator, *self._registered):
+                show_to_modes(made=False)
         pool_id = pool if pool is not None else allocator.new_pool_id()
         self._capture = begin(capture_error_mode, pool_id)
         self._capture.offsets.update(dict.fromkeys(self._registered, 0))
@@ -206,6 +229,9 @@ class CUDAGraph:
         self._instantiated = True
         if current_stream().capture is not None:  # the generator's numbers are set up on the host
             raise RuntimeError(REPLAY_IN_CAPTURE)
+        for moved in self._capture.offsets.values():
+            if moved:
+                show_to_modes(made=False)
         run_nodes(self._capture.nodes, self._capture.offsets)
 
     def reset(self) -> None:

@@ -67,6 +67,8 @@ UNSOLVED = {
     "info)",
 }
 
+UNSUPPORTED = "cudaErrorStreamCaptureUnsupported: operation not permitted when stream is capturing"
+ONE_BLOCK = 2048  # numbers that a block of threads sorts
 UNCONVERGED = (
     "linalg.eigh: The algorithm failed to converge because the input matrix is ill-conditioned or has too many "
     "repeated eigenvalues (error code: 1)."
@@ -343,19 +345,29 @@ def svd_into(*args: Any, U: torch.Tensor, S: torch.Tensor, Vh: torch.Tensor, **k
 _svd, _svd_unsolved = Kernel(torch.ops.aten._linalg_svd.default), unsolved_kernel(torch.ops.aten._linalg_svd.default)
 
 
-def unique_dim(*args: Any, **kwargs: Any) -> Any:
-    """``aten::unique_dim``: Thrust sorts, and waits."""
+def _thrust(step: str) -> None:
+    """Thrust's algorithms wait after each of their steps, of which a capture hears at the first."""
     if (capture := current_stream().capture) is not None:
         capture.check()
         capture.fail(900)
-        raise RuntimeError(
-            "merge_sort: failed to synchronize: cudaErrorStreamCaptureUnsupported: operation not permitted when stream "
-            "is capturing"
-        )
+        raise RuntimeError(f"{step}: failed to synchronize: {UNSUPPORTED}")
     forbid_in_capture(current_stream())
+
+
+def unique_dim(*args: Any, **kwargs: Any) -> Any:
+    """``aten::unique_dim``: Thrust sorts, and waits."""
+    _thrust("merge_sort")
     return _unique_dim(*args, **kwargs)
 
 
+def mode(tensor: torch.Tensor, dim: int = -1, keepdim: bool = False) -> Any:
+    """``aten::mode``: one kernel where a block of threads can sort all that is compared, otherwise Thrust."""
+    if tensor.dim() and tensor.size(dim) > ONE_BLOCK and tensor.numel():
+        _thrust("transform")
+    return _mode(tensor, dim, keepdim)
+
+
+_mode = Kernel(torch.ops.aten.mode.default)
 _unique_dim = Kernel(torch.ops.aten.unique_dim.default)
 
 
@@ -383,6 +395,7 @@ def library_kernels() -> dict[str, Any]:
         kernels((*names, *(f"{name}_" for name in names)), partial(library_kernel, library=library))
     kernels(("_linalg_eigh", "_linalg_eigvals", "linalg_ldl_factor_ex"), unsolved_kernel)
     found["_linalg_svd"], found["_linalg_svd.U"], found["unique_dim"] = svd, svd_into, unique_dim
+    found["mode"] = mode
     for name, waits in WAITS.items():
         kernels((name,), partial(waiting_kernel, library="cuSOLVER", waits=waits))
     kernels(("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"), norm_kernel)

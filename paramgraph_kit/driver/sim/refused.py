@@ -74,6 +74,11 @@ UNORDERED = {
     "fractional_max_pool2d_backward": "fractional_max_pool2d_backward_cuda",
     "fractional_max_pool3d_backward": "fractional_max_pool3d_backward_cuda",
     "max_pool3d_with_indices_backward": "max_pool3d_with_indices_backward_cuda",
+    **dict.fromkeys(("index_reduce", "index_reduce_", "index_reduce.out"), "index_reduce_cuda"),
+    "kthvalue.values": "kthvalue CUDA",
+    "reflection_pad1d_backward": "reflection_pad1d_backward_out_cuda",
+    "reflection_pad2d_backward": "reflection_pad2d_backward_cuda",
+    "reflection_pad3d_backward": "reflection_pad3d_backward_out_cuda",
     "grid_sampler_2d_backward": "grid_sampler_2d_backward_cuda",
     "grid_sampler_3d_backward": "grid_sampler_3d_backward_cuda",
     "upsample_linear1d_backward": "upsample_linear1d_backward_out_cuda",
@@ -85,6 +90,7 @@ _REDUCTION = 3  # its place among those of nll_loss2d_forward
 UNORDERED_IF: dict[str, tuple[str, Callable[..., bool]]] = {
     "histc": ("_histc_cuda with floating point input", lambda tensor, *_, **__: bool(tensor.is_floating_point())),
     "bincount": ("_bincount_cuda", lambda _, weights=None, *__: weights is not None),
+    "put_": ("put_", lambda tensor, index, source, accumulate=False: accumulate),
     "nll_loss2d_forward": ("nll_loss2d_forward_out_cuda_template", lambda *given: bool(given[_REDUCTION])),
 }
 

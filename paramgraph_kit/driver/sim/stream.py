@@ -330,8 +330,12 @@ def _backward_begins(node: Any, task: int) -> None:
     if capture is None:
         return
     autograd.note_leaves_of_functions(node, log)
-    if any((autograd.made_on(n, log) or _default) == _default for n in autograd.all_behind(node)):
+    streams = [autograd.made_on(n, log) or _default for n in autograd.all_behind(node)]
+    if any(stream == _default for stream in streams):
         raise capture.fail(906)
+    for stream in dict.fromkeys(streams):  # they wait for one another, and the caller for all of them
+        if stream.capture is capture and stream != log[-1][1]:
+            log[-1][1].wait_stream(stream)
 
 
 def note_leaf(tensor: torch.Tensor) -> None:
