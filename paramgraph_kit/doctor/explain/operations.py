@@ -9,7 +9,7 @@ import linecache
 import re
 import sys
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from types import BuiltinFunctionType, CodeType, FrameType, ModuleType
 from typing import Any
@@ -34,6 +34,7 @@ _SIZED = frozenset(
     chunk roll pad unflatten tensor_split topk select unfold narrow split""".split()  # noqa: SIM905 - shorter so
 )
 _NUMBERS = ("alpha", "beta", "value", "fill_value", "eps", "p", "start", "end")  # keywords that take no tensor
+FROM_PINNED, TO_PINNED = "from pinned", "to pinned"  # copies, until it is known what was said of them
 _OF_SHAPES = ("shape", "size", "dim", "ndim", "numel", "len", "dtype", "device", "stride")
 _ASSIGNS = r"\s*(?:[-+*/%@&|^]|//|\*\*|<<|>>)?=[^=]"
 
@@ -86,6 +87,8 @@ def operation_of(expression: str, after: str = "", names: Names = NO_NAMES) -> s
         kind = _indexed(tree, names)
         if not re.match(_ASSIGNS, after):
             return kind
+        if kind == "x[mask]" and (copy := _copied(tree.value, [_assigned(after)], names)):
+            return copy
         if kind == "x[mask]" and _is_number(after, names) and (_is_index(tree, names) or _is_place(tree, names)):
             return "x[i]=number"
         return "x[?]=" if kind == "x[mask]" and _is_unknown(tree, names) else f"{kind}="
@@ -105,6 +108,8 @@ def told_apart(operations: tuple[str, ...], pageable: bool) -> tuple[str, ...]:
     """Operations, where the message tells copies of pageable memory from waits: a list is copied, a mask waits."""
     copied = {"x[mask]": "x[list]", "x[i:j]=": "copy_", "x[mask]=": "copy_", "x[?]=": "x[list]="}
     meant = copied if pageable else {"x[?]=": "x[mask]="}
+    # Of pinned memory torch copies through a pageable tensor where layouts or types differ, and nowhere else.
+    meant |= dict.fromkeys((FROM_PINNED, TO_PINNED), "strided" if pageable else "copy_")
     return tuple(meant.get(name, name) for name in operations)
 
 
@@ -113,9 +118,10 @@ def _called(call: ast.Call, names: Names) -> str:
     name = last_name(target)
     arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
     function = _value(target, names)
-    owner: Any = _value(target.value, names) if isinstance(target, ast.Attribute) else None
     if isinstance(function, BuiltinFunctionType) and _of_torch(function):
         name = function.__name__  # whatever the user calls it
+    if _is_module(function):
+        return type(function).__name__  # "norm" is no torch.norm then
     if isinstance(target, ast.Call) and getattr(target.func, "id", "") == "getattr" and len(target.args) > 1:
         name = str(_value(target.args[1], names))
     each: Any
@@ -124,11 +130,13 @@ def _called(call: ast.Call, names: Names) -> str:
             return str(each.args[0].id)
     if name in ("to", "type_as") and any(_is_cpu(_value(each, names)) for each in arguments):
         return "cpu"
-    if name == "copy_" and _is_pageable(owner):
-        return "cpu"
+    if name in ("copy_", "to", "cuda", "type_as") and isinstance(target, ast.Attribute):
+        return _copied(target.value, arguments if name == "copy_" else [], names) or name
     if isinstance(target, ast.Name) and name in _COMPARING:
         return "bool"
     if isinstance(function, BuiltinFunctionType) and not _of_torch(function) and name not in _AS_THEY_ARE:
+        if function.__module__ == "_pickle":
+            return name
         # math.sqrt, time.sleep, [1, 2].index: C code that has no use for tensors takes their number.
         return "bool" if name in _SEARCHING else "float"
     if any(keyword.arg in _NUMBERS and _has_tensor(keyword.value, names) for keyword in call.keywords):
@@ -156,13 +164,41 @@ def _indexed(tree: ast.Subscript, names: Names) -> str:
     return "x[mask]"
 
 
-def _is_number(assigned: str, names: Names) -> bool:
-    """Whether ``= 5.0`` assigns a number of Python's."""
+def _copied(target: ast.expr, sources: Sequence[ast.expr | None], names: Names) -> str:
+    """What kind of copy it is to write into ``target``, or to move it if there are no sources; "" if none is seen."""
+    own = _base(target, names)
+    if _is_cpu(own) and _is_tensor(own):
+        if not sources:
+            return "" if _is_pageable(own) else FROM_PINNED
+        return "cpu" if _is_pageable(own) else TO_PINNED
+    given: Any = _base(sources[0], names) if sources else None
+    if not (_is_tensor(given) and _is_cpu(given) and given.ndim):
+        return ""
+    return "copy_" if _is_pageable(given) else FROM_PINNED
+
+
+def _base(node: ast.expr | None, names: Names) -> Any:
+    """The tensor that an expression is a part or a view of, as far as names tell."""
+    while isinstance(node, (ast.Subscript, ast.Call)):
+        if isinstance(node, ast.Call) and not isinstance(node.func, ast.Attribute):
+            return None
+        node = node.value if isinstance(node, ast.Subscript) else node.func.value  # type: ignore[attr-defined]
+    return _value(node, names) if node is not None else None
+
+
+def _assigned(after: str) -> ast.expr | None:
+    """What stands behind ``=``."""
     try:
-        node = ast.parse(f"_ {assigned.strip()}").body[0]  # more statements may follow on the line
+        node = ast.parse(f"_ {after.strip()}").body[0]
     except (SyntaxError, ValueError):
-        return False
-    return isinstance(node, ast.Assign) and _is_of_numbers(node.value, names)
+        return None
+    return node.value if isinstance(node, ast.Assign) else None
+
+
+def _is_number(after: str, names: Names) -> bool:
+    """Whether ``= 5.0`` assigns a number of Python's."""
+    value = _assigned(after)
+    return value is not None and _is_of_numbers(value, names)
 
 
 def _is_of_numbers(node: ast.expr, names: Names) -> bool:
@@ -238,12 +274,12 @@ def _value(node: ast.expr, names: Names) -> Any:
 
 
 def _held(owner: object, name: str) -> Any:
-    """An attribute that an object keeps itself, a buffer of a module's too."""
+    """An attribute that an object keeps itself, a buffer or a part of a module's too."""
     try:
         held = object.__getattribute__(owner, "__dict__")
     except AttributeError:
         return None
-    for each in (held, held.get("_buffers"), held.get("_parameters")):
+    for each in (held, held.get("_buffers"), held.get("_parameters"), held.get("_modules")):
         if isinstance(each, dict) and name in each:
             return each[name]
     return None
@@ -264,6 +300,11 @@ def _is_tensor(value: Any) -> bool:
     # Other objects may answer anything to a question about their attributes.
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _is_module(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.nn.Module)
 
 
 def _is_listed(value: Any) -> bool:

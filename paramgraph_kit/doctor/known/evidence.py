@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from paramgraph_kit.trace.model import Frame
 
 PAGEABLE = "Cannot copy between CPU and CUDA tensors during CUDA graph capture"
+THRUST = "failed to synchronize: cudaErrorStreamCaptureUnsupported"
 # Hints that the source around a failure gives.
 ASIDE = "aside"  # on a stream that nothing forked from the capturing one
 NEVER_BEGUN = "never begun"  # no capture is begun by hand in this code
@@ -36,7 +37,7 @@ class Evidence:
     @property
     def syncs(self) -> bool:
         """Whether the message is one of those for a CPU that wants to wait for the GPU."""
-        return self.code == 900 or PAGEABLE in self.message
+        return self.code == 900 or PAGEABLE in self.message or THRUST in self.message
 
     def headline(self) -> str:
         """``Type: first line of the message``."""

@@ -12,6 +12,7 @@ import torch
 from paramgraph_kit.doctor.known.evidence import PAGEABLE
 from paramgraph_kit.driver.generators import generator_of
 from paramgraph_kit.driver.select import twin
+from paramgraph_kit.driver.tensors import through_pageable
 
 UNCAPTURED = "CUDA error: operation not permitted when stream is capturing"
 
@@ -215,16 +216,14 @@ def _copy(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], device: str)
     if name == "copy_":
         target, source = args[0], args[1]
         to, pinned = target.device.type, target.device.type == "cpu" and target.is_pinned()
-        one_type = isinstance(source, torch.Tensor) and source.dtype == target.dtype
-        alike = one_type and source.shape == target.shape and source.stride() == target.stride()
-        part = target if to == "cpu" else source  # the host's; of a part of it torch makes a tensor of its own
-        apart = not alike and isinstance(part, torch.Tensor) and not part.is_contiguous()
     else:
-        source, apart = args[0], False
+        source = args[0]
         to = torch.device(kwargs.get("device") or source.device).type
         pinned = not blocking and to == "cpu"  # torch makes pinned memory for it
+        target = None
     if not isinstance(source, torch.Tensor) or source.device.type == to or not source.numel():
         return None
+    apart = _through_pageable(target, source, kwargs, not blocking, to_host=to == "cpu")
     if source.device.type == device and to == "cpu":
         if not pinned or apart:
             return _pageable("cpu")
@@ -234,6 +233,20 @@ def _copy(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], device: str)
             return _pageable("to")
         return _waits("to") if blocking else None
     return None
+
+
+def _through_pageable(
+    target: Any, source: torch.Tensor, kwargs: dict[str, Any], non_blocking: bool, *, to_host: bool
+) -> bool:
+    if source.layout is not torch.strided:
+        return False
+    if target is None:
+        kept = kwargs.get("memory_format") or torch.preserve_format
+        target = torch.empty_like(source, dtype=kwargs.get("dtype"), device="meta", memory_format=kept)
+    try:
+        return through_pageable(target, source, non_blocking, to_host=to_host)
+    except RuntimeError:  # sizes that do not fit, of which torch tells itself
+        return False
 
 
 def _indexed(a: _Asked) -> Refusal | None:
