@@ -7,21 +7,24 @@ import gc
 import re
 import traceback
 import types
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from paramgraph_kit.backend.registry import CompiledGraph
+from paramgraph_kit.backend.recompiles import is_known
+from paramgraph_kit.backend.registry import CompiledGraph, original
+from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.launcher import Options
 from paramgraph_kit.partition.frames import user_frame
 from paramgraph_kit.trace.errors import ParamgraphError
-from paramgraph_kit.trace.model import Reason
+from paramgraph_kit.trace.model import Frame, Reason
 from paramgraph_kit.trace.wording import kind_text
 
-_RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+")
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)")
 _TORCH = str(Path(torch.__file__).parent)
 
 
@@ -36,8 +39,10 @@ class Model:
         self.modules: dict[int, Any] = {}  # by id; also what parameterize returned
         self._kinds: set[type] = set()  # of these, the user's own
         self.codes: set[types.CodeType] = set()
+        self.root: types.CodeType | None = None  # what ``torch.compile`` was given, None where only parts are compiled
         self.options: list[Options] = []  # that it was compiled with, where torch.compile's result tells
         self._add(model)
+        self.root = _root(model)
         if not self.codes and not self.modules:
             raise ParamgraphError(
                 f"report takes a compiled function or module, not {kind_text(model)}: "
@@ -81,6 +86,8 @@ class Model:
             if isinstance(inner, torch.nn.Module):
                 self._add(inner)
                 return
+            if inner is not None and not hasattr(inner, "__code__") and not isinstance(inner, functools.partial):
+                inner = vars(type(inner)).get("__call__")  # an object that can be called
             function = inner
 
     def _add_callback(self, function: Any) -> None:
@@ -108,7 +115,7 @@ class Model:
         owner = graph.owner() if graph.owner is not None else None
         if owner is not None and id(owner) in self.modules:
             return True
-        return graph.callers.any_of(self.codes) and self._may_use(graph, dead=owner is None)
+        return graph.callers.any_of(self.codes) and is_known(graph) and self._may_use(graph, dead=owner is None)
 
     def has_code(self, graph: CompiledGraph) -> bool:
         """Whether a graph was compiled of this model's code, be it for another module of its class."""
@@ -146,6 +153,19 @@ class Model:
         return ""
 
 
+def _root(model: Any) -> types.CodeType | None:
+    """The code of what ``torch.compile`` was given; None where only parts of it were compiled, or nobody can tell."""
+    while isinstance(model, functools.partial):
+        model = model.func
+    model = getattr(model, "_compiled", model)  # whose calls are frozen
+    whole = getattr(model, "_orig_mod", None) or getattr(model, "_torchdynamo_orig_callable", None)
+    if whole is None and isinstance(model, torch.nn.Module):
+        own = getattr(model.forward, "_torchdynamo_orig_callable", None)
+        whole = model if model._compiled_call_impl is not None else own
+    function = whole.forward if isinstance(whole, torch.nn.Module) else whole
+    return getattr(getattr(function, "__func__", function), "__code__", None)
+
+
 def _is_torch(code: types.CodeType) -> bool:
     # Code that many models share, such as Sequential.forward: there the module itself decides.
     return code.co_filename.startswith(_TORCH)
@@ -154,6 +174,38 @@ def _is_torch(code: types.CodeType) -> bool:
 def _original(name: str) -> str:
     resumed = _RESUMED.fullmatch(name)
     return resumed[1] if resumed else name
+
+
+def around(model: Model, graphs: Iterable[CompiledGraph]) -> tuple[str, Reason | None]:
+    """What of a model's calls runs eager and is in no graph that was compiled, as a few words, and why; "" if nothing.
+
+    A break in a loop, or in a ``with`` or ``try``, cannot be resumed: Dynamo leaves the whole frame alone.
+    """
+    if any(getattr(type(each), "_paramgraph_owner", False) for each in model.modules.values()):
+        return "", None
+    compiled = {original(code) for each in graphs if each.compilation and (code := each.compilation.code())}
+    if not compiled:
+        return "", None
+    if model.root is None:
+        return "what runs around them is eager", None
+    if model.root in compiled or any(map(_is_torch, compiled)):  # a wrapper of torch's stands for a module of its own
+        return "", None
+    name = getattr(model.root, "co_qualname", model.root.co_name).rpartition("<locals>.")[2]
+    text = (
+        f"graph break: torch.compile left {name} alone, so it runs eager but for what it calls: "
+        "a break in a loop, a with or a try cannot be resumed"
+    )
+    frame = Frame(display_name(model.root.co_filename), model.root.co_firstlineno, model.root.co_name)
+    return f"{name} itself is eager", Reason("graph-break", text, frame)
+
+
+def broken_at(graph: CompiledGraph) -> Frame | None:
+    """The line of the break behind which a graph begins; None for one that begins with its function."""
+    code = graph.compilation.code() if graph.compilation is not None else None
+    resumed = _RESUMED.fullmatch(code.co_name) if code is not None else None
+    if code is None or resumed is None:
+        return None
+    return Frame(display_name(code.co_filename), int(resumed[2]), resumed[1])
 
 
 def graph_breaks(model: Model | None) -> list[Reason]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from paramgraph_kit.backend.registry import Compilation, CompiledGraph
+from paramgraph_kit.backend.registry import Compilation, CompiledGraph, compiled_graphs
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import Frame, Reason
 
@@ -46,6 +46,21 @@ def given_up(graphs: Iterable[CompiledGraph]) -> list[Reason]:
             )
             found.append(Reason("recompile-limit", text, Frame(code.co_filename, code.co_firstlineno, code.co_name)))
     return found
+
+
+def is_known(graph: CompiledGraph) -> bool:
+    """Whether Dynamo still has what this graph was compiled for: after its reset it compiles anew, also for others."""
+    compilation = graph.compilation
+    if compilation is None:
+        return True
+    code = compilation.code()
+    numbers = [getattr(entry.compile_id, "frame_compile_id", None) for entry in _entries(code)] if code else []
+    # A reset begins to count again: what was compiled later of the same code had a larger number otherwise.
+    younger = [each.compilation for each in compiled_graphs() if each.order > graph.order and each.compilation]
+    again = any(
+        each is not compilation and each.code() is code and each.number <= compilation.number for each in younger
+    )
+    return compilation.number in numbers and not again
 
 
 def _by_function(graphs: Iterable[CompiledGraph]) -> list[list[CompiledGraph]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import sys
 import types
@@ -147,9 +148,7 @@ def site_being_compiled() -> Site:
     while frame is not None:
         if frame.f_code.co_name == "_compile" and frame.f_code.co_filename.endswith("convert_frame.py"):
             code, values = frame.f_locals.get("code"), frame.f_locals.get("locals")
-            # For a module of torch's own, such as Sequential, Dynamo compiles a wrapper that calls ``fn``.
-            owner = values.get("self", values.get("fn")) if isinstance(values, dict) else None
-            codes = [original(code)] if isinstance(code, types.CodeType) else []
+            codes, owner = _of(code, values if isinstance(values, dict) else {})
             while frame is not None:
                 codes.append(original(frame.f_code))
                 frame = frame.f_back
@@ -158,6 +157,20 @@ def site_being_compiled() -> Site:
             return Site(Codes(codes), weakref.ref(owner), likeness(owner), _compilation(code))
         frame = frame.f_back
     return Site()
+
+
+def _of(code: Any, values: dict[str, Any]) -> tuple[list[types.CodeType], Any]:
+    """The user's code behind a frame that Dynamo compiles, and whose method it is, whatever that calls itself."""
+    if not isinstance(code, types.CodeType):
+        return [], None
+    # For what is torch's own, such as Sequential or no_grad's wrapper, Dynamo compiles a function that calls ``fn``.
+    behind = inspect.unwrap(values["fn"]) if "fn" in values else None
+    behind = behind if isinstance(behind, types.FunctionType) else vars(type(behind)).get("__call__")
+    first = code.co_varnames[:1] if code.co_argcount else ()
+    owner = next(
+        (values[name] for name in (*first, "self", "fn") if isinstance(values.get(name), torch.nn.Module)), None
+    )
+    return [original(code), *([behind.__code__] if isinstance(behind, types.FunctionType) else [])], owner
 
 
 def _compilation(code: Any) -> Compilation | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from paramgraph_kit.backend.graphs_of_model import Model, graph_breaks
+from paramgraph_kit.backend.graphs_of_model import Model, around, graph_breaks
 from paramgraph_kit.backend.recompiles import given_up, recompiled
 from paramgraph_kit.backend.registry import compiled_graphs
 from paramgraph_kit.backend.tracing import (
@@ -25,6 +25,9 @@ from paramgraph_kit.trace.model import Capture, Reason, Role, Trace
 from paramgraph_kit.trace.wording import bytes_text, one_line
 
 NOTHING = 'nothing is compiled yet: call the model once, compiled with backend="paramgraph"'
+EAGER_CALLS = (
+    "if it was called, each call is eager, as after a graph break in a loop: TORCH_LOGS=graph_breaks says where"
+)
 LEGEND = {
     "partition": "a compiled graph, by the order of compiling, and a piece of it",
     "state": "graphed, or ungraphed for a reason that stands below",
@@ -38,6 +41,7 @@ LEGEND = {
     "graph bytes": "device memory that the graphs themselves hold",
 }
 HEADS = tuple(LEGEND)
+MOST_NAMED = 3  # partitions in one line
 
 
 class _Lines(str):
@@ -83,6 +87,7 @@ class Report:
     trace: Trace
     of_one: bool = False  # it is about one model
     recompiled: tuple[tuple[str, str], ...] = ()  # functions with several graphs, and what the last one is for
+    around: str = ""  # what of its calls runs eager around the compiled parts, and is not counted
     kept: tuple[Kept, ...] = ()  # tensors that would be made on the host and copied at each call, but are made once
 
     @property
@@ -125,12 +130,16 @@ class Report:
         return "\n".join([*lines, *_reasons(self.reasons)])
 
     def _nothing(self) -> list[str]:
-        return [] if any(reason.code == "recompile-limit" for reason in self.reasons) else [NOTHING]
+        if any(reason.code == "recompile-limit" for reason in self.reasons):
+            return []
+        return [NOTHING, *([EAGER_CALLS] if self.of_one else [])]
 
     def __repr__(self) -> str:
         graphed = sum(row.graphed for row in self.rows)
         share = f", {self._share()} kernels in graphs" if self.rows else ""
-        return f"Report({graphed} of {len(self.rows)} partitions graphed{share})"
+        breaks = [reason for reason in self.reasons if reason.code == "graph-break"]
+        eager = f", {self.around}" if self.around else ", eager at graph breaks" if breaks else ""
+        return f"Report({graphed} of {len(self.rows)} partitions graphed{share}{eager})"
 
     def _share(self) -> str:
         inside, total = self.kernels
@@ -138,15 +147,24 @@ class Report:
             return f"{inside:,} of an unknown number of"
         return f"{inside:,} of {total:,}"
 
-    def _totals(self) -> list[tuple[str, str]]:
+    def _scope(self) -> str:
+        """What the share of kernels is a share of, where that is not all that runs; else the percentage."""
         inside, total = self.kernels
-        percent = f" ({100 * inside / total:.0f} %)" if total else ""
+        idle = sum(row.kernels or 0 for row in self.rows if row.graphed and not row.launches)
+        never = f", {idle:,} of them in graphs that were never launched" if idle else ""
         codes = [reason.code for reason in self.reasons]
-        if breaks := codes.count("graph-break"):
-            plural = "s" if breaks > 1 else ""
-            percent = f" of the compiled parts; what runs at {breaks} graph break{plural} is eager, and not counted"
-        elif "recompile-limit" in codes:
-            percent = " of the compiled parts; calls that fit none of them are eager, and not counted"
+        eager = self.around
+        if not eager and (breaks := codes.count("graph-break")):
+            eager = f"what runs at {breaks} graph break{'s' if breaks > 1 else ''} is eager"
+        elif not eager and "recompile-limit" in codes:
+            eager = "calls that fit none of them are eager"
+        if eager:
+            return f" of the compiled parts{never}; {eager}, and not counted"
+        if never or not total:
+            return never
+        return f"{'' if self.of_one else ' of all that is compiled'} ({100 * inside / total:.0f} %)"
+
+    def _totals(self) -> list[tuple[str, str]]:
         patching = sorted({row.patching for row in self.rows if row.patching})
         ungraphed = sum(row.ungraphed_calls for row in self.rows)
         launches, copied = sum(row.launches for row in self.rows), self.copied_bytes
@@ -155,7 +173,8 @@ class Report:
         if unordered := sum(row.unordered for row in self.rows):
             text = f"{unordered:,} launches, which differed only where ungraphed calls differ among themselves"
             shown.append(("compared and alike", text))
-        idle = [row for row in self.rows if row.executables > 1 and not row.launches]
+        unused = [row for row in self.rows if row.graphed and not row.launches]
+        idle = [row for row in unused if row.executables > 1]
         shown += [
             (
                 "never launched",
@@ -167,6 +186,10 @@ class Report:
         captures = self.trace.captures
         if self.of_one and not idle and not launches and not self.reasons and (why := _newest(captures)):
             shown.append(("never launched", f"{len(captures)} graphs, each call is a new one: {why}"))
+        elif once := [f"{row.graph}, {row.partition}" for row in unused if row.executables == 1]:
+            more = f", and {len(once) - MOST_NAMED} more" if len(once) > MOST_NAMED else ""
+            names = "; ".join(once[:MOST_NAMED]) + more
+            shown.append(("never launched", f"{names}: captured once, and not called again like that"))
         shown += self.recompiled
         shown += [(f"{row.graph}, {row.partition} took", row.measured) for row in self.rows if row.measured]
         if self.kept:
@@ -176,7 +199,7 @@ class Report:
             size = bytes_text(sum(each.nbytes for each in self.kept))
             shown.append(("made once, on the device", f"{len(self.kept):,} tensors of the host, {size}{where}"))
         return [
-            ("kernels in graphs", self._share().removesuffix(" of") + percent),
+            ("kernels in graphs", self._share().removesuffix(" of") + self._scope()),
             ("inputs copied", f"{copied:,} bytes in {launches:,} launches" if copied else "0 bytes a call"),
             ("addresses patched by", ", ".join(patching) or "nobody: there is no graph"),
             ("calls run ungraphed", f"{ungraphed:,}, the capturing ones included"),
@@ -245,8 +268,10 @@ def make_report(model: Any = None) -> Report:
         )
     of_its_code = compiled_graphs() if mine is None else [graph for graph in compiled_graphs() if mine.has_code(graph)]
     reasons.update(dict.fromkeys([*graph_breaks(mine), *given_up(of_its_code)]))
+    eager, why = around(mine, graphs) if mine is not None else ("", None)
+    reasons.update({why: None} if why is not None else {})
     kept = tuple(each for graph in graphs for each in graph.kept)
-    return Report(tuple(rows), tuple(reasons), trace, mine is not None, tuple(recompiled(graphs)), kept)
+    return Report(tuple(rows), tuple(reasons), trace, mine is not None, tuple(recompiled(graphs)), eager, kept)
 
 
 def shared_with(model: Any) -> str:

@@ -46,6 +46,11 @@ _WITHIN = ("torch.nn.", "torch.distributions.")
 _IMPORT = importlib._bootstrap._find_and_load.__code__  # type: ignore[attr-defined]  # of modules that are not there yet
 
 
+def is_compiled_call(code: types.CodeType) -> bool:
+    """Whether this is the code of all that ``torch.compile`` returns."""
+    return code.co_name == _COMPILED and code.co_filename == _EVAL
+
+
 @dataclass(slots=True)
 class Running:
     """Code of the user's that ran, with its globals, and what it asks."""
@@ -80,7 +85,7 @@ class Running:
                 if self._asker(frame) is not None:
                     self.imported.add(str(frame.f_locals.get("name")))
                 return None
-            if code.co_name == _COMPILED and code.co_filename == _EVAL:
+            if is_compiled_call(code):
                 self.compiled = self.compiled or self._asker(frame)
                 return None
             if code not in _seeding():

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
+from paramgraph_kit.backend.between import Between
 from paramgraph_kit.backend.by_hand import by_hand
 from paramgraph_kit.backend.registry import CompiledGraph, compiled_graphs
 from paramgraph_kit.backend.tracing import (
@@ -48,6 +49,7 @@ class _Watch:
         self.rests: set[int] = set()  # orders of graphs whose rest is in the trace
         self.by_hand: dict[int, tuple[int, int]] = {}  # id of a user's graph -> number of its capture, replays seen
         self.kept: list[Any] = []  # what has an id above must not die before the end
+        self.between = Between()
         self.timed: list[tuple[int, Any, Any]] = []  # the place of a launch, the moments before and after it
 
     def partition(self, launcher: Launcher) -> int:
@@ -164,6 +166,8 @@ class _Watch:
                 if id(launcher) not in self.partitions and calls[launcher.name] != old.get(launcher.name, 0):
                     self.partition(launcher)
             self.rest(graph)
+        seen = [graph for graph in self.kept if isinstance(graph, CompiledGraph)]
+        self.trace.partitions.extend(self.between.partitions(seen, len(self.trace.partitions)))
         self.kept.clear()
 
 
@@ -259,8 +263,10 @@ def watching(title: str, explain: Explain) -> Iterator[Trace]:
             launching.observers.append(_made)
             for launcher, variant in _variants():
                 _attach(launcher, variant)
+    hear = driver().hear
     try:
-        yield trace
+        with hear(watch.between.tell) if hear is not None else nullcontext():
+            yield trace
     except Exception as error:
         watch.failed(explain(error))  # a capture that failed has been noted when it did
         raise

@@ -189,6 +189,10 @@ class Driver(Protocol):
         None where that would slow down every allocation: read the allocator before and after instead.
         """
 
+    @property
+    def hear(self) -> Callable[[Callable[[str], None]], AbstractContextManager[None]] | None:
+        """Tells of every operation that launches something by itself, in no graph; None where nobody can."""
+
     def knows_address(self, value: int) -> bool:
         """Whether a value is an address of memory that the device can read, the caching allocator's or not.
 

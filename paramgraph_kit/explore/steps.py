@@ -13,7 +13,7 @@ from typing import Any
 
 from paramgraph_kit.explore.names import bytes_text, plural
 from paramgraph_kit.explore.pools import pool_series, reserved_total
-from paramgraph_kit.trace.model import NodeKind, PoolAction, Proof, Trace
+from paramgraph_kit.trace.model import EAGER, NodeKind, Origin, PoolAction, Proof, Trace
 from paramgraph_kit.trace.wording import one_line
 
 NOTHING = "not recorded"
@@ -133,12 +133,25 @@ def proofs_text(proofs: Sequence[Proof]) -> str:
 
 
 def _partitions(trace: Trace) -> str:
-    return f"{sum(p.graphed for p in trace.partitions)} of {len(trace.partitions)}" if trace.partitions else NOTHING
+    compiled = [p for p in trace.partitions if p.graph != EAGER]
+    return f"{sum(p.graphed for p in compiled)} of {len(compiled)}" if compiled else NOTHING
 
 
 def _kernels(trace: Trace) -> str:
     total = sum(p.kernels for p in trace.partitions)
-    return f"{sum(p.kernels for p in trace.partitions if p.graphed):,} of {total:,}" if total else NOTHING
+    inside = sum(p.kernels for p in trace.partitions if p.graphed)
+    return f"{inside:,} of {total:,}{' compiled' if _eager_lines(trace) else ''}" if total else NOTHING
+
+
+def _eager_lines(trace: Trace) -> int:
+    return sum(p.graph == EAGER for p in trace.partitions)
+
+
+def _eager(trace: Trace) -> str:
+    if lines := _eager_lines(trace):
+        return f"at {plural(lines, 'line')}"
+    heard = trace.source.origin is Origin.SIMULATED and not trace.source.from_file  # older versions heard of nothing
+    return "none" if heard and trace.partitions else NOTHING
 
 
 def _nodes(trace: Trace) -> str:
@@ -240,6 +253,7 @@ _FACTS: tuple[tuple[str, Callable[[Trace], str]], ...] = (
     ("failures", _failures),
     ("partitions graphed", _partitions),
     ("kernels in graphs", _kernels),
+    ("eager in compiled calls", _eager),
     ("graph nodes", _nodes),
     ("copy nodes", _copies),
     ("launches", _launches),

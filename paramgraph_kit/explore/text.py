@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from paramgraph_kit.explore.names import bytes_text, family_of, in_order, plural, runs_of_nodes, short, tensor_text
 from paramgraph_kit.explore.pools import bar, pool_series, reserved_total, spark
 from paramgraph_kit.trace.model import (
+    EAGER,
     Capture,
     Failure,
     Launch,
@@ -28,11 +29,13 @@ MOST_LINES = 60  # of a graph's text; the rest is counted, not shown
 def summary(trace: Trace) -> str:
     """The whole trace in a few lines."""
     lines = [one_line(trace.title) or "trace", trace.source.label()]
-    if trace.partitions:
-        graphed = [p for p in trace.partitions if p.graphed]
-        kernels, inside = sum(p.kernels for p in trace.partitions), sum(p.kernels for p in graphed)
+    if compiled := [p for p in trace.partitions if p.graph != EAGER]:
+        graphed = [p for p in compiled if p.graphed]
+        kernels, inside = sum(p.kernels for p in compiled), sum(p.kernels for p in graphed)
         share = f", {inside:,} of {plural(kernels, 'kernel')}" if kernels else ""
-        lines.append(f"  partitions  {len(graphed)} of {len(trace.partitions)} graphed{share}")
+        lines.append(f"  partitions  {len(graphed)} of {len(compiled)} graphed{share}")
+    if eager := len(trace.partitions) - len(compiled):
+        lines.append(f"  eager       in compiled calls, at {plural(eager, 'line')}: partitions() has them")
     for capture in trace.captures:
         lines.append(f"  {capture_line(capture)}")
     if trace.launches:

@@ -146,6 +146,9 @@ class Capture:
         return sum(w.kind is WordKind.POINTER for n in self.nodes for w in n.words)
 
 
+EAGER = "eager"  # the graph of a partition that is in none: a line that runs eager between what is compiled
+
+
 @dataclass(frozen=True, slots=True)
 class Partition:
     """A region of a compiled FX graph: launched as a CUDA graph, or not and why."""

@@ -144,7 +144,7 @@ def report(model: Any = None) -> Report:
     Examples:
         >>> import torch
         >>> double = compile(lambda x: x * 2)
-        >>> print(str(report(double)).splitlines()[-1])
+        >>> print(str(report(double)).splitlines()[2])
         nothing is compiled yet: call the model once, compiled with backend="paramgraph"
         >>> y = double(torch.ones(2, device=device()))
         >>> report(double)

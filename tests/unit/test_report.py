@@ -77,7 +77,8 @@ def test_nothing_compiled_is_said_and_not_raised() -> None:
     report = pgk.report(pgk.compile(Plain()))
     # THEN
     assert str(report).splitlines()[2:] == [
-        'nothing is compiled yet: call the model once, compiled with backend="paramgraph"'
+        'nothing is compiled yet: call the model once, compiled with backend="paramgraph"',
+        "if it was called, each call is eager, as after a graph break in a loop: TORCH_LOGS=graph_breaks says where",
     ]
     assert repr(report) == "Report(0 of 0 partitions graphed)"
     assert "nothing is compiled yet" in report._repr_html_()

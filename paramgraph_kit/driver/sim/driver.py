@@ -308,6 +308,15 @@ class SimDriver:
         finally:
             allocator.listeners.remove(tell)
 
+    @contextmanager
+    def hear(self, tell: Callable[[str], None]) -> Iterator[None]:
+        """Tell of every operation that launches something by itself, in no graph."""
+        self._machine.hearing.append(tell)
+        try:
+            yield
+        finally:
+            self._machine.hearing.remove(tell)
+
     def knows_address(self, value: int) -> bool:
         """Whether the simulated device has memory at an address."""
         return self._machine.arena.is_mapped(value)

@@ -260,6 +260,8 @@ class Kernel:
         random: DeviceGenerator | None,
     ) -> Any:  # fmt: skip
         m = machine()
+        if m.hearing:
+            m.ran(self.op._opname)
         state = None
         if random is not None:
             forbid_drawing(random)

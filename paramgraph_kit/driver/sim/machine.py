@@ -49,6 +49,7 @@ class Machine:
         self.device = torch.device(DEVICE_NAME, 0)
         self.arena = Arena(capacity)
         self.allocator = CachingAllocator(self.arena)
+        self.hearing: list[Callable[[str], None]] = []  # who is told of operations that run in no graph
         self.generator = DeviceGenerator()
         self.user_pools: list[tuple[int, int, PoolId]] = []  # (thread, moment, pool) of use_mem_pool, innermost last
         self._owned: dict[int, _StorageRef] = {}  # keeps the weak references alive
@@ -58,6 +59,11 @@ class Machine:
         self.generators: weakref.WeakSet[DeviceGenerator] = weakref.WeakSet()
         self.state_of(self.generator)
         self.static_ranges = [(context, STATE_BYTES, "generator state")]
+
+    def ran(self, operation: str) -> None:
+        """An operation runs by itself, in no graph."""
+        for tell in self.hearing:
+            tell(f"aten.{operation}")
 
     def state_of(self, generator: DeviceGenerator) -> int:
         """Where in device memory kernels find a generator's seed and offset."""

@@ -233,13 +233,19 @@ def copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
         meta = [torch.empty(each.shape, dtype=each.dtype, device="meta") for each in (target, source)]
         check_overlap(target, (source,))
         meta[0].copy_(meta[1])  # raises where the shapes do not fit
-        plain = source.dtype == target.dtype and source.shape == target.shape
-        plain = plain and source.stride() == target.stride() and dense(source) and bits_of(source) == bits_of(target)
-        kind, name = (NodeKind.MEMCPY, "memcpy") if plain else (NodeKind.KERNEL, "copy")
+        kind, name = (NodeKind.MEMCPY, "memcpy") if _is_plain(target, source) else (NodeKind.KERNEL, "copy")
         record(stream.capture, stream, kind, name, [target, source], pack_scalar(target.nbytes), _copy_work)
     elif target.numel():
+        if m.hearing and not _is_plain(target, source):
+            m.ran("copy_")
         m.twin(target).copy_(m.twin(source))
     return target
+
+
+def _is_plain(target: torch.Tensor, source: torch.Tensor) -> bool:
+    """Whether a copy on the device copies bytes as they lie; else it is a kernel."""
+    same = source.dtype == target.dtype and source.shape == target.shape and source.stride() == target.stride()
+    return same and dense(source) and bits_of(source) == bits_of(target)
 
 
 def to_copy(
@@ -265,8 +271,13 @@ def _fill(target: torch.Tensor, value: Any) -> torch.Tensor:
     if not target.numel():
         return target
     stream = current_stream()
+    # cudaMemset writes patterns of 1, 2 or 4 bytes, or zeros of any size
+    pattern = dense(target) and (target.dtype.itemsize in (1, 2, 4) or value == 0)
     if stream.capture is None:
-        machine().twin(target).fill_(value)
+        m = machine()
+        if m.hearing and not pattern:
+            m.ran("fill_")
+        m.twin(target).fill_(value)
         return target
     stream.capture.check()
     capture = stream.capture
@@ -274,8 +285,6 @@ def _fill(target: torch.Tensor, value: Any) -> torch.Tensor:
     def work(views: Sequence[torch.Tensor], state: tuple[int, int] | None) -> None:
         views[0].fill_(value)
 
-    # cudaMemset writes patterns of 1, 2 or 4 bytes, or zeros of any size
-    pattern = dense(target) and (target.dtype.itemsize in (1, 2, 4) or value == 0)
     kind, name = (NodeKind.MEMSET, "memset") if pattern else (NodeKind.KERNEL, "fill")
     record(capture, stream, kind, name, [target], pack_scalar(value), work)
     return target

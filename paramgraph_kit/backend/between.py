@@ -1,0 +1,86 @@
+"""What runs eager while a compiled function is called: at a graph break, or because Dynamo left a whole frame alone."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+import types
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from paramgraph_kit.backend.graphs_of_model import broken_at, graph_breaks
+from paramgraph_kit.backend.registry import CompiledGraph
+from paramgraph_kit.backend.running import is_compiled_call
+from paramgraph_kit.driver.files import OURS, display_name, is_generated, is_library
+from paramgraph_kit.trace.model import EAGER, Frame, Partition, Reason
+
+# Who runs what is compiled: kernels below it belong to a partition, or stand outside of one in the compiled code.
+_OF_CODE = (os.path.join(OURS, "launch"), os.path.join(OURS, "backend"))
+_OF_CALLS = os.path.join(OURS, "backend", "frozen")  # which hands a call on, be it compiled or not
+_MOST_NAMED = 4  # operations of one line
+
+
+class Between:
+    """Operations by the line that ran them, while somebody watches."""
+
+    def __init__(self) -> None:
+        self.ran: dict[Frame | None, Counter[str]] = {}
+        self._breaks = {reason.frame for reason in graph_breaks(None)}
+
+    def tell(self, operation: str) -> None:
+        """An operation has launched something by itself."""
+        between, line = _place(sys._getframe(1))
+        if between:
+            self.ran.setdefault(line, Counter())[operation] += 1
+
+    def partitions(self, graphs: Iterable[CompiledGraph], number: int) -> list[Partition]:
+        """Each line that runs eager between compiled parts, numbered from ``number`` on, as far as one can know."""
+        told = {_where(reason.frame): reason for reason in graph_breaks(None)}
+        new = {where for where, reason in told.items() if reason.frame not in self._breaks}
+        broken = [frame for graph in graphs if (frame := broken_at(graph)) is not None]
+        lines = {_where(frame): frame for frame in (*self.ran, *broken)}
+        lines |= {where: told[where].frame for where in new}
+        counts: dict[tuple[str, int] | None, Counter[str]] = {_where(frame): ran for frame, ran in self.ran.items()}
+        found: list[Partition] = []
+        for where, frame in lines.items():
+            ran, reason = counts.get(where, Counter()), told.get(where)
+            says = [_counted(ran)] if ran else []
+            says += [reason.message] if reason is not None else ["graph break"] if not ran else []
+            text = (
+                replace(frame, text=linecache.getline(frame.file, frame.line).strip() or frame.text) if frame else None
+            )
+            why = Reason("graph-break", "; ".join(says), reason.frame if reason is not None else text)
+            found.append(Partition(number + len(found), EAGER, False, tuple(ran), 0, (why,)))
+        return found
+
+
+def _counted(ran: Counter[str]) -> str:
+    names = [f"{name} x{n:,}" if n > 1 else name for name, n in ran.most_common(_MOST_NAMED)]
+    more = [f"{len(ran) - _MOST_NAMED} more"] if len(ran) > _MOST_NAMED else []
+    count = f"{ran.total():,} operation{'' if ran.total() == 1 else 's'}"
+    return f"{count} ran here in no graph: {', '.join([*names, *more])}"
+
+
+def _where(frame: Frame | None) -> tuple[str, int] | None:
+    return None if frame is None else (frame.file, frame.line)
+
+
+def _place(frame: types.FrameType | None) -> tuple[bool, Frame | None]:
+    """Whether an operation runs inside a compiled function's call but not in its compiled code, and the user's line."""
+    line: Any = None
+    inside = False
+    while frame is not None:
+        file = frame.f_code.co_filename
+        ours = file.startswith(_OF_CODE) and not file.startswith(_OF_CALLS)
+        if not inside and (ours or is_generated(file) or file.startswith("<eval_with_key>")):
+            return False, None
+        inside = inside or is_compiled_call(frame.f_code)
+        if line is None and not is_library(file):
+            line = frame
+        if inside and line is not None:
+            return True, Frame(display_name(line.f_code.co_filename), line.f_lineno, line.f_code.co_name)
+        frame = frame.f_back
+    return inside, None
