@@ -211,18 +211,23 @@ def prepared(
     for group in groups:
         if "capturable" in group:
             group["capturable"] = True
-        counts = "lr_decay" in group  # Adagrad, which counts its steps on the device where it is fused
-        if "fused" in group and (fuse or counts or (rate and "capturable" not in group)):
+        counted = "lr_decay" in group  # Adagrad, which counts its steps on the device where it is fused
+        if "fused" in group and (fuse or counted or (rate and "capturable" not in group)):
             group["fused"], group["foreach"] = True, False
         if rate and not isinstance(group["lr"], torch.Tensor):
             group["lr"] = torch.tensor(float(group["lr"]), device=device)
+    counts = []  # what the user's own optimizer counts with, which is not ours to keep on the device
     for attributes in optimizers:
         for values in attributes["state"].values():
             step = values.get("step") if isinstance(values, dict) else None
             if isinstance(step, torch.Tensor) and step.device != device:
-                values["step"] = step.to(device)
+                values["step"] = there = step.to(device)
+                counts.append((values, step, there))
     try:
         yield
     finally:
+        for values, step, there in counts:
+            if values.get("step") is there:
+                values["step"] = step
         for group, options in kept:
             group.update(options)

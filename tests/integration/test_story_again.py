@@ -1,0 +1,78 @@
+"""A story told again, as a cell runs again, says the same: what its trials change of the user's objects is put back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.programs.reading import PRELUDE
+from tests.programs.running import load, seed
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the words are those of the simulated device")
+Program = Callable[[str], dict[str, Any]]
+OPTIMIZERS = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad", "RMSprop", "ASGD", "Rprop", "SGD")
+TEXT = """
+net = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1)).to(device)
+opt = torch.optim.{}(net.parameters(), lr=1e-3)
+losses = []
+def step(x):
+    opt.zero_grad()
+    loss = net(x).square().mean()
+    loss.backward()
+    opt.step()
+    losses.append(loss.item())
+    return loss.detach()
+args = (torch.randn(4, 8, device=device),)
+for _ in range(2):
+    step(*args)
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[Program]:
+    """Runs a program from a file of its own; returns its names."""
+    yield lambda text: load(PRELUDE + text, tmp_path / "program.py")
+    pgk.diagnose.repair()
+
+
+def kept(optimizer: Any) -> list[Any]:
+    """What an optimizer holds: the very tensors, where they are and what is in them, and its options."""
+    states = [
+        (name, id(value), str(value.device), value.tolist())
+        for values in optimizer.state.values()
+        for name, value in values.items()
+        if isinstance(value, torch.Tensor)
+    ]
+    options = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+    return [*states, *options]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_an_optimizer_that_has_counted_is_left_as_it_was(program: Program, optimizer: str) -> None:
+    # GIVEN a step whose optimizer has taken some, and counts them on the host where it does so
+    names = program(TEXT.format(optimizer))
+    before = kept(names["opt"])
+    told = []
+    # WHEN its story is told twice
+    for _ in range(2):
+        seed()
+        told.append(pgk.story(names["step"], *names["args"], say=None).lines)
+        # THEN the optimizer is what it was, each count where it was
+        assert kept(names["opt"]) == before
+    # AND both say the same, as many values compared among it
+    assert told[0] == told[1]
+
+
+def test_a_diagnosis_is_the_same_again(program: Program) -> None:
+    # GIVEN such a step WHEN it is diagnosed and rewritten twice
+    names = program(TEXT.format("Adam"))
+    before = kept(names["opt"])
+    found = [str(pgk.diagnose(names["step"], *names["args"], fix=True)) for _ in range(2)]
+    # THEN nothing of it stays
+    assert kept(names["opt"]) == before
+    assert found[0] == found[1]
