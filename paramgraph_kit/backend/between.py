@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import linecache
 import os
 import sys
 import types
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
-from typing import Any
 
-from paramgraph_kit.backend.graphs_of_model import broken_at, graph_breaks
+from paramgraph_kit.backend.graphs_of_model import breaks_so_far, broken_at, graph_breaks
 from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.backend.running import is_compiled_call
-from paramgraph_kit.driver.files import OURS, display_name, is_generated, is_library
+from paramgraph_kit.driver.files import OURS, is_generated, is_library
+from paramgraph_kit.driver.lines import frame_of_line
 from paramgraph_kit.trace.model import EAGER, Frame, Partition, Reason
 
 # Who runs what is compiled: kernels below it belong to a partition, or stand outside of one in the compiled code.
@@ -23,12 +21,15 @@ _OF_CALLS = os.path.join(OURS, "backend", "frozen")  # which hands a call on, be
 _MOST_NAMED = 4  # operations of one line
 
 
+Line = tuple[str, int]  # the name that Python gives a file, and a line of it
+
+
 class Between:
     """Operations by the line that ran them, while somebody watches."""
 
     def __init__(self) -> None:
-        self.ran: dict[Frame | None, Counter[str]] = {}
-        self._breaks = {reason.frame for reason in graph_breaks(None)}
+        self.ran: dict[Line | None, Counter[str]] = {}
+        self._breaks = breaks_so_far()
 
     def tell(self, operation: str) -> None:
         """An operation has launched something by itself."""
@@ -38,21 +39,17 @@ class Between:
 
     def partitions(self, graphs: Iterable[CompiledGraph], number: int) -> list[Partition]:
         """Each line that runs eager between compiled parts, numbered from ``number`` on, as far as one can know."""
-        told = {_where(reason.frame): reason for reason in graph_breaks(None)}
-        new = {where for where, reason in told.items() if reason.frame not in self._breaks}
+        reasons = {_where(reason.frame): reason for reason in graph_breaks(None)}
+        frames = {line: frame_of_line(*line) if line is not None else None for line in self.ran}
+        counts = {_where(frame): self.ran[line] for line, frame in frames.items()}
+        new = [reason.frame for reason in graph_breaks(None, since=self._breaks)]
         broken = [frame for graph in graphs if (frame := broken_at(graph)) is not None]
-        lines = {_where(frame): frame for frame in (*self.ran, *broken)}
-        lines |= {where: told[where].frame for where in new}
-        counts: dict[tuple[str, int] | None, Counter[str]] = {_where(frame): ran for frame, ran in self.ran.items()}
         found: list[Partition] = []
-        for where, frame in lines.items():
-            ran, reason = counts.get(where, Counter()), told.get(where)
+        for where, frame in {_where(frame): frame for frame in (*frames.values(), *broken, *new)}.items():
+            ran, reason = counts.get(where, Counter[str]()), reasons.get(where)
             says = [_counted(ran)] if ran else []
             says += [reason.message] if reason is not None else ["graph break"] if not ran else []
-            text = (
-                replace(frame, text=linecache.getline(frame.file, frame.line).strip() or frame.text) if frame else None
-            )
-            why = Reason("graph-break", "; ".join(says), reason.frame if reason is not None else text)
+            why = Reason("graph-break", "; ".join(says), reason.frame if reason is not None else frame)
             found.append(Partition(number + len(found), EAGER, False, tuple(ran), 0, (why,)))
         return found
 
@@ -64,23 +61,21 @@ def _counted(ran: Counter[str]) -> str:
     return f"{count} ran here in no graph: {', '.join([*names, *more])}"
 
 
-def _where(frame: Frame | None) -> tuple[str, int] | None:
+def _where(frame: Frame | None) -> Line | None:
     return None if frame is None else (frame.file, frame.line)
 
 
-def _place(frame: types.FrameType | None) -> tuple[bool, Frame | None]:
+def _place(frame: types.FrameType | None) -> tuple[bool, Line | None]:
     """Whether an operation runs inside a compiled function's call but not in its compiled code, and the user's line."""
-    line: Any = None
+    line: Line | None = None
     inside = False
-    while frame is not None:
+    while frame is not None and not (inside and line is not None):
         file = frame.f_code.co_filename
         ours = file.startswith(_OF_CODE) and not file.startswith(_OF_CALLS)
         if not inside and (ours or is_generated(file) or file.startswith("<eval_with_key>")):
             return False, None
         inside = inside or is_compiled_call(frame.f_code)
         if line is None and not is_library(file):
-            line = frame
-        if inside and line is not None:
-            return True, Frame(display_name(line.f_code.co_filename), line.f_lineno, line.f_code.co_name)
+            line = file, frame.f_lineno
         frame = frame.f_back
-    return inside, None
+    return inside, line

@@ -17,6 +17,7 @@ import torch
 from paramgraph_kit.backend.recompiles import is_known
 from paramgraph_kit.backend.registry import CompiledGraph, original
 from paramgraph_kit.driver.files import display_name
+from paramgraph_kit.driver.lines import frame_of_line
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.launcher import Options
 from paramgraph_kit.partition.frames import user_frame
@@ -205,13 +206,18 @@ def broken_at(graph: CompiledGraph) -> Frame | None:
     resumed = _RESUMED.fullmatch(code.co_name) if code is not None else None
     if code is None or resumed is None:
         return None
-    return Frame(display_name(code.co_filename), int(resumed[2]), resumed[1])
+    return frame_of_line(code.co_filename, int(resumed[2]))
 
 
-def graph_breaks(model: Model | None) -> list[Reason]:
-    """Why Dynamo made several graphs of one function, each once, in order."""
+def breaks_so_far() -> int:
+    """How many graph breaks Dynamo has noted."""
+    return len(torch_name("graph_break_reasons"))
+
+
+def graph_breaks(model: Model | None, since: int = 0) -> list[Reason]:
+    """Why Dynamo made several graphs of one function, each once, in order; those after the first ``since``."""
     found: dict[Reason, None] = {}
-    for entry in torch_name("graph_break_reasons"):
+    for entry in torch_name("graph_break_reasons")[since:]:
         stack = list(entry.user_stack)
         if model is not None and not model.ran(stack):
             continue

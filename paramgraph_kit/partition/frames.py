@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -28,13 +28,18 @@ def frame_of(node: torch.fx.Node) -> Frame | None:
     return user_frame(trace) if isinstance(trace, str) else None
 
 
-@lru_cache(maxsize=4096)
 def user_frame(stack_trace: str) -> Frame | None:
     """The innermost frame of a printed stack trace that is neither torch's, an installed package's nor ours.
 
     >>> user_frame('  File "train.py", line 7, in step\\n    y = x @ w').label()
     'train.py:7  y = x @ w'
     """
+    found = _innermost(stack_trace)
+    return replace(found, file=_display(found.file)) if found is not None else None  # a cell has another number by now
+
+
+@lru_cache(maxsize=4096)
+def _innermost(stack_trace: str) -> Frame | None:
     lines = stack_trace.splitlines()
     found: Frame | None = None
     for number, line in enumerate(lines):
@@ -42,7 +47,7 @@ def user_frame(stack_trace: str) -> Frame | None:
         if match is None or _is_library(match[1]):
             continue
         text = lines[number + 1].strip() if number + 1 < len(lines) else ""
-        found = Frame(_display(match[1]), int(match[2]), match[3].strip(), "" if _LOCATION.search(text) else text)
+        found = Frame(match[1], int(match[2]), match[3].strip(), "" if _LOCATION.search(text) else text)
     return found
 
 

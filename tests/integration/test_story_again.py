@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,23 @@ def kept(optimizer: Any) -> list[Any]:
     ]
     options = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
     return [*states, *options]
+
+
+def test_problems_stand_in_the_order_of_cells_whatever_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a helper in one cell and its caller in another, whose numbers grow when they run again
+    helper = "def helper(x):\n    return x * x.sum().item()\n"
+    caller = "def f(x):\n    y = helper(x)\n    return y + x.mean().item()\n"
+    names: dict[str, Any] = {}
+    told = []
+    for numbers in ((2, 13), (20, 31), (9, 10)):
+        for number, text in zip(numbers, (helper, caller), strict=True):
+            file = f"<ipython-input-{number}-0a1b2c>"
+            monkeypatch.setitem(linecache.cache, file, (len(text), None, text.splitlines(keepends=True), file))
+            exec(compile(text, file, "exec"), names)
+        # WHEN diagnosed THEN what stands first in the notebook is told first
+        found = pgk.diagnose(names["f"], torch.ones(4, device=pgk.device()))
+        told.append([failure.frame.text for failure in found if failure.frame is not None])
+    assert told[0] == told[1] == told[2] == ["return x * x.sum().item()", "return y + x.mean().item()"]
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

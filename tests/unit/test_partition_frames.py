@@ -62,7 +62,6 @@ def test_a_notebook_cell_is_named_by_its_number(monkeypatch: pytest.MonkeyPatch)
     names = {"/tmp/ipykernel_1/77.py": ("Cell", "In[3]")}
     shell = types.SimpleNamespace(compile=types.SimpleNamespace(format_code_name=names.get))
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
-    user_frame.cache_clear()
     # WHEN lines of that cell and of a file are read
     cell = user_frame(printed(("/tmp/ipykernel_1/77.py", 2, "<module>", "y = x + 1")))
     file = user_frame(printed(("lib.py", 2, "g", "return x")))
@@ -70,4 +69,8 @@ def test_a_notebook_cell_is_named_by_its_number(monkeypatch: pytest.MonkeyPatch)
     assert cell is not None
     assert file is not None
     assert (cell.label(), file.label()) == ("<cell 3>:2  y = x + 1", "lib.py:2  return x")
-    user_frame.cache_clear()
+    # AND once it has run again it is named by the number that it has now
+    names["/tmp/ipykernel_1/77.py"] = ("Cell", "In[12]")
+    again = user_frame(printed(("/tmp/ipykernel_1/77.py", 2, "<module>", "y = x + 1")))
+    assert again is not None
+    assert again.file == "<cell 12>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from types import CodeType
@@ -352,8 +353,11 @@ def _without_echoes(problems: list[Failure]) -> list[Failure]:
     ]
 
 
-def _position(frame: Frame | None) -> tuple[str, int]:
-    return (frame.file, frame.line) if frame else ("~", 0)
+def _position(frame: Frame | None) -> tuple[list[str | int], int]:
+    """A key to sort by: the ninth cell of a notebook comes before the tenth."""
+    if frame is None:
+        return ["~"], 0
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", frame.file)], frame.line
 
 
 def _defined(function: Any) -> Frame | None:
