@@ -159,3 +159,62 @@ def test_another_value_in_a_tensor_of_the_same_size_is_no_size(made: str, code: 
     # WHEN diagnosed THEN it is told as what it is, at its line
     found = pgk.diagnose(names["f"], torch.ones(5, device=DEVICE))
     assert [f.code for f in found if f.frame and f.frame.line == 6] == [code]
+
+
+OPTIMIZER = """
+import torch
+class Own(torch.optim.Optimizer):
+    @torch.no_grad()
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            state = self.state[p]
+            if len(state) == 0:
+                state["t"] = 0
+            state["t"] += 1
+            if state["t"] >= 40:
+                p.mul_(0.5)
+            p.sub_(p.grad / (1 + state["t"]))
+def f(x):
+    opt.zero_grad()
+    (x * w).sum().backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize("called", ["state", "mine"])
+def test_what_an_optimizer_of_your_own_counts_is_told_with_what_it_decides(called: str, tmp_path: Path) -> None:
+    # GIVEN an optimizer that makes its state in its first step, counts there, and does more from the 40th step on
+    file = tmp_path / "own.py"
+    file.write_text(OPTIMIZER.replace("state[", f"{called}[").replace(f"self.{called}", "self.state"))
+    file.write_text(file.read_text().replace("state = self", f"{called} = self").replace("len(state", f"len({called}"))
+    names: dict[str, Any] = {"__name__": "own"}
+    exec(compile(file.read_text(), str(file), "exec"), names)
+    names["w"] = torch.nn.Parameter(torch.ones(2, device=DEVICE))
+    names["opt"] = names["Own"]([names["w"]], {"lr": 0.1})
+    # WHEN diagnosed THEN the count is told, the branch and the number too, and its state is as before
+    found = pgk.diagnose(names["f"], torch.ones(2, device=DEVICE))
+    told = [(f.code, f.frame.line) for f in found if f.frame]
+    assert told == [("host-counter", 10), ("branch-frozen", 11), ("scalar-frozen", 13)], str(found)
+    assert not names["opt"].state
+
+
+def test_an_early_return_is_told_rather_than_what_comes_after_the_call(tmp_path: Path) -> None:
+    # GIVEN an average that is left as it is every other time, and a choice in the line behind its call
+    file = tmp_path / "average.py"
+    file.write_text(
+        "def update():\n"
+        "    count['n'] += 1\n"
+        "    if count['n'] % 2:\n"
+        "        return\n"
+        "    for p in params:\n"
+        "        p.mul_(0.5)\n"
+        "def f(x):\n"
+        "    y = x * 2\n"
+        "    update()\n"
+        "    return y.sum() if last is None else y.mean()\n"
+    )
+    names: dict[str, Any] = {"count": {"n": 0}, "last": None, "params": [torch.ones(2, device=DEVICE)]}
+    exec(compile(file.read_text(), str(file), "exec"), names)
+    # WHEN diagnosed THEN the test that leaves is what has decided
+    found = pgk.diagnose(names["f"], torch.ones(2, device=DEVICE))
+    assert [(f.code, f.frame.line) for f in found if f.frame] == [("host-counter", 2), ("branch-frozen", 3)], str(found)

@@ -52,7 +52,7 @@ NOT_WHOLE = (
     "latent consistency",
 )
 # A branch beside a draw is not told, or what follows of one is told too.
-NOT_FOUND = ("dqn select", "epsilon greedy", "tacotron like", "a lion optimizer")
+NOT_FOUND = ("dqn select", "epsilon greedy", "tacotron like")
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,7 @@ class _Examiner(Caller):
         found = Examination(operations=first.on_device, result=first.result)
         if first.ended is not None:
             return self.finish(found, [first], [first.ended])
+        self.state.grow()
         second = self.call(self.args, self.kwargs)
         pair = [first, second]
         silent = self.compare(*pair)

@@ -32,6 +32,8 @@ def frame_at(code: CodeType, line: int) -> Frame:
 def written_at(change: Change, codes: Iterable[CodeType]) -> Frame | None:
     """The line that made a change, or None where no line of the user's writes to that name."""
     writing = [(code, node) for code in codes for node in nodes_of(code) if _writes(node, change)]
+    if not writing and isinstance(change.key, str):  # the entry of a dictionary that has another name here
+        writing = [(code, node) for code in codes for node in nodes_of(code) if _writes_entry(node, change.key)]
     likely = [each for each in writing if not _writes_other(each[1], change)] or writing
     for code, node in likely:
         return frame_at(code, node.lineno)  # type: ignore[attr-defined]  # all that write have a line
@@ -93,6 +95,13 @@ def _writes(node: ast.AST, change: Change) -> bool:
     )
 
 
+def _writes_entry(node: ast.AST, key: str) -> bool:
+    """Whether it is ``x[key] = ...`` or ``x[key] += ...``, whatever ``x`` is."""
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    entries = [each for each in targets if isinstance(each, ast.Subscript) and isinstance(each.slice, ast.Constant)]
+    return any(each.slice.value == key for each in entries if isinstance(each.slice, ast.Constant))
+
+
 def _sets_by_name(node: ast.AST, name: str) -> bool:
     """Whether it is ``setattr(x, "name", ...)``, of a name that is known or of any."""
     if not (isinstance(node, ast.Call) and _called(node.func) in ("setattr", "__setattr__") and len(node.args) > 1):
@@ -145,7 +154,7 @@ def branch_between(
     for node in nodes_of(code):
         if isinstance(node, Branching):
             inside = [_span(part, near) for part in _parts(node)]
-            if len(set(inside)) >= 2 and any(any(row) for row in inside):
+            if len(set(inside)) >= 2 and any(any(row) for row in inside) and _may_decide(node, ran, elsewhere):
                 found.append(node)
     found.sort(key=lambda node: (node.lineno, node.col_offset))
     for node in found:
@@ -154,11 +163,22 @@ def branch_between(
         for part in _parts(node):
             if any(_span(part, ran)) and not any(_span(part, elsewhere)):
                 return frame_at(code, node.lineno)
-    if not found and (early := _left_early(code, min(near, default=(0, 0))[0])):
+    loop = found[0] if found and isinstance(found[0], ast.For) else None
+    early = _left_early(code, loop.lineno if loop is not None else min(near, default=(0, 0))[0])
+    # A loop that the other call has not come to, nor to anything before it, is one that it has left before.
+    if early and (not found or (loop is not None and not any(early < at[0] for at in elsewhere))):
         return frame_at(code, early)
     if found and isinstance(found[-1], ast.For) and (early := _drawn_to_leave(found[-1], min(ran, default=(0, 0))[0])):
         return frame_at(code, early)
     return frame_at(code, found[-1].lineno) if found else None
+
+
+def _may_decide(node: Branching, ran: list[Position], elsewhere: list[Position]) -> bool:
+    """Whether a choice can be what kept one call from where the other was: it holds that, or only one of them."""
+    if isinstance(node, (ast.For, ast.While)):
+        return True
+    parts = _parts(node)
+    return any(any(_span(part, ran)) for part in parts) or not any(any(_span(part, elsewhere)) for part in parts)
 
 
 def _drawn_to_leave(loop: ast.For, line: int) -> int | None:

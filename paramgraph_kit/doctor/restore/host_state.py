@@ -48,6 +48,22 @@ class HostState:
         pairs = zip(self.holders, self.kept, strict=True)
         return next((value for holder, value in pairs if holder.target is target), None)
 
+    def grow(self) -> None:
+        """Look also into what the user's own have got since, as the state that an optimizer makes in its first step."""
+        known = len(self.holders)
+        for holder, then in zip(self.holders[:known], self.kept, strict=True):
+            if holder.of_torch or holder.kind in ("generator", "file", "array") or holder.is_same(then):
+                continue
+            now = holder.read()
+            if holder.kind == "container" or not isinstance(now, dict):
+                parts = list(now.values()) if isinstance(now, dict) else now if _holds(now) else [now]
+                pairs = [(holder.name, part) for part in parts]
+            else:
+                pairs = list(now.items())
+            for name, part in pairs:
+                self._visit(part, name, 1)
+        self.kept += [holder.read() for holder in self.holders[known:]]
+
     def read(self) -> list[Any]:
         """What all of the user's own hold now."""
         return [None if holder.of_torch else holder.read() for holder in self.holders]
@@ -244,6 +260,10 @@ class HostState:
                     self._visit(child, child_name, min(depth, DEEP - 1))
             else:
                 self._visit(part, key, depth + 1)
+
+
+def _holds(value: Any) -> bool:
+    return isinstance(value, (list, tuple, set, deque))
 
 
 def _named(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
