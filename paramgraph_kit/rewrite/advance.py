@@ -1,8 +1,9 @@
 """Numbers of the host's that every step moves, kept in tensors: the graph itself counts on.
 
 ``it = 0`` becomes ``it = torch.tensor(0, device=device)``, ``self.rate = f(self.rate)`` becomes
-``self.rate.fill_(f(self.rate))``, and ``it += 1`` stays as it is, for it adds in place to a tensor. Only numbers are
-taken that something the device computes comes from; what decides on the host stays there.
+``self.rate.fill_(f(self.rate))``, and ``it += 1`` stays as it is, for it adds in place to a tensor. So does
+``state["step"] += 1`` of an optimizer, whose first step makes ``state["step"] = 0``. Only numbers are taken that
+something the device computes comes from; what decides on the host stays there.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class Counter:
     key: Any  # of an object or a dictionary; None of a variable
     real: bool  # it has been a float
     value: float
+    made: bool = False  # in the first step
+    called: frozenset[str] = frozenset()  # other names of the dictionary, ``state`` of ``state = self.states[p]``
 
     @property
     def name(self) -> str:
@@ -54,7 +57,7 @@ class Counter:
         if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Constant):
             return False
         owner = node.value.id if isinstance(node.value, ast.Name) else getattr(node.value, "attr", "")
-        return node.slice.value == self.key and owner == self.holder.name
+        return node.slice.value == self.key and (owner == self.holder.name or owner in self.called)
 
     def tensor(self, device: torch.device) -> torch.Tensor:
         """A tensor for it."""
@@ -62,6 +65,8 @@ class Counter:
 
     def put(self, value: Any) -> None:
         """Hold another value."""
+        if self.made:
+            return  # the next first step makes it anew
         if self.holder.kind == "cell":
             self.holder.target.cell_contents = value
         else:
@@ -96,7 +101,7 @@ def keep(
     frozen += [
         part for top in ran for part in within(top) if filled and isinstance(part, ast.stmt) and rates(source, [part])
     ]
-    moving = counters(prover)
+    moving = _with_names(source, counters(prover))
     if not frozen:  # the steps that were watched have not shown what a graph would freeze
         frozen = [
             part
@@ -109,19 +114,45 @@ def keep(
     if edits is None:
         return None
     failures = [f for f, _, node in places if f.code in ("host-counter", "sync-item") and is_writing(node, found)]
+    own = [counter for counter in found if counter.made]  # what an optimizer's own count decides, the device can
+    asked = ((f, node.test) for f, _, node in places if f.code == "branch-frozen" and isinstance(node, ast.If))
+    failures += [f for f, test in asked if wanted(own, [ast.Expr(test)], ran)]
     return Kept(source, found, edits + filled, failures, bool(filled))
 
 
 def counters(prover: Prover) -> list[Counter]:
     """The variables, attributes and entries that hold a number which steps move."""
     found = []
-    for holder, values in prover.watched():
-        keys: list[Any] = list(values[0]) if isinstance(values[0], dict) else [None]
-        for key in keys:
-            seen: list[Any] = [each.get(key) if isinstance(each, dict) else each for each in values]
-            if all(type(value) in (int, float) for value in seen) and any(value != seen[0] for value in seen):
-                found.append(Counter(holder, key, any(type(value) is float for value in seen), seen[0]))
+    for made in (False, True):
+        for holder, values in prover.watched(made=made):
+            keys: list[Any] = list(values[0]) if isinstance(values[0], dict) else [None]
+            for key in keys:
+                seen: list[Any] = [each.get(key) if isinstance(each, dict) else each for each in values]
+                if all(type(value) in (int, float) for value in seen) and any(value != seen[0] for value in seen):
+                    found.append(Counter(holder, key, any(type(value) is float for value in seen), seen[0], made))
     return found
+
+
+def _with_names(source: Source, found: Iterable[Counter]) -> list[Counter]:
+    """Numbers with what their dictionaries are called elsewhere; real ones where they are exponents, as betas' are."""
+    named: dict[str, set[str]] = {}
+    every = list(ast.walk(source.tree))
+    for node in every:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript):
+            named.setdefault(_last(node.value), set()).update(n.id for n in node.targets if isinstance(n, ast.Name))
+        elif isinstance(node, ast.For) and isinstance(node.target, ast.Name):
+            named.setdefault(_last(node.iter), set()).add(node.target.id)
+    raised = [
+        part for n in every if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Pow) for part in ast.walk(n.right)
+    ]
+    for counter in found:
+        if counter.holder.kind == "container":
+            counter.called = frozenset(named.get(counter.holder.name, ()))
+        copies = [n for n in every if isinstance(n, ast.Assign) and counter.is_at(n.value)]
+        local = {each.id for n in copies for each in n.targets if isinstance(each, ast.Name)}
+        # A fraction to the power of a whole number would be of single precision.
+        counter.real |= any(counter.is_at(n) or (isinstance(n, ast.Name) and n.id in local) for n in raised)
+    return list(found)
 
 
 def wanted(found: Iterable[Counter], frozen: Iterable[ast.stmt], ran: Sequence[ast.stmt]) -> list[Counter]:
@@ -151,13 +182,16 @@ def edits_of(
 ) -> list[Edit] | None:
     """Edits that keep these numbers in tensors; None where one of them is made nowhere, or in several places."""
     edits: list[Edit] = []
-    for counter in found:
+    each = {(counter.holder.kind, counter.name, repr(counter.key)): counter for counter in found}  # of many parameters
+    for counter in each.values():
         made = [] if source.file in cell.FILES else list(_made(source, counter))
         if len(made) != 1:
             return None
         kind = ", dtype=torch.float64" if counter.real else ""
         edits.append(source.replace(made[0], f"torch.tensor({source.text(made[0])}{kind}, device={device})"))
         for node in _in_functions(source):
+            if made[0] is getattr(node, "value", None):
+                continue
             written = _written(source, node, counter, found)
             if written is None:
                 return None
@@ -239,6 +273,8 @@ def _made(source: Source, counter: Counter) -> Iterator[ast.expr]:
                 for key, value in zip(node.value.keys, node.value.values, strict=True) if named else ():
                     if isinstance(key, ast.Constant) and key.value == counter.key:
                         yield value
+            elif isinstance(node, ast.Assign) and is_writing(node, [counter]) and isinstance(node.value, ast.Constant):
+                yield node.value  # ``state["step"] = 0``
             continue
         for target, value in _pairs(node):
             if not counter.is_at(target) or not isinstance(node, ast.stmt):

@@ -143,7 +143,8 @@ def _choose_each(place: Place, node: ast.If, condition: str) -> list[Edit]:
     for part, way in ways:
         made = _where(place, part, node, way, local, outside)
         if part in node.body and _given([part]) & twice and isinstance(part, ast.Assign) and made:
-            made = [f"{place.text(part.targets[0])} = {place.text(part.value)}"]  # the other way has its own
+            # The other way has its own.
+            made = [f"{place.text(part.targets[0])} = {_of_torch(place, place.text(part.value))}"]
         if not made:
             return []
         lines += made
@@ -175,7 +176,7 @@ def _where(place: Place, part: ast.stmt, node: ast.If, test: str, local: set[str
         return [head, *(f"    {line}" for each in inner for line in each)] if all(inner) else []
     if not isinstance(value, ast.expr) or not may_run(place, value, node):
         return []
-    taken = kept_finite(place, value, node.test, test, taken=True)
+    taken = _of_torch(place, kept_finite(place, value, node.test, test, taken=True))
     if isinstance(part, ast.Assign) and len(part.targets) == 1:
         target = part.targets[0]
         name = place.text(target)
@@ -192,6 +193,16 @@ def _where(place: Place, part: ast.stmt, node: ast.If, test: str, local: set[str
         head = place.text(part)[: -len(place.text(part.value))]
         return [f"{head}torch.where({test}, {taken}, {_NEUTRAL[type(part.op)]})"]
     return []
+
+
+def _of_torch(place: Place, text: str) -> str:
+    """``math.sqrt(x)`` of a tensor as ``torch.sqrt(x)``: it may be computed of what Python's refuses."""
+    found = ast.walk(ast.parse(text, mode="eval")) if "math." in text and "\n" not in text else ()
+    calls = (node for node in found if isinstance(node, ast.Call) and path_of(node.func).startswith("math."))
+    given = [node for node in calls if names_in(node) & place.tensors.keys()]
+    for call in sorted(given, key=lambda node: -node.col_offset):
+        text = f"{text[: call.col_offset]}torch{text[call.col_offset + len('math') :]}"
+    return text
 
 
 def _each_where(place: Place, target: ast.Tuple, value: ast.expr, node: ast.If, test: str) -> list[str]:
@@ -243,9 +254,13 @@ def _written_where(place: Place, part: ast.Expr, node: ast.If, test: str) -> str
         return ""
     if name == "zero_" and not given:
         return f"{x}.masked_fill_({test}, 0)"
+    scales = any(names_in(option.value) & place.tensors.keys() for option in call.keywords)
+    by = _scaled(place, call) if scales else ""
     if name in _COMPUTED:
-        made = place.text(call).removeprefix(f"{x}.{name}")
+        made = f"({by})" if by else place.text(call).removeprefix(f"{x}.{name}")
         return f"{x}.copy_(torch.where({test}, {x}.{name[:-1]}{made}, {x}))"
+    if by:
+        return f"{x}.{name}(torch.where({test}, {by}, 0))"
     if len(call.args) != 1 or call.keywords:
         return ""
     value = call.args[0]
@@ -338,16 +353,25 @@ def _is_argument(place: Place, name: str) -> bool:
     return not any(isinstance(n.ctx, ast.Store) for n in stores)
 
 
+_SCALES = {"add": "alpha", "sub": "alpha", "addcdiv": "value", "addcmul": "value"}
+
+
 def scaled(place: Place) -> list[Edit]:
-    """``a.add_(b, alpha=t)`` with a tensor ``t`` becomes ``a.add_(b * t)``."""
-    found = []
-    for call in place.calls("add_", "add", "sub_", "sub"):
-        given = [option for option in call.keywords if option.arg == "alpha"]
-        if len(call.args) != 1 or len(call.keywords) != 1 or not given or is_given(place, given[0].value):
-            continue
-        one, by = place.source.bracketed(call.args[0]), place.source.bracketed(given[0].value)
-        found.append(place.source.replace(call, f"{place.text(call.func)}({one} * {by})"))
-    return found
+    """``a.add_(b, alpha=t)`` with a tensor ``t`` becomes ``a.add_(b * t)``; ``addcdiv_(b, c, value=t)`` is as that."""
+    calls = place.calls(*_SCALES, *(f"{name}_" for name in _SCALES))
+    found = ((call, _scaled(place, call)) for call in calls)
+    return [place.source.replace(call, f"{place.text(call.func)}({given})") for call, given in found if given]
+
+
+def _scaled(place: Place, call: ast.Call) -> str:
+    """What such a call is given where a tensor scales its first argument; "" where none does."""
+    name = _SCALES.get(called(call).removesuffix("_"), "")
+    by = next((option.value for option in call.keywords if option.arg == name), None)
+    many = 1 if name == "alpha" else 2
+    if by is None or len(call.keywords) != 1 or len(call.args) != many or is_given(place, by):
+        return ""
+    first = f"{place.source.bracketed(call.args[0])} * {place.source.bracketed(by)}"
+    return ", ".join([first, *(place.text(each) for each in call.args[1:])])
 
 
 def assert_on_device(place: Place) -> list[Edit]:

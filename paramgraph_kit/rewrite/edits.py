@@ -239,9 +239,13 @@ def is_text(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-def without_gradients(source: Source, function: Function | None) -> bool:
-    """Whether a function is decorated so that it computes none."""
-    texts = [source.text(each) for each in function.decorator_list] if function is not None else []
+def without_gradients(source: Source, statement: ast.stmt) -> bool:
+    """Whether a statement computes none: its function is decorated so, or a ``with`` around it says so."""
+    function = source.function_of(statement)
+    told: list[ast.expr] = list(function.decorator_list) if function is not None else []
+    above = (node for node in source.above(statement) if isinstance(node, ast.With))
+    told += [item.context_expr for node in above for item in node.items]
+    texts = [source.text(each) for each in told]
     return any("no_grad" in text or "inference_mode" in text for text in texts)
 
 

@@ -260,7 +260,7 @@ class Attempt(Lending):
     def _place_of(self, source: Source, statement: ast.stmt, failure: Failure) -> Place:
         cuda = "cuda" if "cuda" in names_in(source.tree) else "torch.cuda"
         trains = any(tensor.requires_grad for tensor in self.prover.state.tensors)
-        trains = trains and not without_gradients(source, source.function_of(statement))
+        trains = trains and not without_gradients(source, statement)
         at, space = self._definition(), self.space
         if at is not None and source.function_of(statement) is at[1] and moving.is_method(*at):
             space = space | {moving.arguments_of(at[1])[0]: owner_of(self.function)}

@@ -154,14 +154,18 @@ class Prover:
             results = [self._step(inputs, around) for inputs in self._inputs]
             return self._seen(results, keeper)
 
-    def watched(self) -> list[tuple[Holder, list[Any]]]:
-        """What variables, objects and dictionaries of the user's hold before the first step and after each."""
+    def watched(self, *, made: bool = False) -> list[tuple[Holder, list[Any]]]:
+        """What variables, objects and dictionaries of the user's hold before the first step and after each.
+
+        ``made``: only those that the first step makes, as an optimizer's state.
+        """
         with self._run():
-            seen = [self.state.read()]
-            for inputs in self._inputs:
+            state, seen = self.state, [] if made else [self.state.read()]
+            for number, inputs in enumerate(self._inputs):
                 self._step(inputs, NOTHING)
-                seen.append(self.state.read())
-        columns = zip(self.state.holders, zip(*seen, strict=True), strict=True)
+                state = self.state.grown() if made and not number else state
+                seen.append(state.read())
+        columns = zip(state.holders, zip(*seen, strict=True), strict=True)
         kinds = ("global", "cell", "attributes", "container")
         return [
             (holder, list(values))

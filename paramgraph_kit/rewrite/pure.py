@@ -29,6 +29,8 @@ SINGULAR = frozenset(
     """sqrt rsqrt log log2 log10 log1p acos asin atanh reciprocal pow div true_divide logit norm std
     normalize""".split()  # noqa: SIM905
 )
+# What gives a tensor of its own, which nobody else sees written: ``v.sqrt().add_(eps)``.
+_OWN = SINGULAR | frozenset("exp clone square abs neg add sub mul sum mean sigmoid tanh zeros_like ones_like".split())  # noqa: SIM905
 RISKY = (ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
 DEEP = 3
 
@@ -49,7 +51,7 @@ def _is_quiet_call(place: Place, call: ast.Call) -> bool:
     name = called(call)
     if (
         any(word in name for word in _DRAWS)
-        or (name.endswith("_") and name != "requires_grad_")
+        or (name.endswith("_") and name != "requires_grad_" and not _is_of_its_own(call))
         or name in ("step", "backward")
     ):
         return False
@@ -69,6 +71,14 @@ def _is_quiet_call(place: Place, call: ast.Call) -> bool:
         return _is_one_of_quiet(place, name)
     reads = name in ("parameters", "named_parameters", "buffers", "items", "values", "keys")
     return isinstance(call.func, ast.Attribute) and (hasattr(torch.Tensor, name) or reads)
+
+
+def _is_of_its_own(call: ast.Call) -> bool:
+    """Whether a method that writes does so to what another call has just made."""
+    made = call.func.value if isinstance(call.func, ast.Attribute) else None
+    while isinstance(made, ast.Call) and called(made).endswith("_") and isinstance(made.func, ast.Attribute):
+        made = made.func.value
+    return isinstance(made, ast.Call) and called(made) in _OWN
 
 
 def _is_one_of_quiet(place: Place, name: str) -> bool:

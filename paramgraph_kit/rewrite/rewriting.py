@@ -119,8 +119,10 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
     if (other := attempt.guarded(failures)) is not None and (behind := one(other)).complete:
         return behind
     first = one(attempt)
-    if first.complete or truth.unsteady:
+    if truth.unsteady:
         return first
+    if first.complete:
+        return _with_more(attempt, first, failures, one)
     found_by: list[Callable[[], Ways | None]] = [
         lambda: attempt.advancing(failures),
         lambda: attempt.leading(failures),
@@ -149,6 +151,17 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
         least.verified.append(LITTLE)
         first.otherwise = least
     return first
+
+
+def _with_more(
+    attempt: Ways, first: Rewriting, failures: Sequence[Failure], one: Callable[[Ways], Rewriting]
+) -> Rewriting:
+    """A whole rewriting, or one that has all in its graph where that has a good part of the step behind the launch."""
+    behind = attempt.prover.operations[1]
+    if behind < ENOUGH or (other := attempt.advancing(failures)) is None:
+        return first
+    made = one(other)
+    return made if made.complete and other.prover.operations[1] < behind else first
 
 
 def _name_of(function: Any) -> str:
@@ -287,6 +300,9 @@ def _again(rounds: Rounds, truth: Truth) -> list[Failure]:
         with rounds.applied():
             problems = examine(first.function, first.args, first.kwargs, limit_s=LIMIT_S).problems
             attempt = _once_more(first)
+            if any(failure.code == "data-dependent-branch" for failure in problems) and tries:
+                with attempt.watched():  # what is a tensor by now
+                    first.prover.from_now().eager(rounds.around)
             attempt.tensors = first.tensors
             plans = _safe(attempt, rounds.around, problems, truth) if problems and tries else []
             if not plans and problems and tries and not rounds.moves:  # by now it may go around the launch

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
+from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite import advance, later, moving
 from paramgraph_kit.rewrite.edits import Function, Source
 from paramgraph_kit.rewrite.ending import ending
@@ -32,12 +33,20 @@ class Ways(Foreseeing):
         """The same with the numbers that steps move, and that the device needs, in tensors; None without any."""
         other = self._other()
         places = [(f, *at) for f in failures if f.code in advance.FROZEN and (at := other.place(f)) is not None]
-        if len({source.file for _, source, _ in places}) != 1:
+        told = [node for f, _, node in places if f.code == "sync-item"]
+        places = [  # a branch that only tells is the host's
+            (f, source, node)
+            for f, source, node in places
+            if f.code != "branch-frozen" or not any(part in told for part in ast.walk(node))
+        ]
+        frozen = {s.file: s for f, s, _ in places if f.code not in ("host-counter", "sync-item")}
+        files = frozen or {s.file: s for _, s, _ in places}
+        if len(files) != 1:
             return None
-        source = places[0][1]
-        other.kept = advance.keep(
-            self.prover, source, places, later.ran_in(source, self.ran), self.device, self.tensors
-        )
+        source = next(iter(files.values()))
+        places = [each for each in places if each[1] is source]
+        named = self.device if source.file == self.file else f'"{device().type}"'
+        other.kept = advance.keep(self.prover, source, places, later.ran_in(source, self.ran), named, self.tensors)
         return other if other.kept is not None else None
 
     def in_place_first(self) -> Ways:

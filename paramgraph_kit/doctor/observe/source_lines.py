@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from types import CodeType
 
 from paramgraph_kit.doctor.explain.syntax import nodes_of
@@ -221,14 +222,17 @@ def _span(part: list[ast.AST], positions: list[Position]) -> tuple[bool, ...]:
 def tests_of(code: CodeType, change: Change, told: set[int]) -> Iterator[Frame]:
     """Branches of a function that ask for a number which a call has changed; ``told`` are lines with a problem."""
     nodes = list(nodes_of(code))
-    derived = _derived(nodes, change)
+    entries = [n for n in nodes if isinstance(n, ast.Assign) and _holds_entry(n.value, change)]
+    called = {path_of(t) for n in entries if _called(n.value) == change.name for t in n.targets} - {""}
+    changes = [change, *(replace(change, name=name) for name in sorted(called - {change.name}))]
+    derived = {name for each in changes for name in _derived(nodes, each)}
     for node in nodes:
         if not isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Match)):
             continue
         if not any(_works(part) or (_waits(part) and not _lines(part) & told) for part in _parts(node)):
             continue
         asked = node.subject if isinstance(node, ast.Match) else node.test
-        if any(_reads(n, change) or path_of(n) in derived for n in ast.walk(asked)):
+        if any(path_of(n) in derived or any(_reads(n, each) for each in changes) for n in ast.walk(asked)):
             yield frame_at(code, node.lineno)
 
 
@@ -239,13 +243,19 @@ def _derived(nodes: list[ast.AST], change: Change) -> set[str]:
         more = {
             path_of(target)
             for node in nodes
-            if isinstance(node, ast.Assign) and _of_numbers(node.value)
+            if isinstance(node, ast.Assign) and _of_numbers(node.value) and not _holds_entry(node.value, change)
             if any(_reads(n, change) or path_of(n) in found for n in ast.walk(node.value))
             for target in node.targets
         } - {"", change.name}
         if more <= found:
             return found
         found |= more
+
+
+def _holds_entry(value: ast.expr, change: Change) -> bool:
+    """Whether it is the dictionary of an entry, ``state`` of ``state = self.states[p]``, and no number."""
+    named = isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant)
+    return isinstance(value, ast.Subscript) and not named and isinstance(change.key, str)
 
 
 def _of_numbers(value: ast.expr) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import io
@@ -48,21 +49,31 @@ class HostState:
         pairs = zip(self.holders, self.kept, strict=True)
         return next((value for holder, value in pairs if holder.target is target), None)
 
-    def grow(self) -> None:
-        """Look also into what the user's own have got since, as the state that an optimizer makes in its first step."""
-        known = len(self.holders)
-        for holder, then in zip(self.holders[:known], self.kept, strict=True):
+    def grown(self) -> HostState:
+        """What the user's own lead to by now and did not at first, as the state that an optimizer makes in a step."""
+        more = copy.copy(self)
+        more.holders, more.functions, more.tensors = [], [], []
+        more.names, more.generators, more.lazy, more._seen = [], [], [], set(self._seen)
+        for holder, then in zip(self.holders, self.kept, strict=True):
             if holder.of_torch or holder.kind in ("generator", "file", "array") or holder.is_same(then):
                 continue
             now = holder.read()
-            if holder.kind == "container" or not isinstance(now, dict):
-                parts = list(now.values()) if isinstance(now, dict) else now if _holds(now) else [now]
-                pairs = [(holder.name, part) for part in parts]
-            else:
+            if holder.kind in ("attributes", "slots", "class"):
                 pairs = list(now.items())
+            else:
+                parts = now.values() if isinstance(now, dict) else now if _holds(now) else [now]
+                pairs = [(holder.name, part) for part in parts]
             for name, part in pairs:
-                self._visit(part, name, 1)
-        self.kept += [holder.read() for holder in self.holders[known:]]
+                more._visit(part, name, 1)
+        more.kept = [holder.read() for holder in more.holders]
+        return more
+
+    def grow(self) -> None:
+        """Look into that, too."""
+        more = self.grown()
+        for name in ("holders", "functions", "tensors", "names", "generators", "lazy", "kept"):
+            getattr(self, name).extend(getattr(more, name))
+        self._seen |= more._seen
 
     def read(self) -> list[Any]:
         """What all of the user's own hold now."""

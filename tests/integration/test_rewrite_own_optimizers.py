@@ -1,0 +1,90 @@
+"""Optimizers that users write: what they count is kept on the device, so that their steps stay in the graph."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.integration.rewritten import Fixed, lines_of
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+ADAM = """
+class Adam(torch.optim.Optimizer):
+    def __init__(self, params, lr=1e-2, betas=(0.9, 0.99), eps=1e-8):
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps))
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            b1, b2 = group["betas"]
+            for p in group["params"]:
+                NAME = self.state[p]
+                if not NAME:
+                    NAME["step"] = 0
+                    NAME["m"], NAME["v"] = torch.zeros_like(p), torch.zeros_like(p)
+                NAME["step"] += 1
+                NAME["m"].mul_(b1).add_(p.grad, alpha=1 - b1)
+                NAME["v"].mul_(b2).addcmul_(p.grad, p.grad, value=1 - b2)
+                UPDATE
+"""
+STEP = """
+net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1)).to(device)
+opt, losses = Adam(net.parameters()), []
+args = (torch.randn(6, 4, device=device), torch.randn(6, 1, device=device))
+def f(x, y):
+    opt.zero_grad()
+    loss = F.mse_loss(net(x), y)
+    loss.backward()
+    opt.step()
+    losses.append(loss.item())
+    return loss.detach()
+"""
+PLAIN = """rate = group["lr"] * math.sqrt(1 - b2 ** NAME["step"]) / (1 - b1 ** NAME["step"])
+                p.addcdiv_(NAME["m"], NAME["v"].sqrt().add_(group["eps"]), value=-rate)"""
+RECTIFIED = """t = NAME["step"]
+                sure = 40 - 2 * t * b2 ** t / (1 - b2 ** t)
+                if t > 3:
+                    rate = group["lr"] * math.sqrt((t - 3) / t) / (1 - b1 ** t)
+                    p.addcdiv_(NAME["m"], NAME["v"].sqrt().add_(group["eps"]), value=-rate)
+                else:
+                    p.add_(NAME["m"], alpha=-group["lr"] / (1 - b1 ** t))"""
+
+
+@pytest.mark.parametrize("name", ["state", "mine"])
+@pytest.mark.parametrize("update", [PLAIN, RECTIFIED], ids=["plain", "rectified"])
+@pytest.mark.parametrize("apart", [False, True], ids=["one file", "a file of its own"])
+def test_what_an_optimizer_counts_is_kept_on_the_device(fixed: Fixed, update: str, name: str, apart: bool) -> None:
+    # GIVEN an optimizer with a count of its steps WHEN rewritten
+    text = ADAM.replace("UPDATE", update).replace("NAME", name)
+    own = f"# file: own_adam.py\nimport math\nimport torch\n{text}\n# file: the program\nfrom own_adam import Adam\n"
+    found = fixed((own if apart else text) + STEP)
+    # THEN the count is a tensor, its step stays in the graph, and only what the host keeps goes behind the launch
+    assert found.complete, found
+    lines = lines_of(found)
+    where = f'"{torch.device(pgk.device()).type}"' if apart else "device"
+    assert f'{name}["step"] = torch.tensor(0, dtype=torch.float64, device={where})' in lines, found
+    assert "opt.step()" not in lines[lines.index("def after_f(loss):  # after each launch") :], found
+
+
+def test_an_optimizer_that_has_stepped_already_is_rewritten_alike(fixed: Fixed) -> None:
+    # GIVEN one whose state was there before WHEN rewritten THEN its numbers go on from there, in the graph
+    warm = "for _ in range(3):\n    opt.zero_grad()\n    net(args[0]).sum().backward()\n    opt.step()\n"
+    text = ADAM.replace("UPDATE", PLAIN).replace("NAME", "state") + STEP.replace("def f(", f"{warm}def f(")
+    found = fixed(text)
+    assert found.complete, found
+    assert "opt.step()" not in lines_of(found), found
+
+
+def test_a_branch_that_only_logs_is_no_reason_to_keep_its_number_on_the_device(fixed: Fixed) -> None:
+    # GIVEN a step that logs every third time WHEN rewritten THEN that is done behind the launch, by the host's own `it`
+    text = ADAM.replace("UPDATE", PLAIN).replace("NAME", "state") + STEP
+    text = text.replace("def f(x, y):", "it = 0\ndef f(x, y):\n    global it")
+    text = text.replace(
+        "    losses.append(loss.item())", "    if it % 3 == 0:\n        losses.append(loss.item())\n    it += 1"
+    )
+    found = fixed(text)
+    assert found.complete, found
+    assert not any(line.startswith("it = ") for line in lines_of(found)), found
+    assert "opt.step()" not in lines_of(found), found
