@@ -155,11 +155,20 @@ class Source:
 
     def without_all(self, nodes: Sequence[ast.stmt]) -> list[Edit]:
         """Statements taken out together; a block of which none is left keeps ``pass``."""
+        nodes = list(dict.fromkeys(self._with_context(node, nodes) for node in nodes))
         edits = [self.without(node) for node in nodes]
         for block in (part for each in nodes for part in self._blocks(self.parents[each]) if part and each is part[-1]):
             if len(block) > 1 and all(each in nodes for each in block):
                 edits.append(self.before(block[-1], ["pass"], rank=-2))
         return edits
+
+    def _with_context(self, node: ast.stmt, nodes: Sequence[ast.stmt]) -> ast.stmt:
+        """The ``with torch.no_grad()`` around a statement, where all that is in it is taken out."""
+        above = self.parents[node]
+        texts = [self.text(item.context_expr) for item in above.items] if isinstance(above, ast.With) else []
+        if not isinstance(above, ast.With) or not all(map(about_gradients, texts)):
+            return node
+        return above if all(each in nodes for each in above.body) else node
 
     @staticmethod
     def _blocks(node: ast.AST) -> list[list[ast.stmt]]:
@@ -245,8 +254,12 @@ def without_gradients(source: Source, statement: ast.stmt) -> bool:
     told: list[ast.expr] = list(function.decorator_list) if function is not None else []
     above = (node for node in source.above(statement) if isinstance(node, ast.With))
     told += [item.context_expr for node in above for item in node.items]
-    texts = [source.text(each) for each in told]
-    return any("no_grad" in text or "inference_mode" in text for text in texts)
+    return any(about_gradients(source.text(each)) for each in told)
+
+
+def about_gradients(context: str) -> bool:
+    """Whether it is ``torch.no_grad()``, or ``torch.inference_mode()``."""
+    return "no_grad" in context or "inference_mode" in context
 
 
 def within(node: ast.AST) -> Iterator[ast.AST]:

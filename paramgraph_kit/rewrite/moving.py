@@ -9,7 +9,17 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from paramgraph_kit.rewrite.edits import Edit, Function, Source, free_names, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.edits import (
+    Edit,
+    Function,
+    Source,
+    about_gradients,
+    free_names,
+    locals_of,
+    names_in,
+    path_of,
+    within,
+)
 from paramgraph_kit.rewrite.place import called
 
 # Methods that read, and change nothing of what they belong to.
@@ -286,15 +296,29 @@ def move(
         lines.append(f"    with {tail.context}:")
     deep = "    " * (1 + bool(tail is not None and tail.context))
     lines += [f"{deep}{line}" for line in ended[1]]
+    around = None
     for node in (*again, *moved):
-        depth = len(source.indent(node))
+        depth, context = len(source.indent(node)), _context(source, node) if deep == "    " else ""
+        if context and source.parents[node] is not around:
+            lines.append(f"{deep}with {context}:")
+        around = source.parents[node] if context else None
         # Gradients keep their memory, which is the graph's; what is kept must not, for it is overwritten.
         edited = source.apply([*cloned(source, node, [n for n in results if n not in ended[0]]), *more(node)])
         text = source.part(node, edited)
         text = [re.sub(r"zero_grad\((set_to_none=True)?\)", "zero_grad(set_to_none=False)", each) for each in text]
-        lines += [f"{deep}{each[depth:].rstrip()}" for each in text]
+        lines += [f"{deep}{'    ' * bool(context)}{each[depth:].rstrip()}" for each in text]
     edits += [source.after(function, lines), *handed_out(source, function, name)]
     return Moved(edits, name, parameters, len(given), len(names), extra, tail is not None)
+
+
+def _context(source: Source, node: ast.stmt) -> str:
+    """``torch.no_grad()`` of the ``with`` around a statement that writes to tensors, or ""."""
+    above = source.parents[node]
+    writes = isinstance(node, (ast.For, ast.If)) or any(
+        isinstance(n, ast.Call) and called(n).endswith("_") for n in within(node)
+    )
+    texts = [source.text(item.context_expr) for item in above.items] if isinstance(above, ast.With) and writes else []
+    return ", ".join(text for text in texts if about_gradients(text))
 
 
 def handed_out(source: Source, function: Function, name: str) -> list[Edit]:

@@ -366,11 +366,13 @@ def _tries(attempt: Ways, around: Around | None, plans: Sequence[Plan], truth: T
     try:
         with attempt.borrow(plans)():
             wrong = truth.wrong(attempt.prover.from_now().eager(_joined(around or NOTHING, attempt.around(plans))))
+        return f"the numbers would change ({wrong[0]})" if wrong else ""
     except KeyboardInterrupt:
         raise  # it is the user's
     except BaseException as error:
-        return _brief(error)
-    return f"the numbers would change ({wrong[0]})" if wrong else ""
+        said = _brief(error)
+    gc.collect()  # its frames hold a loss, which would keep the backward pass on the stream of this trial
+    return said
 
 
 def _show(rounds: Rounds, found: Rewriting) -> None:

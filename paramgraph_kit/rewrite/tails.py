@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Collection, Sequence
 
-from paramgraph_kit.rewrite.edits import Function, Source, locals_of, names_in, within
+from paramgraph_kit.rewrite.edits import Function, Source, about_gradients, locals_of, names_in, within
 from paramgraph_kit.rewrite.moving import Tail, arguments_of, body_of, is_backward, reads_number, stored
 from paramgraph_kit.rewrite.place import called
 
@@ -55,11 +55,7 @@ def tail(
     contexts += [
         source.text(item.context_expr) for part in function.body if isinstance(part, ast.With) for item in part.items
     ]
-    off = [
-        text if text.endswith(")") else f"{text}()"
-        for text in contexts
-        if "no_grad" in text or "inference_mode" in text
-    ]
+    off = [text if text.endswith(")") else f"{text}()" for text in contexts if about_gradients(text)]
     others = [part for part in function.body if isinstance(part, ast.With) and len(function.body) > 1]
     others = [part for part in others if any(node in statements for node in part.body)]
     if others and not off:

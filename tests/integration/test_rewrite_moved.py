@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
-from tests.integration.rewritten import Program, changed
+from tests.integration.rewritten import Fixed, Program, changed, lines_of
 from tests.programs.running import captured, differences, eager
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
@@ -383,3 +383,30 @@ def test_threads_and_early_ways_out_are_told_at_their_lines(program: Program) ->
         found = pgk.diagnose(names[name], *names["args"])
         assert [f.code for f in found.failures if f.frame and line in f.frame.text] == [code], str(found)
     assert "background-wait" in pgk.diagnose(names["waiting"], *names["args"]).codes
+
+
+def test_what_moves_out_of_a_context_without_gradients_takes_it_along(fixed: Fixed) -> None:
+    # GIVEN an average of weights that is left as it is now and then, without gradients, behind a step WHEN rewritten
+    found = fixed("""
+net = nn.Linear(4, 2).to(device)
+ema = [torch.zeros_like(p) for p in net.parameters()]
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+n = 0
+args = (torch.randn(4, 4, device=device),)
+def f(x):
+    global n
+    loss = net(x).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    with torch.no_grad():
+        if n % 2 == 0:
+            for e, p in zip(ema, net.parameters()):
+                e.mul_(0.9).add_(p, alpha=0.1)
+    n += 1
+    return loss.detach()
+""")
+    # THEN the average is computed without them there, too, and no empty context stays
+    assert found.complete, found
+    assert found.diff.index("# after each launch") < found.diff.index("with torch.no_grad():"), found
+    assert "pass" not in lines_of(found), found

@@ -19,6 +19,7 @@ class Keeper:
         self.made: set[int] = set()  # storages that came to be during the call
         self.stays: set[int] = set()  # of what is written, what ``put_back`` leaves as it is
         self._written: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._plain: dict[int, torch.Tensor] = {}  # what was written and needed no gradients before
         self._gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self._generators: dict[int, tuple[torch.Generator, torch.Tensor]] = {}
 
@@ -34,7 +35,12 @@ class Keeper:
     def before_write(self, tensor: torch.Tensor) -> None:
         """Copy memory from outside before its first write."""
         key = storage_key(tensor)
-        if not key or key in self.made or key in self._written:
+        if not key or key in self.made:
+            return
+        for each in (tensor, tensor._base):
+            if each is not None and not each.requires_grad:
+                self._plain.setdefault(id(each), each)
+        if key in self._written:
             return
         storage = tensor.untyped_storage()
         with torch.no_grad(), torch.inference_mode(False):  # what it makes is written outside of one
@@ -94,12 +100,16 @@ class Keeper:
             for key, (flat, saved) in self._written.items():
                 if key not in self.stays:
                     flat.copy_(saved)
+        for tensor in self._plain.values():  # a graph that is held so would keep its backward pass on its stream
+            if tensor.requires_grad and tensor._base is None:
+                tensor.detach_()
         for tensor, gradient in self._gradients.values():
             if tensor.grad is not gradient:
                 tensor.grad = gradient
         for generator, state in self._generators.values():
             generator.set_state(state)
         self._written.clear()
+        self._plain.clear()
 
 
 def storage_key(tensor: torch.Tensor) -> int:
