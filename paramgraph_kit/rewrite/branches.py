@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.rewrite.edits import Edit, heads, locals_of, names_in, path_of
+from paramgraph_kit.rewrite.edits import SIMPLE, Edit, heads, locals_of, names_in, path_of
 from paramgraph_kit.rewrite.moving import arguments_of, paths
 from paramgraph_kit.rewrite.place import NUMBER, Place, called, fresh
 from paramgraph_kit.rewrite.pure import is_guarded, is_pure, kept_finite
@@ -24,7 +24,7 @@ def choose_by_where(place: Place, condition: str = "") -> list[Edit]:
     if not isinstance(node, ast.If) or any(_is_of_kind(part) for part in ast.walk(node.test)):
         return []
     host = bool(condition)  # the host has decided, and both ways were seen
-    condition = condition or condition_of(place, node.test).replace(".item()", "")
+    condition = condition or _on_device(place, condition_of(place, node.test))
     if not isinstance(node.body[0], ast.Return):
         single = len(node.body) == len(node.orelse) == 1
         together = _choose_one_name(place, node, condition) if single else []
@@ -113,6 +113,21 @@ def condition_of(place: Place, test: ast.expr) -> str:
     if isinstance(test, ast.Call) and path_of(test.func) == "torch.equal" and len(test.args) == 2:
         text = f"({place.text(test.args[0])} == {place.text(test.args[1])}).all()"
     return f"{text}.bool()" if _is_count(place, test) else text
+
+
+def _on_device(place: Place, text: str) -> str:
+    """A condition without ``.item()``, ``float(x)`` and ``int(x.sum())``."""
+    text = text.replace(".item()", "")
+    calls = [node for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Call)]
+    for call in sorted(calls, key=lambda node: -node.col_offset) if "\n" not in text else ():
+        given = call.args[0] if len(call.args) == 1 and isinstance(call.func, ast.Name) else None
+        end = call.end_col_offset or 0
+        if given is not None and called(call) in ("int", "float") and end <= len(text):
+            if called(call) == "float" or _is_count(place, given):
+                inner = text[given.col_offset : given.end_col_offset]
+                inner = inner if isinstance(given, SIMPLE) else f"({inner})"
+                text = f"{text[: call.col_offset]}{inner}{text[end:]}"
+    return text
 
 
 def _is_count(place: Place, test: ast.expr) -> bool:

@@ -89,8 +89,9 @@ class Values:
         if self.form is not None:
             refused = refused or copied or bool(self.form.shape)  # a tensor of the CPU that is an index
             return copied == (self.form.device == device) and (refused or self.moves)
+        ranked = isinstance(above, ast.Call) and called(above) == "topk"  # how many is what the device can decide
         if self.kinds == {int} and not isinstance(above, (ast.BinOp, ast.UnaryOp, ast.Subscript, ast.AugAssign)):
-            return False  # perhaps a size
+            return ranked and (moves or self.moves)  # perhaps a size
         return (moves or self.moves) and (
             self.kinds <= {float, int} or isinstance(above, (ast.If, ast.IfExp, ast.Assign))
         )

@@ -9,6 +9,7 @@ import ast
 
 from paramgraph_kit.rewrite.edits import Edit, Function, heads, path_of, within
 from paramgraph_kit.rewrite.place import Place, binds_tighter, called, integer
+from paramgraph_kit.rewrite.shapes import form_of
 
 
 def reduce_the_part(place: Place) -> list[Edit]:
@@ -48,6 +49,44 @@ def sliced(call: ast.Call) -> ast.Subscript | None:
     if any(isinstance(n, (ast.Sub, ast.USub)) for end in ends for n in ast.walk(end)):
         return None  # below zero it would count from the end
     return None if all(integer(end) is not None for end in ends) else part
+
+
+def take_by_rank(place: Place) -> list[Edit]:
+    """``x.topk(k)`` with a ``k`` of the device picks of all of ``x``, sorted: ``x.sort(...).values[arange < k]``."""
+    for call in place.calls("topk"):
+        of_torch = path_of(call.func) == "torch.topk"
+        given = call.args[of_torch:]
+        x = (
+            call.args[0]
+            if of_torch and call.args
+            else call.func.value
+            if isinstance(call.func, ast.Attribute)
+            else None
+        )
+        form = form_of(place, x) if isinstance(x, ast.Name) else None
+        if x is None or len(given) != 1 or call.keywords or integer(given[0]) is not None:
+            continue
+        if form is None or len(form.shape) != 1:
+            continue
+        above, node = place.source.parents.get(call), place.statement
+        name = place.source.bracketed(x)
+        at = f"torch.arange({name}.shape[0], device={name}.device) < {place.source.bracketed(given[0])}"
+        text = f"{name}.sort(descending=True).values[{at}]"
+        first = isinstance(above, ast.Subscript) and integer(above.slice) == 0
+        if first or (isinstance(above, ast.Attribute) and above.attr == "values"):
+            return [place.source.replace(above, text)] if isinstance(above, ast.expr) else []
+        target = node.targets[0] if isinstance(node, ast.Assign) and node.value is call else None
+        if isinstance(target, ast.Tuple) and len(target.elts) == 2 and not _is_read(place, target.elts[1]):
+            return [place.source.replace(node, f"{place.text(target.elts[0])} = {text}")]
+    return []
+
+
+def _is_read(place: Place, target: ast.expr) -> bool:
+    """Whether the function reads a name that a statement gives a value to."""
+    function = place.source.function_of(place.statement)
+    every = ast.walk(function) if function is not None else ()
+    names = (n for n in every if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
+    return not isinstance(target, ast.Name) or any(n.id == target.id for n in names)
 
 
 def beside_the_diagonal(place: Place) -> list[Edit]:

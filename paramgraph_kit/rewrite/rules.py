@@ -32,6 +32,7 @@ Rule = Callable[[Place], list[Edit]]
 RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     "sync-item": (
         branches.scaled,
+        picked.take_by_rank,
         lists.stack_the_elements,
         lists.reduce_on_device,
         values.keep_on_device,
@@ -108,6 +109,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         listed.keep_the_mask,
     ),
     "tensor-bound": (
+        picked.take_by_rank,
         picked.reduce_the_part,
         shapes.put_by_index,
         shapes.cut_by_index,

@@ -1,0 +1,86 @@
+"""The hardest examples of a batch: their number is the device's, or moves with the steps; none may be there at all."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.integration.rewritten import Fixed, lines_of
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+TRAIN = """
+net = nn.Linear(4, 3).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+epoch, hits, total = 0, 0, 0
+args = (torch.randn(12, 4, device=device), torch.randint(0, 3, (12,), device=device))
+def f(x, y):
+    global epoch, hits, total
+    out = net(x)
+    losses = F.cross_entropy(out, y, reduction="none")
+    {number}
+    {loss}
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    {end}
+"""
+NUMBERS = {
+    "the device's": "k = max(int((losses > 1.0).sum()), 4)",
+    "moved by the steps": "k = int(max(0.25, 1 - 0.1 * epoch) * x.size(0))",
+}
+LOSSES = {
+    "two names": "hard, _ = losses.topk(k)\n    loss = hard.mean()",
+    "its values": "loss = torch.topk(losses, k).values.mean()",
+    "the first": "loss = losses.topk(k)[0].sum() / 12",
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("number", NUMBERS)
+def test_the_largest_whose_number_moves_are_picked_of_all(fixed: Fixed, number: str, loss: str) -> None:
+    # GIVEN a loss of the largest, of which the number of them is no constant WHEN rewritten
+    found = fixed(TRAIN.format(number=NUMBERS[number], loss=LOSSES[loss], end="epoch += 1\n    return loss.detach()"))
+    # THEN all are sorted, and the device leaves out the others
+    assert found.complete, found
+    assert any("sort(descending=True).values" in line for line in lines_of(found)), found
+
+
+def test_rows_of_a_matrix_and_places_are_not_picked_so(fixed: Fixed) -> None:
+    # GIVEN the largest of each row, and places that are read WHEN rewritten THEN nothing is sorted
+    for loss in ("loss = out.topk(k).values.mean()", "best, at = losses.topk(k)\n    loss = losses[at].mean()"):
+        text = TRAIN.format(number="k = max(int((losses > 9.0).sum()), 2)", loss=loss, end="return loss.detach()")
+        assert not any("sort(" in line for line in lines_of(fixed(text)))
+
+
+def test_a_loss_that_is_zero_where_nothing_is_picked_is_chosen_on_the_device(fixed: Fixed) -> None:
+    # GIVEN places that a condition lists, whose number decides what the loss is, and is kept WHEN rewritten
+    loss = "\n    ".join(
+        [
+            "at = torch.nonzero(losses > 1.0).squeeze(1)",
+            "counts.append(len(at))",
+            "if len(at) == 0:",
+            "    loss = out.sum() * 0.0",
+            "else:",
+            "    loss = losses[at].mean()",
+        ]
+    )
+    found = fixed("counts = []" + TRAIN.format(number="pass", loss=loss, end="return loss.detach()"))
+    # THEN it is a mask, the device takes one of both, and the count is kept behind the launch
+    assert found.complete, found
+    lines = lines_of(found)
+    assert "at = losses > 1.0" in lines, found
+    assert any(line.startswith("loss = torch.where(at.sum() == 0,") for line in lines), found
+    assert lines[-1] == "counts.append(int(at.sum()))", found
+
+
+def test_what_is_cut_to_a_whole_number_before_it_is_compared_is_left(fixed: Fixed) -> None:
+    # GIVEN a branch on the whole part of a mean WHEN rewritten THEN it is not taken by the mean itself
+    found = fixed(
+        TRAIN.format(
+            number="pass",
+            loss="loss = losses.mean()\n    if int(losses.mean()) == 1:\n        loss = loss * 2",
+            end="return loss.detach()",
+        )
+    )
+    assert not any("losses.mean() == 1" in line for line in lines_of(found)), found
