@@ -9,7 +9,7 @@ reads the effects of. What reads variables of a function around its own is kept 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
 
@@ -24,7 +24,7 @@ from paramgraph_kit.rewrite.edits import (
     scope_of,
     within,
 )
-from paramgraph_kit.rewrite.moving import arguments_of, cloned, is_closed, paths, stored, touches, written
+from paramgraph_kit.rewrite.moving import arguments_of, cloned, is_closed, is_kept, paths, stored, touches, written
 from paramgraph_kit.rewrite.place import called, fresh
 
 CODES = frozenset(("sync-item", "host-counter", "print", "copy-to-cpu", "output-alias"))
@@ -141,6 +141,7 @@ def defer(
     taken: Iterable[str],
     graded: Graded,
     more: More = lambda _: (),
+    numbers: Collection[str] = (),
 ) -> tuple[list[Edit], str, list[str]]:
     """Edits that put these statements off, the name of the list, and what is done with it behind the launch.
 
@@ -152,8 +153,13 @@ def defer(
         taken: names that the list must not have.
         graded: by the scope of a function its local names that hold a tensor with gradients as it returns.
         more: other edits of a statement that is put off.
+        numbers: variables of ``last`` that were numbers which the host has read.
     """
-    name = fresh("later", set(taken))
+    name, plain = fresh("later", set(taken)), more
+
+    def more(node: ast.stmt) -> Iterable[Edit]:
+        return [*plain(node), *_as_numbers(source, node, numbers if source.function_of(node) is last else ())]
+
     start = first.body[0]
     if isinstance(start, ast.Expr) and isinstance(start.value, ast.Constant) and len(first.body) > 1:
         start = first.body[1]  # behind the docstring
@@ -225,6 +231,14 @@ def _done(source: Source, found: Sequence[Block], name: str, last: Function, mor
     return [*lines, f"for number, *given in {name}:", f"    ({', '.join(works)})[number](*given)"]
 
 
+def _as_numbers(source: Source, node: ast.stmt, numbers: Collection[str]) -> Iterator[Edit]:
+    """``norms.append(norm)`` keeps the number that it kept, where ``norm`` is a tensor by now."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name) and part.id in numbers and is_kept(source, part):
+            at = source.replace(part, "")
+            yield Edit(at.end_line, at.end_column, at.end_line, at.end_column, ".item()")
+
+
 def _width(source: Source, node: ast.stmt) -> int:
     return len(source.lines[(node.end_lineno or node.lineno) - 1].rstrip("\n"))
 
@@ -246,10 +260,17 @@ def _body(source: Source, block: Block, more: More) -> list[str]:
         depth = len(source.indent(node))
         handed = [each for each in _reads(block) if each not in stored(block.statements)]
         handed = [each for each in handed if each not in _rounds_of(block.function)]
-        whole = source.apply([*cloned(source, node, handed), *more(node)])
+        others = list(more(node))
+        kept = [edit for edit in cloned(source, node, handed) if not any(_is_at(edit, each) for each in others)]
+        whole = source.apply([*kept, *others])
         for line in source.part(node, whole):
             lines.append(f"    {line[depth:].rstrip()}")
     return lines
+
+
+def _is_at(one: Edit, other: Edit) -> bool:
+    """Whether two edits put something in at one place."""
+    return (one.line, one.column, one.end_column) == (other.line, other.column, other.end_column)
 
 
 def _siblings(source: Source, statement: ast.stmt) -> list[ast.stmt]:

@@ -217,9 +217,11 @@ def written(node: ast.stmt) -> Iterator[str]:
 
 
 def _fills_given(node: ast.AST) -> bool:
-    """``nn.utils.clip_grad_norm_(parameters, 1.0)``: a function, and no method, that writes what it is given."""
+    """``nn.utils.clip_grad_norm_(parameters, 1.0)``, which writes what it is given, and ``p.grad.mul_(0.5)``."""
     if not isinstance(node, ast.Call) or not called(node).endswith("_") or called(node).startswith("_"):
         return False
+    if isinstance(node.func, ast.Attribute) and "grad" in path_of(node.func.value).split("."):
+        return True
     return isinstance(node.func, ast.Name) or path_of(node.func).partition(".")[0] in ("torch", "nn", "F")
 
 

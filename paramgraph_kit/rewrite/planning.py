@@ -350,7 +350,7 @@ class Attempt(Lending):
             start = later.outermost(source, self.function, function)
             taken = names_in(source.tree)
             edits, name, first = later.defer(
-                source, blocks, start, function, taken, self.graded_in, self._filled(source)
+                source, blocks, start, function, taken, self.graded_in, self._filled(source), self.read_numbers
             )
             hoisted.append(f"{name} = []")
         edits += [edit for one in listed for edit in one.edits]

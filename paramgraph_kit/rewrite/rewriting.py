@@ -122,7 +122,7 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
     if truth.unsteady:
         return first
     if first.complete:
-        return _with_more(attempt, first, failures, one)
+        return _with_more(attempt.prover, first, one, [lambda: attempt.advancing(failures), attempt.in_place_first])
     found_by: list[Callable[[], Ways | None]] = [
         lambda: attempt.advancing(failures),
         lambda: attempt.leading(failures),
@@ -139,7 +139,7 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
     for other in ways:
         if other is not None and (made := one(other)).complete:
             if _is_worth_it(other.prover, made):
-                return made
+                return _with_more(other.prover, made, one, [attempt.in_place_first])
             little.append((other.prover.operations[0], made))
     if (late := one(attempt.in_place_first())).complete:
         return late
@@ -154,14 +154,15 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
 
 
 def _with_more(
-    attempt: Ways, first: Rewriting, failures: Sequence[Failure], one: Callable[[Ways], Rewriting]
+    prover: Prover, first: Rewriting, one: Callable[[Ways], Rewriting], ways: Sequence[Callable[[], Ways | None]]
 ) -> Rewriting:
-    """A whole rewriting, or one that has all in its graph where that has a good part of the step behind the launch."""
-    behind = attempt.prover.operations[1]
-    if behind < ENOUGH or (other := attempt.advancing(failures)) is None:
-        return first
-    made = one(other)
-    return made if made.complete and other.prover.operations[1] < behind else first
+    """A whole rewriting, or one with more in its graph where that has a good part of the step behind the launch."""
+    best, behind = first, prover.operations[1]
+    for way in ways:
+        if behind >= ENOUGH and (other := way()) is not None and (made := one(other)).complete:
+            inside, left = other.prover.operations
+            best, behind = (made, left) if left < behind and inside > left else (best, behind)
+    return best
 
 
 def _name_of(function: Any) -> str:

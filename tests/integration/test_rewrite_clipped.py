@@ -43,3 +43,32 @@ def test_what_clips_is_not_moved_behind_the_step(fixed: Fixed, clip: str, most: 
     moved = "clip_grad_norm_" in behind
     assert not moved or "opt.step()" in behind[behind.index("clip_grad_norm_") :], found
     assert lines.count("clip_grad_norm_") <= 1, found
+
+
+@pytest.mark.parametrize("kept", ["norms.append(norm)", "norms.append(norm * 2)"], ids=["it", "twice it"])
+def test_each_layer_is_clipped_in_the_graph_and_its_norm_kept_behind_it(fixed: Fixed, kept: str) -> None:
+    # GIVEN a step that asks for the norm of each gradient, clips by it, and keeps it WHEN rewritten
+    found = fixed(f"""
+net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2)).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+norms, limit = [], 0.1
+args = (torch.randn(6, 4, device=device), torch.randn(6, 2, device=device))
+def f(x, y):
+    opt.zero_grad()
+    loss = F.mse_loss(net(x), y)
+    loss.backward()
+    for p in net.parameters():
+        norm = p.grad.norm().item()
+        if norm > limit:
+            p.grad.mul_(limit / norm)
+        {kept}
+    opt.step()
+    return loss.detach()
+""")
+    # THEN clipping and the optimizer's step stay, in their order, and the list has numbers as before
+    assert found.complete, found
+    lines = lines_of(found)
+    assert "opt.step()" not in lines, found
+    assert any(line.startswith("p.grad.mul_(torch.where(norm > limit,") for line in lines), found
+    assert found.usage == "call after_f() after each launch", found
+    assert (kept != "norms.append(norm)") or "norms.append(norm.item())" in lines, found
