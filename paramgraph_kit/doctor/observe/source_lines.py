@@ -152,10 +152,14 @@ def branch_between(
     """
     near, ran, elsewhere = list(near), list(ran), list(elsewhere)
     found: list[Branching] = []
-    for node in nodes_of(code):
+    nodes = list(nodes_of(code))
+    # Of rounds that were aligned with others, a choice in them is asked elsewhere too.
+    in_rounds = {part for node in nodes if isinstance(node, (ast.For, ast.While)) for part in ast.walk(node)}
+    for node in nodes:
         if isinstance(node, Branching):
             inside = [_span(part, near) for part in _parts(node)]
-            if len(set(inside)) >= 2 and any(any(row) for row in inside) and _may_decide(node, ran, elsewhere):
+            asked = node in in_rounds or _may_decide(node, ran, elsewhere)
+            if len(set(inside)) >= 2 and any(any(row) for row in inside) and asked:
                 found.append(node)
     found.sort(key=lambda node: (node.lineno, node.col_offset))
     for node in found:
@@ -176,8 +180,6 @@ def branch_between(
 
 def _may_decide(node: Branching, ran: list[Position], elsewhere: list[Position]) -> bool:
     """Whether a choice can be what kept one call from where the other was: it holds that, or only one of them."""
-    if isinstance(node, (ast.For, ast.While)):
-        return True
     parts = _parts(node)
     return any(any(_span(part, ran)) for part in parts) or not any(any(_span(part, elsewhere)) for part in parts)
 
