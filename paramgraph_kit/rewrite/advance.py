@@ -39,7 +39,7 @@ class Counter:
     holder: Holder
     key: Any  # of an object or a dictionary; None of a variable
     real: bool  # it has been a float
-    value: float
+    value: Any
     made: bool = False  # in the first step
     called: frozenset[str] = frozenset()  # other names of the dictionary, ``state`` of ``state = self.states[p]``
 
@@ -59,7 +59,7 @@ class Counter:
         owner = node.value.id if isinstance(node.value, ast.Name) else getattr(node.value, "attr", "")
         return node.slice.value == self.key and (owner == self.holder.name or owner in self.called)
 
-    def tensor(self, device: torch.device) -> torch.Tensor:
+    def tensor(self, device: torch.device) -> Any:
         """A tensor for it."""
         return torch.tensor(self.value, dtype=torch.float64 if self.real else torch.int64, device=device)
 
@@ -71,6 +71,27 @@ class Counter:
             self.holder.target.cell_contents = value
         else:
             self.holder.target[self.name if self.key is None else self.key] = value
+
+
+class Listed(Counter):
+    """A list of such numbers, which becomes a list of the elements of one tensor."""
+
+    def is_at(self, node: ast.AST) -> bool:
+        """Whether an expression is one of these numbers, as far as its names tell."""
+        return (
+            isinstance(node, ast.Subscript)
+            and not isinstance(node.slice, ast.Slice)
+            and isinstance(node.value, (ast.Name, ast.Attribute))
+            and _last(node.value) == self.name
+        )
+
+    def tensor(self, device: torch.device) -> Any:
+        """Tensors for them."""
+        return list(torch.tensor(self.value, device=device))
+
+    def put(self, value: Any) -> None:
+        """Hold other values."""
+        self.holder.target[:] = value
 
 
 @dataclass(slots=True)
@@ -155,6 +176,16 @@ def _with_names(source: Source, found: Iterable[Counter]) -> list[Counter]:
     return list(found)
 
 
+def listed(prover: Prover) -> list[Counter]:
+    """The lists of whole numbers that steps move."""
+    found: list[Counter] = []
+    for holder, values in prover.watched(lists=True):
+        whole = all(type(each) is list and len(each) == len(values[0]) for each in values) and values[0]
+        if whole and all(type(n) is int for each in values for n in each) and any(v != values[0] for v in values):
+            found.append(Listed(holder, None, False, list(values[0])))
+    return found
+
+
 def wanted(found: Iterable[Counter], frozen: Iterable[ast.stmt], ran: Sequence[ast.stmt]) -> list[Counter]:
     """Those counters that some statements come from, through whatever names; ``ran`` is what a step runs."""
     names = {name for node in frozen for name in _names(node)}
@@ -188,7 +219,8 @@ def edits_of(
         if len(made) != 1:
             return None
         kind = ", dtype=torch.float64" if counter.real else ""
-        edits.append(source.replace(made[0], f"torch.tensor({source.text(made[0])}{kind}, device={device})"))
+        text = f"torch.tensor({source.text(made[0])}{kind}, device={device})"
+        edits.append(source.replace(made[0], f"list({text})" if isinstance(counter, Listed) else text))
         for node in _in_functions(source):
             if made[0] is getattr(node, "value", None):
                 continue
@@ -267,6 +299,14 @@ def _in_functions(source: Source) -> Iterator[ast.stmt]:
 def _made(source: Source, counter: Counter) -> Iterator[ast.expr]:
     """Where a number gets its first value."""
     for node in ast.walk(source.tree):
+        if isinstance(counter, Listed):
+            if isinstance(node, ast.Assign) and not isinstance(node.value, ast.Constant):
+                named = any(
+                    _last(target) == counter.name and not isinstance(target, ast.Subscript) for target in node.targets
+                )
+                if named and isinstance(node.value, (ast.List, ast.BinOp, ast.ListComp, ast.Call)):
+                    yield node.value
+            continue
         if counter.holder.kind == "container":
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
                 named = any(_last(each) == counter.holder.name for target in node.targets for each in _pieces(target))

@@ -49,7 +49,7 @@ def borrowed(
     Raises:
         BorrowError: a function needs other variables of the function around it than it has.
     """
-    kept: list[tuple[types.FunctionType, types.CodeType]] = []
+    kept: list[tuple[types.FunctionType, types.CodeType, Any, Any]] = []
     names: list[tuple[dict[str, Any], str, Any]] = []
     try:
         for function in functions:
@@ -63,12 +63,14 @@ def borrowed(
                     exec(line, function.__globals__)
             code = _twin(function, files[file])
             if code is not None:
-                kept.append((function, function.__code__))
+                kept.append((function, function.__code__, function.__defaults__, function.__kwdefaults__))
+                _give_more(function, code)
                 function.__code__ = code
         yield
     finally:
-        for function, code in kept:
+        for function, code, *defaults in kept:
             function.__code__ = code
+            function.__defaults__, function.__kwdefaults__ = defaults
         for space, name, before in names:
             if before is names:
                 made = space.pop(name, None)
@@ -76,6 +78,17 @@ def borrowed(
                     made.clear()  # what was put off holds tensors of the step, and with them its graph
             else:
                 space[name] = before
+
+
+def _give_more(function: types.FunctionType, code: types.CodeType) -> None:
+    """Parameters that the rewritten lines have more are None where nobody gives them."""
+    more = code.co_argcount - function.__code__.co_argcount
+    if more > 0:
+        function.__defaults__ = (*(function.__defaults__ or ()), *[None] * more)
+    if code.co_kwonlyargcount > function.__code__.co_kwonlyargcount:
+        named = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+        known = function.__kwdefaults__ or {}
+        function.__kwdefaults__ = {**dict.fromkeys(set(named) - {*function.__code__.co_varnames}), **known}
 
 
 def _twin(function: types.FunctionType, file: types.CodeType) -> types.CodeType | None:

@@ -155,10 +155,10 @@ def defer(
         more: other edits of a statement that is put off.
         numbers: variables of ``last`` that were numbers which the host has read.
     """
-    name, plain = fresh("later", set(taken)), more
+    name = fresh("later", set(taken))
 
-    def more(node: ast.stmt) -> Iterable[Edit]:
-        return [*plain(node), *_as_numbers(source, node, numbers if source.function_of(node) is last else ())]
+    def edited(node: ast.stmt) -> Iterable[Edit]:
+        return [*more(node), *_as_numbers(source, node, numbers if source.function_of(node) is last else ())]
 
     start = first.body[0]
     if isinstance(start, ast.Expr) and isinstance(start.value, ast.Constant) and len(first.body) > 1:
@@ -171,13 +171,13 @@ def defer(
         indent = source.indent(end)
         known = graded.get(scope_of(source, block.function), frozenset())
         which = number if len(found) > 1 else None
-        put = _work(source, block, name, more) if closed else _kept(block, name, which, known, last)
+        put = _work(source, block, name, edited) if closed else _kept(block, name, which, known, last)
         edits.append(
             Edit(
                 first_line(end), len(indent), end.end_lineno or end.lineno, _width(source, end), f"\n{indent}".join(put)
             )
         )
-    return edits, name, [f"for work in {name}:", "    work()"] if closed else _done(source, found, name, last, more)
+    return edits, name, [f"for work in {name}:", "    work()"] if closed else _done(source, found, name, last, edited)
 
 
 def _reads_around(source: Source, block: Block) -> bool:

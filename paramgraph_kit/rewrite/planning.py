@@ -265,7 +265,7 @@ class Attempt(Lending):
         if at is not None and source.function_of(statement) is at[1] and moving.is_method(*at):
             space = space | {moving.arguments_of(at[1])[0]: owner_of(self.function)}
         known = (space, self.forms_in(source, statement), self.numbers, attributes_of(self.prover.state))
-        begun = carried.begun(self.prover) if failure.code == "stale-input" else {}
+        begun = carried.begun(self.prover.from_now()) if failure.code == "stale-input" else {}
         return Place(source, statement, failure, self.device, cuda, *known, begun=begun, trains=trains)
 
     def _left_out(self, failure: Failure) -> str:

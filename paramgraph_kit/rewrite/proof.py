@@ -154,10 +154,10 @@ class Prover:
             results = [self._step(inputs, around) for inputs in self._inputs]
             return self._seen(results, keeper)
 
-    def watched(self, *, made: bool = False) -> list[tuple[Holder, list[Any]]]:
+    def watched(self, *, made: bool = False, lists: bool = False) -> list[tuple[Holder, list[Any]]]:
         """What variables, objects and dictionaries of the user's hold before the first step and after each.
 
-        ``made``: only those that the first step makes, as an optimizer's state.
+        ``made``: only those that the first step makes, as an optimizer's state. ``lists``: what lists hold.
         """
         with self._run():
             state, seen = self.state, [] if made else [self.state.read()]
@@ -172,7 +172,7 @@ class Prover:
             for holder, values in columns
             if holder.kind in kinds
             and not holder.of_torch
-            and not any(isinstance(v, (list, set, deque)) for v in values)
+            and any(isinstance(v, (list, set, deque)) for v in values) == lists
         ]
 
     def launched(self, function: Any, around: Around = NOTHING) -> Seen:
@@ -266,8 +266,9 @@ class Prover:
     def _seen(self, results: list[Any], keeper: Writes) -> Seen:
         twin().synchronize()
         found: Seen = {RETURNS: _flat(results)}
+        gone = self._replaced | self._let_go()
         for number, tensor in enumerate(self.state.tensors):
-            if keeper.keeper.is_written(tensor) and id(tensor) not in self._replaced:
+            if keeper.keeper.is_written(tensor) and id(tensor) not in gone:
                 found[f"{WRITES}{self._called(number)}#{number}"] = _flat(tensor)
         leaves = [t for t in self.state.tensors if t.is_leaf and t.requires_grad and id(t) not in self._without]
         # None and zeros are the same to whoever adds to them or takes a step.
@@ -281,6 +282,12 @@ class Prover:
             if values := _flat(value):
                 found[f"{holder.name}#{number}"] = values
         return found
+
+    def _let_go(self) -> set[int]:
+        """Tensors that something held as these steps began, and nothing holds any more: who sees what is in them?"""
+        then, now = self.state.kept, [holder.read() for holder in self.state.holders]
+        begun, held = ({id(leaf) for each in values for leaf in _flat_tensors(each)} for values in (then, now))
+        return begun - held
 
     def _attributes(self) -> frozenset[str]:
         """What attributes are called after the first run, which is the original's: a rewrite may give objects more."""
@@ -414,9 +421,22 @@ def _copy(value: Any) -> Any:
     return tree_map(lambda v: v.detach().cpu().clone() if isinstance(v, torch.Tensor) else v, value)
 
 
+def _plain(value: Any) -> Any:
+    """Containers as those that are looked into."""
+    return dict(value) if isinstance(value, dict) else list(value) if isinstance(value, (deque, set)) else value
+
+
+def _flat_tensors(value: Any) -> Iterator[torch.Tensor]:
+    """Tensors in a container, and in those that it has."""
+    yield from (leaf for leaf in tree_leaves(_plain(value)) if isinstance(leaf, torch.Tensor))
+
+
 def _flat(value: Any) -> list[Any]:
-    plain = dict(value) if isinstance(value, dict) else list(value) if isinstance(value, (deque, set)) else value
-    kept = [v for v in tree_leaves(plain) if isinstance(v, (torch.Tensor, bool, int, float)) or hasattr(v, "__array__")]
+    kept = [
+        v
+        for v in tree_leaves(_plain(value))
+        if isinstance(v, (torch.Tensor, bool, int, float)) or hasattr(v, "__array__")
+    ]
     return [v.detach().cpu().clone() if isinstance(v, torch.Tensor) else torch.as_tensor(v) for v in kept]
 
 

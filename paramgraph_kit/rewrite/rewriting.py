@@ -121,6 +121,14 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
     first = one(attempt)
     if truth.unsteady:
         return first
+    whole_inside = first.complete and _is_mostly_inside(attempt.prover)
+    if not whole_inside and (other := attempt.placing(failures)) is not None:
+        if (made := one(other)).complete:
+            return made
+        if made.diff and not first.complete:  # what else is done comes to that
+            attempt, first = other, made
+            if (other := attempt.guarded(failures)) is not None and (behind := one(other)).complete:
+                return behind
     if first.complete:
         return _with_more(attempt.prover, first, one, [lambda: attempt.advancing(failures), attempt.in_place_first])
     found_by: list[Callable[[], Ways | None]] = [
@@ -236,6 +244,12 @@ def _stale(rounds: Rounds) -> str:
     lines, rates = rounds.texts.get(first.file, []), first.rate and first.steps
     tensors = {name for name, value in first.space.items() if isinstance(value, torch.Tensor)}
     return frozen(lines, moved, ran, containers, rates=bool(rates), tensors=tensors).lstrip(".") if moved else ""
+
+
+def _is_mostly_inside(prover: Prover) -> bool:
+    """Whether more of a step is in the graph than behind it."""
+    (inside, behind), products = prover.operations, prover.products
+    return products[0] >= products[1] if any(products) else inside >= behind
 
 
 def _is_worth_it(prover: Prover, found: Rewriting) -> bool:

@@ -14,7 +14,7 @@ from paramgraph_kit.rewrite.moving import stored
 from paramgraph_kit.rewrite.place import Place, called, integer
 
 # Of each element alone, whatever they are called on.
-_ELEMENTS = frozenset(
+ELEMENTS = frozenset(
     """abs acos add asin atan bool ceil clamp clip clone contiguous cos cosh deg2rad detach div double eq erf exp expm1
     float floor fmod ge gelu gt half hardtanh int isfinite isnan le leaky_relu lerp log log10 log1p log2 logical_and
     logical_not logical_or logit long lt masked_fill maximum minimum mul nan_to_num ne neg pow reciprocal relu remainder
@@ -61,7 +61,7 @@ def _keeps_rows(place: Place, part: ast.AST, is_row: IsRow) -> bool:
     if not isinstance(part, ast.Call) or not any(is_row(n) for n in ast.walk(part)):
         return True
     name = called(part)
-    if name in _ELEMENTS or name in _LOSSES:
+    if name in ELEMENTS or name in _LOSSES:
         return True
     if name == "normalize" and path_of(part.func) in ("F.normalize", "torch.nn.functional.normalize"):
         dim = _dim(part, 2) or 1
@@ -112,7 +112,7 @@ def _rank(place: Place, node: ast.AST | None) -> int | None:
     if isinstance(node, ast.BinOp):
         sides = (_rank(place, node.left), _rank(place, node.right))
         return max((each for each in sides if each is not None), default=None)
-    if isinstance(node, ast.Call) and called(node) in _ELEMENTS:
+    if isinstance(node, ast.Call) and called(node) in ELEMENTS:
         return _rank(place, _given(node))
     if isinstance(node, ast.Call) and len(node.args) == 1 and path_of(node.func):
         value = _value(place, path_of(node.func))
@@ -140,7 +140,7 @@ def _size_of_row(place: Place, node: ast.AST | None) -> int | None:
     if isinstance(node, ast.BinOp):
         sides = (_size_of_row(place, node.left), _size_of_row(place, node.right))
         return max((each for each in sides if each is not None), default=None)
-    if isinstance(node, ast.Call) and called(node) in _ELEMENTS:
+    if isinstance(node, ast.Call) and called(node) in ELEMENTS:
         return _size_of_row(place, _given(node))
     return None
 
@@ -170,7 +170,7 @@ def _computes_rows(place: Place, module: torch.nn.Module) -> bool:
         if isinstance(node, ast.Call):
             own = path_of(node.func).split(".")
             inner = own[0] == "self" and isinstance(module._modules.get(own[-1]), torch.nn.Module) and len(own) == 2
-            if not inner and called(node) not in _ELEMENTS and not (called(node) in _ALONG and _dim(node) > 0):
+            if not inner and called(node) not in ELEMENTS and not (called(node) in _ALONG and _dim(node) > 0):
                 return False
     return True
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from paramgraph_kit.driver.select import device
-from paramgraph_kit.rewrite import advance, later, moving
+from paramgraph_kit.rewrite import advance, later, moving, placed
 from paramgraph_kit.rewrite.edits import Function, Source
 from paramgraph_kit.rewrite.ending import ending
 from paramgraph_kit.rewrite.feeding import FED
@@ -26,7 +26,8 @@ class Ways(Foreseeing):
         other = Ways(self.function, self.args, self.kwargs, self.prover)
         other.moves = True
         other.knows(self)
-        other.steps = self.steps
+        other.steps, other.kept = self.steps, self.kept
+        other.sources = self.sources  # what is kept in tensors has edits of these
         return other
 
     def advancing(self, failures: Sequence[Failure]) -> Ways | None:
@@ -47,6 +48,16 @@ class Ways(Foreseeing):
         places = [each for each in places if each[1] is source]
         named = self.device if source.file == self.file else f'"{device().type}"'
         other.kept = advance.keep(self.prover, source, places, later.ran_in(source, self.ran), named, self.tensors)
+        return other if other.kept is not None else None
+
+    def placing(self, failures: Sequence[Failure]) -> Ways | None:
+        """The same with the places that steps move on in tensors, and all lines that use them; None without any."""
+        other = self._other()
+        found = placed.track(self.prover, other.sources, self.functions)
+        if found is None:
+            return None
+        at = [(f, *place) for f in failures if (place := other.place(f)) is not None]
+        other.kept = placed.keep(*found, at, lambda source: later.ran_in(source, self.ran), self.device, self.tensors)
         return other if other.kept is not None else None
 
     def in_place_first(self) -> Ways:

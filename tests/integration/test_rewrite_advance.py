@@ -60,7 +60,7 @@ def f(x):
     at = (at + 2) % 8
     return out
 """,
-        ["queue[at + torch.arange(2, device=queue.device)] = x", "at.fill_((at + 2) % 8)"],
+        ["queue.index_copy_(0, at + torch.arange(2, device=queue.device), x)", "at.fill_((at + 2) % 8)"],
     ),
     "a copy of the number stays what it was": (
         """

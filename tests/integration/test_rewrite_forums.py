@@ -50,18 +50,12 @@ NOT_WHOLE = (
     "a lazy normaliser",
     "a generator of windows",
     "latent consistency",
-    "a llama style",
-    "a function with a dictionary of keys",
     "a tuple of keys",
     "speculative decoding that accepts",
-    "beam search that reorders",
-    "a whisper like",
-    "sampling with a repetition",
-    "a causal mask and rotary",
     "a paged cache",
 )
 # A branch beside a draw is not told, or what follows of one is told too.
-NOT_FOUND = ("dqn select", "epsilon greedy", "tacotron like", "a function with a dictionary of keys")
+NOT_FOUND = ("dqn select", "epsilon greedy", "tacotron like")
 
 
 @pytest.mark.parametrize(

@@ -302,9 +302,15 @@ def _reads(node: ast.AST, change: Change) -> bool:
 
 def _has_key(node: ast.expr, change: Change) -> bool:
     """Whether ``a[key]`` may be the entry that has changed."""
-    if change.key is None or not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Constant):
+    if change.key is None or not isinstance(node, ast.Subscript):
         return True
-    return bool(node.slice.value == change.key)
+    if isinstance(node.slice, ast.Constant):
+        return bool(node.slice.value == change.key)
+    inner, names = node.value, list[object]()  # a["k"][i] is in another entry than a["n"]
+    while isinstance(inner, ast.Subscript):
+        names += [inner.slice.value] if isinstance(inner.slice, ast.Constant) else []
+        inner = inner.value
+    return not isinstance(change.key, str) or not names or change.key in names
 
 
 def entered_after(code: CodeType, line: int) -> Iterator[int]:

@@ -1,0 +1,111 @@
+"""Positions of the host's as tensors that live on: one plan for all lines that use them."""
+
+from __future__ import annotations
+
+import ast
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from paramgraph_kit.rewrite import advance, places
+from paramgraph_kit.rewrite.edits import Edit, Source
+from paramgraph_kit.rewrite.place import Form
+from paramgraph_kit.rewrite.places import CannotError, Texts
+from paramgraph_kit.rewrite.proof import Around, Prover
+from paramgraph_kit.rewrite.rooms import Masks
+from paramgraph_kit.rewrite.tracked import Tracking
+from paramgraph_kit.trace.model import Failure
+
+CODES = advance.FROZEN | {"stale-input", "tensor-literal", "copy-to-gpu", "cpu-scalar-frozen", "output-alias"}
+
+
+def track(
+    prover: Prover, sources: Mapping[str, Source], functions: Sequence[types.FunctionType]
+) -> tuple[list[advance.Counter], Tracking] | None:
+    """Where a few steps use the numbers that they move as places; None where they do not, or cannot be followed."""
+    found = [each for each in advance.counters(prover) if not each.real] + advance.listed(prover)
+    tracking = Tracking(sources)
+    if not found:
+        return None
+    try:
+        with _followed(found, tracking), _limits(functions, tracking), tracking:
+            prover.from_now().eager(Around(before=lambda _: tracking.begin()))
+    except Exception:
+        return None
+    used = [each for number, each in enumerate(found) if number in tracking.used]
+    return (used, tracking) if used and (tracking.indexes or tracking.makers) else None
+
+
+@contextmanager
+def _followed(found: Sequence[advance.Counter], tracking: Tracking) -> Iterator[None]:
+    for number, counter in enumerate(found):
+        plain = counter.value
+        given = [tracking.number(n, number) for n in plain] if isinstance(plain, list) else None
+        counter.put(tracking.number(int(plain), number) if given is None else given)
+    try:
+        yield
+    finally:
+        for counter in found:
+            counter.put(counter.value)
+
+
+@contextmanager
+def _limits(functions: Sequence[types.FunctionType], tracking: Tracking) -> Iterator[None]:
+    """``min`` and ``max`` are those of positions in the modules of these functions, where they are Python's own."""
+    own: dict[str, Callable[..., Any]] = {"min": tracking.limited(min), "max": tracking.limited(max)}
+    spaces = {id(each.__globals__): each.__globals__ for each in functions}
+    made = [(space, name) for space in spaces.values() for name in own if name not in space]
+    for space, name in made:
+        space[name] = own[name]
+    try:
+        yield
+    finally:
+        for space, name in made:
+            del space[name]
+
+
+def keep(
+    used: Sequence[advance.Counter],
+    tracking: Tracking,
+    failures: Sequence[tuple[Failure, Source, ast.stmt]],
+    ran: Callable[[Source], Sequence[ast.stmt]],
+    device: str,
+    tensors: Mapping[str, Form],
+) -> advance.Kept | None:
+    """The positions as tensors, with all lines that use them; None where one of these cannot be written so."""
+    keys = [*tracking.indexes, *tracking.makers, *tracking.growths.parts]
+    keys += [need.chain[0] for need in tracking.growths.needs.values()]
+    files = {key.file for key in keys}
+    if len(files) != 1:
+        return None
+    source = tracking.sources[files.pop()]
+    texts = Texts(source)
+    masks = Masks(texts, tracking)
+    try:
+        places.numbers(texts, tracking)
+        places.makers(texts, tracking)
+        places.indexes(texts, tracking)
+        masks.make()
+        own = [*texts.edits(), *masks.edits]
+    except CannotError:
+        return None
+    edits = advance.edits_of(source, used, device, ran(source), tensors)
+    if edits is None:
+        return None
+    edits = [each for each in edits if not any(each.overlaps(one) or _within(each, one) for one in own)]
+    touched = set(texts.new) | set(texts.around)
+    mended = [f for f, where, node in failures if where is source and _is_mended(f, node, touched, used)]
+    return advance.Kept(source, list(used), [*edits, *own], mended, rates=False)
+
+
+def _within(inner: Edit, outer: Edit) -> bool:
+    """Whether an edit that puts something in lies where another one writes anew."""
+    begin, end = (outer.line, outer.column), (outer.end_line, outer.end_column)
+    return begin < end and begin <= (inner.line, inner.column) and (inner.end_line, inner.end_column) <= end
+
+
+def _is_mended(failure: Failure, node: ast.stmt, touched: set[ast.AST], used: Sequence[advance.Counter]) -> bool:
+    if failure.code == "host-counter":
+        return advance.is_writing(node, used)
+    return failure.code in CODES and any(part in touched for part in ast.walk(node))

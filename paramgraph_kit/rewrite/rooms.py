@@ -1,0 +1,286 @@
+"""Attention over a whole buffer, with a mask of what is written: ``cache[:, : pos + 1]`` as all of ``cache``.
+
+``there = torch.arange(cache.shape[1], device=cache.device) < pos + 1`` is made where the part was taken, and goes to
+where something goes along its places: a softmax, a sum, an attention. On the way it is returned beside the buffer, or
+given beside it to a function.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from paramgraph_kit.rewrite.edits import COMPOUND, SIMPLE, Edit, Function, path_of, within
+from paramgraph_kit.rewrite.growths import ATTENDS, Key, Need, Part
+from paramgraph_kit.rewrite.place import binds_tighter, called, fresh
+from paramgraph_kit.rewrite.places import CannotError, Texts
+from paramgraph_kit.rewrite.tracked import Tracking
+from paramgraph_kit.rewrite.widths import parts_of
+
+_TORCHS = ("torch", "F", "nn.functional", "torch.nn.functional", "functional")
+
+
+@dataclass(slots=True)
+class Masks:
+    """The masks of a file's parts, and how each comes to where it is needed."""
+
+    texts: Texts
+    tracking: Tracking
+    edits: list[Edit] = field(default_factory=list)  # lines that are new
+    _names: dict[tuple[object, ...], str] = field(default_factory=dict)
+    _made: set[tuple[int, str]] = field(default_factory=set)  # blocks in which a mask is there
+    _optional: dict[Function, bool] = field(default_factory=dict)  # functions that are given one, or none
+    _returning: set[Function] = field(default_factory=set)
+
+    def make(self) -> None:
+        """Leave out what lies behind the end wherever that matters.
+
+        Raises:
+            CannotError: somewhere that cannot be written.
+        """
+        growths = self.tracking.growths
+        for part in growths.parts.values():
+            if part.refused:
+                raise CannotError(part.refused)
+        for key, part in growths.parts.items():
+            name = self._mask(key)
+            if part.repeats:
+                self.texts.around.setdefault(self._node(key), []).append(_repeated(name, part))
+        for need in growths.needs.values():
+            if not need.kind:
+                raise CannotError(f"line {need.chain[0].line} is done with parts of several kinds")
+            self._leave_out(need)
+
+    def _node(self, key: Key) -> ast.expr:
+        node = self.tracking.node(key)
+        if node is None:
+            raise CannotError(f"line {key.line} has no text")
+        return node
+
+    def _part(self, key: Key) -> tuple[Part, ast.Subscript, ast.Slice]:
+        part, node = self.tracking.growths.parts[key], self._node(key)
+        if not isinstance(node, ast.Subscript):
+            raise CannotError(f"line {key.line} has another text")
+        end = parts_of(node)[part.number]
+        if not isinstance(end, ast.Slice):
+            raise CannotError(f"line {key.line} has another text")
+        return part, node, end
+
+    def _mask(self, key: Key) -> str:
+        """The name of a part's mask, which is made before the statement in which the part is taken."""
+        part, node, end = self._part(key)
+        source, function = self.texts.source, self.texts.source.function_of(node)
+        x = source.bracketed(node.value)
+        low, high = (self.texts.text(each) if each is not None else "" for each in (end.lower, end.upper))
+        size = self.tracking.indexes[key].shape[part.dim]
+        kind = function, low, high, size
+        if kind not in self._names:
+            hint = "there" if function is not None else "written"
+            taken = {n.id for n in ast.walk(source.tree) if isinstance(n, ast.Name)} | set(self._names.values())
+            self._names[kind] = fresh(hint, taken)
+        name = self._names[kind]
+        statement = self._statement(node)
+        block = self._block(statement)
+        if (id(block), name) in self._made:
+            return name
+        if any(isinstance(n, ast.NamedExpr) for n in ast.walk(statement)):
+            raise CannotError(f"line {key.line} gives a name a value within an expression")
+        self._made.add((id(block), name))
+        at = f"torch.arange({x}.shape[{part.dim}], device={x}.device)"
+        tests = [f"{at} {sign} {text}" for sign, text in ((">=", low), ("<", high)) if text and text != "0"]
+        line = f"{name} = " + (" & ".join(f"({each})" for each in tests) if len(tests) > 1 else tests[0])
+        self.edits.append(source.before(statement, [line]))
+        return name
+
+    def _statement(self, node: ast.AST) -> ast.stmt:
+        """The statement around an expression, before which a line can be put that reads the same names."""
+        above: ast.AST | None = node
+        while above is not None and not isinstance(above, ast.stmt):
+            above = self.texts.source.parents.get(above)
+            if isinstance(above, (ast.comprehension, ast.Lambda, ast.ListComp, ast.GeneratorExp, ast.IfExp)):
+                raise CannotError("a part is taken within a comprehension")
+        if above is None or isinstance(above, COMPOUND):
+            raise CannotError("a part is taken where something is asked")
+        return above
+
+    def _block(self, statement: ast.stmt) -> list[ast.stmt]:
+        parent = self.texts.source.parents[statement]
+        rows = (getattr(parent, name, None) for name in ("body", "orelse", "finalbody"))
+        return next(row for row in rows if isinstance(row, list) and statement in row)
+
+    def _leave_out(self, need: Need) -> None:
+        node = self._node(need.chain[0])
+        names = {self._brought(key, need) for key in need.parts}
+        if len(names) != 1:
+            raise CannotError(f"line {need.chain[0].line} reads parts with several ends")
+        name = names.pop()
+        function = self.texts.source.function_of(node)
+        optional = function is not None and self._optional.get(function, False)
+        if need.chain[0] in self.tracking.growths.plain and not optional:
+            raise CannotError(f"line {need.chain[0].line} also reads what does not grow")
+        if need.kind == ATTENDS:
+            self._attend(node, need, name, optional)
+            return
+        argument = self._argument(node, need)
+        there = name if need.dim == -1 else f"{name}[:, {', '.join(['None'] * (-1 - need.dim))}]"
+        fill = {"inf": "torch.inf", "-inf": "-torch.inf"}.get(str(need.fill), repr(need.fill))
+
+        def filled(text: str) -> str:
+            whole = text if isinstance(argument, SIMPLE) else f"({text})"
+            new = f"{whole}.masked_fill(~{there}, {fill})"
+            return f"({text} if {name} is None else {new})" if optional else new
+
+        self.texts.around.setdefault(argument, []).append(filled)
+        if need.kind == "mean":
+            self._divide(node, name, optional)
+
+    def _divide(self, node: ast.expr, name: str, optional: bool) -> None:
+        own = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        if not own or optional or not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            raise CannotError("a mean is not written as a method")
+        func, source = node.func, self.texts.source
+
+        def divided() -> str:
+            given = ", ".join(map(source.text, [*node.args, *node.keywords]))
+            text = f"{self.texts.bracketed(func.value)}.sum({given}) / {name}.sum()"
+            return f"({text})" if binds_tighter(source, node) else text
+
+        self.texts.new[node] = divided
+
+    def _argument(self, node: ast.expr, need: Need) -> ast.expr:
+        """The expression of the tensor that has places to leave out."""
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+            return node.right if need.argument else node.left
+        if not isinstance(node, ast.Call):
+            raise CannotError(f"line {need.chain[0].line} has another text")
+        if called(node) != need.kind:  # of a module
+            if "softmax" in need.kind and len(node.args) == 1 and not node.keywords:
+                return node.args[0]
+            raise CannotError(f"line {need.chain[0].line}: `{called(node)}` goes along it")
+        own = isinstance(node.func, ast.Attribute) and path_of(node.func.value) not in _TORCHS
+        given = [node.func.value, *node.args] if own and isinstance(node.func, ast.Attribute) else node.args
+        if need.argument >= len(given):
+            raise CannotError(f"line {need.chain[0].line} has another text")
+        return given[need.argument]
+
+    def _attend(self, node: ast.expr, need: Need, name: str, optional: bool) -> None:
+        if not isinstance(node, ast.Call) or called(node) != ATTENDS:
+            raise CannotError(f"line {need.chain[0].line} attends within a package")
+        mask = node.args[3] if len(node.args) > 3 else None
+        mask = next((option.value for option in node.keywords if option.arg == "attn_mask"), mask)
+        new = f"None if {name} is None else {name}[None]" if optional else f"{name}[None]"
+        if isinstance(mask, ast.Constant):
+            self.texts.new[mask] = lambda: new
+        elif mask is not None:
+            if optional or not need.masked:
+                raise CannotError("a mask of attention is not always there")
+            simple = isinstance(mask, SIMPLE)
+
+            def both(text: str) -> str:
+                whole = text if simple else f"({text})"
+                return f"{whole} & {name}" if need.masked == "bool" else f"{whole}.masked_fill(~{name}, -torch.inf)"
+
+            self.texts.around.setdefault(mask, []).append(both)
+        else:
+            self.texts.around.setdefault(node, []).append(
+                lambda text: f"{text[: text.rindex(')')].rstrip().rstrip(',')}, attn_mask={new})"
+            )
+
+    # a mask's way from where it is made to where it is needed
+
+    def _brought(self, key: Key, need: Need) -> str:
+        """The name of a part's mask, which is known where it is needed."""
+        part, name = self.tracking.growths.parts[key], self._mask(key)
+        outer, inner = part.chain[::-1], need.chain[::-1]
+        same = 0
+        while same < min(len(outer), len(inner)) - 1 and outer[same] == inner[same]:
+            same += 1
+        for level in range(len(outer) - 1, same, -1):
+            self._return(self._node(outer[level - 1]), self._node(outer[level]), name)
+        for level in range(same, len(inner) - 1):
+            self._give(self._node(inner[level]), self._node(inner[level + 1]), name, need)
+        return name
+
+    def _return(self, call: ast.expr, inside: ast.expr, name: str) -> None:
+        """A function returns the mask, too, and its call takes it."""
+        source = self.texts.source
+        function = source.function_of(inside)
+        if function is None or not isinstance(call, ast.Call):
+            raise CannotError("a part comes from where no function is called")
+        if function in self._returning:
+            return
+        self._returning.add(function)
+        back = [n for part in function.body for n in within(part) if isinstance(n, ast.Return)]
+        if len(back) != 1 or back[0].value is None or back[0] not in function.body:
+            raise CannotError(f"`{function.name}` returns in several places")
+        value = back[0].value
+        several = isinstance(value, ast.Tuple)
+        others = [n for n in ast.walk(source.tree) if isinstance(n, ast.Call) and called(n) == function.name]
+        for each in {call, *(others if function.name not in ("forward", "__call__") else [])}:
+            taking = source.parents.get(each)
+            target = taking.targets[0] if isinstance(taking, ast.Assign) and len(taking.targets) == 1 else None
+            if several and isinstance(value, ast.Tuple):
+                known = isinstance(target, ast.Tuple) and len(target.elts) == len(value.elts)
+            else:
+                known = isinstance(target, (ast.Name, ast.Attribute))
+            if not known or target is None:
+                raise CannotError(f"`{function.name}` returns a part to where no name takes it")
+            self.texts.around.setdefault(target, []).append(_joined(name))
+        self.texts.around.setdefault(value, []).append(_joined(name))
+
+    def _give(self, call: ast.expr, inside: ast.expr, name: str, need: Need) -> None:
+        """A function is given the mask, too."""
+        source = self.texts.source
+        function = source.function_of(inside)
+        if function is None or not isinstance(call, ast.Call) or function.args.kwarg or function.args.vararg:
+            raise CannotError("a part goes to where no function is called")
+        parameters = function.args
+        others = [n for n in ast.walk(source.tree) if isinstance(n, ast.Call) and called(n) == function.name]
+        mixed = need.chain[0] in self.tracking.growths.plain or any(n is not call for n in others)
+        named = [a.arg for a in (*parameters.args, *parameters.kwonlyargs)]
+        if name in named:
+            return
+        optional = mixed or bool(parameters.defaults) or bool(parameters.kwonlyargs)
+        self._optional[function] = self._optional.get(function, False) or optional
+        every: list[ast.expr | ast.arg] = [*parameters.args, *parameters.defaults, *parameters.kwonlyargs]
+        every += [each for each in parameters.kw_defaults if each is not None]
+        annotated = [
+            each.annotation for each in (*parameters.args, *parameters.kwonlyargs) if each.annotation is not None
+        ]
+        if not every:
+            raise CannotError(f"`{function.name}` is given nothing")
+        end = max([*every, *annotated], key=lambda n: (n.end_lineno or 0, n.end_col_offset or 0))
+        self._after(end, f", {name}=None" if optional else f", {name}")
+        if (id(call), name) not in self._made:
+            self._made.add((id(call), name))
+            keyword = bool(call.keywords) or optional
+            text = f", {name}={name})" if keyword else f", {name})"
+            self.texts.around.setdefault(call, []).append(
+                lambda old: f"{old[: old.rindex(')')].rstrip().rstrip(',')}{text}"
+            )
+
+    def _after(self, node: ast.expr | ast.arg, text: str) -> None:
+        at = self.texts.source.replace(node, "")  # type: ignore[arg-type]
+        edit = Edit(at.end_line, at.end_column, at.end_line, at.end_column, text)
+        if edit not in self.edits:
+            self.edits.append(edit)
+
+
+def _repeated(name: str, part: Part) -> Callable[[str], str]:
+    """A whole that has its first place again where a part is not."""
+    behind = -1 - part.at
+    there = name if not behind else f"{name}[:, {', '.join(['None'] * behind)}]"
+    first = f"[..., :1{', :' * behind}]"
+    return lambda text: f"torch.where({there}, {text}, {text}{first})"
+
+
+def _joined(name: str) -> Callable[[str], str]:
+    """``k, v`` with one more; brackets stay around it."""
+
+    def joined(text: str) -> str:
+        if text.startswith("(") and text.endswith(")") and ast.unparse(ast.parse(text)).startswith("("):
+            return f"{text[:-1].rstrip().rstrip(',')}, {name})"
+        return f"{text.rstrip().rstrip(',')}, {name}"
+
+    return joined

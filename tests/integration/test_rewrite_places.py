@@ -1,0 +1,275 @@
+"""Fixes of loops that decode: a position in a tensor, buffers read as a whole with a mask of what is written."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.integration.rewritten import Fixed, lines_of
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+CACHE = """
+class Cache:
+    def __init__(self, size=24):
+        self.pos = 0
+        self.k, self.v = torch.zeros(2, 2, size, 4, device=device), torch.zeros(2, 2, size, 4, device=device)
+cache = Cache()
+table = torch.randn(24, 4, device=device)
+lin = nn.Linear(4, 4).to(device)
+args = (torch.randn(2, 2, 1, 4, device=device),)
+"""
+WHOLE = {
+    "attention over what is written": (
+        CACHE
+        + """
+@torch.no_grad()
+def f(x):
+    p, t = cache.pos, x.shape[2]
+    x = x + table[p : p + t]
+    cache.k[:, :, p : p + t] = lin(x)
+    cache.v[:, :, p : p + t] = x
+    cache.pos += t
+    return F.scaled_dot_product_attention(x, cache.k[:, :, : p + t], cache.v[:, :, : p + t])
+""",
+        [
+            "cache.k.index_copy_(2, p + torch.arange(t, device=cache.k.device), lin(x))",
+            "there = torch.arange(cache.k.shape[2], device=cache.k.device) < p + t",
+            "return F.scaled_dot_product_attention(x, cache.k, cache.v, attn_mask=there[None])",
+        ],
+    ),
+    "scores that a helper makes of keys and values": (
+        CACHE
+        + """
+def attend(q, k, v, scale=0.5):
+    w = (q @ k.transpose(-2, -1) * scale).softmax(dim=-1)
+    return w @ v
+@torch.no_grad()
+def f(x):
+    cache.k[:, :, cache.pos] = lin(x)[:, :, 0]
+    cache.v[:, :, cache.pos] = x[:, :, 0]
+    cache.pos += 1
+    return attend(x, cache.k[:, :, : cache.pos], cache.v[:, :, : cache.pos])
+""",
+        [
+            "cache.k.index_copy_(2, cache.pos.reshape(1), lin(x)[:, :, 0].unsqueeze(2))",
+            "def attend(q, k, v, scale=0.5, there=None):",
+            ".masked_fill(~there, -torch.inf))).softmax(dim=-1)",
+            "return attend(x, cache.k, cache.v, there=there)",
+        ],
+    ),
+    "a helper that also attends to what does not grow": (
+        CACHE
+        + """
+memory = torch.randn(2, 2, 5, 4, device=device)
+def attend(q, k, v):
+    return F.softmax(q @ k.mT, -1) @ v
+@torch.no_grad()
+def f(x):
+    cache.k[:, :, cache.pos : cache.pos + 1] = lin(x)
+    cache.pos += 1
+    k = cache.k[:, :, : cache.pos]
+    return attend(x, k, k) + attend(x, memory, memory)
+""",
+        [
+            "def attend(q, k, v, there=None):",
+            "return attend(x, k, k, there=there) + attend(x, memory, memory)",
+            "masked_fill(~there, -torch.inf)), -1) @ v",
+        ],
+    ),
+    "a cache that hands out what it has": (
+        CACHE
+        + """
+class Ring:
+    def __init__(self, size):
+        self.size, self.seen, self.rows = size, 0, torch.zeros(size, 4, device=device)
+    def put(self, row):
+        self.rows[self.seen % self.size] = row
+        self.seen += 1
+        return self.rows[: min(self.seen, self.size)]
+ring = Ring(4)
+def f(x):
+    rows = ring.put(x[0, 0, 0])
+    return (rows * 2).sum(0), rows.mean(0), rows.amax(0), (rows @ x[0, 0, 0]).logsumexp(0)
+""",
+        [
+            "self.rows.index_copy_(0, (self.seen % self.size).reshape(1), row.unsqueeze(0))",
+            "there = torch.arange(self.rows.shape[0], device=self.rows.device) < self.seen.clamp(max=self.size)",
+            "return self.rows, there",
+            "rows, there = ring.put(x[0, 0, 0])",
+            "rows.masked_fill(~there[:, None], 0).sum(0) / there.sum()",
+        ],
+    ),
+    "a mask of the user's own, and heads that share keys": (
+        CACHE
+        + """
+causal = torch.ones(24, 24, dtype=torch.bool, device=device).tril()
+@torch.no_grad()
+def f(x):
+    p = cache.pos
+    end = p + 1
+    cache.k[:, :, p:end] = lin(x)
+    k = cache.k[:, :1, :end].repeat_interleave(2, dim=1)
+    att = torch.einsum("bhqd,bhkd->bhqk", x, k).masked_fill(~causal[p:end, :end], -1e9)
+    cache.pos = end
+    return torch.einsum("bhqk,bhkd->bhqd", torch.softmax(att.float(), dim=-1).to(x.dtype), k)
+""",
+        [
+            "k = cache.k[:, :1].repeat_interleave(2, dim=1)",
+            ".masked_fill(~causal[p.reshape(1)], -1e9)",
+            "torch.softmax(att.float().masked_fill(~there, -torch.inf), dim=-1)",
+            "cache.pos.fill_(end)",
+        ],
+    ),
+    "tensors made of the position": (
+        CACHE
+        + """
+emb = nn.Embedding(24, 4).to(device)
+@torch.no_grad()
+def f(x):
+    b, t = x.shape[0], 1
+    at = torch.arange(cache.pos, cache.pos + t, device=device)
+    one = torch.full((b, 1), cache.pos, dtype=torch.long, device=device)
+    last = torch.tensor([cache.pos], device=device)
+    cache.pos += t
+    return x + emb(at) + emb(one).mean() + emb(last)
+""",
+        [
+            "at = cache.pos + torch.arange(t, device=device)",
+            "one = cache.pos.repeat(b, 1)",
+            "last = cache.pos.repeat(1)",
+        ],
+    ),
+    "beams that reorder what they keep": (
+        CACHE
+        + """
+scores = torch.zeros(3, device=device)
+rows = torch.zeros(3, 24, dtype=torch.long, device=device)
+step = 0
+args = (torch.randn(3, 5, device=device),)
+@torch.no_grad()
+def f(x):
+    global scores, rows, step
+    total = (scores[:, None] + x.log_softmax(-1)).flatten()
+    scores, flat = total.topk(3)
+    rows = rows[flat // 5]
+    rows[:, step] = flat % 5
+    step += 1
+    return rows[:, :step].float().sum(1)
+""",
+        [
+            "rows.index_copy_(1, step.reshape(1), (flat % 5).unsqueeze(1))",
+            "return rows.float().masked_fill(~there, 0).sum(1)",
+        ],
+    ),
+    "positions of several requests, in a list": (
+        CACHE
+        + """
+lengths = [0, 3]
+args = (torch.randn(2, 4, device=device),)
+@torch.no_grad()
+def f(x):
+    at = torch.tensor(lengths, device=device)
+    rows, k = [], cache.k[:, 0]
+    for b in range(2):
+        n = lengths[b]
+        k[b, n] = x[b]
+        rows.append((k[b, : n + 1] @ x[b]).softmax(0) @ k[b, : n + 1])
+        lengths[b] += 1
+    return torch.stack(rows) + table[at]
+""",
+        [
+            "lengths = list(torch.tensor([0, 3], device=device))",
+            "at = torch.stack(lengths)",
+            "n = lengths[b].clone()",
+            "k[b].index_copy_(0, n.reshape(1), x[b].unsqueeze(0))",
+        ],
+    ),
+    "a penalty for what was there, until the end": (
+        CACHE
+        + """
+ids, n, ended = torch.ones(2, 24, dtype=torch.long, device=device), 1, torch.zeros(2, dtype=torch.bool, device=device)
+args = (torch.randn(2, 7, device=device),)
+@torch.no_grad()
+def f(logits):
+    global n, ended
+    seen = ids[:, :n]
+    logits = logits.scatter(1, seen, logits.gather(1, seen) / 1.5)
+    token = logits.argmax(-1)
+    ids[:, n] = token
+    n += 1
+    ended = ended | (token == 3)
+    if ended.all():
+        return None
+    return token
+""",
+        ["seen = torch.where(there, ids, ids[..., :1])", "ids.index_copy_(1, n.reshape(1), token.unsqueeze(1))"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_what_grows_is_read_as_a_whole(name: str, fixed: Fixed) -> None:
+    # GIVEN a step whose cache is written at a position of the host's, and read up to there
+    text, expected = WHOLE[name]
+    # WHEN it is rewritten
+    found = fixed(text)
+    # THEN all of it is in one graph, whose replays give eager's numbers and state
+    assert found.complete, found
+    assert not found.is_little, found
+    assert not found.usage or "return None" in text, found
+    for line in expected:
+        assert any(line in each for each in lines_of(found)), found
+
+
+NOT_SURE = {
+    "a part that is joined to others": """
+def f(x):
+    cache.k[:, :, cache.pos] = x[:, :, 0]
+    cache.pos += 1
+    return torch.cat([cache.k[:, :, : cache.pos], x], 2).softmax(2).sum()
+""",
+    "the first and the last place of a part": """
+def f(x):
+    cache.k[:, :, cache.pos] = x[:, :, 0]
+    cache.pos += 1
+    return cache.k[:, :, : cache.pos][:, :, -1] + x[:, :, 0]
+""",
+    "places that are laid together": """
+def f(x):
+    cache.k[:, :, cache.pos] = x[:, :, 0]
+    cache.pos += 1
+    return cache.k[:, :, : cache.pos].reshape(4, -1).softmax(-1).amax(-1)
+""",
+    "how many there are": """
+def f(x):
+    cache.k[:, :, cache.pos] = x[:, :, 0]
+    cache.pos += 1
+    k = cache.k[:, :, : cache.pos]
+    return (x @ k.mT).softmax(-1) @ k * k.shape[2]
+""",
+    "a part that is written into": """
+def f(x):
+    cache.k[:, :, cache.pos] = x[:, :, 0]
+    cache.pos += 1
+    k = cache.k[:, :, : cache.pos].mul_(0.9)
+    return (x @ k.mT).softmax(-1) @ k
+""",
+    "parts with two ends": """
+def f(x):
+    cache.k[:, :, cache.pos] = x[:, :, 0]
+    old = cache.k[:, :, : cache.pos]
+    cache.pos += 1
+    new = cache.k[:, :, : cache.pos]
+    return (x @ old.mT).softmax(-1) @ old + (x @ new.mT).softmax(-1) @ new
+""",
+}
+
+
+@pytest.mark.parametrize("name", NOT_SURE)
+def test_what_depends_on_the_size_is_not_read_as_a_whole(name: str, fixed: Fixed) -> None:
+    # GIVEN a part of a cache with which something is done that all of the cache would not give
+    # WHEN it is rewritten THEN whatever is said to be whole gives eager's numbers (which the fixture compares)
+    found = fixed(CACHE + NOT_SURE[name])
+    # AND the mask stands for no part that it does not stand for
+    assert not any("there" in line for line in lines_of(found)) or name == "parts with two ends", found
