@@ -215,14 +215,18 @@ def edits_of(
     edits: list[Edit] = []
     each = {(counter.holder.kind, counter.name, repr(counter.key)): counter for counter in found}  # of many parameters
     for counter in each.values():
+        fields = [] if source.file in cell.FILES else list(_fields(source, counter))
         made = [] if source.file in cell.FILES else list(_made(source, counter))
-        if len(made) != 1:
-            return None
         kind = ", dtype=torch.float64" if counter.real else ""
-        text = f"torch.tensor({source.text(made[0])}{kind}, device={device})"
-        edits.append(source.replace(made[0], f"list({text})" if isinstance(counter, Listed) else text))
+        if len(fields) == 1 and not made:
+            edits.append(_after_init(source, fields[0], counter, kind, device))
+        elif len(made) != 1 or fields:
+            return None
+        else:
+            text = f"torch.tensor({source.text(made[0])}{kind}, device={device})"
+            edits.append(source.replace(made[0], f"list({text})" if isinstance(counter, Listed) else text))
         for node in _in_functions(source):
-            if made[0] is getattr(node, "value", None):
+            if made and made[0] is getattr(node, "value", None):
                 continue
             written = _written(source, node, counter, found)
             if written is None:
@@ -308,13 +312,11 @@ def _made(source: Source, counter: Counter) -> Iterator[ast.expr]:
                     yield node.value
             continue
         if counter.holder.kind == "container":
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
+            if isinstance(node, ast.Assign):
                 named = any(_last(each) == counter.holder.name for target in node.targets for each in _pieces(target))
-                for key, value in zip(node.value.keys, node.value.values, strict=True) if named else ():
-                    if isinstance(key, ast.Constant) and key.value == counter.key:
-                        yield value
-            elif isinstance(node, ast.Assign) and is_writing(node, [counter]) and isinstance(node.value, ast.Constant):
-                yield node.value  # ``state["step"] = 0``
+                yield from (value for key, value in _entries(node.value) if named and key == counter.key)
+                if not named and is_writing(node, [counter]) and isinstance(node.value, ast.Constant):
+                    yield node.value  # ``state["step"] = 0``
             continue
         for target, value in _pairs(node):
             if not counter.is_at(target) or not isinstance(node, ast.stmt):
@@ -329,6 +331,34 @@ def _made(source: Source, counter: Counter) -> Iterator[ast.expr]:
                     yield value
             elif counter.holder.kind == "cell" and function is not None and not _is_outer(function, counter.name):
                 yield value
+
+
+def _entries(node: ast.expr) -> Iterator[tuple[Any, ast.expr]]:
+    """What ``{"n": 0}`` and ``dict(n=0)`` hold."""
+    if isinstance(node, ast.Dict):
+        pairs = zip(node.keys, node.values, strict=True)
+        yield from ((key.value, value) for key, value in pairs if isinstance(key, ast.Constant))
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict":
+        yield from ((option.arg, option.value) for option in node.keywords)
+
+
+def _fields(source: Source, counter: Counter) -> Iterator[ast.ClassDef]:
+    """Dataclasses that have a number as a field, and nothing yet that they do once they are made."""
+    for node in ast.walk(source.tree) if counter.holder.kind == "attributes" else ():
+        if not isinstance(node, ast.ClassDef) or not any("dataclass" in ast.dump(each) for each in node.decorator_list):
+            continue
+        named = [part.target for part in node.body if isinstance(part, ast.AnnAssign)]
+        after = any(isinstance(part, Function) and part.name == "__post_init__" for part in node.body)
+        frozen = any("frozen" in ast.dump(each) for each in node.decorator_list)
+        if any(isinstance(each, ast.Name) and each.id == counter.name for each in named) and not (after or frozen):
+            yield node
+
+
+def _after_init(source: Source, node: ast.ClassDef, counter: Counter, kind: str, device: str) -> Edit:
+    """Has a dataclass keep a field in a tensor."""
+    made = f"self.{counter.name} = torch.tensor(self.{counter.name}{kind}, device={device})"
+    last = node.body[-1]
+    return source.after(last, ["", "def __post_init__(self):", f"    {made}"])
 
 
 def _is_outer(function: Function, name: str) -> bool:

@@ -84,6 +84,7 @@ def keep(
     masks = Masks(texts, tracking)
     try:
         places.numbers(texts, tracking)
+        places.choices(texts, tracking)
         places.makers(texts, tracking)
         places.indexes(texts, tracking)
         masks.make()

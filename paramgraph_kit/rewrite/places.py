@@ -115,6 +115,33 @@ def _limited(texts: Texts, node: ast.Call, known: set[int]) -> Text:
     return text
 
 
+def choices(texts: Texts, tracking: Tracking) -> None:
+    """``x[i - 1] if i > 0 else zeros`` as ``torch.where(i > 0, ...)``, where both are picked or made of numbers."""
+    for key in tracking.asked:
+        node = tracking.node(key)
+        above = texts.source.parents.get(node) if node is not None else None
+        if (
+            not isinstance(above, ast.IfExp)
+            or above.test is not node
+            or not (_picks(above.body) and _picks(above.orelse))
+        ):
+            continue
+        texts.new[above] = _chosen(texts, above)
+
+
+def _picks(node: ast.expr) -> bool:
+    """Whether an expression only picks something of a tensor, at one place, or makes one of numbers."""
+    if isinstance(node, ast.Call):
+        return called(node) in ("zeros", "ones", "full", "zeros_like", "ones_like", "full_like")
+    ends = [part for n in ast.walk(node) if isinstance(n, ast.Slice) for part in (n.lower, n.upper) if part is not None]
+    quiet = not any(isinstance(n, (ast.Call, ast.NamedExpr, ast.Await)) for n in ast.walk(node))
+    return isinstance(node, (ast.Subscript, ast.Name, ast.Attribute)) and quiet and not ends
+
+
+def _chosen(texts: Texts, node: ast.IfExp) -> Text:
+    return lambda: f"torch.where({', '.join(map(texts.text, (node.test, node.body, node.orelse)))})"
+
+
 def makers(texts: Texts, tracking: Tracking) -> None:
     """``torch.arange(p, p + t)``, ``torch.tensor([p])`` and ``torch.full((b, 1), p)`` of a place that is a tensor."""
     for key, name in tracking.makers.items():

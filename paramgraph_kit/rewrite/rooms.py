@@ -31,6 +31,7 @@ class Masks:
     _names: dict[tuple[object, ...], str] = field(default_factory=dict)
     _made: set[tuple[int, str]] = field(default_factory=set)  # blocks in which a mask is there
     _optional: dict[Function, bool] = field(default_factory=dict)  # functions that are given one, or none
+    _bound: list[tuple[str, ast.stmt]] = field(default_factory=list)  # where a name is given one
     _returning: set[Function] = field(default_factory=set)
 
     def make(self) -> None:
@@ -87,6 +88,7 @@ class Masks:
         if any(isinstance(n, ast.NamedExpr) for n in ast.walk(statement)):
             raise CannotError(f"line {key.line} gives a name a value within an expression")
         self._made.add((id(block), name))
+        self._bound.append((name, statement))
         at = f"torch.arange({x}.shape[{part.dim}], device={x}.device)"
         tests = [f"{at} {sign} {text}" for sign, text in ((">=", low), ("<", high)) if text and text != "0"]
         line = f"{name} = " + (" & ".join(f"({each})" for each in tests) if len(tests) > 1 else tests[0])
@@ -115,6 +117,7 @@ class Masks:
         if len(names) != 1:
             raise CannotError(f"line {need.chain[0].line} reads parts with several ends")
         name = names.pop()
+        self._also_without(node, name)
         function = self.texts.source.function_of(node)
         optional = function is not None and self._optional.get(function, False)
         if need.chain[0] in self.tracking.growths.plain and not optional:
@@ -134,6 +137,18 @@ class Masks:
         self.texts.around.setdefault(argument, []).append(filled)
         if need.kind == "mean":
             self._divide(node, name, optional)
+
+    def _also_without(self, node: ast.AST, name: str) -> None:
+        """Where a branch makes a mask that is read behind it, there is none without the branch."""
+        source, function = self.texts.source, self.texts.source.function_of(node)
+        inside = set(source.above(node)) | {self._statement(node)}
+        for made in (each for known, each in self._bound if known == name):
+            tests = [above for above in source.above(made) if isinstance(above, (ast.If, ast.For, ast.While))]
+            if function is None or source.function_of(made) is not function or not tests or tests[-1] in inside:
+                continue
+            self._optional[function] = True
+            edit = source.before(tests[-1], [f"{name} = None"])
+            self.edits += [] if edit in self.edits else [edit]
 
     def _divide(self, node: ast.expr, name: str, optional: bool) -> None:
         own = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
@@ -227,6 +242,8 @@ class Masks:
             if not known or target is None:
                 raise CannotError(f"`{function.name}` returns a part to where no name takes it")
             self.texts.around.setdefault(target, []).append(_joined(name))
+            assert isinstance(taking, ast.Assign)
+            self._bound.append((name, taking))
         self.texts.around.setdefault(value, []).append(_joined(name))
 
     def _give(self, call: ast.expr, inside: ast.expr, name: str, need: Need) -> None:
@@ -252,6 +269,7 @@ class Masks:
             raise CannotError(f"`{function.name}` is given nothing")
         end = max([*every, *annotated], key=lambda n: (n.end_lineno or 0, n.end_col_offset or 0))
         self._after(end, f", {name}=None" if optional else f", {name}")
+        self._also_without(call, name)
         if (id(call), name) not in self._made:
             self._made.add((id(call), name))
             keyword = bool(call.keywords) or optional

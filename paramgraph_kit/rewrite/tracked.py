@@ -31,15 +31,17 @@ _ARITHMETIC = frozenset(
 
 
 class Position(int):
-    """A number that says a place; what comes of it by arithmetic is one too."""
+    """A number that says a place; what comes of it by arithmetic is one too, and who compares it is told."""
 
-    of: frozenset[int]  # the counters that it comes of
+    of: frozenset[int] = frozenset()  # the counters that it comes of
+    tell: Callable[[types.FrameType], None] | None = None
 
     @classmethod
     def made(cls, value: int, *others: Any) -> Position:
         """One that comes of others."""
         made = cls(value)
         made.of = frozenset(number for each in others for number in getattr(each, "of", ()))
+        made.tell = next((each.tell for each in others if isinstance(each, Position)), None)
         return made
 
 
@@ -53,9 +55,23 @@ def _arithmetic(name: str) -> None:
     setattr(Position, name, combined)
 
 
+def _comparison(name: str) -> None:
+    plain = getattr(int, name)
+
+    def compared(self: Position, other: Any) -> Any:
+        if self.tell is not None:
+            self.tell(sys._getframe(1))
+        return plain(self, other)
+
+    setattr(Position, name, compared)
+
+
 for _name in ("add", "sub", "mul", "floordiv", "mod"):
     _arithmetic(f"__{_name}__")
     _arithmetic(f"__r{_name}__")
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    _comparison(f"__{_name}__")
+Position.__hash__ = int.__hash__  # type: ignore[method-assign]
 
 
 @dataclass(slots=True)
@@ -82,6 +98,7 @@ class Tracking(TorchFunctionMode):
         self.used: set[int] = set()  # counters
         self.indexes: dict[Key, Index] = {}
         self.makers: dict[Key, str] = {}  # calls of functions that are given positions, by their names
+        self.asked: set[Key] = set()  # comparisons of positions
         self.stacked: set[Key] = set()  # those of makers that are given a list which has a name
         self.limits: dict[Key, set[int]] = {}  # calls of min() and max(), with which of their arguments are positions
         self.growths = Growths()
@@ -89,8 +106,12 @@ class Tracking(TorchFunctionMode):
     def number(self, value: int, counter: int) -> Position:
         """A counter's value to follow."""
         found = Position(value)
-        found.of = frozenset((counter,))
+        found.of, found.tell = frozenset((counter,)), self._asked
         return found
+
+    def _asked(self, frame: types.FrameType) -> None:
+        if chain := self.chain(frame):
+            self.asked.add(chain[0])
 
     def limited(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         """``min`` or ``max`` of which a position comes where one is given, whichever it is."""

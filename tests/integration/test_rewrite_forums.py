@@ -53,6 +53,8 @@ NOT_WHOLE = (
     "a tuple of keys",
     "speculative decoding that accepts",
     "a paged cache",
+    "the whole prefix again",
+    "attention sinks",
 )
 # A branch beside a draw is not told, or what follows of one is told too.
 NOT_FOUND = ("dqn select", "epsilon greedy", "tacotron like")

@@ -185,6 +185,55 @@ def f(x):
             "k[b].index_copy_(0, n.reshape(1), x[b].unsqueeze(0))",
         ],
     ),
+    "a field of a dataclass, and a dictionary that is called": (
+        CACHE
+        + """
+from dataclasses import dataclass
+@dataclass
+class Slot:
+    row: int
+    at: int = 0
+slots = [Slot(0), Slot(1, 2)]
+state = dict(i=0, last=torch.zeros(2, 24, device=device))
+args = (torch.randn(2, 4, device=device),)
+@torch.no_grad()
+def f(x):
+    i = state["i"]
+    before = state["last"][:, i - 1] if i > 0 else torch.zeros(2, device=device)
+    state["last"][:, i] = x.sum(1)
+    state["i"] += 1
+    out = []
+    for slot in slots:
+        cache.k[0, slot.row, slot.at] = x[slot.row]
+        slot.at += 1
+        out.append(cache.k[0, slot.row, : slot.at].sum(0))
+    return torch.stack(out) + before[:, None]
+""",
+        [
+            "self.at = torch.tensor(self.at, device=device)",
+            "state = dict(i=torch.tensor(0, device=device), ",
+            'before = torch.where(i > 0, state["last"][:, (i - 1).reshape(1)].squeeze(1), torch.zeros(2,',
+            "cache.k[0, slot.row].index_copy_(0, slot.at.reshape(1), x[slot.row].unsqueeze(0))",
+        ],
+    ),
+    "a cache that is not always there": (
+        CACHE
+        + """
+class Layer(nn.Module):
+    def forward(self, x, kept=None):
+        k = x
+        if kept is not None:
+            kept.k[:, :, kept.pos : kept.pos + 1] = x
+            kept.pos += 1
+            k = kept.k[:, :, : kept.pos]
+        return F.scaled_dot_product_attention(x, k, k)
+layer = Layer()
+@torch.no_grad()
+def f(x):
+    return layer(x, cache) + layer(x)
+""",
+        ["there = None", "F.scaled_dot_product_attention(x, k, k, attn_mask=None if there is None else there[None])"],
+    ),
     "a penalty for what was there, until the end": (
         CACHE
         + """
