@@ -329,10 +329,60 @@ def rows_of_a_mask(place: Place) -> str:
         deeper = len(whole.shape) > len(one.shape)
         spread, more = f"{mask}[:, None]" if deeper else place.text(value.slice), ""
     name = f"{place.text(node.targets[0])} = " if isinstance(node.targets[0], ast.Name) else ""
+    if (picked := _picked(place, node.targets[0])) is not None:  # of zeros in between some would be picked, too
+        ends = _ends_of(place, picked.slice)
+        if ends is None or (one is not None and len(one.shape) != 1):
+            return ""
+        order, others = (f"(~{mask})", "the others behind") if ends == "first" else (mask, "the others before")
+        return (
+            f"`{name}{x}[{order}.byte().argsort(stable=True)]` has those of `{mask}` {ends}, in their order, {others}: "
+            f"`{place.text(picked)}` stays as it is where there are as many; `{mask}.sum()` says how many there are"
+        )
     return (
         f"keep all of `{x}`, zeros elsewhere, and the mask beside it: `{name}torch.where({spread}, {x}, 0)`{more}; "
         f"there are `{mask}.sum()` of them, by which a mean divides its sum"
     )
+
+
+def _picked(place: Place, target: ast.expr) -> ast.Subscript | None:
+    """Where the function picks rows of what it keeps under a name by their place: ``kept[:3]``."""
+    function = place.source.function_of(place.statement)
+    if function is None or not isinstance(target, ast.Name):
+        return None
+    every = (n for part in function.body for n in within(part) if isinstance(n, ast.Subscript))
+    return next((n for n in every if path_of(n.value) == target.id and _is_place(n.slice)), None)
+
+
+def _is_place(index: ast.expr) -> bool:
+    """Whether an index says which rows by their places: ``[0]``, ``[-1]``, ``[:3]``; not ``[:]``."""
+    first = _of_rows(index)
+    if isinstance(first, ast.Slice):
+        return any(end is not None for end in (first.lower, first.upper, first.step))
+    if isinstance(first, ast.UnaryOp):
+        return isinstance(first.op, ast.USub)  # ``[~mask]`` picks by values
+    return isinstance(first, ast.Constant) and isinstance(first.value, int)
+
+
+def _of_rows(index: ast.expr) -> ast.expr:
+    return index.elts[0] if isinstance(index, ast.Tuple) and index.elts else index
+
+
+def _ends_of(place: Place, index: ast.expr) -> str | None:
+    """From which end an index of rows counts, "first" or "last"; None where it leads to where the rows end."""
+    rows = _of_rows(index)
+    if not isinstance(rows, ast.Slice):
+        return "last" if _is_negative(place, rows) else "first"
+    if rows.step is not None and _is_negative(place, rows.step):
+        return None
+    lower, upper = (each is not None and _is_negative(place, each) for each in (rows.lower, rows.upper))
+    if not lower and not upper:
+        return "first" if rows.upper is not None else None
+    return "last" if lower and (upper or rows.upper is None) else None
+
+
+def _is_negative(place: Place, node: ast.expr) -> bool:
+    value = place.space.get(node.id) if isinstance(node, ast.Name) else None
+    return (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)) or (isinstance(value, int) and value < 0)
 
 
 def _names(node: ast.AST) -> set[str]:
