@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import time
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from paramgraph_kit.rewrite.rewriting import Rewriting
 
 STEADY = 2  # calls at the end in which nothing may be compiled any more
+LIMIT_S = 60.0  # for all that is tried: a step that compiles anew at each call takes minutes, and proves nothing
 MOST_LINES = 4
 LOGGERS = ("torch._dynamo", "torch._guards", "torch._inductor")
 MOST_OPERATIONS = 1_500  # of a step: where a GPU compiles for minutes, nobody waits for what was not asked for
@@ -45,9 +47,10 @@ def in_pieces(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fix:
         return ""
     if truth.unsteady or sum(prover.operations) > MOST_OPERATIONS:
         return ""
+    until = time.monotonic() + LIMIT_S
     for lines in (None, fix) if fix.diff else (None,):
         with lines.applied() if lines is not None else nullcontext(), _forgotten():
-            if text := _tried(function, prover.from_now(), truth, lines):
+            if text := _tried(function, prover.from_now(), truth, lines, until):
                 how = "with these lines" if lines is not None else "without changing a line"
                 return f'{name} = torch.compile({name}, backend="paramgraph"), {how}: {text}'
     return ""
@@ -68,9 +71,9 @@ def object_name(value: Any, space: dict[str, Any]) -> str:
     return next(found, type(value).__name__.lower())
 
 
-def _tried(function: Any, prover: Prover, truth: Truth, lines: Rewriting | None) -> str:
+def _tried(function: Any, prover: Prover, truth: Truth, lines: Rewriting | None, until: float) -> str:
     try:
-        step = _Watched(torch.compile(function, backend=paramgraph))
+        step = _Watched(torch.compile(function, backend=paramgraph), until)
         wrong = truth.wrong(prover.launched(step, lines.around if lines is not None else NOTHING))
     except KeyboardInterrupt:
         raise  # it is the user's
@@ -86,11 +89,15 @@ def _tried(function: Any, prover: Prover, truth: Truth, lines: Rewriting | None)
     )
 
 
+class _Endless(Exception):  # noqa: N818 - no error: nothing is proved by going on
+    """It compiles anew at each call, or takes longer than anybody waits for what was not asked for."""
+
+
 class _Watched:
     """A compiled function, and after each call what of it there is."""
 
-    def __init__(self, compiled: Any) -> None:
-        self._compiled = compiled
+    def __init__(self, compiled: Any, until: float) -> None:
+        self._compiled, self._until = compiled, until
         self._reports: list[Report] = []
         self.compiled: list[int] = []  # how many graphs there are after each call
 
@@ -98,6 +105,9 @@ class _Watched:
         result = self._compiled(*args, **kwargs)
         self._reports.append(make_report(self._compiled))
         self.compiled.append(len(compiled_graphs()))
+        late = len(self.compiled) > STEPS - STEADY and self.compiled[-1] > self.compiled[-2]
+        if late or (time.monotonic() > self._until and len(self.compiled) < STEPS):
+            raise _Endless
         return result
 
     def last(self) -> tuple[Report, int, int]:

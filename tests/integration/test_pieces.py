@@ -66,6 +66,33 @@ def test_a_function_that_is_compiled_anew_at_each_step_is_not_offered(tmp_path: 
     assert not fix.pieces
 
 
+def test_a_trial_ends_once_it_can_prove_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a function that is cut, of which each call is counted
+    calls: list[int] = []
+    compiling = torch.compile
+
+    def counted(function: Any, **options: Any) -> Any:
+        compiled = compiling(function, **options)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            calls[-1] += 1
+            return compiled(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+        call._torchdynamo_orig_callable = function  # type: ignore[attr-defined]
+        calls.append(0)
+        return call
+
+    monkeypatch.setattr(torch, "compile", counted)
+    # WHEN there is time THEN it is tried for six steps
+    assert rewritten(ASKS, tmp_path).pieces
+    assert calls == [6]
+    # AND when there is none, not for more than one, and nothing is promised
+    calls.clear()
+    monkeypatch.setattr("paramgraph_kit.verbs._pieces.LIMIT_S", 0.0)
+    assert not rewritten(ASKS, tmp_path).pieces
+    assert set(calls) == {1}
+
+
 def test_a_function_that_is_one_graph_is_not_cut(tmp_path: Path) -> None:
     # GIVEN / WHEN a fix is whole
     fix = rewritten("args = (torch.ones(4, device=device),)\ndef f(x):\n    return x * x.sum().item()\n", tmp_path)
