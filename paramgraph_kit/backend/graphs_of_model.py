@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import inspect
 import re
 import traceback
 import types
@@ -40,7 +41,9 @@ class Model:
         self.modules: dict[int, Any] = {}  # by id; also what parameterize returned
         self._kinds: set[type] = set()  # of these, the user's own
         self.codes: set[types.CodeType] = set()
-        self.root: types.CodeType | None = None  # what ``torch.compile`` was given, None where only parts are compiled
+        self.root: tuple[
+            types.CodeType, ...
+        ] = ()  # what ``torch.compile`` was given; none where only parts are compiled
         self.options: list[Options] = []  # that it was compiled with, where torch.compile's result tells
         self._add(model)
         self.root = _root(model)
@@ -154,8 +157,11 @@ class Model:
         return ""
 
 
-def _root(model: Any) -> types.CodeType | None:
-    """The code of what ``torch.compile`` was given; None where only parts of it were compiled, or nobody can tell."""
+def _root(model: Any) -> tuple[types.CodeType, ...]:
+    """The code of what ``torch.compile`` was given, and the user's behind it where that is a wrapper.
+
+    Empty where only parts were compiled, or nobody can tell.
+    """
     while isinstance(model, functools.partial):
         model = model.func
     model = getattr(model, "_compiled", model)  # whose calls are frozen
@@ -164,7 +170,9 @@ def _root(model: Any) -> types.CodeType | None:
         own = getattr(model.forward, "_torchdynamo_orig_callable", None)
         whole = model if model._compiled_call_impl is not None else own
     function = whole.forward if isinstance(whole, torch.nn.Module) else whole
-    return getattr(getattr(function, "__func__", function), "__code__", None)
+    behind = inspect.unwrap(function) if callable(function) else None
+    codes = (getattr(getattr(each, "__func__", each), "__code__", None) for each in (function, behind))
+    return tuple(code for code in codes if isinstance(code, types.CodeType))
 
 
 def _is_torch(code: types.CodeType) -> bool:
@@ -187,16 +195,17 @@ def around(model: Model, graphs: Iterable[CompiledGraph]) -> tuple[str, Reason |
     compiled = {original(code) for each in graphs if each.compilation and (code := each.compilation.code())}
     if not compiled:
         return "", None
-    if model.root is None:
+    if not model.root:
         return "what runs around them is eager", None
-    if model.root in compiled or any(map(_is_torch, compiled)):  # a wrapper of torch's stands for a module of its own
+    if compiled & {*model.root} or any(map(_is_torch, compiled)):  # a wrapper of torch's stands for a module of its own
         return "", None
-    name = getattr(model.root, "co_qualname", model.root.co_name).rpartition("<locals>.")[2]
+    behind = model.root[-1]
+    name = getattr(behind, "co_qualname", behind.co_name).rpartition("<locals>.")[2]
     text = (
         f"graph break: torch.compile left {name} alone, so it runs eager but for what it calls: "
         "a break in a loop, a with or a try cannot be resumed"
     )
-    frame = Frame(display_name(model.root.co_filename), model.root.co_firstlineno, model.root.co_name)
+    frame = Frame(display_name(behind.co_filename), behind.co_firstlineno, behind.co_name)
     return f"{name} itself is eager", Reason("graph-break", text, frame)
 
 

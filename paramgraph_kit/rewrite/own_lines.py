@@ -125,7 +125,7 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[_Block]) -> Failure
     try:
         at = attempt.place(failure)
         shown = bool(blocks) and id(failure) not in attempt.unsafe
-        pair = (shown and _shown(failure, blocks)) or (at and _pair(attempt, failure, *at, shown=shown))
+        pair = (shown and _shown(failure, blocks, at)) or (at and _pair(attempt, failure, *at, shown=shown))
     except Exception:  # an object of the user's may raise whatever it likes where it is looked at
         return failure
     if not pair:
@@ -134,14 +134,34 @@ def _own(attempt: _Unrun, failure: Failure, blocks: Sequence[_Block]) -> Failure
     return replace(failure, fix=f"before  {before}\nafter   {after}")
 
 
-def _shown(failure: Failure, blocks: Sequence[_Block]) -> tuple[list[str], list[str]] | None:
-    """What a diff puts where a problem is."""
+def _shown(
+    failure: Failure, blocks: Sequence[_Block], place: tuple[Source, ast.stmt] | None
+) -> tuple[list[str], list[str]] | None:
+    """What a diff puts where a problem is; of a statement of several lines all of it, before and after."""
     at = failure.frame
     for block in blocks if at is not None else ():
-        inside = at is not None and block.file == at.file and 0 <= at.line - block.first < len(block.gone)
-        if inside and block.new and max(len(block.gone), len(block.new)) <= MOST_LINES:
-            return _dedented(block.gone), _dedented(block.new)
+        if at is None or block.file != at.file or not 0 <= at.line - block.first < len(block.gone) or not block.new:
+            continue
+        gone, new = block.gone, block.new
+        if place is not None:
+            source, (first, last) = place[0], _lines_of(place[1])
+            if first <= block.first and block.first + len(gone) - 1 <= last:
+                inside = [each for each in blocks if each.file == at.file and first <= each.first <= last]
+                gone = source.lines[first - 1 : last]
+                new = [*gone]
+                for each in sorted(inside, key=lambda one: one.first, reverse=True):
+                    begin = each.first - first
+                    new[begin : begin + len(each.gone)] = each.new
+        if max(len(gone), len(new)) <= MOST_LINES:
+            return _dedented(gone), _dedented(new)
     return None
+
+
+def _lines_of(statement: ast.stmt) -> tuple[int, int]:
+    """The first and the last line of a statement; of a compound one those of its head."""
+    body = getattr(statement, "body", None)
+    last = min(part.lineno for part in body) - 1 if isinstance(body, list) and body else statement.end_lineno
+    return statement.lineno, max(last or statement.lineno, statement.lineno)
 
 
 def _pair(
@@ -150,13 +170,15 @@ def _pair(
     """Lines before and after, or the line and what to do about it."""
     held = attributes_of(attempt.prover.state)
     said = hint(Place(source, statement, failure, attempt.device, space=attempt.space, attributes=held))
-    line = [failure.frame.text if failure.frame is not None else ""]
+    first, last = _lines_of(statement)
+    whole = _dedented(source.lines[first - 1 : last])  # the frame has one line of it
+    line = whole if 1 < len(whole) <= MOST_LINES else [failure.frame.text if failure.frame is not None else ""]
     belongs_behind = said.startswith("belongs behind the launch")
     # Of what such a statement does nothing else in the step can come.
     tells = isinstance(statement, ast.Expr) and (belongs_behind or failure.code in _TOLD)
     if not tells and failure.code not in _OF_STEPS and id(failure) not in attempt.unsafe:
         try:
-            changed = _changed(attempt, failure)
+            changed = _changed(attempt, failure, source, statement)
         except _Unseen:  # what is advised where no rewrite is sure may be less than what a trial would write
             return (line, [IN_DIFF]) if shown else None
         if changed is not None:
@@ -169,16 +191,23 @@ def _pair(
     return (line, [said.replace(", so it was not rewritten", "")]) if said else None
 
 
-def _changed(attempt: _Unrun, failure: Failure) -> tuple[list[str], list[str]] | None:
-    """The lines that a rewrite of one problem takes out and puts in."""
+def _changed(
+    attempt: _Unrun, failure: Failure, source: Source, statement: ast.stmt
+) -> tuple[list[str], list[str]] | None:
+    """The lines that a rewrite of one problem takes out and puts in; of a statement of several lines all of it."""
     plans = attempt.plans([failure])
     gone, new = list[str](), list[str]()
+    first, last = _lines_of(statement)
     for file, lines in attempt.texts(plans).items():
         old = attempt.sources[file].lines
-        for kind, first, end, begin, last in difflib.SequenceMatcher(None, old, lines, False).get_opcodes():
-            if kind != "equal":
-                gone += _dedented(old[first:end])
-                new += _dedented(lines[begin:last])
+        changes = [
+            part[1:] for part in difflib.SequenceMatcher(None, old, lines, False).get_opcodes() if part[0] != "equal"
+        ]
+        inside = [part for part in changes if file == source.file and first - 1 <= part[0] < part[1] <= last]
+        for begin, end, to_begin, to_end in changes:
+            before, behind = (begin - first + 1, last - end) if inside == [(begin, end, to_begin, to_end)] else (0, 0)
+            gone += _dedented(old[begin - before : end + behind])
+            new += _dedented(lines[to_begin - before : to_end + behind])
     return (gone, new) if gone and new and max(len(gone), len(new)) <= MOST_LINES else None
 
 

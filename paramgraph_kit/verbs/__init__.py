@@ -175,8 +175,8 @@ def watch(title: str = "watch") -> Iterator[Trace]:
         0
     """
     from paramgraph_kit.backend.watch import watching
-    from paramgraph_kit.doctor import explain
     from paramgraph_kit.ledger.events import pool_events
+    from paramgraph_kit.verbs._explained import explained
 
     if not isinstance(title, str):
         raise ParamgraphError(
@@ -184,7 +184,7 @@ def watch(title: str = "watch") -> Iterator[Trace]:
         )
     trace: Trace | None = None
     try:
-        with watching(title, explain) as trace, pool_events(trace.pool_events):
+        with watching(title, explained) as trace, pool_events(trace.pool_events):
             growing.begin(trace)  # an explorer that is shown in the block follows
             yield trace
     except Exception as error:

@@ -215,10 +215,10 @@ def _told(found: Diagnosis) -> Diagnosis:
 
 
 def _from_exception(error: BaseException) -> Diagnosis:
-    from paramgraph_kit.doctor import explain
     from paramgraph_kit.doctor.restore.repair import process_state
+    from paramgraph_kit.verbs._explained import explained
 
-    return Diagnosis([explain(error)], state=process_state(error))
+    return Diagnosis([explained(error)], state=process_state(error))
 
 
 def _ended(what: Any, error: BaseException) -> Diagnosis:

@@ -126,6 +126,26 @@ def test_a_frame_that_dynamo_leaves_alone_is_no_hundred_percent() -> None:
     assert eager(trace)[text].startswith("18 operations ran here in no graph: aten.abs x6, aten.amax x6")
 
 
+def test_a_wrapper_of_torchs_is_no_line_of_the_users() -> None:
+    # GIVEN a function under torch.no_grad() that Dynamo leaves alone
+    reads = Reads().to(DEVICE)
+
+    @torch.no_grad()
+    def decode(x: Tensor) -> Tensor:
+        for _ in range(2):
+            x = reads.blocks[0](x) * x.mean().item()
+        return x
+
+    model = torch.compile(decode, backend="paramgraph")
+    watched(model)
+    # WHEN reported THEN it is called by its own name, at its own line
+    reasons = pgk.report(model).reasons
+    (reason,) = [reason for reason in reasons if "left" in reason.message]
+    assert "decode alone" in reason.message, reasons
+    assert reason.frame is not None
+    assert reason.frame.file == __file__
+
+
 def test_a_model_of_which_parts_are_compiled_is_no_hundred_percent() -> None:
     # GIVEN a model whose first half is compiled
     model = nn.Sequential(Block(), nn.Linear(8, 2)).to(DEVICE)
