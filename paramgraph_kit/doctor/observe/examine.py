@@ -180,7 +180,10 @@ class _Examiner(Caller):
             text = "no operation ran on the device in this thread"
             found.problems.append(BY_ID["empty-graph"].failure(text, None))
         found.problems.sort(key=lambda f: (f.code in ("raises", "exits", "time-limit"), *_position(f.frame)))
-        found.notes += notes_of(found.result, found.operations, calls[-1].steps, self.state.functions)
+        first = self.first or calls[0]
+        questions = {**calls[-1].asked, **first.asked}
+        steps = [*first.steps, *calls[-1].steps]
+        found.notes += notes_of(found.result, found.operations, steps, self.state.functions, questions)
         for name in calls[-1].counting:
             found.notes.append(f"{name} counts its steps on the CPU, and no replay does: the count in its state stays")
         if any(call.threads for call in calls):

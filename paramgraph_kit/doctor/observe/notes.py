@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import ctypes
+import dis
 from collections.abc import Iterable, Iterator
 from types import CodeType, CoroutineType, GeneratorType, ModuleType
 from typing import Any
 
 import torch
 
+from paramgraph_kit.doctor.observe.absent import CUDA, Asked
 from paramgraph_kit.doctor.observe.observer import Step
+from paramgraph_kit.doctor.observe.places import codes_in
 from paramgraph_kit.doctor.restore.host_state import DEEP
 from paramgraph_kit.driver.select import driver
 
 _PAST_TORCH = ("ctypes", "cffi", "cuda", "cupy", "pycuda", "numba")
 
 
-def notes_of(result: Any, operations: int, steps: Iterable[Step], functions: Iterable[Any]) -> list[str]:
+def notes_of(result: Any, operations: int, steps: Iterable[Step], functions: Iterable[Any], asked: Asked) -> list[str]:
     """Notes on what a function returned, after so many operations on the device, and on what it did unseen."""
     found = []
     if issubclass(type(result), (GeneratorType, CoroutineType)):
@@ -24,7 +27,7 @@ def notes_of(result: Any, operations: int, steps: Iterable[Step], functions: Ite
     elif result is not None and not has_tensor(result) and operations:
         kind = type(result).__name__
         found.append(f"it returns a {kind} and no tensor: after a replay, only tensors have new values")
-    return found if driver().device.type == "cuda" else [*found, *_unseen(steps, functions)]
+    return found if driver().device.type == "cuda" else [*found, *_unseen(steps, functions, asked)]
 
 
 def has_tensor(value: Any, depth: int = 0) -> bool:
@@ -41,8 +44,16 @@ def has_tensor(value: Any, depth: int = 0) -> bool:
         return False
 
 
-def _unseen(steps: Iterable[Step], functions: Iterable[Any]) -> Iterator[str]:
+def _unseen(steps: Iterable[Step], functions: Iterable[Any], asked: Asked) -> Iterator[str]:
     """What a GPU would do and the simulated device does not."""
+    for what, frame in asked.items():
+        at = f" at {frame.label()}" if frame else ""
+        yield f"{what}{at} does or answers something else on a GPU: what that leads to was not seen"
+    for code in () if asked else codes_in(step.place.stack for step in steps):
+        if any(isinstance(text, str) and text.partition(":")[0] == CUDA for text in _texts(code)):
+            text = "and the device here is another one: what it compares with that takes other ways on a GPU"
+            yield f"{code.co_name} names '{CUDA}', {text}"
+    steps = list(steps)
     named = sorted({name for function in functions for name in _past_torch(function)})
     if named:
         yield f"it calls {', '.join(named)}, past torch: the simulated device does not see what that does in a capture"
@@ -53,12 +64,28 @@ def _unseen(steps: Iterable[Step], functions: Iterable[Any]) -> Iterator[str]:
 
 def _past_torch(function: Any) -> Iterator[str]:
     """Names in a function that lead to C or to CUDA itself."""
+    yield from (name for name in _imported(function.__code__) if name in _PAST_TORCH)
     for name in _names(function.__code__):
         value = function.__globals__.get(name)
         kind = type(value)  # which asks the object itself nothing
         is_past = issubclass(kind, ModuleType) and value.__name__.partition(".")[0] in _PAST_TORCH
         if is_past or issubclass(kind, ctypes.CDLL):
             yield name
+
+
+def _imported(code: CodeType) -> Iterator[str]:
+    """The packages that a function imports itself."""
+    for each in dis.get_instructions(code):
+        if each.opname == "IMPORT_NAME":
+            yield str(each.argval).partition(".")[0]
+    for part in code.co_consts:
+        if isinstance(part, CodeType):
+            yield from _imported(part)
+
+
+def _texts(code: CodeType) -> Iterator[object]:
+    for each in code.co_consts:
+        yield from _texts(each) if isinstance(each, CodeType) else each if isinstance(each, tuple) else (each,)
 
 
 def _names(code: CodeType) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import threading
 import time
 import warnings
@@ -18,6 +19,7 @@ from paramgraph_kit.doctor.explain.exception import explain
 from paramgraph_kit.doctor.explain.gather import text_of
 from paramgraph_kit.doctor.known.catalogue import BY_ID
 from paramgraph_kit.doctor.known.evidence import first_line
+from paramgraph_kit.doctor.observe.absent import CUDA, FOR_CUDA, Asked, asking
 from paramgraph_kit.doctor.observe.calls import WantsToExit, watched
 from paramgraph_kit.doctor.observe.gradients import NOTHING_LEFT, Left
 from paramgraph_kit.doctor.observe.limit import TimeUp, at_most
@@ -56,6 +58,7 @@ class Call:
     captures: bool = False  # the function itself
     replays: list[Place] = field(default_factory=list)  # of graphs that it has captured itself
     number: int = 0
+    asked: Asked = field(default_factory=dict)  # about CUDA, where there is none
 
 
 def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -115,10 +118,16 @@ class Caller:
         self.stream.wait_stream(current)
         cuda.set_stream(self.stream)
         observer = Observer(places, keeper, target, self.graphs)
-        result, ended = None, None
+        result, ended, asked = None, None, Asked()
         quiet = redirect_stdout(io.StringIO()) if self.number > 1 else nullcontext()
         try:
-            with quiet, _no_warnings(self.number > 1), watched(observer), threads_watched(observer):
+            with (
+                quiet,
+                _no_warnings(self.number > 1),
+                watched(observer),
+                threads_watched(observer),
+                asking(places) as asked,
+            ):
 
                 def may_raise(frame: FrameType | None) -> bool:
                     at.append(places.of(frame).frame())
@@ -143,7 +152,7 @@ class Caller:
         except KeyboardInterrupt:
             raise  # it is the user's
         except BaseException as error:
-            ended = raised(error, self.number)
+            ended = unknowable(raised(error, self.number), asked)
         finally:
             if observer.captures and (ended is not None or is_capturing()):
                 _end_captures(target, [cuda.current_stream(), self.stream])
@@ -186,6 +195,7 @@ class Caller:
             observer.captures,
             observer.replays,
             self.number,
+            asked,
         )
 
     def note_rates(self, observer: Observer) -> None:
@@ -232,6 +242,17 @@ def raised(error: BaseException, number: int) -> Failure:
         text = f"{type(error).__name__}: {first_line(text_of(error))}{again}"
         return BY_ID["raises"].failure(text, found.frame)
     return found
+
+
+def unknowable(found: Failure, asked: Asked) -> Failure:
+    """The same, where nothing without a GPU can tell what comes after an answer that is another one with a GPU."""
+    lacks = re.search(r"ModuleNotFoundError: No module named '([a-z]+)", found.message)
+    if lacks is not None and lacks[1] in FOR_CUDA and driver().device.type != CUDA:
+        return BY_ID["not-simulated"].failure(found.message, found.frame)
+    if not asked or found.code not in ("raises", "mixed-devices"):
+        return found
+    text = f"{next(iter(asked))} was asked before, and answers otherwise on a GPU; here came {found.message}"
+    return BY_ID["not-simulated"].failure(text, found.frame)
 
 
 def is_capturing() -> bool:
