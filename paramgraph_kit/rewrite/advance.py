@@ -103,6 +103,7 @@ class Kept:
     edits: list[Edit]
     failures: list[Failure]  # that this is for, beside what is frozen
     rates: bool  # a learning rate is one of what they decide
+    told: str = ""  # what is to be known of it
 
 
 def keep(
@@ -225,7 +226,7 @@ def edits_of(
         else:
             text = f"torch.tensor({source.text(made[0])}{kind}, device={device})"
             edits.append(source.replace(made[0], f"list({text})" if isinstance(counter, Listed) else text))
-        for node in _in_functions(source):
+        for node in _writing_statements(source, counter):
             if made and made[0] is getattr(node, "value", None):
                 continue
             written = _written(source, node, counter, found)
@@ -292,11 +293,17 @@ def _pairs(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
     return found
 
 
-def _in_functions(source: Source) -> Iterator[ast.stmt]:
-    """The statements of all functions but those that make objects."""
+def _writing_statements(source: Source, counter: Counter) -> Iterator[ast.stmt]:
+    """The statements of all functions but those that make objects, and what a file itself does with an object's."""
     for node in ast.walk(source.tree):
-        function = source.function_of(node) if isinstance(node, ast.stmt) else None
-        if isinstance(node, ast.stmt) and function is not None and function.name != "__init__":
+        if not isinstance(node, ast.stmt):
+            continue
+        function = source.function_of(node)
+        if function is None:
+            held = counter.holder.kind in ("attributes", "container") and is_writing(node, [counter])
+            if held and not any(isinstance(above, ast.ClassDef) for above in source.above(node)):
+                yield node
+        elif function.name != "__init__":
             yield node
 
 

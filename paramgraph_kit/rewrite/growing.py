@@ -35,6 +35,11 @@ def cache(place: Place) -> str:
             return _static(place, path, ", ".join(parts), _dim(place, call))
         if path in names_in(place.statement) and call in set(ast.walk(place.statement)):
             return f"`{path}` is one tensor of the largest size then: read all of it, and mask what is not written yet"
+    for call in place.calls("cat", "concat") if place.failure.code == "stale-input" else ():
+        joined_parts = call.args[0].elts if call.args and isinstance(call.args[0], (ast.List, ast.Tuple)) else []
+        names = {path_of(target) for target, value in assigned(place.statement) if value is call}
+        if len(joined_parts) == 2 and path_of(joined_parts[0]) and names & set(map(path_of, joined_parts)):
+            return _static(place, path_of(joined_parts[0]), place.text(joined_parts[1]), _dim(place, call))
     return ""
 
 

@@ -13,6 +13,7 @@ from paramgraph_kit.rewrite.from_host import READS
 from paramgraph_kit.rewrite.moving import stored
 from paramgraph_kit.rewrite.place import Place, called
 from paramgraph_kit.rewrite.shapes import mask_of
+from paramgraph_kit.rewrite.widths import width
 
 ASKS = ("data-dependent-branch", *READS)
 _SIZED = frozenset(("split", "split_with_sizes", "repeat_interleave", "topk", "kthvalue", "interpolate", "chunk"))
@@ -213,6 +214,15 @@ def moving_slice(place: Place) -> str:
             return (
                 f"{keep}; read all of `{x}` and mask what has not been written: "
                 f"`torch.arange({x}.shape[{dim}], device={place.device}) < {where}`"
+            )
+    for call in place.calls("arange") if place.failure.code != "host-counter" else ():
+        wide = width(place.source, call, *call.args) if len(call.args) == 2 else ""
+        if wide and path_of(call.args[0]):
+            options = "".join(f", {place.text(option)}" for option in call.keywords)
+            return (
+                f"`{place.text(call.args[0])}` is another number at each step: have it as a tensor that a step adds "
+                f"to, `at = torch.zeros(1, dtype=torch.long, device={place.device})`, and write here "
+                f"`at + torch.arange({wide}{options})`"
             )
     return ""
 

@@ -43,7 +43,8 @@ def cut_out(place: Place) -> str:
         return (
             f"leave the cut out: with tensors for its ends, `at = torch.arange({x}.shape[{dim}], device={x}.device)` "
             f"and `inside = {tests}` mark what `{text}` is; compute with all of `{x}`, and where it is added up write "
-            "`torch.where(inside, values, 0)`, for a mean divided by `inside.sum()`"
+            "`torch.where(inside, values, 0)`, for a mean divided by `inside.sum()`; before a softmax "
+            "`scores.masked_fill(~inside, -torch.inf)`, and for attention `attn_mask=inside[None]`"
         )
     return ""
 

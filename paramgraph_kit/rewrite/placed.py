@@ -10,31 +10,61 @@ from typing import Any
 
 from paramgraph_kit.rewrite import advance, places
 from paramgraph_kit.rewrite.edits import Edit, Source
+from paramgraph_kit.rewrite.growths import Key
 from paramgraph_kit.rewrite.place import Form
 from paramgraph_kit.rewrite.places import CannotError, Texts
-from paramgraph_kit.rewrite.proof import Around, Prover
-from paramgraph_kit.rewrite.rooms import Masks
+from paramgraph_kit.rewrite.proof import Arguments, Around, Prover
+from paramgraph_kit.rewrite.rooms import Masks, without
 from paramgraph_kit.rewrite.tracked import Tracking
 from paramgraph_kit.trace.model import Failure
 
+Number = tuple[int | str, str]  # where among the arguments, and under which name
 CODES = advance.FROZEN | {"stale-input", "tensor-literal", "copy-to-gpu", "cpu-scalar-frozen", "output-alias"}
 
 
 def track(
-    prover: Prover, sources: Mapping[str, Source], functions: Sequence[types.FunctionType]
+    prover: Prover,
+    sources: Mapping[str, Source],
+    functions: Sequence[types.FunctionType],
+    arguments: Sequence[Number] = (),
 ) -> tuple[list[advance.Counter], Tracking] | None:
-    """Where a few steps use the numbers that they move as places; None where they do not, or cannot be followed."""
+    """Where a few steps use the numbers that they move as places; None where they do not, or cannot be followed.
+
+    ``arguments`` are numbers that the function is given, each of which is followed as well: by -1, -2, ...
+    """
     found = [each for each in advance.counters(prover) if not each.real] + advance.listed(prover)
     tracking = Tracking(sources)
-    if not found:
+    if not found and not arguments:
         return None
+    prover = prover.from_now()
+    if arguments:
+        prover = counting(prover, arguments, lambda value, n: tracking.number(value, -1 - n))
     try:
         with _followed(found, tracking), _limits(functions, tracking), tracking:
             prover.from_now().eager(Around(before=lambda _: tracking.begin()))
     except Exception:
         return None
     used = [each for number, each in enumerate(found) if number in tracking.used]
-    return (used, tracking) if used and (tracking.indexes or tracking.makers) else None
+    return (used, tracking) if tracking.used and (tracking.indexes or tracking.makers) else None
+
+
+def numbers(args: tuple[Any, ...], kwargs: dict[str, Any], names: Sequence[str]) -> list[Number]:
+    """The whole numbers that a function is given, where they are given, and under which names."""
+    found: list[Number] = [(k, names[k]) for k, each in enumerate(args[: len(names)]) if type(each) is int]
+    return found + [(name, name) for name, each in kwargs.items() if type(each) is int]
+
+
+def counting(prover: Prover, arguments: Sequence[Number], made: Callable[[int, int], Any]) -> Prover:
+    """The same steps with arguments that are one more in each; ``made`` makes what is given of a number."""
+
+    def change(i: int, inputs: Arguments) -> Arguments:
+        args, kwargs = list(inputs[0]), dict(inputs[1])
+        for number, (at, _) in enumerate(arguments):
+            held: Any = args if isinstance(at, int) else kwargs
+            held[at] = made(int(held[at]) + i, number)
+        return tuple(args), kwargs
+
+    return prover.given(change)
 
 
 @contextmanager
@@ -80,24 +110,35 @@ def keep(
     if len(files) != 1:
         return None
     source = tracking.sources[files.pop()]
-    texts = Texts(source)
-    masks = Masks(texts, tracking)
-    try:
-        places.numbers(texts, tracking)
-        places.choices(texts, tracking)
-        places.makers(texts, tracking)
-        places.indexes(texts, tracking)
-        masks.make()
-        own = [*texts.edits(), *masks.edits]
-    except CannotError:
+    written = _written(source, tracking, without(tracking, ()))
+    if written is None:
         return None
+    texts, own = written
     edits = advance.edits_of(source, used, device, ran(source), tensors)
     if edits is None:
         return None
     edits = [each for each in edits if not any(each.overlaps(one) or _within(each, one) for one in own)]
     touched = set(texts.new) | set(texts.around)
     mended = [f for f, where, node in failures if where is source and _is_mended(f, node, touched, used)]
-    return advance.Kept(source, list(used), [*edits, *own], mended, rates=False)
+    names = ", ".join(dict.fromkeys(f"`{each.name}`" for each in used))
+    told = f"{names} lives on in a tensor: where anything else sets it, `.fill_(...)` does" if used else ""
+    return advance.Kept(source, list(used), [*edits, *own], mended, rates=False, told=told)
+
+
+def _written(source: Source, tracking: Tracking, left: frozenset[Key]) -> tuple[Texts, list[Edit]] | None:
+    """All lines that can be written with tensors for places; parts for which that is not so stay as they are."""
+    texts = Texts(source)
+    masks = Masks(texts, tracking, left)
+    try:
+        places.numbers(texts, tracking)
+        places.choices(texts, tracking)
+        places.makers(texts, tracking)
+        places.indexes(texts, tracking, left)
+        masks.make()
+        return texts, [*texts.edits(), *masks.edits]
+    except CannotError as error:
+        more = without(tracking, left | error.parts)
+        return _written(source, tracking, more) if more > left else None
 
 
 def _within(inner: Edit, outer: Edit) -> bool:

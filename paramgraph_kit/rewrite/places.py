@@ -7,10 +7,11 @@ picked or put by a tensor of one element, a slice of a fixed width by ``pos + to
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from paramgraph_kit.rewrite.edits import SIMPLE, Edit, Source, on_one_line, path_of
+from paramgraph_kit.rewrite.growths import Key
 from paramgraph_kit.rewrite.place import called
 from paramgraph_kit.rewrite.tracked import Index, Tracking
 from paramgraph_kit.rewrite.widths import parts_of, width, width_at
@@ -21,7 +22,11 @@ _LONG = ("", "torch.long", "torch.int64")
 
 
 class CannotError(Exception):
-    """An expression that nothing can stand for."""
+    """An expression that nothing can stand for; ``parts`` are those that have to stay as they are for it."""
+
+    def __init__(self, message: str, parts: Collection[Key] = ()) -> None:
+        super().__init__(message)
+        self.parts = frozenset(parts)
 
 
 class Texts:
@@ -205,13 +210,13 @@ def _places(texts: Texts, low: ast.expr, wide: str, x: str) -> Text:
     return lambda: f"{texts.text(low)} + torch.arange({wide}, device={x}.device)"
 
 
-def indexes(texts: Texts, tracking: Tracking) -> None:
-    """All subscripts that a place is in."""
+def indexes(texts: Texts, tracking: Tracking, left: Collection[Key] = ()) -> None:
+    """All subscripts that a place is in, without those that are left as they are."""
     for key, index in tracking.indexes.items():
-        node = tracking.node(key)
+        node = tracking.node(key) if key not in left else None
         if not isinstance(node, ast.Subscript) or index.wrong or not (path_of(node.value) or _is_call(node.value)):
-            if key in tracking.growths.parts:
-                raise CannotError(f"line {key.line} takes a part of what has no name")
+            if key in tracking.growths.parts and key not in left:
+                raise CannotError(f"line {key.line} takes a part of what has no name", {key})
             continue
         if isinstance(node.ctx, ast.Load):
             texts.new[node] = _load(texts, node, index)

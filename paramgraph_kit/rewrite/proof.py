@@ -148,6 +148,17 @@ class Prover:
         other._replaced = self._replaced | {id(tensor) for tensor in _tensors_in(self.state.kept)} - now
         return other
 
+    @property
+    def inputs(self) -> Arguments:
+        """The arguments of its first step."""
+        return self._inputs[0]
+
+    def given(self, change: Callable[[int, Arguments], Arguments]) -> Prover:
+        """The same with other arguments in each of its steps."""
+        other = copy.copy(self)
+        other._inputs = [change(i, inputs) for i, inputs in enumerate(self._inputs)]
+        return other
+
     def eager(self, around: Around = NOTHING) -> Seen:
         """What is seen of some steps as they are."""
         with self._run() as keeper:

@@ -131,6 +131,8 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
                 return behind
     if first.complete:
         return _with_more(attempt.prover, first, one, [lambda: attempt.advancing(failures), attempt.in_place_first])
+    if (given := _given_places(attempt, failures, _name_of(attempt.function))) is not None:
+        return given
     found_by: list[Callable[[], Ways | None]] = [
         lambda: attempt.advancing(failures),
         lambda: attempt.leading(failures),
@@ -173,6 +175,30 @@ def _with_more(
     return best
 
 
+def _given_places(attempt: Ways, failures: Sequence[Failure], name: str) -> Rewriting | None:
+    """A rewriting that takes the places that a function is given in tensors, which its caller has to make."""
+    found = attempt.placing_arguments(failures)
+    if found is None:
+        return None
+    other, plain, names = found
+    try:
+        plain.eager()
+        made = _rewritten(other, failures, Truth(plain), Rewriting(name))
+    except Exception:
+        return None  # there are no such places any more a few steps later
+    if not made.complete:
+        return None
+    made.complete = False
+    made.left = [f for f in failures if other.kept is not None and any(f is each for each in other.kept.failures)][:1]
+    for each in names:
+        made.instead.append(
+            f"`{each}` is a number that each call is given, of which a graph keeps the first: give it as a tensor, "
+            f"`{each} = torch.zeros((), dtype=torch.long, device={attempt.device})` once and `{each}.fill_(...)` "
+            "before each launch (the lines above were tried so)"
+        )
+    return made
+
+
 def _name_of(function: Any) -> str:
     return str(getattr(function, "__qualname__", type(function).__name__))
 
@@ -201,6 +227,7 @@ def _rewritten(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
     if plans:
         problems = _again(rounds, truth)
         _show(rounds, found)
+        found.verified += [attempt.kept.told] if attempt.kept is not None and attempt.kept.told else []
         found.verified.append(f"eagerly it gives the original's results and state in {STEPS} steps with moved inputs")
         failed = _capture(rounds, truth, found)
         if left or failed is not None:

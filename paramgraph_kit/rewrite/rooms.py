@@ -8,16 +8,18 @@ given beside it to a function.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from paramgraph_kit.rewrite.edits import COMPOUND, SIMPLE, Edit, Function, path_of, within
+from paramgraph_kit.rewrite.edits import COMPOUND, SIMPLE, Edit, Function, assigned, path_of, within
 from paramgraph_kit.rewrite.growths import ATTENDS, Key, Need, Part
 from paramgraph_kit.rewrite.place import binds_tighter, called, fresh
 from paramgraph_kit.rewrite.places import CannotError, Texts
 from paramgraph_kit.rewrite.tracked import Tracking
 from paramgraph_kit.rewrite.widths import parts_of
 
+_EMPTY = {"empty": "zeros", "empty_like": "zeros_like", "new_empty": "new_zeros"}
 _TORCHS = ("torch", "F", "nn.functional", "torch.nn.functional", "functional")
 
 
@@ -27,6 +29,7 @@ class Masks:
 
     texts: Texts
     tracking: Tracking
+    left: frozenset[Key] = frozenset()  # parts that stay as they are
     edits: list[Edit] = field(default_factory=list)  # lines that are new
     _names: dict[tuple[object, ...], str] = field(default_factory=dict)
     _made: set[tuple[int, str]] = field(default_factory=set)  # blocks in which a mask is there
@@ -41,17 +44,21 @@ class Masks:
             CannotError: somewhere that cannot be written.
         """
         growths = self.tracking.growths
-        for part in growths.parts.values():
-            if part.refused:
-                raise CannotError(part.refused)
         for key, part in growths.parts.items():
-            name = self._mask(key)
+            if key in self.left:
+                continue
+            with _of_parts({key}):
+                name = self._mask(key)
             if part.repeats:
                 self.texts.around.setdefault(self._node(key), []).append(_repeated(name, part))
+            self._begin_with_zeros(key)
         for need in growths.needs.values():
-            if not need.kind:
-                raise CannotError(f"line {need.chain[0].line} is done with parts of several kinds")
-            self._leave_out(need)
+            if need.parts & self.left:
+                continue
+            with _of_parts(need.parts):
+                if not need.kind:
+                    raise CannotError(f"line {need.chain[0].line} is done with parts of several kinds")
+                self._leave_out(need)
 
     def _node(self, key: Key) -> ast.expr:
         node = self.tracking.node(key)
@@ -94,6 +101,28 @@ class Masks:
         line = f"{name} = " + (" & ".join(f"({each})" for each in tests) if len(tests) > 1 else tests[0])
         self.edits.append(source.before(statement, [line]))
         return name
+
+    def _begin_with_zeros(self, key: Key) -> None:
+        """A buffer that is made of whatever its memory holds is made of zeros: a weight of 0 leaves no NaN out."""
+        _, node, _ = self._part(key)
+        name = path_of(node.value).rpartition(".")[2]
+        for made in ast.walk(self.texts.source.tree):
+            given: list[ast.expr] = []
+            if isinstance(made, ast.Assign):
+                given = [value for target, value in assigned(made) if path_of(target).rpartition(".")[2] == name]
+            elif isinstance(made, ast.Dict):
+                pairs = zip(made.keys, made.values, strict=True)
+                given = [v for k, v in pairs if isinstance(k, ast.Constant) and k.value in (name, _last_key(node))]
+            elif isinstance(made, ast.Call) and called(made) == "register_buffer" and len(made.args) > 1:
+                first = made.args[0]
+                given = [made.args[1]] if isinstance(first, ast.Constant) and first.value == name else []
+            for call in (n for value in given for n in ast.walk(value) if isinstance(n, ast.Call)):
+                if isinstance(call.func, ast.Attribute) and call.func.attr in _EMPTY:
+                    self._made_of_zeros(call.func)
+
+    def _made_of_zeros(self, func: ast.Attribute) -> None:
+        whole = self.texts.source.text(func).removesuffix(func.attr)
+        self.texts.new[func] = lambda: whole + _EMPTY[func.attr]
 
     def _statement(self, node: ast.AST) -> ast.stmt:
         """The statement around an expression, before which a line can be put that reads the same names."""
@@ -283,6 +312,33 @@ class Masks:
         edit = Edit(at.end_line, at.end_column, at.end_line, at.end_column, text)
         if edit not in self.edits:
             self.edits.append(edit)
+
+
+@contextmanager
+def _of_parts(parts: Collection[Key]) -> Iterator[None]:
+    """What cannot be written is for these parts."""
+    try:
+        yield
+    except CannotError as error:
+        raise CannotError(str(error), parts) from error
+
+
+def without(tracking: Tracking, refused: Collection[Key]) -> frozenset[Key]:
+    """All parts that stay as they are where these do: those that are read together."""
+    growths, found = tracking.growths, set(refused)
+    found |= {key for key, part in growths.parts.items() if part.refused}
+    while True:
+        more = {key for need in growths.needs.values() if need.parts & found for key in need.parts} - found
+        if not more:
+            return frozenset(found)
+        found |= more
+
+
+def _last_key(node: ast.Subscript) -> object:
+    """``"k"`` of ``cache["k"][:, :n]``."""
+    inner = node.value
+    key = inner.slice if isinstance(inner, ast.Subscript) else None
+    return key.value if isinstance(key, ast.Constant) else None
 
 
 def _repeated(name: str, part: Part) -> Callable[[str], str]:

@@ -195,6 +195,8 @@ class Tracking(TorchFunctionMode):
             part = parts[number]
             size = whole.shape[dim := _dim_at(parts, number, whole.dim())]
             low, high = int(part.start or 0), size if part.stop is None else int(part.stop)
+            if whole.is_floating_point() and not bool(whole.isfinite().all()):
+                known.wrong = "it has values that are no numbers, which weights of zero do not leave out"
             if part.step is not None or low < 0 or not 0 <= high <= size:
                 known.wrong = "its ends are not between its first place and its last"
             at = _dim_at(parts, number, out.dim(), of_part=True) - out.dim()

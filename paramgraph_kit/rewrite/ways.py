@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
+import torch
+
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite import advance, later, moving, placed
 from paramgraph_kit.rewrite.edits import Function, Source
@@ -13,6 +15,8 @@ from paramgraph_kit.rewrite.feeding import FED
 from paramgraph_kit.rewrite.foreseen import Foreseeing, in_loop
 from paramgraph_kit.rewrite.guards import guard
 from paramgraph_kit.rewrite.parted import asked_next, part
+from paramgraph_kit.rewrite.proof import Prover
+from paramgraph_kit.rewrite.reach import owner_of
 from paramgraph_kit.trace.model import Failure
 
 READS = frozenset(("sync-item", "copy-to-cpu", "data-dependent-branch"))
@@ -59,6 +63,30 @@ class Ways(Foreseeing):
         at = [(f, *place) for f in failures if (place := other.place(f)) is not None]
         other.kept = placed.keep(*found, at, lambda source: later.ran_in(source, self.ran), self.device, self.tensors)
         return other if other.kept is not None else None
+
+    def placing_arguments(self, failures: Sequence[Failure]) -> tuple[Ways, Prover, list[str]] | None:
+        """The same with the places that it is given as numbers in tensors; None without any.
+
+        With it come the steps with numbers that are one more in each, and the names of the arguments.
+        """
+        at, own = self._definition(), owner_of(self.function) is not None
+        if at is None:
+            return None
+        named = [each for each in list(self.signature.parameters)[own:] if each not in moving.stored(at[1].body)]
+        known = placed.numbers(self.args, self.kwargs, list(self.signature.parameters)[own:])
+        known = [each for each in known if each[1] in named]
+        other = self._other()
+        other.kept = None
+        found = placed.track(self.prover, other.sources, self.functions, known) if known else None
+        known = [each for n, each in enumerate(known) if found is not None and -1 - n in found[1].used]
+        if found is None or not known:
+            return None
+        places = [(f, *place) for f in failures if (place := other.place(f)) is not None]
+        other.kept = placed.keep(*found, places, lambda s: later.ran_in(s, self.ran), self.device, self.tensors)
+        plain = placed.counting(self.prover, known, lambda value, _: value)
+        other.prover = placed.counting(self.prover, known, lambda value, _: torch.tensor(value, device=device()))
+        (other.args, other.kwargs), other.moves = other.prover.inputs, True
+        return (other, plain, [name for _, name in known]) if other.kept is not None else None
 
     def in_place_first(self) -> Ways:
         """The same where lines are rewritten where they stand before any goes around the launch."""

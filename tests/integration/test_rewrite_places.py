@@ -216,6 +216,34 @@ def f(x):
             "cache.k[0, slot.row].index_copy_(0, slot.at.reshape(1), x[slot.row].unsqueeze(0))",
         ],
     ),
+    "buffers of whatever their memory holds, and a place that the file sets": (
+        """
+class Cache(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.pos = 0
+        self.register_buffer("k", torch.empty(2, 24, 4))
+        self.v = torch.empty((2, 24, 4), device=device)
+cache = Cache().to(device)
+cache.k.zero_()
+cache.v.zero_()
+cache.pos = 2
+args = (torch.randn(2, 1, 4, device=device),)
+@torch.no_grad()
+def f(x):
+    n = x.size(1)
+    cache.k[:, cache.pos : cache.pos + n] = x
+    cache.v[:, cache.pos : cache.pos + n] = x + 1
+    cache.pos += n
+    w = torch.bmm(x, cache.k[:, : cache.pos].transpose(1, 2)).softmax(-1)
+    return torch.bmm(w, cache.v[:, : cache.pos])
+""",
+        [
+            'self.register_buffer("k", torch.zeros(2, 24, 4))',
+            "self.v = torch.zeros((2, 24, 4), device=device)",
+            "cache.pos.fill_(2)",
+        ],
+    ),
     "a cache that is not always there": (
         CACHE
         + """
@@ -271,7 +299,54 @@ def test_what_grows_is_read_as_a_whole(name: str, fixed: Fixed) -> None:
         assert any(line in each for each in lines_of(found)), found
 
 
+GIVEN = """
+args = (torch.randn(2, 2, 1, 4, device=device), 3)
+@torch.no_grad()
+def f(x, pos):
+    cache.k[:, :, pos : pos + 1] = lin(x)
+    k = cache.k[:, :, : pos + 1]
+    return F.scaled_dot_product_attention(x + table[pos], k, k)
+"""
+
+
+def test_a_place_that_is_given_as_a_number_has_to_come_in_a_tensor(fixed: Fixed) -> None:
+    # GIVEN a step that is given its position as a number WHEN it is rewritten
+    found = fixed(CACHE + GIVEN)
+    # THEN its lines take a tensor, as was tried with other positions, and the caller is told to give one
+    lines = lines_of(found)
+    assert "cache.k.index_copy_(2, pos.reshape(1), lin(x))" in lines, found
+    assert "return F.scaled_dot_product_attention(x + table[pos.reshape(1)][0], k, k, attn_mask=there[None])" in lines
+    assert any("replays of one graph give eager's results" in line for line in found.verified)
+    assert not found.complete
+    assert "`pos.fill_(...)` before each launch" in found.instead[-1]
+
+
+def test_parts_that_cannot_be_a_whole_leave_the_others_rewritten(fixed: Fixed) -> None:
+    # GIVEN a step that writes at its position, and joins what is before it with something
+    text = """
+def f(x):
+    k = torch.cat([cache.k[:, :, : cache.pos], x], 2)
+    cache.k[:, :, cache.pos] = x[:, :, 0]
+    cache.pos += 1
+    return (x @ k.mT).softmax(-1) @ k
+"""
+    # WHEN it is rewritten
+    found = fixed(CACHE + text)
+    # THEN what can be written is, and the other line is told with what a mask of it is
+    assert "cache.k.index_copy_(2, cache.pos.reshape(1), x[:, :, 0].unsqueeze(2))" in lines_of(found), found
+    assert not found.complete
+    assert any("torch.cat([cache.k" in line and "inside = (at < cache.pos)" in line for line in found.instead), found
+
+
 NOT_SURE = {
+    "what was never written is no number": """
+cache.k[:, :, 8:] = math.nan
+def f(x):
+    cache.k[:, :, cache.pos] = x[:, :, 0]
+    cache.pos += 1
+    k = cache.k[:, :, : cache.pos]
+    return (x @ k.mT).softmax(-1) @ k
+""",
     "a part that is joined to others": """
 def f(x):
     cache.k[:, :, cache.pos] = x[:, :, 0]
