@@ -23,7 +23,6 @@ SHAPES = frozenset(
 _ASKS = frozenset(
     ["size", "dim", "stride", "numel", "is_contiguous", "type", "element_size", "is_floating_point", "ndimension"]
 )
-_ASKED = frozenset(["shape", "dtype", "device", "ndim", "is_cuda", "layout", "requires_grad", "is_leaf", "grad_fn"])
 _ELEMENTS = ELEMENTS | frozenset(
     """dropout __and__ __or__ __invert__ bitwise_and bitwise_or bitwise_not rsub __rsub__ __rdiv__ __rtruediv__
     __rmul__ __radd__ true_divide bfloat16 silu alpha_dropout""".split()  # noqa: SIM905
@@ -50,6 +49,7 @@ FILLED = {
     "all": True,
     "prod": 1,
 }  # what changes nothing along the places
+MODULE = "multi_head_attention_forward"
 ATTENDS = "scaled_dot_product_attention"
 
 
@@ -91,6 +91,8 @@ class Part:
     dim: int  # of the buffer
     at: int  # the same of the part, from the last one
     least: int  # how many places it has had at least
+    size: int  # how many the buffer has
+    joined: int = 0  # with what comes behind it: which dimension of that, from the last one
     repeats: bool = False  # it says where something is put: its first place again is no other place
     refused: str = ""
 
@@ -135,7 +137,7 @@ class Growths:
 
     def begun(self, out: torch.Tensor, chain: tuple[Key, ...], number: int, dim: int, at: int, ends: Ends) -> None:
         """A part is taken: ``dim`` is that of the buffer, ``at`` that of the part, from the last one."""
-        known = self.parts.setdefault(chain[0], Part(chain, number, dim, at, out.shape[at]))
+        known = self.parts.setdefault(chain[0], Part(chain, number, dim, at, out.shape[at], ends.size))
         known.least = min(known.least, out.shape[at])
         if known.number != number or known.dim != dim or known.chain[1:2] != chain[1:2]:
             known.refused = known.refused or "it is taken in several places"
@@ -148,13 +150,16 @@ class Growths:
         """Something is computed."""
         if self._blind:
             return
-        name = getattr(getattr(func, "__self__", None), "__name__", name) if name == "__get__" else name
+        if name == "__get__":
+            name = str(getattr(getattr(func, "__self__", None), "__name__", name))
+            if not isinstance(out, torch.Tensor):
+                return  # a shape, a type
         grown = [growth for each in _tensors((*args, *kwargs.values())) if (growth := self.of(each)) is not None]
         if not grown:
             if name in FILLED or name == ATTENDS:
                 self.plain.add(chain[0])
             return
-        if name in _ASKS or name in _ASKED:
+        if name in _ASKS:
             return
         try:
             if len({each.ends for each in grown}) > 1:
@@ -198,6 +203,10 @@ class Growths:
             self._along(name, args, kwargs, out, first, chain)
         elif name == ATTENDS:
             self._attention(args, kwargs, chain)
+        elif name == MODULE:
+            self._module(args, kwargs, out, chain)
+        elif name in ("cat", "concat") and args and isinstance(args[0], (list, tuple)):
+            self._joined(args, kwargs, out, chain)
         else:
             raise _RefusedError(f"`{name}` reads it")
 
@@ -344,6 +353,36 @@ class Growths:
             raise _RefusedError("the mask of attention has its size now")
         kind = "" if mask is None else "bool" if mask.dtype == torch.bool else "float"
         self._need(Need(ATTENDS, 1, 0, -1, chain, key.parts | value.parts, True, kind))
+
+    def _module(self, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any, chain: tuple[Key, ...]) -> None:
+        """``nn.MultiheadAttention``, which is given its tensors with the places first."""
+        query, key, value = args[:3]
+        one, other = self.of(key), self.of(value)
+        first = -query.dim()
+        masked = kwargs.get("key_padding_mask") is not None or kwargs.get("attn_mask") is not None
+        if self.of(query) is not None or one is None or other is None or one.dim != first or other.dim != first:
+            raise _RefusedError("attention reads it otherwise than as keys and values")
+        if masked:
+            raise _RefusedError("attention has a mask of its own")
+        rows = str(query.shape[1]) if query.dim() == 3 else ""
+        self._need(Need(MODULE, 1, 0, -1, chain, one.parts | other.parts, True, rows))
+        if out[1] is not None:  # its weights
+            self._hold(out[1], Growth(-1, one.ends, one.parts | other.parts, zero=True))
+
+    def _joined(self, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any, chain: tuple[Key, ...]) -> None:
+        """What was there, and what comes new: that is put where it ends."""
+        tensors, dim = list(args[0]), kwargs.get("dim", args[1] if len(args) > 1 else 0)
+        first = self.of(tensors[0])
+        dim = dim - out.dim() if dim >= 0 else dim
+        if len(tensors) != 2 or first is None or self.of(tensors[1]) is not None or dim != first.dim or first.ends.low:
+            raise _RefusedError("it is joined to others")
+        part = self.parts[next(iter(first.parts))]
+        more = Part(chain, part.number, part.dim, dim, out.shape[dim], part.size, joined=dim)
+        known = self.parts.setdefault(chain[0], more)
+        if len(first.parts) > 1 or not first.view or known.chain[1:2] != chain[1:2]:
+            raise _RefusedError("it is joined to others")
+        ends = Ends(0, first.ends.high + tensors[1].shape[dim], first.ends.size)
+        self._hold(out, Growth(dim, ends, frozenset(chain[:1])))
 
     def _need(self, need: Need) -> None:
         at = need.chain[0], need.argument

@@ -223,8 +223,9 @@ def indexes(texts: Texts, tracking: Tracking, left: Collection[Key] = ()) -> Non
             continue
         statement = texts.source.parents.get(node)
         if isinstance(statement, ast.AugAssign) or (isinstance(statement, ast.Assign) and statement.targets == [node]):
-            whole, text = _store(texts, node, statement, index)
-            texts.new[statement if whole else node] = text
+            put = _store(texts, node, statement, index)
+            if put is not None:
+                texts.new[statement if put[0] else node] = put[1]
 
 
 def _is_call(node: ast.expr) -> bool:
@@ -270,7 +271,7 @@ def _load(texts: Texts, node: ast.Subscript, index: Index) -> Text:
 
 
 def _listed(shown: Sequence[str]) -> str:
-    shown = list(shown)
+    shown = [] if set(shown) <= {":", "..."} else list(shown)
     while shown and shown[-1] == ":":
         shown.pop()
     return f"[{', '.join(shown)}]" if shown else ""
@@ -287,14 +288,18 @@ def _dim(parts: Sequence[ast.expr], number: int) -> int:
     return sum(map(kept, parts[:number]))
 
 
-def _store(texts: Texts, node: ast.Subscript, statement: ast.Assign | ast.AugAssign, index: Index) -> tuple[bool, Text]:
-    """What is put at a place: a text for the statement, or else for the subscript alone."""
+def _store(
+    texts: Texts, node: ast.Subscript, statement: ast.Assign | ast.AugAssign, index: Index
+) -> tuple[bool, Text] | None:
+    """What is put at a place: a text for the statement, or else for the subscript alone; None where there is none."""
     kinds, parts = _kinds(texts, node, index), parts_of(node)
     x, value = texts.source.bracketed(node.value), statement.value
     moved = [n for n, kind in enumerate(kinds) if kind]
     given = next(iter(index.given)) if len(index.given) == 1 else None
+    if kinds.count("part") == len(moved) == 1 and given == () and isinstance(statement, ast.Assign):
+        return True, _filled(texts, node, statement, index, moved[0])
     if "part" in kinds or not moved or given is None:
-        return False, _refused
+        return None
     subtracted = any(isinstance(part, (ast.Sub, ast.USub)) for n in moved for part in ast.walk(parts[n]))
     at, single = moved[0], kinds[moved[0]] == "one"
     dim = _dim(parts, at)
@@ -330,5 +335,30 @@ def _sign(statement: ast.AugAssign) -> str:
     return {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}.get(type(statement.op), "+")
 
 
-def _refused() -> str:
-    raise CannotError("a part of another size is written")
+def _filled(texts: Texts, node: ast.Subscript, statement: ast.Assign, index: Index, at: int) -> Text:
+    """``mask[:, :n] = 0`` as a filled mask of all that lies there."""
+    parts, x = parts_of(node), texts.source.bracketed(node.value)
+    part, dim = parts[at], _dim(parts, at)
+    picked = sum(not isinstance(each, (ast.Slice, ast.Constant)) or _is_int(each) for each in parts)
+    added = sum(isinstance(each, ast.Constant) and each.value is None for each in parts)
+    behind = len(index.shape) - picked + added - 1 - dim if dim >= 0 else -1 - dim
+    view = x + _listed([":" if n == at else texts.source.text(each) for n, each in enumerate(parts)])
+    more = f"[:, {', '.join(['None'] * behind)}]" if behind else ""
+
+    def text() -> str:
+        assert isinstance(part, ast.Slice)
+        places = f"torch.arange({view}.shape[{dim}], device={x}.device)"
+        ends = [(">=", part.lower), ("<", part.upper)]
+        tests = [f"{places} {sign} {texts.text(end)}" for sign, end in ends if end is not None and not _is_zero(end)]
+        mask = " & ".join(f"({each})" for each in tests) if len(tests) > 1 else tests[0]
+        return f"{view}.masked_fill_({f'({mask}){more}' if more else mask}, {texts.text(statement.value)})"
+
+    return text
+
+
+def _is_int(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) is int
+
+
+def _is_zero(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value == 0

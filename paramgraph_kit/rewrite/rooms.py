@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from paramgraph_kit.rewrite.edits import COMPOUND, SIMPLE, Edit, Function, assigned, path_of, within
-from paramgraph_kit.rewrite.growths import ATTENDS, Key, Need, Part
+from paramgraph_kit.rewrite.growths import ATTENDS, MODULE, Key, Need, Part
 from paramgraph_kit.rewrite.place import binds_tighter, called, fresh
 from paramgraph_kit.rewrite.places import CannotError, Texts
 from paramgraph_kit.rewrite.tracked import Tracking
@@ -48,9 +48,12 @@ class Masks:
             if key in self.left:
                 continue
             with _of_parts({key}):
-                name = self._mask(key)
-            if part.repeats:
-                self.texts.around.setdefault(self._node(key), []).append(_repeated(name, part))
+                if part.joined:
+                    self._join(key)
+                    continue
+                if part.repeats:
+                    wrap = _repeated(self._mask(key), part)
+                    self.texts.around.setdefault(self._node(key), []).append(wrap)
             self._begin_with_zeros(key)
         for need in growths.needs.values():
             if need.parts & self.left:
@@ -68,6 +71,8 @@ class Masks:
 
     def _part(self, key: Key) -> tuple[Part, ast.Subscript, ast.Slice]:
         part, node = self.tracking.growths.parts[key], self._node(key)
+        if part.joined:
+            node = self._joined_of(key)[0]
         if not isinstance(node, ast.Subscript):
             raise CannotError(f"line {key.line} has another text")
         end = parts_of(node)[part.number]
@@ -75,14 +80,37 @@ class Masks:
             raise CannotError(f"line {key.line} has another text")
         return part, node, end
 
+    def _join(self, key: Key) -> None:
+        """``torch.cat([cache[:, :n], k], 1)``: all of the buffer, with what is new where the part ends."""
+        part, node, end = self._part(key)
+        new, high, text = self._joined_of(key)[1], end.upper, self.texts
+        if high is None:
+            raise CannotError(f"line {key.line} has another text", {key})
+
+        def joined() -> str:
+            x = text.text(node)
+            places = f"{text.text(high)} + torch.arange({text.source.bracketed(new)}.shape[{part.joined}]"
+            return f"{x}.index_copy({part.joined}, {places}, device={x}.device), {text.text(new)})"
+
+        text.new[self._node(key)] = joined
+
+    def _joined_of(self, key: Key) -> list[ast.expr]:
+        """A part, and what is joined to it."""
+        node = self._node(key)
+        both = node.args[0] if isinstance(node, ast.Call) and node.args else None
+        if not isinstance(both, (ast.List, ast.Tuple)) or len(both.elts) != 2:
+            raise CannotError(f"line {key.line} has another text", {key})
+        return both.elts
+
     def _mask(self, key: Key) -> str:
         """The name of a part's mask, which is made before the statement in which the part is taken."""
         part, node, end = self._part(key)
         source, function = self.texts.source, self.texts.source.function_of(node)
         x = source.bracketed(node.value)
         low, high = (self.texts.text(each) if each is not None else "" for each in (end.lower, end.upper))
-        size = self.tracking.indexes[key].shape[part.dim]
-        kind = function, low, high, size
+        if part.joined:
+            high += f" + {source.bracketed(self._joined_of(key)[1])}.shape[{part.joined}]"
+        kind = function, low, high, part.size
         if kind not in self._names:
             hint = "there" if function is not None else "written"
             taken = {n.id for n in ast.walk(source.tree) if isinstance(n, ast.Name)} | set(self._names.values())
@@ -153,6 +181,9 @@ class Masks:
             raise CannotError(f"line {need.chain[0].line} also reads what does not grow")
         if need.kind == ATTENDS:
             self._attend(node, need, name, optional)
+            return
+        if need.kind == MODULE:
+            self._attend_by_module(node, need, name, optional)
             return
         argument = self._argument(node, need)
         there = name if need.dim == -1 else f"{name}[:, {', '.join(['None'] * (-1 - need.dim))}]"
@@ -230,6 +261,15 @@ class Masks:
             self.texts.around.setdefault(node, []).append(
                 lambda text: f"{text[: text.rindex(')')].rstrip().rstrip(',')}, attn_mask={new})"
             )
+
+    def _attend_by_module(self, node: ast.expr, need: Need, name: str, optional: bool) -> None:
+        if not isinstance(node, ast.Call) or len(node.args) < 3:
+            raise CannotError(f"line {need.chain[0].line} attends within a package")
+        new = f"(~{name}).expand({need.masked}, -1)" if need.masked else f"~{name}"
+        new = f"None if {name} is None else {new}" if optional else new
+        self.texts.around.setdefault(node, []).append(
+            lambda text: f"{text[: text.rindex(')')].rstrip().rstrip(',')}, key_padding_mask={new})"
+        )
 
     # a mask's way from where it is made to where it is needed
 

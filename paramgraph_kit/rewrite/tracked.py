@@ -176,7 +176,7 @@ class Tracking(TorchFunctionMode):
         known = self.indexes.setdefault(chain[0], Index(whole.shape, whole.dtype, stored))
         if known.shape != whole.shape or known.stored != stored or self.growths.of(whole) is not None:
             known.wrong = "it is not always of one size"
-        known.placed |= {n for n, part in enumerate(parts) if any(_positions((part,)))}
+        known.placed |= {n for n, part in enumerate(parts) if _is_placed(part)}
         for n, part in enumerate(parts):
             if isinstance(part, slice) and part.start is not None and part.stop is not None:
                 known.widths.setdefault(n, set()).add(int(part.stop) - int(part.start))
@@ -186,7 +186,7 @@ class Tracking(TorchFunctionMode):
             known.given.add((value.dim(), whole, value.dtype == known.dtype) if isinstance(value, torch.Tensor) else ())
             return
         node = self.node(chain[0])
-        growing = [n for n, part in enumerate(parts) if isinstance(part, slice) and any(_positions((part,)))]
+        growing = [n for n, part in enumerate(parts) if isinstance(part, slice) and _is_placed(part)]
         if isinstance(node, ast.Subscript):
             source = self.sources[chain[0].file]
             growing = [n for n in growing if len(known.widths.get(n, ())) > 1 or not width_at(source, node, n)]
@@ -225,6 +225,11 @@ def _positions(values: Sequence[Any], deep: int = 2) -> Iterator[Position]:
             yield from _positions((value.start, value.stop), 0)
         elif isinstance(value, (list, tuple)) and deep and len(value) < 64:
             yield from _positions(value, deep - 1)
+
+
+def _is_placed(part: Any) -> bool:
+    """Whether a part of an index is a position, or has one: also the first place, which is 0."""
+    return any(True for _ in _positions((part,)))
 
 
 def _by_place(source: Source) -> dict[tuple[int, ...], ast.expr]:

@@ -244,6 +244,58 @@ def f(x):
             "cache.pos.fill_(2)",
         ],
     ),
+    "a mask that is opened up to a place": (
+        CACHE
+        + """
+closed = torch.full((2, 1, 1, 24), -1e9, device=device)
+open_ = torch.zeros(2, 24, 1, dtype=torch.bool, device=device)
+@torch.no_grad()
+def f(x):
+    cache.k[..., cache.pos, :] = x[:, :, 0]
+    cache.pos += 1
+    closed[:, :, :, : cache.pos] = 0.0
+    open_[1, : cache.pos] = True
+    att = torch.matmul(x, cache.k.transpose(-2, -1)) + closed
+    return torch.matmul(att.softmax(-1), cache.k) * open_.sum()
+""",
+        [
+            "cache.k.index_copy_(-2, cache.pos.reshape(1), x[:, :, 0].unsqueeze(-2))",
+            "closed.masked_fill_(torch.arange(closed.shape[3], device=closed.device) < cache.pos, 0.0)",
+            "open_[1].masked_fill_((torch.arange(open_[1].shape[0], device=open_.device) < cache.pos)[:, None], True)",
+        ],
+    ),
+    "what was there joined to what is new": (
+        CACHE
+        + """
+@torch.no_grad()
+def f(x):
+    q, k = x, lin(x)
+    n = cache.pos
+    keys = torch.cat([cache.k[:, :, :n], k], dim=2)
+    cache.k[:, :, n : n + k.shape[2]] = k
+    cache.pos = n + k.shape[2]
+    return (q @ keys.transpose(2, 3)).softmax(-1) @ keys
+""",
+        [
+            "keys = cache.k.index_copy(-2, n + torch.arange(k.shape[-2], device=cache.k.device), k)",
+            "there = torch.arange(cache.k.shape[2], device=cache.k.device) < n + k.shape[-2]",
+        ],
+    ),
+    "attention of a module": (
+        """
+attention = nn.MultiheadAttention(8, 2, batch_first=True).to(device)
+memory, pos = torch.zeros(3, 20, 8, device=device), 0
+args = (torch.randn(3, 1, 8, device=device),)
+@torch.no_grad()
+def f(x):
+    global pos
+    memory[:, pos : pos + 1] = x
+    pos += 1
+    out, weights = attention(x, memory[:, :pos], memory[:, :pos])
+    return out, (weights @ memory[:, :pos]).sum(1)
+""",
+        ["attention(x, memory, memory, key_padding_mask=(~there).expand(3, -1))", "(weights @ memory).sum(1)"],
+    ),
     "a cache that is not always there": (
         CACHE
         + """
@@ -325,7 +377,7 @@ def test_parts_that_cannot_be_a_whole_leave_the_others_rewritten(fixed: Fixed) -
     # GIVEN a step that writes at its position, and joins what is before it with something
     text = """
 def f(x):
-    k = torch.cat([cache.k[:, :, : cache.pos], x], 2)
+    k = torch.cat([x, cache.k[:, :, : cache.pos]], 2)
     cache.k[:, :, cache.pos] = x[:, :, 0]
     cache.pos += 1
     return (x @ k.mT).softmax(-1) @ k
@@ -335,7 +387,7 @@ def f(x):
     # THEN what can be written is, and the other line is told with what a mask of it is
     assert "cache.k.index_copy_(2, cache.pos.reshape(1), x[:, :, 0].unsqueeze(2))" in lines_of(found), found
     assert not found.complete
-    assert any("torch.cat([cache.k" in line and "inside = (at < cache.pos)" in line for line in found.instead), found
+    assert any("torch.cat([x, cache.k" in line and "inside = (at < cache.pos)" in line for line in found.instead), found
 
 
 NOT_SURE = {
@@ -351,7 +403,7 @@ def f(x):
 def f(x):
     cache.k[:, :, cache.pos] = x[:, :, 0]
     cache.pos += 1
-    return torch.cat([cache.k[:, :, : cache.pos], x], 2).softmax(2).sum()
+    return torch.cat([x, cache.k[:, :, : cache.pos]], 2).softmax(2).sum()
 """,
     "the first and the last place of a part": """
 def f(x):
