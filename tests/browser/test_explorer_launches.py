@@ -159,7 +159,7 @@ def test_times_of_a_device_are_an_axis(page: Page, tmp_path: Path, shots: Path) 
     view.screenshot(path=shots / "timeline-gpu.png")
     # AND one without launches says so
     page.keyboard.press("]")
-    assert view.get_by_text("No graph was launched here.").is_visible()
+    assert view.get_by_text("No launch was recorded here.").is_visible()
 
 
 def test_a_block_says_whose_it_is_and_a_tensor_where_it_lies(view: Locator, trained: Trace, shots: Path) -> None:

@@ -32,7 +32,7 @@ export class TimelineView {
     this.canvas = h("canvas", { role: "img" });
     this.stage = h("div.stage", { tabindex: 0, label: "What it wrote" }, this.canvas);
     this.asTable = asTable(() => this.rows());
-    this.empty = h("p.nothing", "No graph was launched here.");
+    this.empty = h("p.nothing", "No launch was recorded here.");
     this.bar = h("div.bar",
       tool("‹", "Previous launch", "←", () => this.go(this.at - 1)),
       this.play,
