@@ -331,7 +331,7 @@ class Kernel:
                 if isinstance(target := flat[i], torch.Tensor):
                     check_overlap(target, operands)
         outs = self._positions(self.out_names, flat, spec)
-        if any(sum(x is flat[i] for x in operands) > 1 for i in outs):  # it may not be resized, as meta kernels do
+        if any(sum(x is flat[i] for x in operands) > 1 for i in outs):
             self._check(meta_flat, spec, slots, few=sys.maxsize)
         shapes = self._infer(meta_flat, spec, slots)
         for i in outs:
@@ -371,21 +371,21 @@ class Kernel:
         args, kwargs = unflatten(flat, spec)
         # Meta kernels lose the order of strides here and there, and refuse in words of their own.
         if self.op._opname not in UNLIKE_META and all(meta_flat[i].is_contiguous() for i in slots):
+            self._check(meta_flat, spec, slots)  # first: meta kernels resize what they may not
             try:
-                found = leaves(self._run(args, kwargs))
-            except (NotImplementedError, RuntimeError, ValueError):
-                found = None
-            if found is None:
-                return self._infer_on_cpu(meta_flat, spec, slots)
-            self._check(meta_flat, spec, slots)
-            return found
+                return leaves(self._run(args, kwargs))
+            except (AssertionError, IndexError, RuntimeError, TypeError, ValueError):
+                pass
+            return self._infer_on_cpu(meta_flat, spec, slots)
         try:
             return self._infer_on_cpu(meta_flat, spec, slots)
-        except RuntimeError as error:  # it looks at values
+        except RuntimeError as error:  # perhaps it looks at values
             looked = error
+        if self._always(looked, meta_flat, spec, slots):
+            raise looked
         try:
             return leaves(self._run(args, kwargs))
-        except (RuntimeError, ValueError):
+        except (AssertionError, IndexError, RuntimeError, TypeError, ValueError):
             pass
         raise looked
 
@@ -397,24 +397,27 @@ class Kernel:
         if key in self.agreed:
             return
         found = self._refusal(meta_flat, spec, slots, 0)
-        if found is not None and found == self._refusal(meta_flat, spec, slots, 1):
-            kind, text = found
-            if self.name == "index_select" and "supposed to be" in text:
-                kind, text = RuntimeError, "Index is supposed to be an empty tensor or a vector"
-            raise kind(text)
+        if found is not None and self._always(found, meta_flat, spec, slots):
+            if self.name == "index_select" and "supposed to be" in str(found):
+                raise RuntimeError("Index is supposed to be an empty tensor or a vector")
+            raise found
         self.agreed.add(key)
 
-    def _refusal(
-        self, meta_flat: list[Any], spec: Spec, slots: list[int], number: int
-    ) -> tuple[type[Exception], str] | None:
-        """What the CPU's kernel raises with this number everywhere; nothing where it lacks the kernel."""
+    def _refusal(self, meta_flat: list[Any], spec: Spec, slots: list[int], number: int) -> Exception | None:
+        """What the CPU's kernel raises with this number everywhere."""
         try:
             self._infer_on_cpu(meta_flat, spec, slots, number)
-        except (NotImplementedError, torch.linalg.LinAlgError):  # type: ignore[attr-defined]  # torch leaves it out
-            return None
         except (IndexError, RuntimeError, TypeError, ValueError) as error:
-            return type(error), str(error)
+            return error
         return None
+
+    def _always(self, found: Exception, meta_flat: list[Any], spec: Spec, slots: list[int]) -> bool:
+        """Whether the CPU's kernel refuses the call for that with other numbers, too; lacking it is no refusal."""
+        lacking = (NotImplementedError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]  # torch leaves it out
+        if isinstance(found, lacking) or self.op._opname in ADDS_UP:
+            return False
+        again = self._refusal(meta_flat, spec, slots, 1)
+        return (type(found), str(found)) == (type(again), str(again))
 
     def _infer_on_cpu(self, meta_flat: list[Any], spec: Spec, slots: list[int], number: int = 0) -> list[Any]:
         """The same by the CPU's kernel on stand-ins, which no reader ever sees."""

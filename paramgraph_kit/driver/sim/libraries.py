@@ -210,6 +210,7 @@ def _is_depthwise(op: Any, args: Sequence[Any]) -> bool:
         transposed
         or groups < 2
         or tensor.dim() not in (3, 4, 5)
+        or weight.dim() != tensor.dim()
         or tensor.shape[1] != groups
         or weight.shape[0] % groups
     ):

@@ -26,9 +26,10 @@ def shared_with_outs(
     Kernels refuse some of that, and resize no tensor that they read; which needs tensors that share theirs, too.
     """
     m = machine()
-    written = {flat[i].untyped_storage().data_ptr() for i in outs if isinstance(flat[i], torch.Tensor)} - {0}
-    found: dict[int, torch.Tensor] = {}
-    for place in written:
+    into = [flat[i] for i in outs if isinstance(flat[i], torch.Tensor)]
+    written = {x.untyped_storage().data_ptr() for x in into}
+    found = {id(x): torch.empty_strided(x.shape, x.stride(), dtype=x.dtype) for x in into if not x.numel()}
+    for place in written - {0}:
         users = [x for x in operands if x.untyped_storage().data_ptr() == place]
         if not users[1:]:
             continue

@@ -14,6 +14,8 @@ _REFUSED = (
 
 def check_overlap(target: torch.Tensor, sources: Sequence[torch.Tensor]) -> None:
     """Raise RuntimeError as TensorIterator does, where what is written to overlaps itself or a part of what is read."""
+    if not target.numel():
+        return
     if any(size > 1 and not stride for size, stride in zip(target.shape, target.stride(), strict=True)):
         raise RuntimeError(_REFUSED.format("more than one element of the written-to tensor refers"))
     place = _place(target)
