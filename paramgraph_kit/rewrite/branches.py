@@ -122,7 +122,9 @@ def _on_device(place: Place, text: str) -> str:
     for call in sorted(calls, key=lambda node: -node.col_offset) if "\n" not in text else ():
         given = call.args[0] if len(call.args) == 1 and isinstance(call.func, ast.Name) else None
         end = call.end_col_offset or 0
-        if given is not None and (called(call) == "float" or (called(call) == "int" and _is_count(place, given))):
+        if given is None or not names_in(given):
+            continue  # ``float("inf")``
+        if called(call) == "float" or (called(call) == "int" and _is_count(place, given)):
             inner = text[given.col_offset : given.end_col_offset]
             inner = inner if isinstance(given, SIMPLE) else f"({inner})"
             text = f"{text[: call.col_offset]}{inner}{text[end:]}"

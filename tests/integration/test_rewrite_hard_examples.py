@@ -84,3 +84,20 @@ def test_what_is_cut_to_a_whole_number_before_it_is_compared_is_left(fixed: Fixe
         )
     )
     assert not any("losses.mean() == 1" in line for line in lines_of(found)), found
+
+
+def test_what_a_branch_compares_with_stays_a_number(fixed: Fixed) -> None:
+    # GIVEN a minimum that begins at infinity WHEN rewritten
+    found = fixed("""
+lo = torch.tensor(float("inf"), device=device)
+args = (torch.randn(4, 6, device=device),)
+def f(x):
+    if float(lo) == float("inf"):
+        lo.copy_(x.min())
+    else:
+        lo.lerp_(x.min(), 0.1)
+    return x - lo
+""")
+    # THEN the device asks whether it still is that
+    assert found.complete, found
+    assert 'chosen = lo == float("inf")' in lines_of(found), found
