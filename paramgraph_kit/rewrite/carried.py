@@ -115,7 +115,7 @@ def _held(place: Place, path: str) -> Any:
 def begun(prover: Prover) -> dict[str, Any]:
     """What is None before the first step, and a tensor or some of them after it, by how it is written."""
     found: dict[str, Any] = {}
-    for holder, values in prover.watched():
+    for holder, values in prover.from_now().watched():
         keys: list[Any] = list(values[0]) if isinstance(values[0], dict) else [None]
         for key in keys:
             first, later = (each.get(key) if isinstance(each, dict) else each for each in (values[0], values[-1]))

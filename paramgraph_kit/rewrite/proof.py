@@ -292,6 +292,9 @@ class Prover:
                 value = {name: each for name, each in value.items() if name in self._attributes()}
             if values := _flat(value):
                 found[f"{holder.name}#{number}"] = values
+        for number, holder in enumerate(self.state.grown().holders):  # what steps have made, as a meter for each loss
+            if values := _numbers(holder.read()):
+                found[f"{holder.name}#made {holder.kind} {number}"] = values
         return found
 
     def _let_go(self) -> set[int]:
@@ -449,6 +452,13 @@ def _flat(value: Any) -> list[Any]:
         if isinstance(v, (torch.Tensor, bool, int, float)) or hasattr(v, "__array__")
     ]
     return [v.detach().cpu().clone() if isinstance(v, torch.Tensor) else torch.as_tensor(v) for v in kept]
+
+
+def _numbers(value: Any) -> list[Any]:
+    """The numbers that something holds, on the host or, by a rewrite, on the device."""
+    plain = dict(value) if isinstance(value, dict) else list(value) if isinstance(value, (deque, set)) else value
+    leaves = (leaf for leaf in tree_leaves(plain) if not isinstance(leaf, torch.Tensor) or not leaf.dim())
+    return _flat([leaf for leaf in leaves if not hasattr(leaf, "__array__") or isinstance(leaf, torch.Tensor)])
 
 
 def _rounded(value: Any) -> Any:
