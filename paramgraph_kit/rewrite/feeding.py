@@ -15,12 +15,11 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.rewrite import moving, parts, rounds
+from paramgraph_kit.rewrite import moving, parts
 from paramgraph_kit.rewrite.advance import rates
 from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in, path_of
-from paramgraph_kit.rewrite.hosts import METADATA, done_again, is_of_host
+from paramgraph_kit.rewrite.hosts import done_again, is_of_host, only_sized
 from paramgraph_kit.rewrite.place import NUMBER, Form, called, fresh, renamed
-from paramgraph_kit.rewrite.proof import STEPS
 
 FED = frozenset(
     """tensor-literal copy-to-gpu cpu-index host-random cpu-scalar-frozen scalar-frozen size-frozen copy-to-cpu
@@ -68,14 +67,6 @@ class Values:
         """Whether it was not always the same."""
         return any(value != self.seen[0] for value in self.seen[1:])
 
-    def rounds(self, steps: int) -> int:
-        """How often in each step it was asked for, where steps have had other numbers there; else 0."""
-        each, rest = divmod(len(self.seen), steps)
-        if rest or not each or len(self.kinds) != 1 or not self.kinds <= {int, float, bool}:
-            return 0
-        parts = [self.seen[k * each : (k + 1) * each] for k in range(steps)]
-        return each if any(part != parts[0] for part in parts[1:]) else 0
-
     def is_fed(self, device: str, above: ast.AST | None, *, copied: bool, refused: bool, moves: bool = False) -> bool:
         """Whether a graph can read it from a tensor: a number that moves, or a tensor that comes from the host.
 
@@ -96,12 +87,11 @@ class Values:
             self.kinds <= {float, int} or isinstance(above, (ast.If, ast.IfExp, ast.Assign))
         )
 
-    def zeros(self, device: str, indexes: bool, rounds: int = 0) -> str:
-        """A tensor for it, as it would be written; ``rounds``: for so many of them."""
+    def zeros(self, device: str, indexes: bool) -> str:
+        """A tensor for it, as it would be written."""
         shape, dtype = (tuple(self.form.shape), self.form.dtype) if self.form else ((), torch.get_default_dtype())
         if self.kinds <= {int, bool}:
             shape, dtype = ((1,) if indexes else ()), torch.bool if self.kinds == {bool} else torch.long
-        shape = (rounds,) if rounds else shape
         size = ", ".join(map(str, shape)) if shape else "()"
         kind = "" if dtype is torch.get_default_dtype() else f", dtype={dtype}"
         return f"torch.zeros({size}{kind}, device={device})"
@@ -180,19 +170,17 @@ def _names_something(node: ast.expr) -> bool:
     return any(isinstance(n, (ast.Name, ast.Call)) for n in ast.walk(node))
 
 
-def asked_in_rounds(source: Source, items: Sequence[parts.Item]) -> list[parts.Item]:
-    """Those of what loops ask that tensors with an element for each round can hold."""
-    asked = {s for s, node, values in items if isinstance(s, ast.If) and node is s.test and values.rounds(STEPS)}
-    found = []
-    for statement, node, values in items:
-        if parts.slice_of(source, node) is not None:
-            continue
-        if isinstance(statement, ast.If) and node is not statement.test:  # in some of the rounds
-            known = statement in asked and len(values.kinds) == 1 and values.kinds <= {int, float}
-        else:
-            known = values.rounds(STEPS) > 0
-        found += [(statement, node, values)] if known else []
-    return found + parts.fitting(source, items)
+def is_the_same(source: Source, statement: ast.stmt, node: ast.expr) -> bool:
+    """Whether all rounds of the loop that a statement is in ask for one number, which was found before it."""
+    loop = source.parents.get(statement)
+    inside = moving.stored([loop]) if isinstance(loop, ast.For) else set[str]()
+    return not names_in(node) & inside and not any(isinstance(n, ast.Call) for n in ast.walk(node))
+
+
+def given(statement: ast.stmt) -> list[str]:
+    """The names that a statement gives a value to."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
 def watching(source: Source, found: Iterable[ast.expr]) -> list[Edit]:
@@ -216,7 +204,7 @@ def slice_before(source: Source, function: Function, statement: ast.stmt, node: 
     order = list(moving.body_of(function))
     local, arguments = locals_of(function), set(moving.arguments_of(function))
     needed = set(moving.paths(node))
-    sized = _only_sized(source, node)
+    sized = only_sized(source, node)
     kept: list[ast.stmt] = []
     for before in reversed(order[: order.index(statement)]):
         written = set(moving.written(before)) | (moving.stored([before]) - _bound(before))
@@ -226,22 +214,12 @@ def slice_before(source: Source, function: Function, statement: ast.stmt, node: 
         if not isinstance(before, _MOVABLE) or not moving.is_closed(before):
             return None
         kept.insert(0, before)
-        sized = (sized | _only_sized(source, before)) - (names_in(before) - _only_sized(source, before))
+        sized = (sized | only_sized(source, before)) - (names_in(before) - only_sized(source, before))
         needed |= moving.paths(before)
     made = moving.stored(kept) | _bound(node)
     if {name.partition(".")[0] for name in needed} & local - arguments - made:
         return None  # of a with block, or of a function defined inside
     return kept
-
-
-def _only_sized(source: Source, node: ast.AST) -> set[str]:
-    """Names of which only the size is read below a node."""
-    found, others = set[str](), set[str]()
-    for each in (n for n in ast.walk(node) if isinstance(n, ast.Name)):
-        above = source.parents.get(each)
-        sized = isinstance(above, ast.Attribute) and above.attr in METADATA
-        (found if sized else others).add(each.id)
-    return found - others
 
 
 def _keeps_its_size(node: ast.stmt) -> bool:
@@ -252,11 +230,7 @@ def _keeps_its_size(node: ast.stmt) -> bool:
     if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
         return False
     copies = ("clone", "detach", "contiguous", "float", "half", "double", "requires_grad_", "to")
-    return (
-        called(value) in copies
-        and isinstance(value.func.value, ast.Name)
-        and rounds.given(node) == [value.func.value.id]
-    )
+    return called(value) in copies and isinstance(value.func.value, ast.Name) and given(node) == [value.func.value.id]
 
 
 def _bound(node: ast.AST) -> set[str]:
@@ -274,26 +248,16 @@ def feed(
     choose: Callable[[ast.stmt, ast.expr, str], list[Edit]],
     others: Sequence[str] = (),
     head: Sequence[ast.stmt] = (),
-    decided: Sequence[tuple[ast.stmt, ast.expr]] = (),
 ) -> Feed | None:
     """Move what expressions need, and them, before the launch; None where others need it too.
 
-    ``head`` are statements that go there as they are, and whose variables what goes behind the launch reads;
-    ``decided`` are tests of names that become tensors.
+    ``head`` are statements that go there as they are, and whose variables what goes behind the launch reads.
     """
     order = list(moving.body_of(function))
     moved: list[ast.stmt] = []
     tops = {statement: moving.top_of(source, function, statement) or statement for statement, _, _ in fed}
-    inner: dict[ast.stmt, list[ast.stmt]] = {}  # by the loop what its rounds make first
     for statement, node, _ in fed:
-        loop, made = tops[statement], list[ast.stmt]()
-        if isinstance(loop, ast.For) and loop is not statement:
-            here = rounds.made_in(loop, statement, node, is_host)
-            if here is None:
-                return None
-            made = here
-            inner.setdefault(loop, []).extend(each for each in made if each not in inner[loop])
-        kept = slice_before(source, function, loop, rounds.each_of(loop, statement, node, made))
+        kept = slice_before(source, function, tops[statement], node)
         if kept is None:
             return None
         moved += [each for each in kept if each not in moved and each not in head]
@@ -301,17 +265,14 @@ def feed(
     again = done_again(source, function, moved)  # they stay, too
     moved = [each for each in moved if each not in again]
     together = sorted((*head, *moved, *again), key=order.index)
-    gone = [*moved, *(each for made in inner.values() for each in made)]
-    # Where a round asks for several things it goes through them in its order.
-    ordered = {loop for loop in inner if inner[loop] or sum(tops[statement] is loop for statement, _, _ in fed) > 1}
     parts_of = {node: parts.slice_of(source, node) or node for _, node, _ in fed}
     inside = {n for _, node, _ in fed for n in ast.walk(parts_of[node])} | {
-        n for each in (*together, *gone) for n in ast.walk(each)
+        n for each in together for n in ast.walk(each)
     }
-    written = {path for each in gone for path in moving.written(each)} | moving.stored(gone)
+    written = {path for each in moved for path in moving.written(each)} | moving.stored(moved)
     local, arguments = locals_of(function), moving.arguments_of(function)
     # What such a statement itself gives a name to is that from there on: ``x = torch.from_numpy(x).to(device)``.
-    anew = {name: statement.end_lineno or 0 for statement, _, _ in fed for name in rounds.given(statement)}
+    anew = {name: statement.end_lineno or 0 for statement, _, _ in fed for name in given(statement)}
     for other in ast.walk(function):
         if other in inside or not isinstance(other, (ast.Name, ast.Attribute)):
             continue
@@ -322,63 +283,49 @@ def feed(
         return None
     first = min((order.index(tops[statement]) for statement, _, _ in fed), default=0)
     stays = [each for each in order[:first] if each not in moved]
-    sized = {name for each in [*moved, *(node for _, node, _ in fed)] for name in _only_sized(source, each)}
+    sized = {name for each in [*moved, *(node for _, node, _ in fed)] for name in only_sized(source, each)}
     sized -= {
-        name for each in [*moved, *(node for _, node, _ in fed)] for name in names_in(each) - _only_sized(source, each)
+        name for each in [*moved, *(node for _, node, _ in fed)] for name in names_in(each) - only_sized(source, each)
     }
     changed = {p for each in stays for p in moving.written(each) if not (_keeps_its_size(each) and p in sized)}
-    reads = {path for _, node, _ in fed for path in moving.paths(node)} | {p for m in gone for p in moving.paths(m)}
+    reads = {path for _, node, _ in fed for path in moving.paths(node)} | {p for m in moved for p in moving.paths(m)}
     own = local - set(arguments)
     if any(moving.touches(a, b) for a in changed if a.partition(".")[0] not in own for b in reads):
         return None
     taken = names_in(source.tree) | local | {line.partition(" = ")[0] for line in others}
     names: dict[str, str] = {}
     asks_gradients = any("requires_grad" in line for line in source.lines)
-    hoisted, edits = [], [source.without(each) for each in gone]
+    hoisted, edits = [], [source.without(each) for each in moved]
     writing: dict[ast.stmt, list[str]] = {}  # by the statement that reads what they write
     ends: dict[ast.Slice, dict[bool, tuple[str, Values]]] = {}
-    in_rounds: dict[ast.stmt, dict[ast.stmt, list[str]]] = {}  # the same by the statement of a loop
-    many = {loop: max(v.rounds(STEPS) for s, _, v in fed if tops[s] is loop) for loop in inner}
-    numbers: dict[ast.stmt, str] = {}  # of the round, by its loop
     within_branch: dict[ast.stmt, dict[str, str]] = {}  # what branches that become a choice read
     drawn: dict[ast.stmt, str] = {}  # what has been drawn for a branch that asks for more
     chosen_by: list[tuple[ast.stmt, Edit]] = []
     for statement, node, values in fed:
-        text, above, loop = source.text(node), source.parents.get(node), tops[statement]
-        lines = writing.setdefault(loop, [])
-        same = rounds.is_the_same(loop, node)
-        if loop in ordered and not same:
-            lines = in_rounds.setdefault(loop, {}).setdefault(statement, [])
+        text, above = source.text(node), source.parents.get(node)
+        lines = writing.setdefault(tops[statement], [])
         indexes = isinstance(above, ast.Subscript)
         draws = any(isinstance(n, ast.Call) and "rand" in path_of(n.func) for n in ast.walk(node))
-        times = many.get(loop, 0) if not same else 0
         asked = _asked(source, statement, node, drawn)
-        known = f"{text} {node.lineno} {node.col_offset}" if draws or times or asked else text
+        known = f"{text} {node.lineno} {node.col_offset}" if draws or asked else text
         if isinstance(above, ast.Slice) and node is above.upper and parts.is_wide(source, above, fed):
             ends.setdefault(above, {})[False] = "", values  # as far behind the first as always
             continue
         if known not in names:
             name = names[known] = fresh(_hint(statement, node, above), taken)
             taken.add(name)
-            begun = values.seen_one(device) if asked and not times else values.zeros(device, indexes, times)
+            begun = values.seen_one(device) if asked else values.zeros(device, indexes)
             hoisted.append(f"{name} = {begun}")
             asks = draws and isinstance(statement, ast.If) and node is statement.test
             if asks and any(other is statement and one is not node for other, one, _ in fed):
                 drawn[statement] = fresh("chosen", taken)
                 taken.add(drawn[statement])
                 lines.append(f"{drawn[statement]} = {text}")
-            given = drawn.get(statement, text) if node is getattr(statement, "test", None) else text
-            whole = f"torch.as_tensor({given})" if values.as_tensor else given
-            if times and isinstance(loop, ast.For):
-                numbers[loop], counting = rounds.number_of(source, loop, taken)
-                names[known] = f"{name}[{numbers[loop]}]"
-                edits += [each for each in counting if each not in edits]
-            if times and isinstance(loop, ast.For) and loop not in ordered:
-                lines.append(f"{name}.copy_(torch.tensor([{text} {rounds.through(source, loop, node, times)}]))")
-            else:
-                deep = "    " * bool(asked)
-                written_in = f"{name}.copy_({whole})" if values.form else f"{names[known]}.fill_({given})"
-                lines += [*asked, f"{deep}{written_in}"]
+            given_text = drawn.get(statement, text) if node is getattr(statement, "test", None) else text
+            whole = f"torch.as_tensor({given_text})" if values.as_tensor else given_text
+            deep = "    " * bool(asked)
+            written_in = f"{name}.copy_({whole})" if values.form else f"{name}.fill_({given_text})"
+            lines += [*asked, f"{deep}{written_in}"]
         read = indexes and isinstance(getattr(above, "ctx", None), ast.Load) and not (values.form and values.form.shape)
         if isinstance(above, ast.Slice):
             ends.setdefault(above, {})[node is above.lower] = names[known], values
@@ -391,29 +338,18 @@ def feed(
                 return None
             chosen_by += [(statement, each) for each in chosen]
         elif read and isinstance(above, ast.Subscript):  # an index of one element keeps its dimension
-            one = f"{names[known][:-1]}, None]" if times else names[known]
-            edits.append(source.replace(above, f"{source.text(above.value)}[{one}][0]"))
+            edits.append(source.replace(above, f"{source.text(above.value)}[{names[known]}][0]"))
         else:
             # What the function asks gradients of is a leaf of each call; this one must stay one that can be written.
             leaf = ".detach()" if values.form and asks_gradients else ""
             edits.append(source.replace(node, names[known] + leaf))
     for statement, edit in chosen_by:
         edits.append(replace(edit, text=renamed(edit.text, within_branch.get(statement, {}))))
-    for statement, node in decided:
-        if not (chosen := choose(statement, node, source.text(node))):
-            return None
-        edits += chosen
     for statement in dict.fromkeys(statement for statement, node, _ in fed if isinstance(parts_of[node], ast.Slice)):
         if (sliced := _sliced(source, statement, ends)) is None:
             return None
         edits += sliced
-    for loop, each_of_them in in_rounds.items():
-        if isinstance(loop, ast.For):
-            writing[loop] = rounds.in_order(source, loop, inner[loop], each_of_them, numbers[loop], many[loop])
-    whole_of = [
-        rounds.each_of(tops[statement], statement, node, inner.get(tops[statement], [])) for statement, node, _ in fed
-    ]
-    needed = {n for node in (*whole_of, *together) for n in names_in(node)}
+    needed = {n for node in (*(node for _, node, _ in fed), *together) for n in names_in(node)}
     owner = arguments[:1] if moving.is_method(source, function) else []
     parameters = [name for name in arguments if name in needed or name in owner]
     name = f"before_{function.name.strip('_')}"

@@ -2,14 +2,15 @@
 
 Of ``for _ in range(epochs): np.random.shuffle(order)``, with ``x[order[a:b]]`` in a loop below it, the function before
 the launch has the same loops without the device's lines. It keeps what they ask for, in its order, and copies that to
-where the graph reads it: ``rows = next(given)``.
+where the graph reads it: ``rows = next(given)``. A branch that the host decides in a round is the device's then,
+``x = torch.where(next(given), f(x), x)``, and what is drawn in it alone is drawn before the launch where it is taken.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ import torch
 from paramgraph_kit.doctor.observe.compare import RANDOM_WORDS
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite import feeding, hosts, moving
+from paramgraph_kit.rewrite.asks import Ask, Seen, asks_of, is_asked, is_needed, loops_around, of_a_step, room, skipped
 from paramgraph_kit.rewrite.edits import (
     COMPOUND,
     Edit,
@@ -30,44 +32,13 @@ from paramgraph_kit.rewrite.edits import (
 )
 from paramgraph_kit.rewrite.helping import Helping
 from paramgraph_kit.rewrite.lending import Plan
-from paramgraph_kit.rewrite.place import Form, called, fresh
+from paramgraph_kit.rewrite.place import Form, called, fresh, renamed
 from paramgraph_kit.rewrite.proof import STEPS
 from paramgraph_kit.trace.model import Failure
 
-MOST = 256  # values of a step
-_COUNTED = ("",)  # the names of what a loop counts, in every step alike
-_ARITHMETIC = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.expr_context)
 _SIMPLE = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr)
 _REPEATED = ("next", "pop", "popleft", "perm", *RANDOM_WORDS)
-
-
-@dataclass(slots=True, eq=False)
-class Ask:
-    """Something of the host's that a step asks for, perhaps in each round of a loop."""
-
-    at: ast.stmt
-    node: ast.expr
-    names: tuple[str, ...] = ()  # those it is given, where the statement does nothing else, or is a loop through such
-
-
-@dataclass(slots=True)
-class Seen(feeding.Values):
-    """What an ask has had, in the order of all."""
-
-    order: list[tuple[Seen, Form | None]] = field(default_factory=list)
-    times: int = 0
-
-    def note(self, value: Any) -> Any:
-        """Note one value, or several that are given names together; returns it."""
-        self.times += 1
-        for each in value if isinstance(value, tuple) else (value,):
-            try:
-                form = Form.of(torch.as_tensor(each))
-            except (TypeError, ValueError, RuntimeError):
-                form = None
-            self.order.append((self, form))
-            feeding.Values.note(self, each)
-        return value
+Choose = Callable[[ast.If, str, Sequence[ast.expr]], list[Edit]]
 
 
 class Foreseeing(Helping):
@@ -84,121 +55,29 @@ class Foreseeing(Helping):
         here = {n for part in function.body for n in within(part)}
         wanted = [node for node in places if node in here]
         host = self._host_test(function)
-        found = _asks(source, function, wanted, host)
-        if not found or not any(_loops(source, ask) for ask in found):
+        found = asks_of(source, function, wanted, host)
+        if not found or not any(loops_around(source, ask) for ask in found):
             return None
         order: list[tuple[Seen, Form | None]] = []
         known = self.device, self._value
-        loops = [each for each in _Foresight(source, function, found, host, *known).loops if not _is_asked(each, found)]
+        loops = [each for each in _Foresight(source, function, found, host, *known).loops if not is_asked(each, found)]
         nodes = [*(ask.node for ask in found), *(loop.iter for loop in loops)]
-        seen = self._watched_values(source, nodes, lambda: Seen(order=order))
-        told = dict(zip(nodes, seen, strict=False))
-        needed = [ask for ask in found if ask.node in told and _is_needed(told[ask.node])]
+        seen = self._watched_values(source, nodes, lambda: Seen(order=order), skipped(source, found))
+        told = {node: values for node, values in zip(nodes, seen, strict=False) if isinstance(values, Seen)}
+        needed = [ask for ask in found if ask.node in told and is_needed(told[ask.node])]
         asked = {id(told[ask.node]) for ask in needed}
-        forms = _of_a_step([form for values, form in order if id(values) in asked])
+        forms = of_a_step([(values, form) for values, form in order if id(values) in asked])
         if not needed or not forms:
             return None
-        self.fed = _Foresight(source, function, needed, host, *known).feed(forms, others, told)
+
+        def choose(branch: ast.If, condition: str, given: Sequence[ast.expr]) -> list[Edit]:
+            return self._choose(self._place_of(source, branch, places[branch]), branch.test, condition, given)
+
+        self.fed = _Foresight(source, function, needed, host, *known).feed(forms, others, told, choose)
         if self.fed is None:
             return None
         handled = [f for f in failures if (place := self.place(f)) is not None and place[1] in wanted]
         return Plan(source, self.fed.edits, handled, self.fed.hoisted)
-
-
-def _is_needed(values: feeding.Values) -> bool:
-    return values.moves or values.form is not None
-
-
-def _is_asked(loop: ast.For, asks: Iterable[Ask]) -> bool:
-    return any(ask.at is loop for ask in asks)
-
-
-def _of_a_step(forms: Sequence[Form | None]) -> list[Form]:
-    """What each step asks for, where all of them do alike; else nothing."""
-    each, rest = divmod(len(forms), STEPS)
-    known = [form for form in forms if form is not None]
-    if rest or not 0 < each <= MOST or len(known) != len(forms):
-        return []
-    first = known[:each]
-    return first if all(known[k * each : (k + 1) * each] == first for k in range(STEPS)) else []
-
-
-def _asks(
-    source: Source, function: Function, wanted: Iterable[ast.stmt], is_host: Callable[[ast.expr], bool]
-) -> list[Ask]:
-    """What statements ask the host for, each once; names by what gives them their value."""
-    every = [n for part in function.body for n in within(part)]
-    local, found = locals_of(function) - set(moving.arguments_of(function)), list[Ask]()
-
-    def known(node: ast.expr) -> bool:
-        return is_host(node) or (isinstance(node, ast.Name) and _is_of_a_loop(source, every, node, is_host))
-
-    for statement in wanted:
-        for node in feeding.candidates([statement], known):
-            if isinstance(statement, ast.If) and node is not statement.test:
-                continue
-            own = [n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in local]
-            plain = all(isinstance(n, _ARITHMETIC) for n in ast.walk(node))
-            asks = [_given(source, every, n.id) for n in own] if own and plain else [Ask(statement, node)]
-            if None in asks:
-                return []
-            for ask in asks:
-                assert ask is not None
-                targets = statement.targets if isinstance(statement, ast.Assign) and statement.value is node else []
-                if ask.at is statement and len(targets) == 1 and isinstance(targets[0], ast.Name):
-                    ask.names = (targets[0].id,)
-                if ask.names != _COUNTED and not any(ask.node is other.node for other in found):
-                    found.append(ask)
-    return found
-
-
-def _is_of_a_loop(
-    source: Source, every: Sequence[ast.AST], node: ast.Name, is_host: Callable[[ast.expr], bool]
-) -> bool:
-    """Whether a name is what a loop of the host's goes through, although it is given another value in its rounds."""
-    stores = [n for n in every if isinstance(n, ast.Name) and n.id == node.id and not isinstance(n.ctx, ast.Load)]
-    loops = [above for n in stores if isinstance(above := source.parents.get(n), ast.For)]
-    others = [n for n in stores if source.parents.get(n) not in loops]
-    return len(loops) == 1 and is_host(loops[0].iter) and all(n.lineno >= node.lineno for n in others)
-
-
-def _given(source: Source, every: Sequence[ast.AST], name: str) -> Ask | None:
-    """What gives a name its value, once: a statement, or the loop that goes through such values."""
-    stores = [n for n in every if isinstance(n, ast.Name) and n.id == name and not isinstance(n.ctx, ast.Load)]
-    above = source.parents.get(stores[0]) if len(stores) == 1 else None
-    outer = source.parents.get(above) if isinstance(above, ast.Tuple) else above
-    if isinstance(outer, ast.Assign) and len(outer.targets) == 1:
-        target = outer.targets[0]
-        given = target.elts if isinstance(target, ast.Tuple) else [target]
-        names = tuple(each.id for each in given if isinstance(each, ast.Name))
-        return Ask(outer, outer.value, names) if len(names) == len(given) else None
-    over = _gone_through(outer, name) if isinstance(outer, ast.For) else None
-    if isinstance(outer, ast.For):
-        return Ask(outer, over, (name,)) if over is not None else Ask(outer, outer.iter, _COUNTED)
-    return None
-
-
-def _gone_through(loop: ast.For, name: str) -> ast.expr | None:
-    """``x`` of ``for name in x`` and of ``for i, name in enumerate(x)``."""
-    if isinstance(loop.target, ast.Name):
-        counts = isinstance(loop.iter, ast.Call) and called(loop.iter) in ("range", "enumerate", "zip")
-        return None if counts else loop.iter
-    target = loop.target.elts if isinstance(loop.target, ast.Tuple) else []
-    counted = isinstance(loop.iter, ast.Call) and called(loop.iter) == "enumerate" and len(loop.iter.args) == 1
-    if counted and len(target) == 2 and isinstance(target[1], ast.Name) and target[1].id == name:
-        assert isinstance(loop.iter, ast.Call)
-        return loop.iter.args[0]
-    return None
-
-
-def _loops(source: Source, ask: Ask) -> list[ast.For]:
-    """The loops around an ask, with its own."""
-    return [node for node in (ask.at, *source.above(ask.at)) if isinstance(node, ast.For)]
-
-
-def in_loop(source: Source, node: ast.stmt) -> bool:
-    """Whether a statement runs in the rounds of a loop."""
-    return any(isinstance(above, ast.For) for above in (node, *source.above(node)))
 
 
 class _Foresight:
@@ -219,13 +98,13 @@ class _Foresight:
         self.owner = self.arguments[:1] if moving.is_method(source, function) else []
         self.every = [n for part in function.body for n in within(part) if isinstance(n, ast.stmt)]
         self.kept: list[ast.stmt] = []  # what the host does for it
-        self.loops = {loop for ask in asks for loop in _loops(source, ask)}
+        self.loops = {loop for ask in asks for loop in loops_around(source, ask)}
         self.both: list[ast.stmt] = []  # what the step does, too
         self.counted: list[ast.For] = []  # loops of the step that only count their rounds
         self._slice()
 
     def feed(
-        self, forms: Sequence[Form], others: Sequence[str], seen: Mapping[ast.expr, feeding.Values]
+        self, forms: Sequence[Form], others: Sequence[str], seen: Mapping[ast.expr, Seen], choose: Choose
     ) -> feeding.Feed | None:
         """What runs before the launch, and the edits of both; None where the device's lines decide some of it."""
         if not self._is_of_host() or not self._splits():
@@ -233,12 +112,13 @@ class _Foresight:
         source, function = self.source, self.function
         taken = names_in(source.tree) | locals_of(function) | {line.partition(" = ")[0] for line in others}
         names: list[str] = []
-        for hint in ("given_in", "given", "asked", "held", "value"):
+        for hint in ("given_in", "given", "asked", "held", "value", "chosen"):
             names.append(fresh(hint, taken))
             taken.add(names[-1])
-        held_in, given, asked, held, value = names
-        changed = self._changed(given, seen)
-        if changed is None:
+        held_in, given, asked, held, value, self.chosen = names
+        self.fillers = {ask.node: seen[ask.node].filler for ask in self.asks if ask.branch is not None}
+        changed = self._changed(given, seen, choose)
+        if changed is None or not all(self.fillers.values()):
             return None
         name = f"before_{function.name.strip('_')}"
         read = {n for node in (*self.kept, *(ask.node for ask in self.asks)) for n in names_in(node)}
@@ -262,7 +142,7 @@ class _Foresight:
         edits.append(source.before(first, [f"{given} = iter({held_in})"]))
         away = {part for each in (*gone, *(ask.node for ask in self.asks)) for part in ast.walk(each)}
         edits += moving.fewer_globals(source, [n for part in function.body for n in ast.walk(part) if n not in away])
-        hoisted = [f"{held_in} = {_room(forms, self.device)}"]
+        hoisted = [f"{held_in} = {room(forms, self.device)}"]
         return feeding.Feed(source, edits, name, parameters, hoisted, list(self.kept), [])
 
     def _slice(self) -> None:
@@ -281,7 +161,9 @@ class _Foresight:
 
     def _paths(self, node: ast.AST) -> set[str]:
         """What is read below a node, but for sizes."""
-        return {path for path in moving.paths(node) if path.partition(".")[0] not in _only_sized(self.source, node)}
+        return {
+            path for path in moving.paths(node) if path.partition(".")[0] not in hosts.only_sized(self.source, node)
+        }
 
     def _writes(self, node: ast.stmt, needed: set[str]) -> bool:
         paths = set(moving.written(node)) | moving.stored([node])
@@ -305,11 +187,12 @@ class _Foresight:
                 if not skips or any(each in inside and each.lineno > stop.lineno for each in asking):
                     return False
         iters = [each for loop in self.loops for each in _strict(loop.iter)]
-        for node in (*self.kept, *iters, *(ask.node for ask in self.asks)):
+        parts: list[ast.stmt | ast.expr] = [*self.kept, *iters, *(ask.node for ask in self.asks)]
+        for node in parts:
             if isinstance(node, ast.stmt) and not moving.is_closed(node):
                 return False
-            sized = _only_sized(self.source, node)
-            if sized & own - moving.stored(self.kept):
+            sized = hosts.only_sized(self.source, node)
+            if any(not self._is_gone_through(name, node.lineno) for name in sized & own - moving.stored(self.kept)):
                 return False
             value = node if isinstance(node, ast.expr) else getattr(node, "value", None)
             copied = isinstance(value, ast.expr) and feeding.is_copy(value, self._is_known)
@@ -317,6 +200,14 @@ class _Foresight:
                 return False
         around = {above for each in asking for above in self.source.above(each)}
         return not any(loop.orelse for loop in self.loops) and all(isinstance(n, (ast.For, ast.With)) for n in around)
+
+    def _is_gone_through(self, name: str, line: int) -> bool:
+        """Whether a name is what a loop goes through, and by then still what that has given."""
+        loops = [loop for loop in self.loops if name in moving.stored([loop.target])]
+        stores = [n for loop in loops for part in loop.body for n in ast.walk(part) if isinstance(n, ast.Name)]
+        return bool(loops) and not any(
+            n.id == name and isinstance(n.ctx, ast.Store) and n.lineno < line for n in stores
+        )
 
     def _is_known(self, node: ast.expr) -> bool:
         """Whether the host knows something that is read, without the device."""
@@ -349,7 +240,7 @@ class _Foresight:
 
         for loop in self.loops:
             text = self.source.text(loop.iter)
-            if not _is_asked(loop, self.asks) and (names_in(loop.iter) & made or any(w in text for w in _REPEATED)):
+            if not is_asked(loop, self.asks) and (names_in(loop.iter) & made or any(w in text for w in _REPEATED)):
                 self.counted.append(loop)
                 moved |= set(ast.walk(loop.iter))
         if any(is_read(moving.stored([loop.target]) - given) for loop in self.counted):
@@ -387,6 +278,15 @@ class _Foresight:
                 yield f"    {deep}for {source.text(node.target)} in {source.text(node.iter)}:"
                 yield from (f"        {deep}{asked}.append({_copied(name)})" for ask in own for name in ask.names)
                 yield from self._lines(node.body, asked, f"{deep}    ")
+            elif isinstance(node, ast.If) and any(ask.branch is node for ask in own):
+                condition = source.text(node.test)
+                if any(ask.node is node.test for ask in own):
+                    yield f"    {deep}{self.chosen} = {condition}"
+                    condition = self.chosen
+                    yield f"    {deep}{asked}.append({_copied(condition)})"
+                for each in (ask.node for ask in own if ask.branch is node):
+                    text = f"{source.text(each)} if {condition} else {self.fillers[each]}"
+                    yield f"    {deep}{asked}.append({_copied(text)})"
             else:
                 unnamed = [ask for ask in own if not ask.names]
                 yield from (f"    {deep}{asked}.append({_copied(source.text(ask.node))})" for ask in unnamed)
@@ -395,16 +295,21 @@ class _Foresight:
                     yield from (f"    {deep}{line[depth:].rstrip()}" for line in source.part(node, source.lines))
                 yield from (f"    {deep}{asked}.append({_copied(name)})" for ask in own for name in ask.names)
 
-    def _changed(self, given: str, seen: Mapping[ast.expr, feeding.Values]) -> list[Edit] | None:
+    def _changed(self, given: str, seen: Mapping[ast.expr, Seen], choose: Choose) -> list[Edit] | None:
         """The asks, as the step reads what was found."""
         edits, rounds = list[Edit](), dict[ast.For, int]()
         for loop in self.loops:
             own = next((ask.node for ask in self.asks if ask.at is loop), loop.iter)
-            values = seen.get(own)
-            rounds[loop] = values.times if isinstance(values, Seen) else 0
-        for ask in self.asks:
+            rounds[loop] = seen[own].times if own in seen else 0
+        branches = {ask.branch for ask in self.asks if ask.branch is not None}
+        for branch in branches:
+            edit = self._branch(branch, f"next({given})", choose)
+            if edit is None:
+                return None
+            edits.append(edit)
+        for ask in (ask for ask in self.asks if ask.at not in branches):
             if isinstance(ask.at, ast.For):
-                if any(ask.at in _loops(self.source, other) for other in self.asks if other is not ask):
+                if any(ask.at in loops_around(self.source, other) for other in self.asks if other is not ask):
                     return None  # it takes all of its own at once
                 count = self._rounds(ask.at, rounds)
                 edits.append(self.source.replace(ask.node, f"[next({given}) for _ in range({count})]"))
@@ -415,6 +320,19 @@ class _Foresight:
             edits.append(self.source.replace(loop.target, "_"))
             edits.append(self.source.replace(loop.iter, f"range({self._rounds(loop, rounds)})"))
         return edits
+
+    def _branch(self, branch: ast.If, given: str, choose: Choose) -> Edit | None:
+        """A branch that asks for something itself, which the device takes or not."""
+        inner = [ask.node for ask in self.asks if ask.branch is branch]
+        asked = any(ask.node is branch.test for ask in self.asks)
+        found = choose(branch, self.chosen if asked else self.source.text(branch.test), inner)
+        if len(found) != 1:
+            return None
+        text = renamed(found[0].text, {self.source.text(node): given for node in inner})
+        if text.count(given) != len(inner):
+            return None  # asked for once more, or not where it was
+        head = f"{self.chosen} = {given}\n{self.source.indent(branch)}" if asked else ""
+        return replace(found[0], text=head + text)
 
     def _rounds(self, loop: ast.For, rounds: Mapping[ast.For, int]) -> int:
         """How many rounds a loop has each time."""
@@ -445,36 +363,5 @@ def _reads(node: ast.AST, sized: set[str]) -> Iterator[ast.expr]:
             yield each
 
 
-def _only_sized(source: Source, node: ast.AST) -> set[str]:
-    """Names of which only the size is read below a node."""
-    names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
-    return {n.id for n in names if _is_sized(source, n)} - {n.id for n in names if not _is_sized(source, n)}
-
-
-def _is_sized(source: Source, node: ast.Name) -> bool:
-    above = source.parents.get(node)
-    if isinstance(above, ast.Attribute):
-        return above.attr in hosts.METADATA
-    return isinstance(above, ast.Call) and called(above) == "len" and node in above.args
-
-
 def _copied(text: str) -> str:
     return f"torch.as_tensor({text}).clone()"
-
-
-def _room(forms: Sequence[Form], device: str) -> str:
-    """Tensors for all that a step asks for, as they would be written."""
-
-    def zeros(form: Form, first: tuple[int, ...] = ()) -> str:
-        size = ", ".join(map(str, (*first, *form.shape))) or "()"
-        kind = "" if form.dtype is torch.get_default_dtype() else f", dtype={form.dtype}"
-        return f"torch.zeros({size}{kind}, device={device})"
-
-    if len({(form.shape, form.dtype) for form in forms}) == 1:
-        return zeros(forms[0], (len(forms),))
-    turns = (
-        n for n in range(1, len(forms)) if not len(forms) % n and all(f == forms[k % n] for k, f in enumerate(forms))
-    )
-    turn = next(turns, len(forms))
-    each = ", ".join(map(zeros, forms[:turn]))
-    return f"[each for _ in range({len(forms) // turn}) for each in ({each})]" if turn < len(forms) else f"[{each}]"

@@ -44,10 +44,21 @@ def _is_size(source: Source, node: ast.AST, arguments: set[str], known: set[str]
     if not isinstance(node, ast.Name) or isinstance(node.ctx, ast.Store):
         return isinstance(node, ast.Name)
     above = source.parents.get(node)
-    sized = isinstance(above, ast.Attribute) and above.attr in METADATA
-    counted = isinstance(above, ast.Call) and called(above) == "len" and node in above.args
     function = isinstance(above, ast.Call) and above.func is node
-    return node.id in known or function or (node.id in arguments and (sized or counted))
+    return node.id in known or function or (node.id in arguments and _is_sized(source, node))
+
+
+def only_sized(source: Source, node: ast.AST) -> set[str]:
+    """Names of which only the size is read below a node: ``x.shape[0]``, ``len(x)``."""
+    names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
+    return {n.id for n in names if _is_sized(source, n)} - {n.id for n in names if not _is_sized(source, n)}
+
+
+def _is_sized(source: Source, node: ast.Name) -> bool:
+    above = source.parents.get(node)
+    if isinstance(above, ast.Attribute):
+        return above.attr in METADATA
+    return isinstance(above, ast.Call) and called(above) == "len" and node in above.args
 
 
 def is_of_host(statement: ast.stmt, is_host: Callable[[ast.expr], bool], arguments: set[str]) -> bool:

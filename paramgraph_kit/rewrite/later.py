@@ -123,6 +123,18 @@ def ran_in(source: Source, codes: Iterable[CodeType]) -> list[ast.stmt]:
     return [part for node in ran for part in node.body]
 
 
+def reached(sources: Iterable[Source], names: Iterable[str]) -> set[str]:
+    """Some names, with those of all that the user's functions of these names call, and so on."""
+    every = [node for source in sources for node in ast.walk(source.tree) if isinstance(node, Function)]
+    calls: dict[str, set[str]] = {}
+    for node in every:
+        calls.setdefault(node.name, set()).update(called(part) for part in ast.walk(node) if isinstance(part, ast.Call))
+    found = set(names)
+    while more := {new for name in found for new in calls.get(name, ())} - found:
+        found |= more
+    return found
+
+
 def outermost(source: Source, function: object, inner: Function) -> Function:
     """What a step runs first: the function, or a decorator's of the user's own around it."""
     code = getattr(function, "__code__", None)
@@ -157,7 +169,7 @@ def defer(
     """
     name = fresh("later", set(taken))
 
-    def edited(node: ast.stmt) -> Iterable[Edit]:
+    def all_of(node: ast.stmt) -> Iterable[Edit]:
         return [*more(node), *_as_numbers(source, node, numbers if source.function_of(node) is last else ())]
 
     start = first.body[0]
@@ -171,13 +183,13 @@ def defer(
         indent = source.indent(end)
         known = graded.get(scope_of(source, block.function), frozenset())
         which = number if len(found) > 1 else None
-        put = _work(source, block, name, edited) if closed else _kept(block, name, which, known, last)
+        put = _work(source, block, name, all_of) if closed else _kept(block, name, which, known, last)
         edits.append(
             Edit(
                 first_line(end), len(indent), end.end_lineno or end.lineno, _width(source, end), f"\n{indent}".join(put)
             )
         )
-    return edits, name, [f"for work in {name}:", "    work()"] if closed else _done(source, found, name, last, edited)
+    return edits, name, [f"for work in {name}:", "    work()"] if closed else _done(source, found, name, last, all_of)
 
 
 def _reads_around(source: Source, block: Block) -> bool:

@@ -8,7 +8,7 @@ import inspect
 import linecache
 import sys
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -224,14 +224,18 @@ class Lending:
         return hosts.host_test(device().type, function, self.tensors, self.space, self._value)
 
     def _watched_values(
-        self, source: Source, nodes: Sequence[ast.expr], make: Callable[[], feeding.Values] = feeding.Values
+        self,
+        source: Source,
+        nodes: Sequence[ast.expr],
+        make: Callable[[], feeding.Values] = feeding.Values,
+        more: Iterable[Edit] = (),
     ) -> list[feeding.Values]:
-        """What expressions have in a few steps; nothing where that cannot be seen."""
+        """What expressions have in a few steps, with ``more`` edits for that; nothing where it cannot be seen."""
         found = [make() for _ in nodes]
         space = self.entry.__globals__ if self.entry is not None else {}
         space[feeding.WATCH] = lambda number, value: found[number].note(value)
         try:
-            code = compiled(source.file, source.apply(feeding.watching(source, nodes)))
+            code = compiled(source.file, source.apply([*feeding.watching(source, nodes), *more]))
             with borrowed(self.functions, {source.file: code}, {}):
                 self.prover.from_now().eager()
         except Exception:

@@ -1,4 +1,7 @@
-"""State that a step lets go of at its end, ``self.h = self.h.detach()``: it is written where the next step reads it."""
+"""``self.h = self.h.detach()`` at the end of a step becomes a copy into memory of its own, which the next step reads.
+
+So a step lets go of the history of a state that it carries on; a replay would go on reading what the capture had.
+"""
 
 from __future__ import annotations
 

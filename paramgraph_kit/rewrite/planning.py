@@ -22,7 +22,6 @@ from paramgraph_kit.rewrite import (
     moving,
     optimizers,
     parts,
-    rounds,
     rows,
     tails,
 )
@@ -207,16 +206,14 @@ class Attempt(Lending):
         every = [*moving.body_of(function), *in_rounds]
         statements = [node for node in every if node in wanted and node not in self.ahead]
         found = [(s, node) for s in statements for node in feeding.candidates([s], host)]
-        drawn = {pair: rounds.drawn_in(source, *pair) for pair in found}
-        decided = [pair for pair, made in drawn.items() if made is not None]
-        found = list(dict.fromkeys(made or pair for pair, made in drawn.items()))
+        # What each round asks for anew is foreseen, if at all.
+        found = [(s, node) for s, node in found if s not in in_rounds or feeding.is_the_same(source, s, node)]
         seen = self._watched_values(source, [node for _, node in found])
         items = [(statement, node, values) for (statement, node), values in zip(found, seen, strict=False)]
         fed = [
             (statement, node, values)
             for statement, node, values in items
-            if statement not in in_rounds
-            and values.is_fed(
+            if values.is_fed(
                 device().type,
                 source.parents.get(node),
                 copied=feeding.is_copy(node, host),
@@ -225,37 +222,37 @@ class Attempt(Lending):
             )
             and parts.slice_of(source, node) is None
         ]
-        fed += parts.fitting(source, [item for item in items if item[0] not in in_rounds])
-        fed += feeding.asked_in_rounds(source, [item for item in items if item[0] in in_rounds])
+        fed += parts.fitting(source, items)
         if not fed and self.watch is None and not self.ahead:
             return None
 
         def choose(statement: ast.stmt, node: ast.expr, condition: str) -> list[Edit]:
-            place = self._place_of(source, statement, wanted[statement])
-            place.lent = [source.text(each) for at, each, _ in fed if at is statement]
-            above = source.parents.get(node)
-            if isinstance(above, ast.IfExp):
-                return choose_one(place, above, condition)
-            return choose_by_where(place, condition)
+            given = [each for at, each, _ in fed if at is statement]
+            return self._choose(self._place_of(source, statement, wanted[statement]), node, condition, given)
 
         head = [*(self.watch.starts if self.watch is not None else []), *self.ahead]
 
         def feed(some: Sequence[Fed]) -> feeding.Feed | None:
-            known = [pair for pair in decided if any(drawn[pair] == item[:2] for item in some)]
-            return feeding.feed(source, function, some, self.device, host, choose, others, head, known)
+            return feeding.feed(source, function, some, self.device, host, choose, others, head)
 
         self.fed = feed(fed)
         if self.fed is None:  # what cannot go there must not keep the others from it
             apart = [[item for item in fed if item[0] is one] for one in dict.fromkeys(item[0] for item in fed)]
             fed = [item for items in apart if feed(items) is not None for item in items]
-            decided = [pair for pair in decided if any(drawn[pair] == item[:2] for item in fed)]
             self.fed = feed(fed) if fed else None
         if self.fed is None:
             return None
-        changed = [*(statement for statement, _, _ in fed), *(statement for statement, _ in decided)]
-        inside = {id(n) for top in (*head, *self.fed.moved, *changed) for n in ast.walk(top)}
+        inside = {id(n) for top in (*head, *self.fed.moved, *(each for each, _, _ in fed)) for n in ast.walk(top)}
         handled = [f for f in failures if (place := self.place(f)) is not None and id(place[1]) in inside]
         return Plan(source, self.fed.edits, handled, self.fed.hoisted)
+
+    def _choose(self, place: Place, node: ast.expr, condition: str, given: Sequence[ast.expr]) -> list[Edit]:
+        """A branch whose test the host has found, as the device chooses; ``given``: what it asks the host for."""
+        place.lent = [place.text(each) for each in given]
+        above = place.source.parents.get(node)
+        return (
+            choose_one(place, above, condition) if isinstance(above, ast.IfExp) else choose_by_where(place, condition)
+        )
 
     def _place_of(self, source: Source, statement: ast.stmt, failure: Failure) -> Place:
         cuda = "cuda" if "cuda" in names_in(source.tree) else "torch.cuda"
@@ -424,7 +421,7 @@ class Attempt(Lending):
         left = [self.ended.left] if self.ended is not None and self.ended.left is not None else []
         moved = {node for each in (*chosen, *left) for node in ast.walk(each)}
         # What moved lines call is done behind the launch already, when nobody goes through the list any more.
-        behind = {called(node) for node in moved if isinstance(node, ast.Call)}
+        behind = later.reached(self.sources.values(), {called(node) for node in moved if isinstance(node, ast.Call)})
         failures = [f for f in failures if f.frame is not None and f.frame.function.rpartition(".")[2] not in behind]
         at = {id(f): place[1] for f in failures if f.code in later.CODES and (place := self.place(f))}
         for f in failures:

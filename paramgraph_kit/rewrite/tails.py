@@ -1,4 +1,8 @@
-"""All of a function from one statement on, as it runs behind the launch, with what the host computes for it again."""
+"""A function cut in two: what comes before a statement is captured, the rest runs behind each launch, as it did.
+
+``tail`` says whether that can be: no gradients come back from the rest, and it is not half of a ``with`` block. What
+the host computes of the arguments alone before, ``n = x.shape[0]``, the rest computes again; all else it is handed.
+"""
 
 from __future__ import annotations
 

@@ -9,10 +9,11 @@ import torch
 
 from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite import advance, later, moving, placed
+from paramgraph_kit.rewrite.asks import in_loop
 from paramgraph_kit.rewrite.edits import Function, Source
 from paramgraph_kit.rewrite.ending import ending
 from paramgraph_kit.rewrite.feeding import FED
-from paramgraph_kit.rewrite.foreseen import Foreseeing, in_loop
+from paramgraph_kit.rewrite.foreseen import Foreseeing
 from paramgraph_kit.rewrite.guards import guard
 from paramgraph_kit.rewrite.parted import asked_next, part
 from paramgraph_kit.rewrite.proof import Prover

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
-from tests.integration.rewritten import Program
+from tests.integration.rewritten import Fixed, Program, lines_of
 from tests.programs.running import captured, differences, eager
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
@@ -407,3 +407,31 @@ args = (torch.randn(3, 4, device=device) * 2,)
     assert "call self.after_forward(" in fix.usage
     with fix.applied():
         assert not differences(truth, captured(names, "f", fix.around), set())
+
+
+def test_what_moved_lines_call_through_others_is_not_put_off(fixed: Fixed) -> None:
+    # GIVEN meters that are made when they are needed first, which a helper of a helper counts in, WHEN rewritten
+    found = fixed("""
+class Meter:
+    def __init__(self):
+        self.sum, self.count = 0.0, 0
+    def update(self, value, n=1):
+        self.sum += value * n
+        self.count += n
+meters = {}
+def log(name, value):
+    if name not in meters:
+        meters[name] = Meter()
+    meters[name].update(value.item())
+lin = nn.Linear(4, 1).to(device)
+args = (torch.randn(6, 4, device=device),)
+def f(x):
+    loss = lin(x).square().mean()
+    lin.zero_grad()
+    loss.backward()
+    log("loss", loss)
+    return loss.detach()
+""")
+    # THEN the call goes behind the launch, and what it does is done there and then, each time once
+    assert found.complete, found
+    assert not any("later" in line for line in lines_of(found)), found

@@ -242,8 +242,9 @@ def f(h, trg, ratio=0.5):
     return torch.stack(ys, 1)
 """,
         [
-            "force_in.copy_(torch.tensor([random.random() < ratio for _ in range(4)]))",
-            "force = force_in[t - 1]",
+            "asked.append(torch.as_tensor(force).clone())",
+            "given_in = torch.zeros(4, dtype=torch.bool, device=device)",
+            "force = next(given)",
             "x = torch.where(force, trg[:, t], y)",
         ],
     ),
@@ -260,9 +261,8 @@ def f(x):
     return x
 """,
         [
-            "x = x.index_select(1, start_in + torch.arange(4, device=x.device))",
-            "for n, block in enumerate(blocks):",
-            "x = torch.where(given_in[n], x + block(x), x)",
+            "start = next(given)",
+            "x = torch.where(next(given), x + block(x), x)",
         ],
     ),
     "several things in each round, in the order of the rounds": (
@@ -281,11 +281,12 @@ def f(images):
     return torch.stack(out)
 """,
         [
-            "for n, img in enumerate(images):",
             "top, left = random.randint(0, 2), random.randint(0, img.shape[-1] - 8)",
-            "left_in[n].fill_(left)",
-            "if chosen:",
-            "img = torch.where(given_in[n], torch.flip(img, dims=[-1]), img)",
+            "asked.append(torch.as_tensor(left).clone())",
+            "chosen = random.random() < 0.5",
+            "chosen = next(given)",
+            "img = torch.where(next(given), torch.flip(img, dims=[-1]), img)",
+            "img = torch.where(chosen, img * next(given), img)",
         ],
     ),
     "bands of any width, and a box": (
