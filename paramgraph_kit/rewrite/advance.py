@@ -218,6 +218,8 @@ def edits_of(
     for counter in each.values():
         fields = [] if source.file in cell.FILES else list(_fields(source, counter))
         made = [] if source.file in cell.FILES else list(_made(source, counter))
+        if not made and not fields and source.file not in cell.FILES:
+            made = list(_set_up(source, counter, ran))
         kind = ", dtype=torch.float64" if counter.real else ""
         if len(fields) == 1 and not made:
             edits.append(_after_init(source, fields[0], counter, kind, device))
@@ -227,7 +229,7 @@ def edits_of(
             text = f"torch.tensor({source.text(made[0])}{kind}, device={device})"
             edits.append(source.replace(made[0], f"list({text})" if isinstance(counter, Listed) else text))
         for node in _writing_statements(source, counter):
-            if made and made[0] is getattr(node, "value", None):
+            if made and made[0] in set(ast.walk(node)) and not isinstance(node, COMPOUND):
                 continue
             written = _written(source, node, counter, found)
             if written is None:
@@ -347,6 +349,15 @@ def _entries(node: ast.expr) -> Iterator[tuple[Any, ast.expr]]:
         yield from ((key.value, value) for key, value in pairs if isinstance(key, ast.Constant))
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict":
         yield from ((option.arg, option.value) for option in node.keywords)
+
+
+def _set_up(source: Source, counter: Counter, ran: Sequence[ast.stmt]) -> Iterator[ast.expr]:
+    """Where a method that no step runs gives an attribute its first number: ``def setup(self): self.pos = 0``."""
+    inside = {part for top in ran for part in ast.walk(top)}
+    for node in ast.walk(source.tree) if counter.holder.kind == "attributes" else ():
+        if node in inside or not isinstance(node, ast.stmt) or source.function_of(node) is None:
+            continue
+        yield from (v for t, v in _pairs(node) if counter.is_at(t) and isinstance(v, ast.Constant))
 
 
 def _fields(source: Source, counter: Counter) -> Iterator[ast.ClassDef]:

@@ -219,13 +219,60 @@ def indexes(texts: Texts, tracking: Tracking, left: Collection[Key] = ()) -> Non
                 raise CannotError(f"line {key.line} takes a part of what has no name", {key})
             continue
         if isinstance(node.ctx, ast.Load):
-            texts.new[node] = _load(texts, node, index)
+            _read_or_written(texts, node, index)
             continue
         statement = texts.source.parents.get(node)
+        if isinstance(statement, ast.Tuple):
+            _store_each(texts, tracking, statement)
         if isinstance(statement, ast.AugAssign) or (isinstance(statement, ast.Assign) and statement.targets == [node]):
             put = _store(texts, node, statement, index)
             if put is not None:
                 texts.new[statement if put[0] else node] = put[1]
+
+
+def _read_or_written(texts: Texts, node: ast.Subscript, index: Index) -> None:
+    """``x[pos]``, and ``x[pos].copy_(v)``, which is another way to write ``x[pos] = v``."""
+    source = texts.source
+    method = source.parents.get(node)
+    call = source.parents.get(method) if isinstance(method, ast.Attribute) else None
+    known = isinstance(call, ast.Call) and isinstance(method, ast.Attribute) and call.func is method
+    if not known or not isinstance(method, ast.Attribute) or not method.attr.endswith("_"):
+        texts.new[node] = _load(texts, node, index)
+    elif not isinstance(call, ast.Call):
+        return
+    elif method.attr in ("copy_", "zero_", "fill_") and isinstance(source.parents.get(call), ast.Expr):
+        value = call.args[0] if call.args else ast.Constant(0)
+        put = Index(index.shape, index.dtype, True, widths=index.widths, placed=index.placed)
+        put.given = {(0, True, True) if method.attr == "copy_" else ()}
+        stored = _store(texts, node, ast.Assign([node], value), put)
+        if stored is not None and stored[0]:
+            texts.new[call] = stored[1]
+
+
+def _store_each(texts: Texts, tracking: Tracking, target: ast.Tuple) -> None:
+    """``k[pos], v[pos] = a, b`` as one such line for each, where none reads what one before it has written."""
+    source = texts.source
+    statement = source.parents.get(target)
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1 or statement in texts.new:
+        return
+    values = statement.value.elts if isinstance(statement.value, ast.Tuple) else []
+    if len(values) != len(target.elts) or not all(isinstance(each, ast.Subscript) for each in target.elts):
+        return
+    lines, written = list[Text](), set[str]()
+    for to, value in zip(target.elts, values, strict=True):
+        known = {each: index for key, index in tracking.indexes.items() if (each := tracking.node(key)) is to}
+        assert isinstance(to, ast.Subscript)
+        one = ast.Assign([to], value)
+        put = _store(texts, to, one, known[to]) if to in known and not known[to].wrong else None
+        if put is None or written & {path_of(n) for n in ast.walk(value) if isinstance(n, ast.expr)}:
+            return
+        lines.append(put[1] if put[0] else _assigned(texts, put[1], value))
+        written.add(path_of(to.value))
+    texts.new[statement] = lambda: f"\n{source.indent(statement)}".join(line() for line in lines)
+
+
+def _assigned(texts: Texts, target: Text, value: ast.expr) -> Text:
+    return lambda: f"{target()} = {texts.text(value)}"
 
 
 def _is_call(node: ast.expr) -> bool:

@@ -8,6 +8,7 @@ given beside it to a function.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -105,23 +106,27 @@ class Masks:
     def _mask(self, key: Key) -> str:
         """The name of a part's mask, which is made before the statement in which the part is taken."""
         part, node, end = self._part(key)
-        source, function = self.texts.source, self.texts.source.function_of(node)
+        source = self.texts.source
         x = source.bracketed(node.value)
         low, high = (self.texts.text(each) if each is not None else "" for each in (end.lower, end.upper))
         if part.joined:
             high += f" + {source.bracketed(self._joined_of(key)[1])}.shape[{part.joined}]"
+        return self._made_before(self._node(key), x, part, low, high)
+
+    def _made_before(self, node: ast.expr, x: str, part: Part, low: str, high: str) -> str:
+        """The name of a mask, which is made before the statement of an expression."""
+        source, function = self.texts.source, self.texts.source.function_of(node)
         kind = function, low, high, part.size
         if kind not in self._names:
-            hint = "there" if function is not None else "written"
             taken = {n.id for n in ast.walk(source.tree) if isinstance(n, ast.Name)} | set(self._names.values())
-            self._names[kind] = fresh(hint, taken)
+            self._names[kind] = fresh("there", taken)
         name = self._names[kind]
         statement = self._statement(node)
         block = self._block(statement)
         if (id(block), name) in self._made:
             return name
         if any(isinstance(n, ast.NamedExpr) for n in ast.walk(statement)):
-            raise CannotError(f"line {key.line} gives a name a value within an expression")
+            raise CannotError(f"line {node.lineno} gives a name a value within an expression")
         self._made.add((id(block), name))
         self._bound.append((name, statement))
         at = f"torch.arange({x}.shape[{part.dim}], device={x}.device)"
@@ -170,7 +175,7 @@ class Masks:
 
     def _leave_out(self, need: Need) -> None:
         node = self._node(need.chain[0])
-        names = {self._brought(key, need) for key in need.parts}
+        names = {self._brought(key, need) for key in sorted(need.parts)}
         if len(names) != 1:
             raise CannotError(f"line {need.chain[0].line} reads parts with several ends")
         name = names.pop()
@@ -275,16 +280,50 @@ class Masks:
 
     def _brought(self, key: Key, need: Need) -> str:
         """The name of a part's mask, which is known where it is needed."""
-        part, name = self.tracking.growths.parts[key], self._mask(key)
+        part = self.tracking.growths.parts[key]
         outer, inner = part.chain[::-1], need.chain[::-1]
         same = 0
         while same < min(len(outer), len(inner)) - 1 and outer[same] == inner[same]:
             same += 1
-        for level in range(len(outer) - 1, same, -1):
-            self._return(self._node(outer[level - 1]), self._node(outer[level]), name)
+        hops = range(len(outer) - 1, same, -1)
+        name = "" if len(hops) == 1 and self._returns_alone(outer[same]) else self._mask(key)
+        if not name:
+            name = self._mask_of_an_object(key, self._node(outer[same]))
+        else:
+            for level in hops:
+                self._return(self._node(outer[level - 1]), self._node(outer[level]), name)
         for level in range(same, len(inner) - 1):
             self._give(self._node(inner[level]), self._node(inner[level + 1]), name, need)
         return name
+
+    def _returns_alone(self, key: Key) -> bool:
+        """Whether a part is what a property is, or what a method returns to within an expression."""
+        node = self._node(key)
+        return isinstance(node, ast.Attribute) or not isinstance(self.texts.source.parents.get(node), ast.Assign)
+
+    def _mask_of_an_object(self, key: Key, taken: ast.expr) -> str:
+        """The name of a mask that is made of an object's own numbers, where one of its parts is taken of it."""
+        part, node, end = self._part(key)
+        source = self.texts.source
+        owner = taken.func if isinstance(taken, ast.Call) else taken
+        own = source.function_of(node)
+        if not isinstance(owner, ast.Attribute) or not path_of(owner.value) or own is None or part.joined:
+            raise CannotError(f"line {key.line} goes to where no name takes it")
+        ends = [each for each in (end.lower, end.upper) if each is not None]
+        names = {n.id for each in (*ends, node.value) for n in ast.walk(each) if isinstance(n, ast.Name)}
+        me = own.args.args[0].arg if own.args.args else ""
+        if names - {me, "min", "max"}:
+            raise CannotError(f"line {key.line} ends where only `{own.name}` knows")
+
+        def of_it(text: str) -> str:
+            return re.sub(rf"\b{me}\b", source.text(owner.value), text)
+
+        return self._made_before(
+            taken,
+            of_it(source.bracketed(node.value)),
+            part,
+            *(of_it(self.texts.text(each)) if each is not None else "" for each in (end.lower, end.upper)),
+        )
 
     def _return(self, call: ast.expr, inside: ast.expr, name: str) -> None:
         """A function returns the mask, too, and its call takes it."""

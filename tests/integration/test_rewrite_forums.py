@@ -55,6 +55,7 @@ NOT_WHOLE = (
     "a paged cache",
     "the whole prefix again",
     "attention sinks",
+    "the length of each row",
 )
 # A branch beside a draw is not told, or what follows of one is told too.
 NOT_FOUND = ("dqn select", "epsilon greedy", "tacotron like")

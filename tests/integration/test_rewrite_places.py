@@ -296,6 +296,38 @@ def f(x):
 """,
         ["attention(x, memory, memory, key_padding_mask=(~there).expand(3, -1))", "(weights @ memory).sum(1)"],
     ),
+    "a cache with properties, which a method sets up and writes in place": (
+        """
+class Cache:
+    def setup(self, size):
+        self.k, self.v = torch.zeros(size, 4, device=device), torch.zeros(size, 4, device=device)
+        self.length = 0
+    def push(self, k, v):
+        self.k[self.length].copy_(k)
+        self.v[self.length], self.k[self.length] = v, k * 2
+        self.length += 1
+    @property
+    def keys(self):
+        return self.k[: self.length]
+    def values(self):
+        return self.v[: self.length]
+cache = Cache()
+cache.setup(24)
+args = (torch.randn(4, device=device),)
+def f(x):
+    cache.push(x, x + 1)
+    w = F.softmax(cache.keys @ x, dim=0)
+    return w @ cache.values()
+""",
+        [
+            "self.length = torch.tensor(0, device=device)",
+            "self.k.index_copy_(0, self.length.reshape(1), k.unsqueeze(0))",
+            "self.v.index_copy_(0, self.length.reshape(1), v.unsqueeze(0))",
+            "self.k.index_copy_(0, self.length.reshape(1), (k * 2).unsqueeze(0))",
+            "there = torch.arange(cache.k.shape[0], device=cache.k.device) < cache.length",
+            "w = F.softmax((cache.keys @ x).masked_fill(~there, -torch.inf), dim=0)",
+        ],
+    ),
     "a cache that is not always there": (
         CACHE
         + """
