@@ -17,7 +17,7 @@ import torch
 
 from paramgraph_kit.backend.recompiles import is_known
 from paramgraph_kit.backend.registry import CompiledGraph, original
-from paramgraph_kit.driver.files import display_name
+from paramgraph_kit.driver.files import OURS, display_name
 from paramgraph_kit.driver.lines import frame_of_line
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.launcher import Options
@@ -47,6 +47,8 @@ class Model:
         self.options: list[Options] = []  # that it was compiled with, where torch.compile's result tells
         self._add(model)
         self.root = _root(model)
+        if not self.codes and not self.modules:  # code of torch's own that was compiled by itself: an optimizer's step
+            self.codes |= {*self.root}
         if not self.codes and not self.modules:
             raise ParamgraphError(
                 f"report takes a compiled function or module, not {kind_text(model)}: "
@@ -228,7 +230,7 @@ def graph_breaks(model: Model | None, since: int = 0) -> list[Reason]:
     found: dict[Reason, None] = {}
     for entry in torch_name("graph_break_reasons")[since:]:
         stack = list(entry.user_stack)
-        if model is not None and not model.ran(stack):
+        if (stack and stack[-1].filename.startswith(OURS)) or (model is not None and not model.ran(stack)):
             continue
         said = str(entry.reason).strip().splitlines()
         frame = user_frame("".join(traceback.format_list(stack)))

@@ -164,6 +164,11 @@ class Report:
             return never
         return f"{'' if self.of_one else ' of all that is compiled'} ({100 * inside / total:.0f} %)"
 
+    def _ungraphed(self, count: int) -> str:
+        if any(row.partition == "outside" and row.kernels is None for row in self.rows):
+            return f"{count:,} of partitions, and each of what has none" if count else "each"
+        return f"{count:,}, the capturing ones included"
+
     def _totals(self) -> list[tuple[str, str]]:
         patching = sorted({row.patching for row in self.rows if row.patching})
         ungraphed = sum(row.ungraphed_calls for row in self.rows)
@@ -202,7 +207,7 @@ class Report:
             ("kernels in graphs", self._share().removesuffix(" of") + self._scope()),
             ("inputs copied", f"{copied:,} bytes in {launches:,} launches" if copied else "0 bytes a call"),
             ("addresses patched by", ", ".join(patching) or "nobody: there is no graph"),
-            ("calls run ungraphed", f"{ungraphed:,}, the capturing ones included"),
+            ("calls run ungraphed", self._ungraphed(ungraphed)),
             ("held by graphs", f"{self.graph_bytes:,} bytes"),
             ("largest workspace", f"{self.workspace_bytes:,} bytes, borrowed for each launch"),
             *shown,
@@ -239,7 +244,8 @@ def make_report(model: Any = None) -> Report:
         trace.partitions.append(partition)
         reasons.update(dict.fromkeys(partition.reasons))
         if launcher is None:
-            _add_outside(rows, graph.name, partition.kernels)
+            counted = graph.launchers or graph.outside or any(piece.kernels for piece in graph.pieces)
+            _add_outside(rows, graph.name, partition.kernels if counted else None)
             continue
         variants = live_variants(launcher)
         for variant in variants:
@@ -321,11 +327,11 @@ def _short(key: tuple[Any, ...]) -> str:
     return str(float.fromhex(key[-1]) if key[1] is float else key[-1])
 
 
-def _add_outside(rows: list[Row], graph: str, kernels: int) -> None:
+def _add_outside(rows: list[Row], graph: str, kernels: int | None) -> None:
     """One row for all that a compiled graph runs outside of its partitions, however many pieces there are."""
     last = rows[-1] if rows else None
     if last is not None and (last.graph, last.partition) == (graph, "outside"):
-        rows[-1] = replace(last, kernels=(last.kernels or 0) + kernels)
+        rows[-1] = replace(last, kernels=(last.kernels or 0) + (kernels or 0))
     else:
         rows.append(Row(graph, "outside", False, kernels))
 

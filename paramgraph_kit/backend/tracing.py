@@ -21,6 +21,10 @@ from paramgraph_kit.trace.errors import UnsupportedError
 from paramgraph_kit.trace.model import Capture, Node, NodeKind, Partition, Reason, Trace
 
 NOT_CALLED = Reason("not-called", "not called yet: the first call captures it")
+ELSEWHERE = Reason(
+    "called-elsewhere",
+    "called only inside another capture or a whole step, which has its kernels itself, or under forward-mode gradients",
+)
 MOST_SOURCE = 20_000  # characters of one kernel's text
 
 
@@ -51,7 +55,7 @@ def partition_of(graph: CompiledGraph, launcher: Launcher, number: int) -> Parti
     variants = live_variants(launcher)
     reasons = tuple(launcher.reasons)
     if not variants and not reasons:
-        reasons = (NOT_CALLED,)
+        reasons = (ELSEWHERE if launcher.ungraphed_calls else NOT_CALLED,)
     return Partition(
         number,
         graph.name,

@@ -186,9 +186,18 @@ def _pair(
         if failure.code in _OF_THE_HOST and not isinstance(statement, (ast.If, ast.For, ast.While)):
             return line, [AHEAD]
     if belongs_behind or tells:
-        return line, [BEHIND]
+        return line, [_pinned(source, statement) if failure.code == "copy-to-cpu" else BEHIND]
     said = said or (ANEW if failure.code in _OF_STEPS else "")
     return (line, [said.replace(", so it was not rewritten", "")]) if said else None
+
+
+def _pinned(source: Source, statement: ast.stmt) -> str:
+    """What a copy into memory of the host's needs, where a statement is one."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr != "copy_":
+        return BEHIND
+    host = source.bracketed(call.func.value)
+    return f"the same with `{host} = {host}.pin_memory()` once before, and non_blocking=True; or behind each launch"
 
 
 def _changed(

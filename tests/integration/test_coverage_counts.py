@@ -250,3 +250,50 @@ def test_whoever_compiles_the_whole_is_told_of_the_whole(way: str) -> None:
     assert row.launches == len(trace.launches) == 2
     assert f"{row.kernels} of {row.kernels} (100 %)" in str(report)
     assert not eager(trace)
+
+
+def test_a_model_that_a_whole_step_calls_is_in_the_step() -> None:
+    # GIVEN a compiled model whose only calls are those of a step that is captured whole
+    net = nn.Sequential(Block(), nn.Linear(8, 1)).to(DEVICE)
+    model, optimizer = torch.compile(net, backend="paramgraph"), torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def train(x: Tensor) -> Tensor:
+        optimizer.zero_grad(set_to_none=False)
+        loss: Tensor = model(x).square().mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        return loss.detach()
+
+    step = pgk.parameterize(train, state=(net, optimizer))
+    with pgk.watch() as trace:
+        for _ in range(4):
+            step(torch.randn(4, 8, device=DEVICE))
+    # WHEN both are reported THEN the model was called, and by whom; the step is whole
+    assert {reason.code for reason in pgk.report(model).reasons} == {"called-elsewhere"}
+    assert " (100 %)" in str(pgk.report(step))
+    # AND what Dynamo makes of code of ours is no break of the user's
+    assert not eager(trace)
+
+
+def test_what_could_not_be_traced_has_no_count_of_nothing() -> None:
+    # GIVEN a function that runs as it is
+    step = pgk.parameterize(lambda x: x * x.mean().item())
+    _, heard = watched(step)
+    assert heard.total() > 0
+    # WHEN / THEN nobody knows how much of it there is
+    assert "0 of an unknown number" in str(pgk.report(step))
+    assert "calls run ungraphed   each" in str(pgk.report(step))
+
+
+@pytest.mark.filterwarnings("ignore")  # of what torch itself traces there
+def test_an_optimizers_own_step_can_be_reported() -> None:
+    # GIVEN the step of an optimizer, which is code of torch's, compiled by itself
+    net = nn.Linear(8, 8).to(DEVICE)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    net(torch.randn(4, 8, device=DEVICE)).sum().backward()
+    step = torch.compile(optimizer.step, backend="paramgraph")
+    for _ in range(3):
+        step()
+    # WHEN / THEN
+    (row,) = pgk.report(step).rows
+    assert (row.graphed, row.launches) == (True, 2)

@@ -33,6 +33,11 @@ def enclosing(limit):
         return x * (x.sum().item() > limit)
     return inner
 closure = enclosing(1.0)
+host = torch.empty(8, 4)
+def leaves(x):
+    y = x * 2
+    host.copy_(y, non_blocking=True)
+    return y
 """
 
 
@@ -52,6 +57,7 @@ def seen(names: dict[str, Any], name: str) -> tuple[Failure, Failure]:
     [
         ("branch", "if y.mean().item() > 0:\n            y = y * 2", "y = torch.where(y.mean() > 0, y * 2, y)"),
         ("spread", "return torch.where(\n", "return torch.where("),
+        ("leaves", "host.copy_(y, non_blocking=True)", "host = host.pin_memory()"),
         ("closure", "return x * (x.sum().item() > limit)", "return x * (x.sum().detach() > limit)"),
     ],
 )

@@ -12,7 +12,7 @@ from paramgraph_kit.doctor.known.failure_class import FailureClass, fix
 from paramgraph_kit.doctor.known.match import recognise
 from paramgraph_kit.trace.model import Failure, Frame, Reason
 
-NO_PROBLEM = ("not-called", "no-kernels", "not-selected", "slower-as-graph")
+NO_PROBLEM = ("not-called", "called-elsewhere", "no-kernels", "not-selected", "slower-as-graph")
 ANY = BY_ID["no-graph"]
 MOST_NAMES = 3  # of operations in one failure
 
