@@ -80,7 +80,8 @@ def looks_for_nan(entries: Sequence[TracebackType]) -> bool:
     import torch
 
     names = {name for entry in entries for name in entry.tb_frame.f_code.co_names}
-    return torch.is_anomaly_check_nan_enabled() or not names.isdisjoint(_ANOMALY)
+    looks = torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled()  # the latter alone is always so
+    return looks or not names.isdisjoint(_ANOMALY)
 
 
 def never_begins(files: Iterable[str]) -> bool:

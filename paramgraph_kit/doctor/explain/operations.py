@@ -252,7 +252,7 @@ def _kind(part: ast.expr, names: Names) -> str:
     if not _is_tensor(value):
         return ""
     if str(value.dtype).endswith(("bool", "uint8")):
-        return "x[mask]"
+        return "x[mask]" if value.device.type != "cpu" else "x[list]"  # of a mask of the CPU the places are copied
     return "x[i:j]" if not value.ndim else "x[list]" if value.device.type == "cpu" else ""
 
 

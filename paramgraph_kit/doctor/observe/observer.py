@@ -168,6 +168,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             return place
         if torch.is_grad_enabled():
             self._made_in_backward.add(_sequence_number() - 1)
+        if op.name == "_local_scalar_dense" and torch.is_anomaly_enabled():
+            return place  # autograd itself asks
         node = _current_node()
         name, forward = self._forward.get(node._sequence_nr(), ("", place)) if node is not None else ("", place)
         made = node.name().lower() if name else ""  # AddmmBackward0; another thread's nodes have other numbers

@@ -11,8 +11,10 @@ from itertools import islice
 from types import CodeType, FrameType
 from typing import Any
 
+import torch
+
 from paramgraph_kit.doctor.explain.operations import NO_NAMES, Names, names_at, operations_at, told_apart
-from paramgraph_kit.doctor.known.evidence import PAGEABLE, Evidence
+from paramgraph_kit.doctor.known.evidence import ANOMALY, PAGEABLE, Evidence
 from paramgraph_kit.driver.files import OURS, display_name, is_library, package_of
 from paramgraph_kit.trace.model import Frame
 
@@ -69,7 +71,10 @@ class Place:
                 found, known = operations_at(*spot, NO_NAMES, _text(*spot))
                 through += [*(found[:1] if known else ()), spot[0].co_name]
         files = (*self.files, file) if file else self.files
-        return Evidence(kind, message, code, self.frame(), operations, exact, files, (*through, fallback))
+        # Autograd looks for NaN after each of its functions, if it is told to.
+        looks = self.in_backward and torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled()
+        hints = frozenset({ANOMALY} if looks else ())
+        return Evidence(kind, message, code, self.frame(), operations, exact, files, (*through, fallback), hints)
 
 
 def _text(code: CodeType, at: int) -> str:

@@ -203,6 +203,19 @@ def _histogram(a: _Asked) -> Refusal | None:
     return _pageable("histc") if a.argument(2, "min", 0) == a.argument(3, "max", 0) else None
 
 
+def _mode(a: _Asked) -> Refusal | None:
+    tensor, dim = a.tensors[0], a.argument(1, "dim", -1)
+    return _waits("mode") if tensor.dim() and tensor.size(dim) > ONE_BLOCK else None
+
+
+def _predicate(a: _Asked) -> Refusal | None:
+    return _waits("cond") if _is_on(a.args[0], a.device) else None
+
+
+def _round(a: _Asked) -> Refusal | None:
+    return _waits("while_loop") if any(_is_on(tensor, a.device) for tensor in a.tensors) else None
+
+
 def _repeated(a: _Asked) -> Refusal | None:
     return _waits(a.name) if a.kwargs.get("output_size") is None and len(a.tensors) == 1 else None
 
@@ -254,11 +267,15 @@ def _indexed(a: _Asked) -> Refusal | None:
     masks = [i for i in indices if i.dtype in _MASK]
     if a.args[0].device.type == "cpu" and any(i.device.type == a.device for i in indices):
         return None  # a table of the CPU: torch itself says that its index has to be there
+    on_host = [i for i in masks if i.device.type == "cpu"]  # whose places the host finds itself
     if a.name in ("index", "_unsafe_index"):
-        if masks:
+        if len(masks) > len(on_host):
             return _waits("x[mask]")
-        return _pageable("x[list]") if any(i.device.type == "cpu" and i.dim() for i in indices) else None
+        copied = any(i.device.type == "cpu" and i.dim() for i in indices if i.dtype not in _MASK)
+        return _pageable("x[list]") if copied else None
     values = a.argument(2, "values")
+    if on_host:
+        return _pageable("x[list]=")
     if masks:
         from_host = values.device.type == "cpu" or id(values) in a.known
         return None if values.numel() == 1 and from_host and len(masks) == 1 else _waits("x[mask]=")
@@ -280,6 +297,7 @@ def _at_once(found: Refusal) -> Rule:
     return lambda a: found if a.tensors[0].dim() > 2 else None
 
 
+ONE_BLOCK = 2048  # numbers that one block of threads sorts: of more, mode waits
 _WHEREVER = ("_to_copy", "copy_", "_foreach_copy_", "lift_fresh")  # also where nothing of it is on the device yet
 _RULES: dict[str, Rule] = {
     **{name: _always(_waits(said)) for name, said in WAITING.items()},
@@ -296,6 +314,9 @@ _RULES: dict[str, Rule] = {
     "linalg_matrix_exp": _matrix_exp,
     "histc": _histogram,
     "repeat_interleave": _repeated,
+    "mode": _mode,
+    "cond": _predicate,
+    "while_loop": _round,
     **dict.fromkeys(
         ("index", "index_put_", "index_put", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"), _indexed
     ),
