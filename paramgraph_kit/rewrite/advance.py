@@ -131,14 +131,14 @@ def keep(
             for part in within(top)
             if isinstance(part, ast.stmt) and not isinstance(part, COMPOUND) and not is_writing(part, moving)
         ]
-    found = wanted(moving, frozen, ran)
+    found = wanted(source, moving, frozen, ran)
     edits = edits_of(source, found, device, ran, tensors) if found else None
     if edits is None:
         return None
     failures = [f for f, _, node in places if f.code in ("host-counter", "sync-item") and is_writing(node, found)]
     own = [counter for counter in found if counter.made]  # what an optimizer's own count decides, the device can
     asked = ((f, node.test) for f, _, node in places if f.code == "branch-frozen" and isinstance(node, ast.If))
-    failures += [f for f, test in asked if wanted(own, [ast.Expr(test)], ran)]
+    failures += [f for f, test in asked if wanted(source, own, [ast.Expr(test)], ran)]
     return Kept(source, found, edits + filled, failures, bool(filled))
 
 
@@ -187,7 +187,9 @@ def listed(prover: Prover) -> list[Counter]:
     return found
 
 
-def wanted(found: Iterable[Counter], frozen: Iterable[ast.stmt], ran: Sequence[ast.stmt]) -> list[Counter]:
+def wanted(
+    source: Source, found: Iterable[Counter], frozen: Iterable[ast.stmt], ran: Sequence[ast.stmt]
+) -> list[Counter]:
     """Those counters that some statements come from, through whatever names; ``ran`` is what a step runs."""
     names = {name for node in frozen for name in _names(node)}
     bodies: dict[str, list[ast.AST]] = {}
@@ -202,6 +204,8 @@ def wanted(found: Iterable[Counter], frozen: Iterable[ast.stmt], ran: Sequence[a
         elif isinstance(node, ast.For):
             for each in _pieces(node.target):
                 bodies.setdefault(_last(each), []).append(node.iter)
+        elif isinstance(node, ast.Return) and node.value is not None and (made := source.function_of(node)):
+            bodies.setdefault(made.name, []).append(node.value)
     while True:
         more = {new for name in names for value in bodies.get(name, ()) for new in _names(value)} - names
         if not more:
@@ -324,8 +328,9 @@ def _made(source: Source, counter: Counter) -> Iterator[ast.expr]:
             if isinstance(node, ast.Assign):
                 named = any(_last(each) == counter.holder.name for target in node.targets for each in _pieces(target))
                 yield from (value for key, value in _entries(node.value) if named and key == counter.key)
-                if not named and is_writing(node, [counter]) and isinstance(node.value, ast.Constant):
-                    yield node.value  # ``state["step"] = 0``
+            for target, value in _pairs(node):  # ``state["step"] = 0``
+                if counter.is_at(target) and isinstance(value, ast.Constant):
+                    yield value
             continue
         for target, value in _pairs(node):
             if not counter.is_at(target) or not isinstance(node, ast.stmt):

@@ -338,7 +338,8 @@ def larger_on_device(place: Place) -> list[Edit]:
         one, other = call.args
         one, other = (other, one) if is_given(place, one) else (one, other)
         name = "min" if called(call) == "max" else "max"
-        text = f"{place.source.bracketed(one)}.clamp({name}={place.text(other)})"
+        x = place.source.bracketed(one).replace(".item()", "")
+        text = f"{x}.clamp({name}={place.text(other)})"
         if not is_given(place, other):
             text = f"torch.{called(call)}imum({place.text(one)}, {place.text(other)})"
         found.append(place.source.replace(call, text))

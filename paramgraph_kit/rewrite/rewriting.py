@@ -130,7 +130,8 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
             if (other := attempt.guarded(failures)) is not None and (behind := one(other)).complete:
                 return behind
     if first.complete:
-        return _with_more(attempt.prover, first, one, [lambda: attempt.advancing(failures), attempt.in_place_first])
+        moved = attempt.prover.operations[1]
+        return _with_more(moved, first, one, [lambda: attempt.advancing(failures), attempt.in_place_first])
     if (given := _given_places(attempt, failures, _name_of(attempt.function))) is not None:
         return given
     found_by: list[Callable[[], Ways | None]] = [
@@ -149,7 +150,7 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
     for other in ways:
         if other is not None and (made := one(other)).complete:
             if _is_worth_it(other.prover, made):
-                return _with_more(other.prover, made, one, [attempt.in_place_first])
+                return _with_more(other.prover.operations[1], made, one, [attempt.in_place_first])
             little.append((other.prover.operations[0], made))
     if (late := one(attempt.in_place_first())).complete:
         return late
@@ -164,10 +165,9 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
 
 
 def _with_more(
-    prover: Prover, first: Rewriting, one: Callable[[Ways], Rewriting], ways: Sequence[Callable[[], Ways | None]]
+    behind: int, best: Rewriting, one: Callable[[Ways], Rewriting], ways: Sequence[Callable[[], Ways | None]]
 ) -> Rewriting:
-    """A whole rewriting, or one with more in its graph where that has a good part of the step behind the launch."""
-    best, behind = first, prover.operations[1]
+    """A whole rewriting with so much of a step behind the launch, or another one that has more in its graph."""
     for way in ways:
         if behind >= ENOUGH and (other := way()) is not None and (made := one(other)).complete:
             inside, left = other.prover.operations

@@ -88,3 +88,13 @@ def test_a_branch_that_only_logs_is_no_reason_to_keep_its_number_on_the_device(f
     assert found.complete, found
     assert not any(line.startswith("it = ") for line in lines_of(found)), found
     assert "opt.step()" not in lines_of(found), found
+
+
+def test_a_count_that_is_made_together_with_others_is_kept_on_the_device_alone(fixed: Fixed) -> None:
+    # GIVEN an optimizer whose state begins with two numbers in one statement, of which one moves WHEN rewritten
+    text = ADAM.replace("UPDATE", PLAIN).replace('NAME["step"] = 0', 'NAME["step"], NAME["kind"] = 0, 0')
+    found = fixed(text.replace("NAME", "state") + STEP)
+    # THEN that one is a tensor
+    assert found.complete, found
+    made = 'state["step"], state["kind"] = torch.tensor(0, dtype=torch.float64, device=device), 0'
+    assert made in lines_of(found), found

@@ -54,6 +54,8 @@ What a batch had shown was mended before the next was written. Today counts prog
 | seventh, three of 15 are clean | 12 | 34 of 34 | 11 (92%) | 11 (92%) | 12 |
 | ninth, three of 15 are clean | 12 | 34 of 35 (that one at its line, with a wrong cause) | 8 (67%) | 9 (75%) | 12 |
 | eleventh, three of 15 are clean | 12 | 40 of 41 | 7 (58%) | 8 (67%) | 10 |
+| fourteenth, two of 14 are clean | 12 | 37 of 42 (and one false alarm) | 6 (50%) | 7 (58%) | 9 |
+| fifteenth, one of eight is clean | 7 | 29 of 29 | 4 (57%), one of them wrong | 3 (43%) | 4 |
 | eighth, no training, three of 15 clean | 12 | 37 of 37 | 7 (58%) | 7 (58%) | 11 |
 | tenth, also none | 12 | 39 of 39 (and one false alarm) | 9 (75%), one of them wrong | 7 (58%) | 11 |
 | twelfth, also none | 12 | 23 of 23 | 6 (50%) | 8 (67%) | 7 |
