@@ -292,6 +292,9 @@ def locals_of(function: Function) -> set[str]:
     found = {argument.arg for argument in every if argument is not None}
     outer: set[str] = set()
     for part in function.body:
+        if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            found.add(part.name)  # what is local in there is its own, and so is what it takes from here
+            continue
         for node in within(part):
             if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
                 found.add(node.id)

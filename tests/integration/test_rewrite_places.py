@@ -328,6 +328,21 @@ def f(x):
             "w = F.softmax((cache.keys @ x).masked_fill(~there, -torch.inf), dim=0)",
         ],
     ),
+    "a position of the function around it": (
+        """
+def made():
+    pos, rows = 0, torch.zeros(2, 16, 4, device=device)
+    def step(x):
+        nonlocal pos
+        rows[:, pos : pos + 1] = x
+        pos += 1
+        return F.scaled_dot_product_attention(x, rows[:, :pos], rows[:, :pos])
+    return step
+f = made()
+args = (torch.randn(2, 1, 4, device=device),)
+""",
+        ["pos, rows = torch.tensor(0, device=device), torch.zeros(2, 16, 4, device=device)"],
+    ),
     "a cache that is not always there": (
         CACHE
         + """
