@@ -10,15 +10,17 @@ from typing import Any
 
 from paramgraph_kit.rewrite import advance, places
 from paramgraph_kit.rewrite.edits import Edit, Source
-from paramgraph_kit.rewrite.growths import Key
+from paramgraph_kit.rewrite.growths import ATTENDS, MODULE, Key
 from paramgraph_kit.rewrite.place import Form
 from paramgraph_kit.rewrite.places import CannotError, Texts
+from paramgraph_kit.rewrite.prefixes import read_at_the_end
 from paramgraph_kit.rewrite.proof import Arguments, Around, Prover
 from paramgraph_kit.rewrite.rooms import Masks, without
 from paramgraph_kit.rewrite.tracked import Tracking
 from paramgraph_kit.trace.model import Failure
 
 Number = tuple[int | str, str]  # where among the arguments, and under which name
+WEIGHED = ("softmax", ATTENDS, MODULE)
 CODES = advance.FROZEN | {"stale-input", "tensor-literal", "copy-to-gpu", "cpu-scalar-frozen", "output-alias"}
 
 
@@ -102,15 +104,20 @@ def keep(
     ran: Callable[[Source], Sequence[ast.stmt]],
     device: str,
     tensors: Mapping[str, Form],
+    *,
+    prefixes: bool = False,
 ) -> advance.Kept | None:
-    """The positions as tensors, with all lines that use them; None where one of these cannot be written so."""
+    """The positions as tensors, with all lines that use them; None where one of these cannot be written so.
+
+    ``prefixes``: of parts that would be left, those are read as a whole of which only the last place counts.
+    """
     keys = [*tracking.indexes, *tracking.makers, *tracking.growths.parts]
     keys += [need.chain[0] for need in tracking.growths.needs.values()]
     files = {key.file for key in keys}
     if len(files) != 1:
         return None
     source = tracking.sources[files.pop()]
-    written = _written(source, tracking, without(tracking, ()))
+    written = _written(source, tracking, without(tracking, ()), prefixes)
     if written is None:
         return None
     texts, own = written
@@ -122,23 +129,40 @@ def keep(
     mended = [f for f, where, node in failures if where is source and _is_mended(f, node, touched, used)]
     names = ", ".join(dict.fromkeys(f"`{each.name}`" for each in used))
     told = f"{names} lives on in a tensor: where anything else sets it, `.fill_(...)` does" if used else ""
+    if prefixes:
+        told += "; what lies behind a prefix changes nothing in it, as far as these steps show"
+    if used and _may_be_empty(used, tracking):
+        told += "; a softmax over nothing is no number any more, so a part needs one place before it is read"
     return advance.Kept(source, list(used), [*edits, *own], mended, rates=False, told=told)
 
 
-def _written(source: Source, tracking: Tracking, left: frozenset[Key]) -> tuple[Texts, list[Edit]] | None:
+def _may_be_empty(used: Sequence[advance.Counter], tracking: Tracking) -> bool:
+    """Whether a part that is weighed has no place where its counter begins with 0, although these steps show some."""
+    begun = min((int(each.value) for each in used if not isinstance(each.value, list)), default=0)
+    growths = tracking.growths
+    weighed = {key for need in growths.needs.values() if need.kind in WEIGHED for key in need.parts}
+    return begun > 0 and any(growths.parts[key].least <= begun for key in weighed)
+
+
+def _written(
+    source: Source, tracking: Tracking, left: frozenset[Key], prefixes: bool
+) -> tuple[Texts, list[Edit]] | None:
     """All lines that can be written with tensors for places; parts for which that is not so stay as they are."""
     texts = Texts(source)
-    masks = Masks(texts, tracking, left)
+    masks, more = Masks(texts, tracking, left), list[Edit]()
     try:
         places.numbers(texts, tracking)
         places.choices(texts, tracking)
         places.makers(texts, tracking)
-        places.indexes(texts, tracking, left)
+        whole = read_at_the_end(texts, tracking, left, more) if prefixes else frozenset[Key]()
+        if prefixes and not whole:
+            return None
+        places.indexes(texts, tracking, left - whole)
         masks.make()
-        return texts, [*texts.edits(), *masks.edits]
+        return texts, [*texts.edits(), *masks.edits, *more]
     except CannotError as error:
-        more = without(tracking, left | error.parts)
-        return _written(source, tracking, more) if more > left else None
+        others = without(tracking, left | error.parts)
+        return _written(source, tracking, others, prefixes) if others > left else None
 
 
 def _within(inner: Edit, outer: Edit) -> bool:

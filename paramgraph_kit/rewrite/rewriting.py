@@ -125,6 +125,8 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
     if not whole_inside and (other := attempt.placing(failures)) is not None:
         if (made := one(other)).complete:
             return made
+        if (more := attempt.placing(failures, prefixes=True)) is not None and (whole := one(more)).complete:
+            return whole
         if made.diff and not first.complete:  # what else is done comes to that
             attempt, first = other, made
             if (other := attempt.guarded(failures)) is not None and (behind := one(other)).complete:

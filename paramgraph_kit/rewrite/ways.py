@@ -55,14 +55,19 @@ class Ways(Foreseeing):
         other.kept = advance.keep(self.prover, source, places, later.ran_in(source, self.ran), named, self.tensors)
         return other if other.kept is not None else None
 
-    def placing(self, failures: Sequence[Failure]) -> Ways | None:
-        """The same with the places that steps move on in tensors, and all lines that use them; None without any."""
+    def placing(self, failures: Sequence[Failure], *, prefixes: bool = False) -> Ways | None:
+        """The same with the places that steps move on in tensors, and all lines that use them; None without any.
+
+        ``prefixes``: with those that are computed again at each step as wholes, of which the last place is read.
+        """
         other = self._other()
         found = placed.track(self.prover, other.sources, self.functions)
         if found is None:
             return None
         at = [(f, *place) for f in failures if (place := other.place(f)) is not None]
-        other.kept = placed.keep(*found, at, lambda source: later.ran_in(source, self.ran), self.device, self.tensors)
+        other.kept = placed.keep(
+            *found, at, lambda source: later.ran_in(source, self.ran), self.device, self.tensors, prefixes=prefixes
+        )
         return other if other.kept is not None else None
 
     def placing_arguments(self, failures: Sequence[Failure]) -> tuple[Ways, Prover, list[str]] | None:

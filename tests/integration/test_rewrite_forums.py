@@ -48,7 +48,6 @@ NOT_WHOLE = (
     "a tuple of keys",
     "speculative decoding that accepts",
     "a paged cache",
-    "the whole prefix again",
     "attention sinks",
     "the length of each row",
     "a vq codebook",

@@ -62,7 +62,7 @@ What a batch had shown was mended before the next was written. Today counts prog
 | thirteenth, caches at a position of the host's (two expectations were wrong) | 12 | 56 of 57 (that one \
 at a wrong line) | 3 (25%), two nearly wholly behind the launch | 2 (17%) | 9 |
 | sixteenth, the same after what those had shown was mended | 8 | 33 of 33 | 5 (63%), one nearly wholly behind \
-the launch | 4 (50%) | 6 |
+the launch | 4 (50%) | 7 |
 | seventeenth, once more | 6 | 27 of 27 | 2 (33%) | 3 (50%) | 5 |
 """
 
