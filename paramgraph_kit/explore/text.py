@@ -38,8 +38,12 @@ def summary(trace: Trace) -> str:
         lines.append(f"  eager       in compiled calls, at {plural(eager, 'line')}: partitions() has them")
     for capture in trace.captures:
         lines.append(f"  {capture_line(capture)}")
+    ours = [capture for capture in trace.captures if capture.allocations]  # a report's trace has no launches at all
     if trace.launches:
         lines.append(f"  launches    {launches_line(trace.launches)}")
+    if trace.pool_events and (idle := len({each.id for each in ours} - {each.capture for each in trace.launches})):
+        which = "the capture above was" if len(trace.captures) == 1 else f"{idle} of the captures above were"
+        lines.append(f"  warning     {which} never launched while this was recorded")
     for failure in trace.failures:
         where = f" at {one_line(failure.frame.label())}" if failure.frame else ""
         lines.append(f"  failure     {one_line(failure.title)}{where}")

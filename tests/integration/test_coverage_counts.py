@@ -177,6 +177,15 @@ def test_nothing_that_was_never_launched_counts_as_covered() -> None:
     assert "never launched" not in told
 
 
+def test_a_trace_says_what_it_has_captured_and_never_launched() -> None:
+    # GIVEN a model that is watched in its first call WHEN looked at THEN its graph was for nothing so far
+    model = compiled(Block())
+    told = pgk.explore(watched(model, calls=1)[0]).text()
+    assert "  warning     the capture above was never launched while this was recorded" in told
+    # AND no longer once it is launched
+    assert "warning" not in pgk.explore(watched(model)[0]).text()
+
+
 def test_a_model_that_runs_eager_in_every_call_is_told_so() -> None:
     # GIVEN a compiled function of which Dynamo makes no graph at all
     def loses(x: Tensor) -> Tensor:
