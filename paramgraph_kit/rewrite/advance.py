@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from paramgraph_kit.doctor import cell
-from paramgraph_kit.doctor.restore.holder import Holder
+from paramgraph_kit.rewrite.counted import Counter, Listed, counters, last_of, pairs_of, pieces
 from paramgraph_kit.rewrite.edits import COMPOUND, Edit, Function, Source, locals_of, within
 from paramgraph_kit.rewrite.moving import is_kept
 from paramgraph_kit.rewrite.place import Form, called
@@ -30,68 +27,6 @@ FROZEN = frozenset(
 _COUNTED = (ast.Add, ast.Sub, ast.Mult)  # what a tensor of whole numbers does in place as a number does
 _REDUCTIONS = frozenset(("mean", "sum", "min", "max", "norm", "amax", "amin", "median", "std", "var"))
 _OPERANDS = (ast.BinOp, ast.UnaryOp, ast.Compare)
-
-
-@dataclass(slots=True)
-class Counter:
-    """A number that a step moves: where it lives, and what it is called there."""
-
-    holder: Holder
-    key: Any  # of an object or a dictionary; None of a variable
-    real: bool  # it has been a float
-    value: Any
-    made: bool = False  # in the first step
-    called: frozenset[str] = frozenset()  # other names of the dictionary, ``state`` of ``state = self.states[p]``
-
-    @property
-    def name(self) -> str:
-        """Its last name."""
-        return self.holder.name if self.key is None else str(self.key)
-
-    def is_at(self, node: ast.AST) -> bool:
-        """Whether an expression is this number, as far as its names tell."""
-        if self.holder.kind in ("global", "cell"):
-            return isinstance(node, ast.Name) and node.id == self.name
-        if self.holder.kind == "attributes":
-            return isinstance(node, ast.Attribute) and node.attr == self.name
-        if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Constant):
-            return False
-        owner = node.value.id if isinstance(node.value, ast.Name) else getattr(node.value, "attr", "")
-        return node.slice.value == self.key and (owner == self.holder.name or owner in self.called)
-
-    def tensor(self, device: torch.device) -> Any:
-        """A tensor for it."""
-        return torch.tensor(self.value, dtype=torch.float64 if self.real else torch.int64, device=device)
-
-    def put(self, value: Any) -> None:
-        """Hold another value."""
-        if self.made:
-            return  # the next first step makes it anew
-        if self.holder.kind == "cell":
-            self.holder.target.cell_contents = value
-        else:
-            self.holder.target[self.name if self.key is None else self.key] = value
-
-
-class Listed(Counter):
-    """A list of such numbers, which becomes a list of the elements of one tensor."""
-
-    def is_at(self, node: ast.AST) -> bool:
-        """Whether an expression is one of these numbers, as far as its names tell."""
-        return (
-            isinstance(node, ast.Subscript)
-            and not isinstance(node.slice, ast.Slice)
-            and isinstance(node.value, (ast.Name, ast.Attribute))
-            and _last(node.value) == self.name
-        )
-
-    def tensor(self, device: torch.device) -> Any:
-        """Tensors for them."""
-        return list(torch.tensor(self.value, device=device))
-
-    def put(self, value: Any) -> None:
-        """Hold other values."""
-        self.holder.target[:] = value
 
 
 @dataclass(slots=True)
@@ -142,28 +77,15 @@ def keep(
     return Kept(source, found, edits + filled, failures, bool(filled))
 
 
-def counters(prover: Prover) -> list[Counter]:
-    """The variables, attributes and entries that hold a number which steps move."""
-    found = []
-    for made in (False, True):
-        for holder, values in prover.watched(made=made):
-            keys: list[Any] = list(values[0]) if isinstance(values[0], dict) else [None]
-            for key in keys:
-                seen: list[Any] = [each.get(key) if isinstance(each, dict) else each for each in values]
-                if all(type(value) in (int, float) for value in seen) and any(value != seen[0] for value in seen):
-                    found.append(Counter(holder, key, any(type(value) is float for value in seen), seen[0], made))
-    return found
-
-
 def _with_names(source: Source, found: Iterable[Counter]) -> list[Counter]:
     """Numbers with what their dictionaries are called elsewhere; real ones where they are exponents, as betas' are."""
     named: dict[str, set[str]] = {}
     every = list(ast.walk(source.tree))
     for node in every:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript):
-            named.setdefault(_last(node.value), set()).update(n.id for n in node.targets if isinstance(n, ast.Name))
+            named.setdefault(last_of(node.value), set()).update(n.id for n in node.targets if isinstance(n, ast.Name))
         elif isinstance(node, ast.For) and isinstance(node.target, ast.Name):
-            named.setdefault(_last(node.iter), set()).add(node.target.id)
+            named.setdefault(last_of(node.iter), set()).add(node.target.id)
     raised = [
         part for n in every if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Pow) for part in ast.walk(n.right)
     ]
@@ -177,16 +99,6 @@ def _with_names(source: Source, found: Iterable[Counter]) -> list[Counter]:
     return list(found)
 
 
-def listed(prover: Prover) -> list[Counter]:
-    """The lists of whole numbers that steps move."""
-    found: list[Counter] = []
-    for holder, values in prover.watched(lists=True):
-        whole = all(type(each) is list and len(each) == len(values[0]) for each in values) and values[0]
-        if whole and all(type(n) is int for each in values for n in each) and any(v != values[0] for v in values):
-            found.append(Listed(holder, None, False, list(values[0])))
-    return found
-
-
 def wanted(
     source: Source, found: Iterable[Counter], frozen: Iterable[ast.stmt], ran: Sequence[ast.stmt]
 ) -> list[Counter]:
@@ -197,13 +109,13 @@ def wanted(
     for node in every:
         if isinstance(node, ast.Assign):
             for target in node.targets:
-                for each in _pieces(target):
-                    bodies.setdefault(_last(each), []).append(node.value)
+                for each in pieces(target):
+                    bodies.setdefault(last_of(each), []).append(node.value)
         elif isinstance(node, (ast.AugAssign, ast.AnnAssign)) and node.value is not None:
-            bodies.setdefault(_last(node.target), []).append(node.value)
+            bodies.setdefault(last_of(node.target), []).append(node.value)
         elif isinstance(node, ast.For):
-            for each in _pieces(node.target):
-                bodies.setdefault(_last(each), []).append(node.iter)
+            for each in pieces(node.target):
+                bodies.setdefault(last_of(each), []).append(node.iter)
         elif isinstance(node, ast.Return) and node.value is not None and (made := source.function_of(node)):
             bodies.setdefault(made.name, []).append(node.value)
     while True:
@@ -248,55 +160,13 @@ def edits_of(
 def is_writing(node: ast.stmt, found: Sequence[Counter]) -> bool:
     """Whether a statement gives one of these numbers another value."""
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
-    return any(counter.is_at(each) for target in targets for each in _pieces(target) for counter in found)
-
-
-@contextmanager
-def kept(found: Sequence[Counter], device: torch.device) -> Iterator[None]:
-    """While this lasts the living numbers are tensors."""
-    for counter in found:
-        counter.put(counter.tensor(device))
-    try:
-        yield
-    finally:
-        for counter in found:
-            counter.put(counter.value)
+    return any(counter.is_at(each) for target in targets for each in pieces(target) for counter in found)
 
 
 def _names(node: ast.AST) -> set[str]:
     found = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
     found |= {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
     return found | {n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
-
-
-def _last(node: ast.AST) -> str:
-    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
-        return node.slice.value
-    while isinstance(node, (ast.Subscript, ast.Starred)):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
-
-
-def _pieces(target: ast.AST) -> list[ast.expr]:
-    if isinstance(target, (ast.Tuple, ast.List)):
-        return [each for part in target.elts for each in _pieces(part)]
-    return [target] if isinstance(target, ast.expr) else []
-
-
-def _pairs(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
-    """Targets with what each gets, of ``a = b = 0`` and of ``a, b = 0, 1``."""
-    if isinstance(node, ast.AnnAssign) and node.value is not None:
-        return [(node.target, node.value)]
-    if not isinstance(node, ast.Assign):
-        return []
-    found = []
-    for target in node.targets:
-        whole = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
-        if whole and isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-            found += list(zip(target.elts, node.value.elts, strict=False))
-        else:
-            found.append((target, node.value))
-    return found
 
 
 def _writing_statements(source: Source, counter: Counter) -> Iterator[ast.stmt]:
@@ -319,20 +189,20 @@ def _made(source: Source, counter: Counter) -> Iterator[ast.expr]:
         if isinstance(counter, Listed):
             if isinstance(node, ast.Assign) and not isinstance(node.value, ast.Constant):
                 named = any(
-                    _last(target) == counter.name and not isinstance(target, ast.Subscript) for target in node.targets
+                    last_of(target) == counter.name and not isinstance(target, ast.Subscript) for target in node.targets
                 )
                 if named and isinstance(node.value, (ast.List, ast.BinOp, ast.ListComp, ast.Call)):
                     yield node.value
             continue
         if counter.holder.kind == "container":
             if isinstance(node, ast.Assign):
-                named = any(_last(each) == counter.holder.name for target in node.targets for each in _pieces(target))
+                named = any(last_of(each) == counter.holder.name for target in node.targets for each in pieces(target))
                 yield from (value for key, value in _entries(node.value) if named and key == counter.key)
-            for target, value in _pairs(node):  # ``state["step"] = 0``
+            for target, value in pairs_of(node):  # ``state["step"] = 0``
                 if counter.is_at(target) and isinstance(value, ast.Constant):
                     yield value
             continue
-        for target, value in _pairs(node):
+        for target, value in pairs_of(node):
             if not counter.is_at(target) or not isinstance(node, ast.stmt):
                 continue
             function = source.function_of(node)
@@ -362,7 +232,7 @@ def _set_up(source: Source, counter: Counter, ran: Sequence[ast.stmt]) -> Iterat
     for node in ast.walk(source.tree) if counter.holder.kind == "attributes" else ():
         if node in inside or not isinstance(node, ast.stmt) or source.function_of(node) is None:
             continue
-        yield from (v for t, v in _pairs(node) if counter.is_at(t) and isinstance(v, ast.Constant))
+        yield from (v for t, v in pairs_of(node) if counter.is_at(t) and isinstance(v, ast.Constant))
 
 
 def _fields(source: Source, counter: Counter) -> Iterator[ast.ClassDef]:
@@ -401,7 +271,7 @@ def _written(source: Source, node: ast.stmt, counter: Counter, found: Sequence[C
     target = node.targets[0]
     if not isinstance(target, ast.Tuple):
         return _filled(source, target, node.value)
-    pairs = _pairs(node)
+    pairs = pairs_of(node)
     if len(pairs) != len(target.elts) or next(c for c in found if any(c.is_at(t) for t in target.elts)) is not counter:
         return None if len(pairs) != len(target.elts) else []  # with the first of them
     for number, (one, _) in enumerate(pairs):

@@ -19,7 +19,7 @@ from paramgraph_kit.doctor import cell
 from paramgraph_kit.driver.files import REWRITTEN, display_name
 from paramgraph_kit.driver.profiling import set_profile
 from paramgraph_kit.driver.select import device
-from paramgraph_kit.rewrite import advance, feeding, graded, hosts, moving, optimizers, tables
+from paramgraph_kit.rewrite import advance, counted, feeding, graded, hosts, moving, optimizers, tables
 from paramgraph_kit.rewrite.borrow import BorrowError, borrowed, companion, compiled
 from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, scope_of
 from paramgraph_kit.rewrite.given import expanded
@@ -293,7 +293,7 @@ class Lending:
                 borrowed(self.functions, codes, before),
                 optimizers.prepared(optimizing, device(), rate=self.rate, fuse=bool(self.fused)),
                 tables.brought(self.prover.state, names, device()),
-                advance.kept(self.kept.counters if self.kept is not None else (), device()),
+                counted.kept(self.kept.counters if self.kept is not None else (), device()),
             ):
                 yield
 

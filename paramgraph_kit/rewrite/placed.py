@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from paramgraph_kit.rewrite import advance, places
+from paramgraph_kit.rewrite import advance, counted, places
 from paramgraph_kit.rewrite.edits import Edit, Source
 from paramgraph_kit.rewrite.growths import ATTENDS, MODULE, Key
 from paramgraph_kit.rewrite.place import Form
@@ -29,12 +29,12 @@ def track(
     sources: Mapping[str, Source],
     functions: Sequence[types.FunctionType],
     arguments: Sequence[Number] = (),
-) -> tuple[list[advance.Counter], Tracking] | None:
+) -> tuple[list[counted.Counter], Tracking] | None:
     """Where a few steps use the numbers that they move as places; None where they do not, or cannot be followed.
 
     ``arguments`` are numbers that the function is given, each of which is followed as well: by -1, -2, ...
     """
-    found = [each for each in advance.counters(prover) if not each.real] + advance.listed(prover)
+    found = [each for each in counted.counters(prover) if not each.real] + counted.listed(prover)
     tracking = Tracking(sources)
     if not found and not arguments:
         return None
@@ -70,7 +70,7 @@ def counting(prover: Prover, arguments: Sequence[Number], made: Callable[[int, i
 
 
 @contextmanager
-def _followed(found: Sequence[advance.Counter], tracking: Tracking) -> Iterator[None]:
+def _followed(found: Sequence[counted.Counter], tracking: Tracking) -> Iterator[None]:
     for number, counter in enumerate(found):
         plain = counter.value
         given = [tracking.number(n, number) for n in plain] if isinstance(plain, list) else None
@@ -98,7 +98,7 @@ def _limits(functions: Sequence[types.FunctionType], tracking: Tracking) -> Iter
 
 
 def keep(
-    used: Sequence[advance.Counter],
+    used: Sequence[counted.Counter],
     tracking: Tracking,
     failures: Sequence[tuple[Failure, Source, ast.stmt]],
     ran: Callable[[Source], Sequence[ast.stmt]],
@@ -136,7 +136,7 @@ def keep(
     return advance.Kept(source, list(used), [*edits, *own], mended, rates=False, told=told)
 
 
-def _may_be_empty(used: Sequence[advance.Counter], tracking: Tracking) -> bool:
+def _may_be_empty(used: Sequence[counted.Counter], tracking: Tracking) -> bool:
     """Whether a part that is weighed has no place where its counter begins with 0, although these steps show some."""
     begun = min((int(each.value) for each in used if not isinstance(each.value, list)), default=0)
     growths = tracking.growths
@@ -171,7 +171,7 @@ def _within(inner: Edit, outer: Edit) -> bool:
     return begin < end and begin <= (inner.line, inner.column) and (inner.end_line, inner.end_column) <= end
 
 
-def _is_mended(failure: Failure, node: ast.stmt, touched: set[ast.AST], used: Sequence[advance.Counter]) -> bool:
+def _is_mended(failure: Failure, node: ast.stmt, touched: set[ast.AST], used: Sequence[counted.Counter]) -> bool:
     if failure.code == "host-counter":
         return advance.is_writing(node, used)
     return failure.code in CODES and any(part in touched for part in ast.walk(node))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import io
-import math
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -24,14 +23,13 @@ from paramgraph_kit.doctor.restore.keeper import Keeper, RandomState
 from paramgraph_kit.doctor.restore.repair import capture
 from paramgraph_kit.doctor.restore.surroundings import Surroundings
 from paramgraph_kit.driver.select import driver, twin
+from paramgraph_kit.rewrite.closeness import GRADIENTS, WRITES, differences
+from paramgraph_kit.rewrite.closeness import RETURNS as RETURNS
+from paramgraph_kit.rewrite.closeness import Seen as Seen
 from paramgraph_kit.rewrite.mixing import in_another_order
 
 STEPS = 6
 WARM_UP = 2
-RETURNS = "what it returns"
-GRADIENTS = "gradients"
-WRITES = "a tensor that it writes"
-FEW = 4.0  # roundings
 # What computes nothing: other shapes of the same memory, and copies of it.
 _FREE = frozenset(
     """detach alias view _to_copy clone copy_ select slice unbind t transpose expand permute unsqueeze squeeze reshape
@@ -42,7 +40,6 @@ _PRODUCTS = frozenset(
     _scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention""".split()  # noqa: SIM905
 )
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-Seen = dict[str, list[Any]]
 Look = Callable[[Any], None]
 
 
@@ -406,24 +403,6 @@ def _is_nesterov(group: Any) -> bool:
     return isinstance(group, dict) and "params" in group and bool(group.get("nesterov"))
 
 
-def differences(a: Seen, b: Seen, near: Seen | None = None) -> list[str]:
-    """What differs between two runs, each in a few words; of states what differs by more than a few times ``near``."""
-    found = []
-    for name in sorted(a.keys() & b.keys()):
-        one, other = a[name], b[name]
-        said = name.partition("#")[0]
-        if len(one) != len(other):
-            found.append(f"{said}: {len(one)} values, then {len(other)}")
-            continue
-        third = near.get(name, []) if near and name.startswith((WRITES, GRADIENTS)) else []
-        thirds = third if len(third) == len(one) else [None] * len(one)
-        spread = name == GRADIENTS  # sums of parts that cancel: as near as the largest of them are
-        wrong = next(((x, y) for x, y, z in zip(one, other, thirds, strict=True) if not _close(x, y, z, spread)), None)
-        if wrong is not None:
-            found.append(f"{said}: {_short(*wrong)}")
-    return found
-
-
 def _held(value: Any) -> Any:
     """Memory of its own that a graph reads."""
     if not isinstance(value, torch.Tensor):
@@ -470,38 +449,3 @@ def _rounded(value: Any) -> Any:
     signs[1::2] = -1
     other = plain * (1 + torch.finfo(plain.dtype).eps * signs.view_as(plain))
     return other.to(value.device).requires_grad_(value.requires_grad)
-
-
-def _close(a: Any, b: Any, near: Any = None, spread: bool = False) -> bool:
-    x, y = _real(a), _real(b)
-    if x.numel() == y.numel() == 1:
-        x, y = x.flatten(), y.flatten()  # item() gives the number of either
-    if x.shape != y.shape:
-        return False
-    most = float(x.abs().max()) if spread and x.numel() else 0.0
-    atol = max(1e-6, 1e-5 * most if math.isfinite(most) else 0.0)
-    if not (far := _apart(x, y, atol)).any():
-        return True
-    if near is None or (z := _real(near)).shape != x.shape:
-        return False
-    # Which elements a rounding moves is chance, how many and how far is not. NaN is not close.
-    moved = _apart(x, z, atol)
-    few = int(far.sum()) <= FEW * int(moved.sum())
-    return few and bool((x - y)[far].abs().max() <= FEW * (x - z)[moved].abs().max())
-
-
-def _apart(x: torch.Tensor, y: torch.Tensor, atol: float) -> torch.Tensor:
-    return ~torch.isclose(x, y, rtol=1e-4, atol=atol, equal_nan=True)
-
-
-def _short(a: Any, b: Any) -> str:
-    x, y = _real(a), _real(b)
-    if x.shape != y.shape:
-        return f"shape {tuple(x.shape)}, then {tuple(y.shape)}"
-    at = int((x - y).abs().nan_to_num(math.inf).argmax())
-    return f"{x.flatten()[at]:.6g}, then {y.flatten()[at]:.6g}"
-
-
-def _real(value: Any) -> torch.Tensor:
-    tensor = torch.as_tensor(value)
-    return torch.view_as_real(tensor.resolve_conj()).double() if tensor.is_complex() else tensor.double()

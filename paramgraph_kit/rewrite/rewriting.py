@@ -25,6 +25,7 @@ from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.proof import NOTHING, STEPS, Around, Prover, Truth
 from paramgraph_kit.rewrite.reads import frozen
 from paramgraph_kit.rewrite.ways import Ways
+from paramgraph_kit.rewrite.worth import ENOUGH, is_mostly_inside
 from paramgraph_kit.trace.errors import CaptureError
 from paramgraph_kit.trace.model import Failure
 from paramgraph_kit.trace.wording import frame_text
@@ -37,7 +38,6 @@ ASSERTED = (
 )
 GRADED = "an argument that was made to need gradients is the function's own tensor now: the caller's gets no `.grad`"
 LITTLE = "this is right, but with so little in its graph it may be no faster: what stands below brings more there"
-ENOUGH = 4  # operations in a graph, of a step without products whose rest may run behind it
 TRIES = 4  # how often rewrites that change the numbers are taken back
 
 
@@ -121,7 +121,7 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
     first = one(attempt)
     if truth.unsteady:
         return first
-    whole_inside = first.complete and _is_mostly_inside(attempt.prover)
+    whole_inside = first.complete and is_mostly_inside(attempt.prover)
     if not whole_inside and (other := attempt.placing(failures)) is not None:
         if (made := one(other)).complete:
             return made
@@ -273,12 +273,6 @@ def _stale(rounds: Rounds) -> str:
     lines, rates = rounds.texts.get(first.file, []), first.rate and first.steps
     tensors = {name for name, value in first.space.items() if isinstance(value, torch.Tensor)}
     return frozen(lines, moved, ran, containers, rates=bool(rates), tensors=tensors).lstrip(".") if moved else ""
-
-
-def _is_mostly_inside(prover: Prover) -> bool:
-    """Whether more of a step is in the graph than behind it."""
-    (inside, behind), products = prover.operations, prover.products
-    return products[0] >= products[1] if any(products) else inside >= behind
 
 
 def _is_worth_it(prover: Prover, found: Rewriting) -> bool:

@@ -1,0 +1,67 @@
+"""Whether two runs have given the same: results, written tensors, gradients and state, as near as a rounding leads."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+RETURNS = "what it returns"
+GRADIENTS = "gradients"
+WRITES = "a tensor that it writes"
+FEW = 4.0  # roundings
+Seen = dict[str, list[Any]]
+
+
+def differences(a: Seen, b: Seen, near: Seen | None = None) -> list[str]:
+    """What differs between two runs, each in a few words; of states what differs by more than a few times ``near``."""
+    found = []
+    for name in sorted(a.keys() & b.keys()):
+        one, other = a[name], b[name]
+        said = name.partition("#")[0]
+        if len(one) != len(other):
+            found.append(f"{said}: {len(one)} values, then {len(other)}")
+            continue
+        third = near.get(name, []) if near and name.startswith((WRITES, GRADIENTS)) else []
+        thirds = third if len(third) == len(one) else [None] * len(one)
+        spread = name == GRADIENTS  # sums of parts that cancel: as near as the largest of them are
+        wrong = next(((x, y) for x, y, z in zip(one, other, thirds, strict=True) if not _close(x, y, z, spread)), None)
+        if wrong is not None:
+            found.append(f"{said}: {_short(*wrong)}")
+    return found
+
+
+def _close(a: Any, b: Any, near: Any = None, spread: bool = False) -> bool:
+    x, y = _real(a), _real(b)
+    if x.numel() == y.numel() == 1:
+        x, y = x.flatten(), y.flatten()  # item() gives the number of either
+    if x.shape != y.shape:
+        return False
+    most = float(x.abs().max()) if spread and x.numel() else 0.0
+    atol = max(1e-6, 1e-5 * most if math.isfinite(most) else 0.0)
+    if not (far := _apart(x, y, atol)).any():
+        return True
+    if near is None or (z := _real(near)).shape != x.shape:
+        return False
+    # Which elements a rounding moves is chance, how many and how far is not. NaN is not close.
+    moved = _apart(x, z, atol)
+    few = int(far.sum()) <= FEW * int(moved.sum())
+    return few and bool((x - y)[far].abs().max() <= FEW * (x - z)[moved].abs().max())
+
+
+def _apart(x: torch.Tensor, y: torch.Tensor, atol: float) -> torch.Tensor:
+    return ~torch.isclose(x, y, rtol=1e-4, atol=atol, equal_nan=True)
+
+
+def _short(a: Any, b: Any) -> str:
+    x, y = _real(a), _real(b)
+    if x.shape != y.shape:
+        return f"shape {tuple(x.shape)}, then {tuple(y.shape)}"
+    at = int((x - y).abs().nan_to_num(math.inf).argmax())
+    return f"{x.flatten()[at]:.6g}, then {y.flatten()[at]:.6g}"
+
+
+def _real(value: Any) -> torch.Tensor:
+    tensor = torch.as_tensor(value)
+    return torch.view_as_real(tensor.resolve_conj()).double() if tensor.is_complex() else tensor.double()
