@@ -121,6 +121,7 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
     first = one(attempt)
     if truth.unsteady:
         return first
+    moved = attempt.prover.operations[1]
     whole_inside = first.complete and is_mostly_inside(attempt.prover)
     if not whole_inside and (other := attempt.placing(failures)) is not None:
         if (made := one(other)).complete:
@@ -132,7 +133,6 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
             if (other := attempt.guarded(failures)) is not None and (behind := one(other)).complete:
                 return behind
     if first.complete:
-        moved = attempt.prover.operations[1]
         return _with_more(moved, first, one, [lambda: attempt.advancing(failures), attempt.in_place_first])
     if (given := _given_places(attempt, failures, _name_of(attempt.function))) is not None:
         return given
