@@ -19,10 +19,10 @@ from paramgraph_kit.driver.select import driver
 from paramgraph_kit.rewrite import by_hand
 from paramgraph_kit.rewrite.from_host import behind_for_cycles
 from paramgraph_kit.rewrite.given import name_of, written
-from paramgraph_kit.rewrite.graded import OWN
 from paramgraph_kit.rewrite.kept_outside import kept_outside
 from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.proof import NOTHING, STEPS, Around, Prover, Truth
+from paramgraph_kit.rewrite.provisos import provisos
 from paramgraph_kit.rewrite.reads import frozen
 from paramgraph_kit.rewrite.ways import Ways
 from paramgraph_kit.rewrite.worth import ENOUGH, is_mostly_inside
@@ -32,11 +32,6 @@ from paramgraph_kit.trace.wording import frame_text
 
 LIMIT_S = 30.0
 UNSTEADY = "two runs from one state give other results"
-ASSERTED = (
-    "nowhere here: where `torch._assert_async` fails on a GPU, it ends the process's CUDA context; to go on instead, "
-    "return what it asks and raise behind the launch"
-)
-GRADED = "an argument that was made to need gradients is the function's own tensor now: the caller's gets no `.grad`"
 LITTLE = "this is right, but with so little in its graph it may be no faster: what stands below brings more there"
 TRIES = 4  # how often rewrites that change the numbers are taken back
 
@@ -418,11 +413,7 @@ def _show(rounds: Rounds, found: Rewriting) -> None:
     diffs = (first.sources[file].diff_to(lines) for file, lines in rounds.texts.items())
     found.diff = "\n".join(diff for diff in diffs if diff)
     found._borrow, found.around = rounds.applied, rounds.around
-    new = [line for line in found.diff.splitlines() if line.startswith("+")]
-    if any("_assert_async(" in line for line in new):
-        found.verified.append(ASSERTED)
-    if any(OWN in line for line in new):
-        found.verified.append(GRADED)
+    found.verified += provisos([line for line in found.diff.splitlines() if line.startswith("+")])
     usage, mover = [], rounds.mover
     if mover.fed is not None and found.around.before is not None:
         usage.append(_call(mover, mover.fed.name, mover.fed.parameters) + " before each launch")

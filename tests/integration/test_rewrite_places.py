@@ -177,3 +177,15 @@ def test_what_depends_on_the_size_is_not_read_as_a_whole(name: str, fixed: Fixed
     found = fixed(CACHE + NOT_SURE[name])
     # AND the mask stands for no part that it does not stand for
     assert not any("there" in line for line in lines_of(found)) or name == "parts with two ends", found
+
+
+def test_a_part_that_moves_is_said_to_end_within_its_tensor(fixed: Fixed) -> None:
+    # GIVEN a step that reads four rows at a place that moves
+    found = fixed(
+        "rows, at = torch.randn(64, 3, device=device), 0\n"
+        "args = (torch.randn(4, 3, device=device),)\n"
+        "def f(x):\n    global at\n    y = (rows[at : at + 4] * x).sum()\n    at += 1\n    return y\n"
+    )
+    # WHEN it is rewritten THEN what eager would cut off beyond the end is said
+    assert found.complete, found
+    assert any("where `a : a + n` ends within its tensor" in line for line in found.verified), found

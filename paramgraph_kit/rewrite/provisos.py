@@ -1,0 +1,27 @@
+"""What a rewriting that was verified takes for granted, and its user should know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paramgraph_kit.rewrite.graded import OWN
+
+ASSERTED = (
+    "nowhere here: where `torch._assert_async` fails on a GPU, it ends the process's CUDA context; to go on instead, "
+    "return what it asks and raise behind the launch"
+)
+GRADED = "an argument that was made to need gradients is the function's own tensor now: the caller's gets no `.grad`"
+WITHIN = (
+    "where `a : a + n` ends within its tensor: eager cuts a slice off at the end, and what indexes beyond it fails, "
+    "on a GPU for the whole process"
+)
+
+
+def provisos(new: Sequence[str]) -> list[str]:
+    """What goes for a rewriting's new lines.
+
+    >>> [each is WITHIN for each in provisos(["+    y = x[p + torch.arange(4, device=x.device)]"])]
+    [True]
+    """
+    signs = (("_assert_async(", ASSERTED), (OWN, GRADED), (" + torch.arange(", WITHIN))
+    return [text for sign, text in signs if any(sign in line for line in new)]
