@@ -407,7 +407,7 @@ def without(tracking: Tracking, refused: Collection[Key]) -> frozenset[Key]:
     growths, found = tracking.growths, set(refused)
     found |= {key for key, part in growths.parts.items() if part.refused}
     while True:
-        more = {key for need in growths.needs.values() if need.parts & found for key in need.parts} - found
+        more = {key for need in growths.needs.values() if need.parts & found for key in sorted(need.parts)} - found
         if not more:
             return frozenset(found)
         found |= more

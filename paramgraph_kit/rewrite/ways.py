@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import torch
 
 from paramgraph_kit.driver.select import device
-from paramgraph_kit.rewrite import advance, later, moving, placed
+from paramgraph_kit.rewrite import advance, later, moving, outside, placed
 from paramgraph_kit.rewrite.asks import in_loop
 from paramgraph_kit.rewrite.edits import Function, Source
 from paramgraph_kit.rewrite.ending import ending
@@ -52,7 +52,8 @@ class Ways(Foreseeing):
         source = next(iter(files.values()))
         places = [each for each in places if each[1] is source]
         named = self.device if source.file == self.file else f'"{device().type}"'
-        other.kept = advance.keep(self.prover, source, places, later.ran_in(source, self.ran), named, self.tensors)
+        ran = later.ran_in(source, self.ran)
+        other.kept = self._around(advance.keep(self.prover, source, places, ran, named, self.tensors))
         return other if other.kept is not None else None
 
     def placing(self, failures: Sequence[Failure], *, prefixes: bool = False) -> Ways | None:
@@ -65,10 +66,17 @@ class Ways(Foreseeing):
         if found is None:
             return None
         at = [(f, *place) for f in failures if (place := other.place(f)) is not None]
-        other.kept = placed.keep(
+        kept = placed.keep(
             *found, at, lambda source: later.ran_in(source, self.ran), self.device, self.tensors, prefixes=prefixes
         )
+        other.kept = self._around(kept)
         return other if other.kept is not None else None
+
+    def _around(self, kept: advance.Kept | None, given: Collection[str] = ()) -> advance.Kept | None:
+        """The same with what code around the step reads of the numbers."""
+        if kept is None:
+            return None
+        return outside.as_numbers(kept, later.ran_in(kept.source, self.ran), self.sources, given)
 
     def placing_arguments(self, failures: Sequence[Failure]) -> tuple[Ways, Prover, list[str]] | None:
         """The same with the places that it is given as numbers in tensors; None without any.
@@ -88,7 +96,8 @@ class Ways(Foreseeing):
         if found is None or not known:
             return None
         places = [(f, *place) for f in failures if (place := other.place(f)) is not None]
-        other.kept = placed.keep(*found, places, lambda s: later.ran_in(s, self.ran), self.device, self.tensors)
+        kept = placed.keep(*found, places, lambda s: later.ran_in(s, self.ran), self.device, self.tensors)
+        other.kept = self._around(kept, [name for _, name in known])
         plain = placed.counting(self.prover, known, lambda value, _: value)
         other.prover = placed.counting(self.prover, known, lambda value, _: torch.tensor(value, device=device()))
         (other.args, other.kwargs), other.moves = other.prover.inputs, True
