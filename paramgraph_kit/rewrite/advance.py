@@ -39,6 +39,7 @@ class Kept:
     failures: list[Failure]  # that this is for, beside what is frozen
     rates: bool  # a learning rate is one of what they decide
     told: str = ""  # what is to be known of it
+    sizes: Sequence[int] = ()  # of what the numbers say places in
 
 
 def keep(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from paramgraph_kit.doctor.explain.exception import explain
+from paramgraph_kit.doctor.explain.gather import text_of
+from paramgraph_kit.doctor.known.evidence import first_line
 from paramgraph_kit.rewrite.advice import hint
 from paramgraph_kit.rewrite.from_host import DECIDED
 from paramgraph_kit.rewrite.place import Place
@@ -67,3 +70,10 @@ def unsaid(attempt: Attempt, failures: Sequence[Failure]) -> list[Failure]:
     """Those for whose place no line says what to write: there the example of their class has to do."""
     said = {failure.frame for failure in failures if _hint(attempt, failure)}
     return [failure for failure in failures if failure.frame not in said]
+
+
+def brief(error: BaseException) -> str:
+    """An error in a line, with where it was raised."""
+    failure = explain(error)
+    where = f" at {frame_text(failure.frame)}" if failure.frame else ""
+    return f"{type(error).__name__}: {first_line(text_of(error))}{where}"[:200]

@@ -122,6 +122,7 @@ class Growths:
     parts: dict[Key, Part] = field(default_factory=dict)
     needs: dict[tuple[Key, int], Need] = field(default_factory=dict)
     plain: set[Key] = field(default_factory=set)  # what goes along places, of what does not grow
+    made: set[Key] = field(default_factory=set)  # where something is computed of what grows
     _held: dict[int, tuple[torch.Tensor, Growth]] = field(default_factory=dict)
     _blind: bool = False  # a part has less than two places, so that nothing tells its dimension
 
@@ -142,6 +143,7 @@ class Growths:
         if known.number != number or known.dim != dim or known.chain[1:2] != chain[1:2]:
             known.refused = known.refused or "it is taken in several places"
         self._blind |= out.shape[at] < 2
+        self.made.add(chain[0])
         self._hold(out, Growth(at, ends, frozenset(chain[:1]), view=True))
 
     def note(
@@ -161,6 +163,7 @@ class Growths:
             return
         if name in _ASKS:
             return
+        self.made.add(chain[0])
         try:
             if len({each.ends for each in grown}) > 1:
                 raise _RefusedError("two of several sizes meet")

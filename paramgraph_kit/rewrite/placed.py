@@ -17,6 +17,7 @@ from paramgraph_kit.rewrite.prefixes import read_at_the_end
 from paramgraph_kit.rewrite.proof import Arguments, Around, Prover
 from paramgraph_kit.rewrite.rooms import Masks, without
 from paramgraph_kit.rewrite.tracked import Tracking
+from paramgraph_kit.rewrite.untried import refuse, tried
 from paramgraph_kit.trace.model import Failure
 
 Number = tuple[int | str, str]  # where among the arguments, and under which name
@@ -42,10 +43,12 @@ def track(
     if arguments:
         prover = counting(prover, arguments, lambda value, n: tracking.number(value, -1 - n))
     try:
-        with _followed(found, tracking), _limits(functions, tracking), tracking:
+        limits = _limits(functions, tracking)
+        with tried(tracking) as ran, _followed(found, tracking), limits, tracking:
             prover.from_now().eager(Around(before=lambda _: tracking.begin()))
     except Exception:
         return None
+    refuse(tracking, ran)
     used = [each for number, each in enumerate(found) if number in tracking.used]
     return (used, tracking) if tracking.used and (tracking.indexes or tracking.makers) else None
 
@@ -117,6 +120,8 @@ def keep(
     if len(files) != 1:
         return None
     source = tracking.sources[files.pop()]
+    counted = (n for top in ran(source) for n in ast.walk(top) if isinstance(n, ast.AugAssign))
+    tracking.falls = any(isinstance(n.op, ast.Sub) and advance.is_writing(n, used) for n in counted)
     written = _written(source, tracking, without(tracking, ()), prefixes)
     if written is None:
         return None
@@ -128,12 +133,14 @@ def keep(
     touched = set(texts.new) | set(texts.around)
     mended = [f for f, where, node in failures if where is source and _is_mended(f, node, touched, used)]
     names = ", ".join(dict.fromkeys(f"`{each.name}`" for each in used))
+    most = max((each.value for each in used if isinstance(each.value, int)), default=0)
+    sizes = sorted({size for each in tracking.indexes.values() for size in each.shape if size > most})
     told = f"{names} lives on in a tensor: where anything else sets it, `.fill_(...)` does" if used else ""
     if prefixes:
         told += "; what lies behind a prefix changes nothing in it, as far as these steps show"
     if used and _may_be_empty(used, tracking):
         told += "; a softmax over nothing is no number any more, so a part needs one place before it is read"
-    return advance.Kept(source, list(used), [*edits, *own], mended, rates=False, told=told)
+    return advance.Kept(source, list(used), [*edits, *own], mended, rates=False, told=told, sizes=sizes)
 
 
 def _may_be_empty(used: Sequence[counted.Counter], tracking: Tracking) -> bool:
@@ -149,6 +156,7 @@ def _written(
 ) -> tuple[Texts, list[Edit]] | None:
     """All lines that can be written with tensors for places; parts for which that is not so stay as they are."""
     texts = Texts(source)
+    texts.falls = tracking.falls
     masks, more = Masks(texts, tracking, left), list[Edit]()
     try:
         places.numbers(texts, tracking)

@@ -36,6 +36,7 @@ class Texts:
         self.source = source
         self.new: dict[ast.AST, Text] = {}
         self.around: dict[ast.AST, list[Callable[[str], str]]] = {}
+        self.falls = False  # a place may be counted down, to below 0
         self._inside: set[ast.AST] = set()
 
     def text(self, node: ast.AST) -> str:
@@ -347,7 +348,7 @@ def _store(
         return True, _filled(texts, node, statement, index, moved[0])
     if "part" in kinds or not moved or given is None:
         return None
-    subtracted = any(isinstance(part, (ast.Sub, ast.USub)) for n in moved for part in ast.walk(parts[n]))
+    subtracted = texts.falls or any(isinstance(part, (ast.Sub, ast.USub)) for n in moved for part in ast.walk(parts[n]))
     at, single = moved[0], kinds[moved[0]] == "one"
     dim = _dim(parts, at)
     rest = [":" if n == at else texts.source.text(each) for n, each in enumerate(parts)]

@@ -10,9 +10,6 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.doctor.explain.exception import explain
-from paramgraph_kit.doctor.explain.gather import text_of
-from paramgraph_kit.doctor.known.evidence import first_line
 from paramgraph_kit.doctor.observe.examine import examine
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.driver.select import driver
@@ -24,6 +21,7 @@ from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.proof import NOTHING, STEPS, Around, Prover, Truth
 from paramgraph_kit.rewrite.provisos import provisos
 from paramgraph_kit.rewrite.reads import frozen
+from paramgraph_kit.rewrite.starts import wrong_from
 from paramgraph_kit.rewrite.ways import Ways
 from paramgraph_kit.rewrite.worth import ENOUGH, is_mostly_inside
 from paramgraph_kit.trace.errors import CaptureError
@@ -100,7 +98,7 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
     except KeyboardInterrupt:
         raise  # it is the user's
     except BaseException as error:
-        found.instead = [f"it cannot be run {STEPS} times with other inputs: {_brief(error)}"]
+        found.instead = [f"it cannot be run {STEPS} times with other inputs: {by_hand.brief(error)}"]
         found.instead += by_hand.lines(attempt, failures)
         found.left, found.unsaid = list(failures), by_hand.unsaid(attempt, failures)
         return found
@@ -219,6 +217,8 @@ def _rewritten(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
     plans = _safe(attempt, None, failures, truth)
     if plans:
         rounds.add(attempt, plans)
+        found.verified += [why] if (why := wrong_from(attempt, truth, rounds)) else []
+        plans = plans if not why else []
     handled = {id(f) for plan in plans for f in plan.failures}
     left = [f for f in failures if id(f) not in handled]
     if plans:
@@ -403,7 +403,7 @@ def _tries(attempt: Ways, around: Around | None, plans: Sequence[Plan], truth: T
     except KeyboardInterrupt:
         raise  # it is the user's
     except BaseException as error:
-        said = _brief(error)
+        said = by_hand.brief(error)
     gc.collect()  # its frames hold a loss, which would keep the backward pass on the stream of this trial
     return said
 
@@ -470,18 +470,12 @@ def _capture(rounds: Rounds, truth: Truth, found: Rewriting) -> list[Failure] | 
     except KeyboardInterrupt:
         raise  # it is the user's
     except BaseException as error:
-        found.verified.append(f"its capture still fails: {_brief(error)}")
+        found.verified.append(f"its capture still fails: {by_hand.brief(error)}")
         return []
-    wrong = truth.wrong(seen)
-    if wrong:
-        found.verified.append(f"replays of one graph differ from eager: {wrong[0]}")
+    wrong = [f"replays of one graph differ from eager: {each}" for each in truth.wrong(seen)[:1]]
+    if wrong := wrong or [why for why in [wrong_from(attempt, truth, rounds)] if why and len(rounds.all) > 1]:
+        found.verified += wrong
         return []
     bits = "bit for bit" if truth.is_bitwise(seen) else truth.closeness()
     found.verified.append(f"replays of one graph give eager's results and state {bits} ({where})")
     return None
-
-
-def _brief(error: BaseException) -> str:
-    failure = explain(error)
-    where = f" at {frame_text(failure.frame)}" if failure.frame else ""
-    return f"{type(error).__name__}: {first_line(text_of(error))}{where}"[:200]

@@ -247,6 +247,9 @@ class Masks:
     def _attend(self, node: ast.expr, need: Need, name: str, optional: bool) -> None:
         if not isinstance(node, ast.Call) or called(node) != ATTENDS:
             raise CannotError(f"line {need.chain[0].line} attends within a package")
+        causal = next((option.value for option in node.keywords if option.arg == "is_causal"), None)
+        if len(node.args) > 5 or (causal is not None and getattr(causal, "value", True) is not False):
+            raise CannotError("attention is causal with other arguments, and takes no mask then")
         mask = node.args[3] if len(node.args) > 3 else None
         mask = next((option.value for option in node.keywords if option.arg == "attn_mask"), mask)
         new = f"None if {name} is None else {name}[None]" if optional else f"{name}[None]"

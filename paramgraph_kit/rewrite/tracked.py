@@ -102,6 +102,7 @@ class Tracking(TorchFunctionMode):
         self.stacked: set[Key] = set()  # those of makers that are given a list which has a name
         self.limits: dict[Key, set[int]] = {}  # calls of min() and max(), with which of their arguments are positions
         self.growths = Growths()
+        self.falls = False  # a place may be counted down, to below 0
 
     def number(self, value: int, counter: int) -> Position:
         """A counter's value to follow."""

@@ -1,0 +1,74 @@
+"""Lines that read a part which grows, and that no step has run: nobody knows what they do with a whole.
+
+``if t > 1: scores = scores + causal[:t, :t]`` of a prefill is such a line where only steps of one token were tried.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from paramgraph_kit.rewrite.edits import COMPOUND, Function, Source, scope_of, within
+from paramgraph_kit.rewrite.growths import Key
+from paramgraph_kit.rewrite.tracked import Tracking
+
+Names = dict[str, set[Key]]  # what holds something that grows, with the parts that it is of
+
+
+@dataclass(slots=True)
+class Tried:
+    """What has run of some files."""
+
+    lines: set[tuple[str, int]] = field(default_factory=set)
+    names: dict[tuple[str, str, int], Names] = field(default_factory=dict)  # by the scopes of functions
+
+
+@contextmanager
+def tried(tracking: Tracking) -> Iterator[Tried]:
+    """Note what runs while this lasts."""
+    found, before = Tried(), sys.gettrace()
+
+    def inside(frame: types.FrameType, event: str, argument: Any) -> Any:
+        code = frame.f_code
+        found.lines.add((code.co_filename, frame.f_lineno))
+        for name, value in frame.f_locals.items() if event == "return" else ():
+            if (growth := tracking.growths.of(value)) is not None:
+                scope = code.co_filename, code.co_name, code.co_firstlineno
+                found.names.setdefault(scope, {}).setdefault(name, set()).update(growth.parts)
+        return inside
+
+    sys.settrace(lambda frame, event, argument: inside if frame.f_code.co_filename in tracking.sources else None)
+    try:
+        yield found
+    finally:
+        sys.settrace(before)
+
+
+def refuse(tracking: Tracking, found: Tried) -> None:
+    """No whole stands for parts that a line reads which has not run."""
+    for source in tracking.sources.values():
+        for function in (n for n in ast.walk(source.tree) if isinstance(n, Function)):
+            names = found.names.get(scope_of(source, function), {})
+            for node in (n for part in function.body for n in within(part) if names):
+                if not _is_untried(source, node, tracking, found):
+                    continue
+                read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+                for key in (key for name in names.keys() & read for key in names[name]):
+                    part, line = tracking.growths.parts[key], getattr(node, "lineno", key.line)
+                    part.refused = part.refused or f"line {line} reads it, and was not tried"
+
+
+def _is_untried(source: Source, node: ast.AST, tracking: Tracking, found: Tried) -> bool:
+    if isinstance(node, ast.stmt):
+        ran = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        return not isinstance(node, COMPOUND) and not any((source.file, line) in found.lines for line in ran)
+    above = source.parents.get(node)
+    if not isinstance(above, ast.IfExp) or node is above.test or isinstance(node, (ast.Name, ast.Attribute)):
+        return False
+    known = (*tracking.growths.made, *tracking.indexes, *tracking.makers)
+    return not any(tracking.node(key) is each for each in ast.walk(node) for key in known if key.file == source.file)

@@ -1,0 +1,91 @@
+"""Fixes of counts that live in tensors: they hold from other numbers too, and for lines that no tried step runs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.integration.rewritten import Fixed, lines_of
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+MEMORY = """
+class Memory:
+    def __init__(self, size=24):
+        self.pos, self.size = START, size
+        self.k = torch.randn(2, size, 4, device=device)
+mem = Memory()
+args = (torch.randn(2, 1, 4, device=device),)
+"""
+ATTEND = """
+@torch.no_grad()
+def f(x):
+    t = x.shape[1]
+    mem.k[:, mem.pos : mem.pos + t] = x
+    mem.pos += t
+    k = mem.k[:, : mem.pos]
+    w = x @ k.transpose(1, 2)
+    MORE
+    return torch.softmax(w, -1) @ k
+"""
+PAST = """
+@torch.no_grad()
+def f(x):
+    k = mem.k[:, : mem.pos]
+    out = torch.softmax(x @ k.transpose(1, 2), -1) @ k
+    mem.k[:, mem.pos] = x[:, 0]
+    mem.pos += 1
+    return out + x
+def clear():
+    mem.pos = 0
+"""
+DOWN = """
+def f(x):
+    mem.k[:, mem.pos] = x[:, 0]
+    mem.pos -= 1
+    return mem.k[:, mem.pos + 1 :].sum(1)
+"""
+ELSEWHERE = {  # right in the steps that are tried, and not where the count may be later
+    "nothing is there once it is cleared": MEMORY.replace("START", "5") + PAST,
+    "it is counted down to below 0": MEMORY.replace("START", "15") + DOWN,
+}
+UNTRIED = {  # right for one token, and not for a prompt
+    "a mask of a prompt's own": "if t > 1:\n        w = w + torch.ones(t, t, device=device).tril().log()",
+    "its last places, in a choice": "w = w[..., -t:] if t > 1 else w",
+}
+HOLDS = {  # what reads nothing that grows, or holds for all numbers
+    "another branch that does not read it": "if t > 1:\n        x = x * 2",
+    "a ring that comes round later": "if mem.pos == mem.size:\n        mem.pos = 0",
+}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_a_rewrite_that_fails_from_another_number_is_not_made(name: str, fixed: Fixed) -> None:
+    # GIVEN a step whose count begins where a mask is right WHEN rewritten THEN it is none that is wrong later
+    found = fixed(ELSEWHERE[name])
+    assert not any("there = " in line for line in lines_of(found)), found
+
+
+@pytest.mark.parametrize("name", UNTRIED)
+def test_a_line_that_no_step_has_run_keeps_its_part(name: str, fixed: Fixed) -> None:
+    # GIVEN a line for prompts, which reads what has a part's size WHEN rewritten for one token
+    found = fixed(MEMORY.replace("START", "0") + ATTEND.replace("MORE", UNTRIED[name]))
+    # THEN the part stays one, for the line would get a whole
+    assert not any("there = " in line for line in lines_of(found)), found
+
+
+def test_attention_that_is_causal_with_other_arguments_gets_no_mask(fixed: Fixed) -> None:
+    # GIVEN attention that is causal where there are several tokens WHEN rewritten for one
+    text = PAST.replace("torch.softmax(x @ k.transpose(1, 2), -1) @ k", "ATTENTION").replace("def clear", "def unused")
+    call = "F.scaled_dot_product_attention(x, k, k, is_causal=x.shape[1] > 1)"
+    found = fixed(MEMORY.replace("START", "5") + text.replace("ATTENTION", call).replace("    mem.pos = 0", "    pass"))
+    # THEN it is given no mask, which it does not take beside that
+    assert not any("attn_mask" in line for line in lines_of(found)), found
+
+
+@pytest.mark.parametrize("name", HOLDS)
+def test_what_holds_for_all_numbers_is_rewritten(name: str, fixed: Fixed) -> None:
+    # GIVEN a branch that no tried step takes, and that holds for a whole WHEN rewritten THEN all is, in one graph
+    found = fixed(MEMORY.replace("START", "0") + ATTEND.replace("MORE", HOLDS[name]))
+    assert found.complete, found
+    assert any("there = " in line for line in lines_of(found)), found
