@@ -44,7 +44,9 @@ def as_numbers(
         return None
     inside = {part for top in ran for part in ast.walk(top)}
     edits = [_as_number(source, node, found) for node in _reads(source, inside, found)]
-    return replace(kept, edits=[*kept.edits, *edits])
+    names = ", ".join(dict.fromkeys(f"`{each.name}`" for each in found if each.made))
+    loaded = f"{names} of a checkpoint from before is a number: make it a tensor once it is loaded" if names else ""
+    return replace(kept, edits=[*kept.edits, *edits], told="; ".join(filter(None, [kept.told, loaded])))
 
 
 def _reads(source: Source, inside: set[ast.AST], found: Sequence[Counter]) -> Iterator[ast.expr]:

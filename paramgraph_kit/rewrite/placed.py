@@ -140,6 +140,10 @@ def keep(
         told += "; what lies behind a prefix changes nothing in it, as far as these steps show"
     if used and _may_be_empty(used, tracking):
         told += "; a softmax over nothing is no number any more, so a part needs one place before it is read"
+    if used and any(need.kind in WEIGHED for need in tracking.growths.needs.values()):
+        told += "; what lies behind a part's end has to be finite, for it is weighed with 0"
+    if used and any(index.stored and index.widths for index in tracking.indexes.values()):
+        told += "; a place behind a buffer's end is an error on the device, where a slice of the host's is empty"
     return advance.Kept(source, list(used), [*edits, *own], mended, rates=False, told=told, sizes=sizes)
 
 

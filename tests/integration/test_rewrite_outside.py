@@ -148,6 +148,17 @@ def test_a_dictionary_that_is_updated_as_a_whole_stays_the_host_s(fixed: Fixed) 
     assert not any('"pos": torch' in line for line in lines_of(found)), found
 
 
+def test_what_has_to_hold_later_is_told(fixed: Fixed) -> None:
+    # GIVEN a cache that is weighed, and an optimizer whose first step makes its count WHEN rewritten
+    cache = fixed(CACHE.replace("cache.k[:, cache.pos] = x", "cache.k[:, cache.pos : cache.pos + 1] = x[:, None]"))
+    made = OWN.replace("        self.t += 1\n", "").replace("-group", 's["n"] * -group').replace("self.t)", 's["n"])')
+    own = "s = self.state[p]\n                if not s:\n                    s['n'] = 0\n                s['n'] += 1\n"
+    optimizer = fixed(made.replace("p.add_(", f"{own}                p.add_("))
+    # THEN it is said what is beyond the steps that were tried
+    assert any("has to be finite" in line and "behind a buffer's end" in line for line in cache.verified), cache
+    assert any("of a checkpoint from before is a number" in line for line in optimizer.verified), optimizer
+
+
 def test_another_class_s_attribute_of_that_name_is_left_alone(fixed: Fixed) -> None:
     # GIVEN two classes with an attribute of one name, of which a step counts with one
     other = "class Reader:\n    pos = 0\n    def skip(self, n):\n        self.pos = self.pos + n\n"
