@@ -73,8 +73,13 @@ def _rewrite(score: Score, names: dict[str, Any], truth: dict[str, list[Any]]) -
         return
     score.rewritten = "whole" if fix.complete else "part"
     if fix.complete:
-        with fix.applied():
-            replayed = captured(names, score.program.function, fix.around)
+        try:
+            with fix.applied():
+                replayed = captured(names, score.program.function, fix.around)
+        except Exception as error:  # what it takes for granted does not hold for long
+            score.wrong_fix.append(f"its own rewrite, replayed, raises {_brief(error)}")
+            pgk.diagnose.repair()
+            return
         wrong = differences(truth, replayed, set(names.get("ignore", ())))
         score.wrong_fix += [f"its own rewrite, replayed: {each}" for each in wrong]
 
