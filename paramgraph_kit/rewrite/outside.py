@@ -11,7 +11,8 @@ import ast
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from paramgraph_kit.rewrite.advance import Counter, Kept, Listed, is_writing
+from paramgraph_kit.rewrite.advance import Kept, is_writing
+from paramgraph_kit.rewrite.counted import Counter, Listed
 from paramgraph_kit.rewrite.edits import Edit, Function, Source, locals_of
 
 # What looks a value up, or keeps it, by what it is equal to.

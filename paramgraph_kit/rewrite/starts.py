@@ -11,11 +11,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
-from paramgraph_kit.rewrite.advance import Counter, Kept, Listed
+from paramgraph_kit.rewrite.advance import Kept
+from paramgraph_kit.rewrite.closeness import differences
+from paramgraph_kit.rewrite.counted import Counter, Listed
 from paramgraph_kit.rewrite.edits import Source
 from paramgraph_kit.rewrite.later import ran_in
 from paramgraph_kit.rewrite.lending import Lending
-from paramgraph_kit.rewrite.proof import STEPS, Around, Seen, Truth, differences
+from paramgraph_kit.rewrite.proof import STEPS, Around, Seen, Truth
 
 MOST = 5
 
