@@ -70,7 +70,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         branches.choose_by_where,
         branches.assert_on_device,
     ),
-    "argument-check": (calls.do_not_validate, calls.draw_by_hand),
+    "argument-check": (spectra.add_the_frames, calls.do_not_validate, calls.draw_by_hand),
     "copy-to-cpu": (
         distinct.go_through_all,
         values.return_the_tensor,

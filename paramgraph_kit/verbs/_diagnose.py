@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
@@ -298,11 +299,17 @@ def _as_a_function(
 
     device()
     found = examine(original_of(model), args, kwargs, limit_s=limit_s, caller=outside()).problems
-    refused = [f for f in found if not BY_ID[f.code].silent or f.code in ENDS]
+    refused = [f for f in found if (not BY_ID[f.code].silent or f.code in ENDS) and not _is_compiled_too(f)]
     lines = {(f.frame.file, f.frame.line) for f in refused if f.frame}
     if any(f.code == "optimizer-not-capturable" for f in refused):  # of its counts on the CPU nothing else is to say
         failures = [f for f in failures if f.frame or f.code not in ("cpu-op", "device-copy")]
     return [*refused, *(f for f in failures if f.frame is None or (f.frame.file, f.frame.line) not in lines)]
+
+
+def _is_compiled_too(failure: Failure) -> bool:
+    """Whether a compiled function has it otherwise: torch.cond and while_loop ask the host in eager only."""
+    asked = re.search(r"\b(cond|while_loop)\(", failure.frame.text) if failure.frame is not None else None
+    return failure.code == "data-dependent-branch" and asked is not None
 
 
 def _of_copies(

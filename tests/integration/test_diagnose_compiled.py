@@ -222,3 +222,13 @@ def test_other_verbs_do_not_train_either() -> None:
     assert not moved(before, *held)
     pgk.diagnose(step, *args, fix=True)
     assert not moved(before, *held)
+
+
+def test_a_branch_that_is_compiled_too_is_told_once() -> None:
+    # GIVEN a compiled function with torch.cond, which asks the host in eager only
+    @torch.compile(backend="paramgraph")
+    def step(x: torch.Tensor) -> Any:
+        return torch.cond(x.sum() > 0, lambda x: x * 2, lambda x: x * 3, (x,))
+
+    # WHEN diagnosed THEN it is what no graph takes, and no wait
+    assert pgk.diagnose(step, torch.ones(4, device=pgk.device())).codes == ("control-flow",)

@@ -74,7 +74,7 @@ def catalogue() -> tuple[FailureClass, ...]:
 
     Examples:
         >>> catalogue()[0]
-        FailureClass(sync-item: A value was read back to the CPU)
+        FailureClass(counter-read: BatchNorm without momentum read its counter)
     """
     return tuple(sorted(CLASSES, key=lambda each: CATEGORIES.index(each.category)))
 

@@ -218,7 +218,7 @@ def train_step(x):
     opt.zero_grad()
     loss.backward()
     opt.step()
-    ema.update_parameters(model)  #- expect: copy-to-gpu may: host-counter
+    ema.update_parameters(model)  #- expect: averaged-model|copy-to-gpu may: host-counter
     #+ for e, p in zip(ema.module.parameters(), model.parameters()):
     #+     e.data.lerp_(p.data, 0.1)
     return loss.detach()
