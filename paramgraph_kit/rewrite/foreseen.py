@@ -17,7 +17,7 @@ import torch
 
 from paramgraph_kit.doctor.observe.compare import RANDOM_WORDS
 from paramgraph_kit.driver.select import device
-from paramgraph_kit.rewrite import feeding, hosts, moving
+from paramgraph_kit.rewrite import feeding, hosts, moving, parts
 from paramgraph_kit.rewrite.asks import Ask, Seen, asks_of, is_asked, is_needed, loops_around, of_a_step, room, skipped
 from paramgraph_kit.rewrite.edits import (
     COMPOUND,
@@ -319,7 +319,21 @@ class _Foresight:
         for loop in self.counted:
             edits.append(self.source.replace(loop.target, "_"))
             edits.append(self.source.replace(loop.iter, f"range({self._rounds(loop, rounds)})"))
-        return edits
+        return [*edits, *self._cut()]
+
+    def _cut(self) -> Iterator[Edit]:
+        """The parts of tensors that the step writes at what was found, by a mask; others are a later round's."""
+        names = {name for ask in self.asks for name in ask.names}
+        for node in (n for n in self.every if not isinstance(n, COMPOUND) and n not in self.kept):
+            ends: dict[ast.Subscript, dict[ast.Slice, tuple[str, str, int | None]]] = {}
+            for each in (n for n in ast.walk(node) if isinstance(n, ast.Slice) and names_in(n) & names):
+                part = parts.subscript_of(self.source, each)
+                if part is not None and each.lower is not None and each.upper is not None:
+                    low, high = self.source.text(each.lower), self.source.text(each.upper)
+                    ends.setdefault(part, {})[each] = low, high, None
+            for part, known in ends.items():
+                if (edit := parts.edit(self.source, node, part, known)) is not None:
+                    yield edit
 
     def _branch(self, branch: ast.If, given: str, choose: Choose) -> Edit | None:
         """A branch that asks for something itself, which the device takes or not."""

@@ -422,3 +422,29 @@ def f(a):
     # THEN all rounds run, and those after the end are not counted
     assert found.complete, found
     assert "rounds = torch.where(done, rounds, rounds + 1)" in lines_of(found)
+
+
+CUT = """
+args = (torch.randn(2, 8, 20, device=device),)
+def f(spec):
+    spec = spec.clone()
+    for _ in range(2):
+        t = int(torch.randint(0, 5, (1,)))
+        t0 = int(torch.randint(0, 20 - t, (1,)))
+        CUTS
+    return spec
+"""
+
+
+def test_parts_that_each_round_draws_are_taken_by_a_mask(fixed: Fixed) -> None:
+    # GIVEN rounds that draw where a part begins, and how wide it is WHEN rewritten
+    found = fixed(CUT.replace("CUTS", "spec[:, :, t0 : t0 + t] = 0"))
+    # THEN it is drawn before the launch, and a mask takes the part
+    assert found.complete, found
+    assert "spec.masked_fill_((at >= t0) & (at < t0 + t), 0)" in lines_of(found)
+
+
+def test_parts_of_another_size_in_each_round_are_left(fixed: Fixed) -> None:
+    # GIVEN rounds that go on with a part of the size that they have drawn WHEN rewritten THEN no graph has that
+    for cut in ("spec = spec + spec[:, :, t0 : t0 + t].mean()", "spec = spec + spec[:, :, t0:].mean()"):
+        assert not any("masked_fill" in line for line in lines_of(fixed(CUT.replace("CUTS", cut))))
