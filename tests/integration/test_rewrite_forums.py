@@ -48,7 +48,6 @@ NOT_WHOLE = (
     "a tuple of keys",
     "speculative decoding that accepts",
     "a paged cache",
-    "a static cache of all layers that counts at the first one",
     "attention sinks",
     "the length of each row",
     "a vq codebook",

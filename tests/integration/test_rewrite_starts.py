@@ -89,3 +89,45 @@ def test_what_holds_for_all_numbers_is_rewritten(name: str, fixed: Fixed) -> Non
     found = fixed(MEMORY.replace("START", "0") + ATTEND.replace("MORE", HOLDS[name]))
     assert found.complete, found
     assert any("there = " in line for line in lines_of(found)), found
+
+
+MASKED = (
+    MEMORY.replace("START", "0")
+    + """
+class Attend(nn.Module):
+    def forward(self, x, k, mask=None):
+        w = x @ k.transpose(1, 2)
+        if mask is not None:
+            w = w + mask
+        return torch.softmax(w, -1) @ k
+attend = Attend()
+@torch.no_grad()
+def f(x):
+    mem.k[:, mem.pos : mem.pos + 1] = x
+    mem.pos += 1
+    return attend(CALL)
+def prefill(x, k, mask):
+    return HOW
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("call", "how", "is_whole"),
+    [
+        ("x, mem.k[:, : mem.pos]", "torch.baddbmm(mask, x, k)", True),
+        ("x, mem.k[:, : mem.pos]", "attend(x, k, mask)", False),
+        ("x, mem.k[:, : mem.pos]", "attend(x, k, mask=mask)", False),
+        ("x, mem.k[:, : mem.pos]", "attend(*(x, k, mask))", False),
+        ("x, mem.k[:, : mem.pos]", "attend(x, **dict(k=k, mask=mask))", False),
+        ("x, k=mem.k[:, : mem.pos]", "mask.clamp(0, 1, out=mask)", True),
+    ],
+)
+def test_a_line_for_an_argument_that_nobody_gives_does_not_count(
+    call: str, how: str, is_whole: bool, fixed: Fixed
+) -> None:
+    # GIVEN a line below ``if mask is not None:`` of a module whose callers give it a mask, or do not WHEN rewritten
+    found = fixed(MASKED.replace("CALL", call).replace("HOW", how))
+    # THEN a whole stands for the part where nobody does
+    assert any("there = " in line for line in lines_of(found)) is is_whole, found
+    assert found.complete or not is_whole
