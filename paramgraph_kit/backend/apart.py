@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.driver.tensors import extent
 from paramgraph_kit.driver.torch_names import torch_name
 
 Tensor = torch.Tensor
@@ -102,5 +103,4 @@ def _reaches_out(x: Tensor, size: Sequence[int], stride: Sequence[int], start: i
 
 def _span(size: Sequence[int], stride: Sequence[int], start: int) -> range:
     """The elements of a storage from the first to the last of a layout."""
-    length = 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
-    return range(start, start + length)
+    return range(start, start + extent(size, stride))

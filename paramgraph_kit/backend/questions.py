@@ -21,6 +21,7 @@ import torch
 
 from paramgraph_kit.backend.apart import Apart
 from paramgraph_kit.backend.code_names import is_foreign
+from paramgraph_kit.driver.tensors import extent
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason
@@ -64,11 +65,7 @@ def _is_written_twice(function: torch._ops.OpOverload, args: Sequence[Any]) -> b
     if alias is None or not alias.is_write or not args or not isinstance(args[0], (list, tuple)):
         return False
     spans = sorted(
-        (
-            Tensor.untyped_storage(x)._cdata,
-            start,
-            start + 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)),
-        )
+        (Tensor.untyped_storage(x)._cdata, start, start + extent(x.shape, x.stride()))
         for x in args[0]
         if isinstance(x, Tensor) and x.numel()
         for start in [Tensor.storage_offset(x)]

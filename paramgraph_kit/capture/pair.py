@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from paramgraph_kit.capture.words import Host, Side, merge_ambiguous, notable_words
 from paramgraph_kit.driver.api import Driver, RawAllocation, Recording
 from paramgraph_kit.driver.progress import now
-from paramgraph_kit.driver.tensors import PLAIN, Bits, bits_of, lazily, not_carried
+from paramgraph_kit.driver.tensors import PLAIN, Bits, bits_of, extent, lazily, not_carried
 from paramgraph_kit.trace.errors import RefusedError
 from paramgraph_kit.trace.model import Reason, Word
 
@@ -55,9 +55,7 @@ class Output:
     def nbytes(self) -> int:
         """From its first to its last element."""
         assert self.dtype is not None
-        if 0 in self.size:
-            return 0
-        return self.dtype.itemsize * (1 + sum((n - 1) * s for n, s in zip(self.size, self.stride, strict=True)))
+        return self.dtype.itemsize * extent(self.size, self.stride)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +119,7 @@ def describe(driver: Driver, inputs: Sequence[Any]) -> list[InputSpec | None]:
         if (kind := not_carried(x)) is not None:
             raise RefusedError(Reason("unknown-input", f"input {position} is {kind}: an address says too little of it"))
         size, stride = tuple(x.shape), tuple(x.stride())
-        span = 0 if x.numel() == 0 else 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
-        nbytes = span * x.element_size()
+        nbytes = extent(size, stride) * x.element_size()
         specs.append(InputSpec(size, stride, x.dtype, alignment_of(driver.address_of(x)), nbytes, bits_of(x)))
     return specs
 
@@ -250,8 +247,8 @@ def is_anchored(x: torch.Tensor) -> bool:
     >>> is_anchored(x), is_anchored(x.t()), is_anchored(x[1:]), is_anchored(x[:2])
     (True, True, False, False)
     """
-    span = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) if x.numel() else 0
-    return x.storage_offset() == 0 and x.untyped_storage().nbytes() == span * x.element_size()
+    nbytes = extent(x.shape, x.stride()) * x.element_size()
+    return x.storage_offset() == 0 and x.untyped_storage().nbytes() == nbytes
 
 
 def check_alike(captured: Captured, results: Sequence[Any], device: torch.device) -> None:

@@ -43,6 +43,20 @@ def lazily(tensor: torch.Tensor, bits: Bits) -> torch.Tensor:
     return torch.ops.aten._neg_view.default(tensor) if negated else tensor
 
 
+def extent(size: Sequence[int], stride: Sequence[int]) -> int:
+    """Elements between the first and one past the last of a strided tensor.
+
+    >>> extent((2, 3), (4, 1)), extent((), ()), extent((0, 3), (4, 1))
+    (7, 1, 0)
+    """
+    last = 0
+    for n, step in zip(size, stride, strict=True):
+        if n == 0:
+            return 0
+        last += (n - 1) * step
+    return last + 1
+
+
 def not_carried(tensor: torch.Tensor) -> str | None:
     """What a tensor made from address, sizes, strides, type and lazy bits would lack, in words; None if nothing.
 

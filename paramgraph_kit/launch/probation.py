@@ -17,7 +17,7 @@ import torch
 from paramgraph_kit.capture.pair import Captured, Kind, is_seed_on_host
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.spread import BEYOND_NUMBERS, Apart, beyond, distance
-from paramgraph_kit.driver.tensors import bits_of, lazily, same_bits, same_layout
+from paramgraph_kit.driver.tensors import bits_of, extent, lazily, same_bits, same_layout
 from paramgraph_kit.trace.model import Reason
 
 SAMPLES, MOST = 4, 12  # timed calls of each way, the first of which is dropped; more where it is not clear
@@ -143,7 +143,7 @@ class Probation:
         for k, x in enumerate(inputs):
             if isinstance(x, torch.Tensor) and x.numel():
                 at = self._driver.address_of(x)
-                spans.append((at, at + _span(x) * x.element_size(), k))
+                spans.append((at, at + extent(x.shape, x.stride()) * x.element_size(), k))
         spans.sort()
         while spans:
             start, end, _ = spans[0]
@@ -166,11 +166,6 @@ class Probation:
                 flat = memory[at - start : until - start].view(x.dtype)
                 copies[k] = lazily(flat.as_strided(x.shape, x.stride(), flat.storage_offset()), bits_of(x))
         return copies
-
-
-def _span(x: torch.Tensor) -> int:
-    """Elements from the first to the last."""
-    return 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
 
 
 def _differing(

@@ -18,6 +18,7 @@ import torch
 from paramgraph_kit.capture.pair import ALIGNMENT, InputSpec, alignment_of
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.native.build import checks
+from paramgraph_kit.driver.tensors import extent
 from paramgraph_kit.driver.torch_names import torch_name
 
 # Where torch does not tell, a gradient that only C++ holds is written over; autograd notices, as of any write.
@@ -98,7 +99,7 @@ class Kept:
 
     def _make(self, spec: InputSpec) -> torch.Tensor:
         """A gradient, and behind it what else a launch writes of its allocation."""
-        own = 1 + sum((n - 1) * s for n, s in zip(spec.size, spec.stride, strict=True))
+        own = extent(spec.size, spec.stride)
         if (whole := -(-spec.nbytes // spec.dtype.itemsize)) <= own:
             return self._driver.empty_strided(spec.size, spec.stride, spec.dtype)
         flat = self._driver.empty_strided((whole,), (1,), spec.dtype)

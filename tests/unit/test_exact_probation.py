@@ -10,7 +10,7 @@ import torch
 
 from paramgraph_kit.capture.pair import Kind, Output
 from paramgraph_kit.launch import probation
-from paramgraph_kit.launch.probation import Measured, Probation, _differing, _span
+from paramgraph_kit.launch.probation import Measured, Probation, _differing
 
 CPU = torch.device("cpu")
 
@@ -176,12 +176,3 @@ def test_memory_of_several_storages_has_no_copy() -> None:
     assert copies(look(0, 4), look(2, 4)) is None
     whole = copies(look(0, 8), look(2, 4))
     assert [x.tolist() for x in whole] == [list(range(8)), [2, 3, 4, 5]]
-
-
-@pytest.mark.parametrize(
-    ("shape", "strides", "span"),
-    [((), (), 1), ((4,), (1,), 4), ((4,), (0,), 1), ((2, 3), (10, 2), 15), ((1,), (9,), 1)],
-)
-def test_a_span_is_from_the_first_to_the_last_element(shape: Any, strides: Any, span: int) -> None:
-    # GIVEN / WHEN / THEN
-    assert _span(torch.empty_strided(shape, strides)) == span

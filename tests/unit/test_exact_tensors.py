@@ -15,6 +15,7 @@ from paramgraph_kit.driver.tensors import (
     _ordinary_keys,
     bits_of,
     digests,
+    extent,
     has_memory,
     lazily,
     not_carried,
@@ -212,3 +213,12 @@ def test_a_range_is_used_up_to_a_gap_before_its_end(side: int) -> None:
     layout.place(8)
     layout.rewind(second)
     assert (layout.starts, layout.end) == ([first], first + 1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "elements"),
+    [((), (), 1), ((4,), (1,), 4), ((4,), (0,), 1), ((2, 3), (10, 2), 15), ((1,), (9,), 1), ((3, 0, 2), (5, 9, 1), 0)],
+)
+def test_an_extent_is_from_the_first_to_the_last_element(shape: Any, strides: Any, elements: int) -> None:
+    # GIVEN / WHEN / THEN
+    assert extent(shape, strides) == elements

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from paramgraph_kit.driver.api import Driver
+from paramgraph_kit.driver.tensors import extent
 
 MOST = 16 << 20  # bytes that are kept; what needs more is made anew at each call
 
@@ -28,7 +29,7 @@ class Tangent:
     @property
     def length(self) -> int:
         """Elements from the first to the last."""
-        return 1 + sum((n - 1) * s for n, s in zip(self.size, self.stride, strict=True))
+        return extent(self.size, self.stride)
 
     def fit(self, gradient: torch.Tensor) -> torch.Tensor:
         """The gradient itself where it lies as wanted, a copy otherwise."""

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.backend.registry import CompiledGraph
+from paramgraph_kit.driver.tensors import extent
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.launcher import Launcher
 
@@ -118,8 +119,7 @@ class Place:
     @property
     def end(self) -> int:
         """The address after the last element."""
-        span = 1 + sum((n - 1) * s for n, s in zip(self.size, self.stride, strict=True))
-        return self.address + span * self.dtype.itemsize
+        return self.address + extent(self.size, self.stride) * self.dtype.itemsize
 
     @classmethod
     def of(cls, x: Any) -> Place | None:

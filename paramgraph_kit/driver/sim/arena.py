@@ -15,21 +15,12 @@ from collections.abc import Sequence
 import torch
 
 from paramgraph_kit.driver.host_memory import host_memory
+from paramgraph_kit.driver.tensors import extent
 from paramgraph_kit.driver.torch_names import torch_name
 
 from .errors import cuda_error
 
 GRANULE = 2 << 20  # what the device maps at least, as CUDA's allocator asks for
-
-
-def extent(size: Sequence[int], stride: Sequence[int]) -> int:
-    """Elements between the first and one past the last of a strided tensor."""
-    last = 0
-    for n, step in zip(size, stride, strict=True):
-        if n == 0:
-            return 0
-        last += (n - 1) * step
-    return last + 1
 
 
 class Arena:

@@ -15,11 +15,10 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from paramgraph_kit.driver.recorders import recording
-from paramgraph_kit.driver.tensors import bits_of, lazily
+from paramgraph_kit.driver.tensors import bits_of, extent, lazily
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.trace.model import NodeKind
 
-from .arena import extent
 from .devices import DEVICE_OPERANDS, HOST_OPERANDS, check_devices
 from .errors import PAGEABLE_COPY, require_device
 from .generators import known

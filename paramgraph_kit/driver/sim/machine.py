@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.driver.tensors import bits_of, lazily
+from paramgraph_kit.driver.tensors import bits_of, extent, lazily
 from paramgraph_kit.driver.torch_names import torch_name
 
 from .allocator import DEFAULT_POOL, CachingAllocator, PoolId
-from .arena import GRANULE, Arena, extent
+from .arena import GRANULE, Arena
 from .errors import out_of_memory
 from .rng import STATE_BYTES, DeviceGenerator
 from .stream import Stream, current_stream

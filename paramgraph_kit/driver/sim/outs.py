@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 
-from paramgraph_kit.driver.tensors import bits_of, lazily
+from paramgraph_kit.driver.tensors import bits_of, extent, lazily
 from paramgraph_kit.driver.torch_names import torch_name
 
-from .arena import extent
 from .machine import CPU_KEY, SET_STORAGE, SWAP, machine
 
 META = torch.device("meta")

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from paramgraph_kit.driver.tensors import extent
 from paramgraph_kit.driver.torch_names import torch_name
 
-from .arena import extent
 from .stream import current_stream
 from .under_way import forbid_unsafe_call
 
