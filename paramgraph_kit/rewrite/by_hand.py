@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from paramgraph_kit.doctor.explain.exception import explain
 from paramgraph_kit.doctor.explain.gather import text_of
 from paramgraph_kit.doctor.known.evidence import first_line
-from paramgraph_kit.rewrite.advice import hint
-from paramgraph_kit.rewrite.from_host import DECIDED
-from paramgraph_kit.rewrite.place import Place
+from paramgraph_kit.rewrite.advised.advice import hint
+from paramgraph_kit.rewrite.advised.from_host import DECIDED
 from paramgraph_kit.rewrite.planning import Attempt
-from paramgraph_kit.rewrite.reach import attributes_of
+from paramgraph_kit.rewrite.source.place import Place
+from paramgraph_kit.rewrite.source.reach import attributes_of
 from paramgraph_kit.trace.model import Failure
 from paramgraph_kit.trace.wording import frame_text
 

@@ -17,9 +17,23 @@ import torch
 
 from paramgraph_kit.doctor.observe.compare import RANDOM_WORDS
 from paramgraph_kit.driver.select import device
-from paramgraph_kit.rewrite import feeding, hosts, moving, parts
-from paramgraph_kit.rewrite.asks import Ask, Seen, asks_of, is_asked, is_needed, loops_around, of_a_step, room, skipped
-from paramgraph_kit.rewrite.edits import (
+from paramgraph_kit.rewrite.around import feeding, parts
+from paramgraph_kit.rewrite.helping import Helping
+from paramgraph_kit.rewrite.lending import Plan
+from paramgraph_kit.rewrite.loops.asks import (
+    Ask,
+    Seen,
+    asks_of,
+    is_asked,
+    is_needed,
+    loops_around,
+    of_a_step,
+    room,
+    skipped,
+)
+from paramgraph_kit.rewrite.proving.proof import STEPS
+from paramgraph_kit.rewrite.source import hosts, moving
+from paramgraph_kit.rewrite.source.edits import (
     COMPOUND,
     Edit,
     Function,
@@ -30,10 +44,7 @@ from paramgraph_kit.rewrite.edits import (
     path_of,
     within,
 )
-from paramgraph_kit.rewrite.helping import Helping
-from paramgraph_kit.rewrite.lending import Plan
-from paramgraph_kit.rewrite.place import Form, called, fresh, renamed
-from paramgraph_kit.rewrite.proof import STEPS
+from paramgraph_kit.rewrite.source.place import Form, called, fresh, renamed
 from paramgraph_kit.trace.model import Failure
 
 _SIMPLE = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr)

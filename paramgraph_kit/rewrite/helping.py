@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from paramgraph_kit.driver.select import device
-from paramgraph_kit.rewrite import feeding, hosts, moving, parts
-from paramgraph_kit.rewrite.branches import choose_by_where
-from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, locals_of, names_in, within
+from paramgraph_kit.rewrite.around import feeding, parts
+from paramgraph_kit.rewrite.expressions.branches import choose_by_where
 from paramgraph_kit.rewrite.lending import Plan
 from paramgraph_kit.rewrite.planning import Attempt
-from paramgraph_kit.rewrite.proof import STEPS
+from paramgraph_kit.rewrite.proving.proof import STEPS
+from paramgraph_kit.rewrite.source import hosts, moving
+from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, locals_of, names_in, within
 from paramgraph_kit.trace.model import Failure
 
 

@@ -19,13 +19,17 @@ from paramgraph_kit.doctor import cell
 from paramgraph_kit.driver.files import REWRITTEN, display_name
 from paramgraph_kit.driver.profiling import set_profile
 from paramgraph_kit.driver.select import device
-from paramgraph_kit.rewrite import advance, counted, feeding, graded, hosts, moving, optimizers, tables
-from paramgraph_kit.rewrite.borrow import BorrowError, borrowed, companion, compiled
-from paramgraph_kit.rewrite.edits import Edit, Function, Source, first_line, scope_of
-from paramgraph_kit.rewrite.given import expanded
-from paramgraph_kit.rewrite.place import Form
-from paramgraph_kit.rewrite.proof import Arguments, Around, Prover
-from paramgraph_kit.rewrite.reach import entry_of, names_of, of_classes, owner_of
+from paramgraph_kit.rewrite.advised import tables
+from paramgraph_kit.rewrite.around import feeding
+from paramgraph_kit.rewrite.counting import advance, counted, optimizers
+from paramgraph_kit.rewrite.expressions import graded
+from paramgraph_kit.rewrite.proving.proof import Arguments, Around, Prover
+from paramgraph_kit.rewrite.source import hosts, moving
+from paramgraph_kit.rewrite.source.borrow import BorrowError, borrowed, companion, compiled
+from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, scope_of
+from paramgraph_kit.rewrite.source.given import expanded
+from paramgraph_kit.rewrite.source.place import Form
+from paramgraph_kit.rewrite.source.reach import entry_of, names_of, of_classes, owner_of
 from paramgraph_kit.trace.model import Failure
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Never
 
 from paramgraph_kit.doctor.restore.host_state import HostState
-from paramgraph_kit.rewrite.advice import hint
-from paramgraph_kit.rewrite.edits import Source
-from paramgraph_kit.rewrite.place import Form, Place
+from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.planning import Attempt
-from paramgraph_kit.rewrite.proof import Prover
-from paramgraph_kit.rewrite.reach import attributes_of
+from paramgraph_kit.rewrite.proving.proof import Prover
+from paramgraph_kit.rewrite.source.edits import Source
+from paramgraph_kit.rewrite.source.place import Form, Place
+from paramgraph_kit.rewrite.source.reach import attributes_of
 from paramgraph_kit.trace.model import Failure
 
 BEHIND = "the same behind each launch, where nothing waits for it; fix=True moves it there"

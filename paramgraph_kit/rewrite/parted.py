@@ -9,10 +9,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from paramgraph_kit.rewrite.branches import condition_of
-from paramgraph_kit.rewrite.edits import Function, Source, locals_of, names_in, within
-from paramgraph_kit.rewrite.ending import Ending
-from paramgraph_kit.rewrite.place import Place, called, fresh
+from paramgraph_kit.rewrite.expressions.branches import condition_of
+from paramgraph_kit.rewrite.loops.ending import Ending
+from paramgraph_kit.rewrite.source.edits import Function, Source, locals_of, names_in, within
+from paramgraph_kit.rewrite.source.place import Place, called, fresh
 
 _READS = frozenset(("item", "tolist", "cpu", "numpy", "detach"))
 _NUMBERS = frozenset(("float", "int", "bool"))

@@ -10,23 +10,17 @@ import torch
 
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.driver.select import device
-from paramgraph_kit.rewrite import (
-    advance,
-    carried,
-    clocks,
-    elsewhere,
-    feeding,
-    handed,
-    hosts,
-    later,
-    moving,
-    optimizers,
-    parts,
-    rows,
-    tails,
-)
-from paramgraph_kit.rewrite.branches import choose_by_where, choose_one
-from paramgraph_kit.rewrite.edits import (
+from paramgraph_kit.rewrite.around import clocks, feeding, handed, later, parts, tails
+from paramgraph_kit.rewrite.around.guards import Guard
+from paramgraph_kit.rewrite.counting import advance, elsewhere, optimizers
+from paramgraph_kit.rewrite.expressions import carried, rows
+from paramgraph_kit.rewrite.expressions.branches import choose_by_where, choose_one
+from paramgraph_kit.rewrite.lending import Lending, Plan, apart
+from paramgraph_kit.rewrite.loops.ending import Ending
+from paramgraph_kit.rewrite.proving.proof import Prover
+from paramgraph_kit.rewrite.rules import edits_for
+from paramgraph_kit.rewrite.source import hosts, moving
+from paramgraph_kit.rewrite.source.edits import (
     Edit,
     Function,
     Source,
@@ -36,13 +30,8 @@ from paramgraph_kit.rewrite.edits import (
     names_in,
     without_gradients,
 )
-from paramgraph_kit.rewrite.ending import Ending
-from paramgraph_kit.rewrite.guards import Guard
-from paramgraph_kit.rewrite.lending import Lending, Plan, apart
-from paramgraph_kit.rewrite.place import Place, called
-from paramgraph_kit.rewrite.proof import Prover
-from paramgraph_kit.rewrite.reach import attributes_of, numbers_of, owner_of
-from paramgraph_kit.rewrite.rules import edits_for
+from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.reach import attributes_of, numbers_of, owner_of
 from paramgraph_kit.trace.model import Failure
 
 Fed = tuple[ast.stmt, ast.expr, feeding.Values]

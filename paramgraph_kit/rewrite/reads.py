@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator
 
-from paramgraph_kit.rewrite.edits import Function, locals_of, path_of, within
-from paramgraph_kit.rewrite.place import called
+from paramgraph_kit.rewrite.source.edits import Function, locals_of, path_of, within
+from paramgraph_kit.rewrite.source.place import called
 
 _CHANGES = frozenset(
     """append extend insert pop popleft appendleft remove clear update add setdefault discard""".split()  # noqa: SIM905

@@ -14,16 +14,16 @@ from paramgraph_kit.doctor.observe.examine import examine
 from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.rewrite import by_hand
-from paramgraph_kit.rewrite.from_host import behind_for_cycles
-from paramgraph_kit.rewrite.given import name_of, written
-from paramgraph_kit.rewrite.kept_outside import kept_outside
+from paramgraph_kit.rewrite.advised.from_host import behind_for_cycles
+from paramgraph_kit.rewrite.advised.kept_outside import kept_outside
 from paramgraph_kit.rewrite.lending import Plan
-from paramgraph_kit.rewrite.proof import NOTHING, STEPS, Around, Prover, Truth
+from paramgraph_kit.rewrite.proving.proof import NOTHING, STEPS, Around, Prover, Truth
+from paramgraph_kit.rewrite.proving.worth import ENOUGH, is_mostly_inside
 from paramgraph_kit.rewrite.provisos import provisos
 from paramgraph_kit.rewrite.reads import frozen
+from paramgraph_kit.rewrite.source.given import name_of, written
 from paramgraph_kit.rewrite.starts import wrong_from
 from paramgraph_kit.rewrite.ways import Ways
-from paramgraph_kit.rewrite.worth import ENOUGH, is_mostly_inside
 from paramgraph_kit.trace.errors import CaptureError
 from paramgraph_kit.trace.model import Failure
 from paramgraph_kit.trace.wording import frame_text

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from paramgraph_kit.rewrite import (
+from paramgraph_kit.rewrite.advised import tables
+from paramgraph_kit.rewrite.counting import optimizers
+from paramgraph_kit.rewrite.expressions import (
     branches,
     calls,
     carried,
     distinct,
-    early,
-    ending,
     lengthwise,
     let_go,
     listed,
-    lists,
     literals,
     masks,
-    optimizers,
     picked,
     rows,
     shapes,
     spectra,
-    tables,
     values,
 )
-from paramgraph_kit.rewrite.edits import Edit
-from paramgraph_kit.rewrite.place import Place
+from paramgraph_kit.rewrite.loops import early, ending, lists
+from paramgraph_kit.rewrite.source.edits import Edit
+from paramgraph_kit.rewrite.source.place import Place
 
 Rule = Callable[[Place], list[Edit]]
 RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order

@@ -11,13 +11,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
-from paramgraph_kit.rewrite.advance import Kept
-from paramgraph_kit.rewrite.closeness import differences
-from paramgraph_kit.rewrite.counted import Counter, Listed
-from paramgraph_kit.rewrite.edits import Source
-from paramgraph_kit.rewrite.later import ran_in
+from paramgraph_kit.rewrite.around.later import ran_in
+from paramgraph_kit.rewrite.counting.advance import Kept
+from paramgraph_kit.rewrite.counting.counted import Counter, Listed
 from paramgraph_kit.rewrite.lending import Lending
-from paramgraph_kit.rewrite.proof import STEPS, Around, Seen, Truth
+from paramgraph_kit.rewrite.proving.closeness import differences
+from paramgraph_kit.rewrite.proving.proof import STEPS, Around, Seen, Truth
+from paramgraph_kit.rewrite.source.edits import Source
 
 MOST = 5
 

@@ -8,16 +8,19 @@ from collections.abc import Collection, Iterator, Sequence
 import torch
 
 from paramgraph_kit.driver.select import device
-from paramgraph_kit.rewrite import advance, later, moving, outside, placed
-from paramgraph_kit.rewrite.asks import in_loop
-from paramgraph_kit.rewrite.edits import Function, Source
-from paramgraph_kit.rewrite.ending import ending
-from paramgraph_kit.rewrite.feeding import FED
+from paramgraph_kit.rewrite.around import later
+from paramgraph_kit.rewrite.around.feeding import FED
+from paramgraph_kit.rewrite.around.guards import guard
+from paramgraph_kit.rewrite.caches import placed
+from paramgraph_kit.rewrite.counting import advance, outside
 from paramgraph_kit.rewrite.foreseen import Foreseeing
-from paramgraph_kit.rewrite.guards import guard
+from paramgraph_kit.rewrite.loops.asks import in_loop
+from paramgraph_kit.rewrite.loops.ending import ending
 from paramgraph_kit.rewrite.parted import asked_next, part
-from paramgraph_kit.rewrite.proof import Prover
-from paramgraph_kit.rewrite.reach import owner_of
+from paramgraph_kit.rewrite.proving.proof import Prover
+from paramgraph_kit.rewrite.source import moving
+from paramgraph_kit.rewrite.source.edits import Function, Source
+from paramgraph_kit.rewrite.source.reach import owner_of
 from paramgraph_kit.trace.model import Failure
 
 READS = frozenset(("sync-item", "copy-to-cpu", "data-dependent-branch"))

@@ -18,9 +18,9 @@ from paramgraph_kit.backend.registry import compiled_graphs, forget
 from paramgraph_kit.backend.report import Report, make_report
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.torch_names import torch_name
-from paramgraph_kit.rewrite.given import name_of
-from paramgraph_kit.rewrite.proof import NOTHING, STEPS, Prover, Truth
-from paramgraph_kit.rewrite.reach import names_of, owner_of
+from paramgraph_kit.rewrite.proving.proof import NOTHING, STEPS, Prover, Truth
+from paramgraph_kit.rewrite.source.given import name_of
+from paramgraph_kit.rewrite.source.reach import names_of, owner_of
 
 if TYPE_CHECKING:
     from paramgraph_kit.rewrite.rewriting import Rewriting

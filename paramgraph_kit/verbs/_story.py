@@ -18,7 +18,7 @@ from paramgraph_kit.trace.wording import frame_text, kind_text, one_line
 if TYPE_CHECKING:
     from paramgraph_kit.doctor.diagnosis import Diagnosis
     from paramgraph_kit.explore import Explorer
-    from paramgraph_kit.rewrite.proof import Around, Prover, Seen, Truth
+    from paramgraph_kit.rewrite.proving.proof import Around, Prover, Seen, Truth
     from paramgraph_kit.rewrite.rewriting import Rewriting
 
 Say = Callable[[str], None]
@@ -93,7 +93,7 @@ class _Teller:
     def __init__(
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], say: Say, caller: dict[str, Any]
     ) -> None:
-        from paramgraph_kit.rewrite.proof import Prover
+        from paramgraph_kit.rewrite.proving.proof import Prover
 
         self.function, self.args, self.kwargs = function, args, kwargs
         self.out = Story(getattr(function, "__qualname__", type(function).__name__))
@@ -156,7 +156,7 @@ class _Teller:
         """The original, which everything after is compared with."""
         from paramgraph_kit.doctor import explain
         from paramgraph_kit.driver.select import driver
-        from paramgraph_kit.rewrite.proof import RETURNS, STEPS, Truth
+        from paramgraph_kit.rewrite.proving.proof import RETURNS, STEPS, Truth
         from paramgraph_kit.rewrite.rewriting import UNSTEADY
 
         self.chapter(f"{self.out.function} as it is, on {driver().source().label()}")
@@ -264,7 +264,7 @@ class _Teller:
 
     def around(self) -> Around:
         """What the fix has moved out of the function."""
-        from paramgraph_kit.rewrite.proof import NOTHING
+        from paramgraph_kit.rewrite.proving.proof import NOTHING
 
         return self.out.fix.around if self.out.fix is not None else NOTHING
 
@@ -306,7 +306,7 @@ class _Teller:
         """Launched at the addresses that come."""
         import torch
 
-        from paramgraph_kit.rewrite.borrow import as_written
+        from paramgraph_kit.rewrite.source.borrow import as_written
         from paramgraph_kit.verbs import parameterize, report
 
         self.chapter("Parameterized: launched where the inputs are")
@@ -404,8 +404,8 @@ def _state(function: Any) -> tuple[bool, dict[str, Any]]:
 
     from paramgraph_kit.backend.code_names import names_of as named_in
     from paramgraph_kit.driver.select import device
-    from paramgraph_kit.rewrite.given import named_on_the_way
-    from paramgraph_kit.rewrite.reach import entry_of, names_of, owner_of
+    from paramgraph_kit.rewrite.source.given import named_on_the_way
+    from paramgraph_kit.rewrite.source.reach import entry_of, names_of, owner_of
     from paramgraph_kit.verbs._pieces import object_name
 
     entry, owner, space = entry_of(function), owner_of(function), names_of(function)
@@ -424,7 +424,7 @@ def _state(function: Any) -> tuple[bool, dict[str, Any]]:
 
 def _is_written(function: Any, name: str, value: Any, caller: dict[str, Any]) -> bool:
     """Whether the user can write a name where the story is told; what a function reaches by itself needs none."""
-    from paramgraph_kit.rewrite.reach import entry_of
+    from paramgraph_kit.rewrite.source.reach import entry_of
 
     entry, root = entry_of(function), name.partition(".")[0]
     space = getattr(entry, "__globals__", {})
@@ -450,7 +450,7 @@ def _is_cell(function: Any) -> bool:
 
 def _lines(function: Any, state: list[str] | None, fix: Rewriting | None) -> list[str]:
     """What the user writes to have a function launched, and around each launch."""
-    from paramgraph_kit.rewrite.reach import names_of, owner_of
+    from paramgraph_kit.rewrite.source.reach import names_of, owner_of
     from paramgraph_kit.verbs._pieces import called, object_name
 
     owner = owner_of(function)

@@ -11,7 +11,7 @@ import torch
 
 import paramgraph_kit as pgk
 from paramgraph_kit.__main__ import main
-from paramgraph_kit.rewrite.proof import Prover, Truth
+from paramgraph_kit.rewrite.proving.proof import Prover, Truth
 from tests.integration.rewritten import Program, changed
 from tests.programs.reading import PRELUDE
 

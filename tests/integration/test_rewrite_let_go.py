@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 
 import paramgraph_kit as pgk
-from paramgraph_kit.rewrite.closeness import differences
-from paramgraph_kit.rewrite.proof import Prover
+from paramgraph_kit.rewrite.proving.closeness import differences
+from paramgraph_kit.rewrite.proving.proof import Prover
 from tests.integration.rewritten import changed, lines_of, rewritten
 
 RECURRENT = """

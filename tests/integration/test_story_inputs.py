@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
-from paramgraph_kit.rewrite.mixing import in_another_order
+from paramgraph_kit.rewrite.proving.mixing import in_another_order
 from tests.programs.reading import PRELUDE
 from tests.programs.running import load
 

@@ -21,7 +21,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 import paramgraph_kit as pgk
-from paramgraph_kit.rewrite.proof import NOTHING, Around
+from paramgraph_kit.rewrite.proving.proof import NOTHING, Around
 from tests.programs.reading import modules
 
 STEPS = 10

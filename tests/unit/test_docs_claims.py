@@ -23,7 +23,7 @@ from paramgraph_kit.backend import asked, parameterized, watch
 from paramgraph_kit.backend.frozen import calls
 from paramgraph_kit.doctor.known import program
 from paramgraph_kit.launch import launcher, stages
-from paramgraph_kit.rewrite import proof
+from paramgraph_kit.rewrite.proving import proof
 from paramgraph_kit.step import reach, step
 from tests.programs.reading import programs
 

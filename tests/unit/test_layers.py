@@ -31,6 +31,17 @@ BELOW = {
     "metrics": {"trace", "driver", "launch", "backend"},
     "verbs": {"trace", "driver", "backend", "doctor", "rewrite", "step", "ledger", "explore"},
 }
+# The folders of a layer that has some in an order of their own, each with those that it may import.
+INSIDE = {
+    "rewrite.source": set[str](),
+    "rewrite.proving": {"source"},
+    "rewrite.expressions": {"source", "proving"},
+    "rewrite.counting": {"source", "proving", "expressions"},
+    "rewrite.around": {"source", "proving", "expressions", "counting"},
+    "rewrite.loops": {"source", "proving", "expressions", "counting", "around"},
+    "rewrite.caches": {"source", "proving", "counting"},
+    "rewrite.advised": {"source", "expressions", "counting"},
+}
 PROGRAMS = {"bench", "tour"}
 # The only module that may name a driver's inside; everything else asks it for a Driver.
 CHOOSES_THE_DRIVER = "driver.select"
@@ -96,10 +107,16 @@ def violations(root: Path) -> list[str]:
             target = name.split(".")[1] if "." in name else ""
             if layer in BELOW and target not in BELOW[layer] | {layer, "_version"}:
                 found.append(f"{where}: {layer} may import only {sorted(BELOW[layer])}")
-            for inside in ("driver.cuda", "driver.sim"):
+            folder = ".".join(parts[:2])
+            inside = f"{PACKAGE}.{layer}"
+            if folder in INSIDE and name.startswith(f"{inside}."):
+                beside = name.removeprefix(f"{inside}.").split(".")[0]
+                if beside not in INSIDE[folder] | {parts[1]}:
+                    found.append(f"{where}: {folder} may import only {sorted(INSIDE[folder])} of its layer")
+            for hidden in ("driver.cuda", "driver.sim"):
                 if (
-                    within(name, f"{PACKAGE}.{inside}")
-                    and not within(inner, inside)
+                    within(name, f"{PACKAGE}.{hidden}")
+                    and not within(inner, hidden)
                     and inner != CHOOSES_THE_DRIVER
                     and layer not in PROGRAMS
                 ):
@@ -187,6 +204,8 @@ def test_every_layer_exists_and_has_rules(repository: Path) -> None:
         ("explore/text.py", "from paramgraph_kit.ledger import pools", "explore may import only ['trace']"),
         ("driver/api.py", "from ..launch import plan", "driver may import only ['trace']"),
         ("driver/api.py", "import paramgraph_kit", "driver may import only ['trace']"),
+        ("rewrite/proving/a.py", "from ..loops import asks", "rewrite.proving may import only ['source'] of its layer"),
+        ("rewrite/source/a.py", "from ..planning import plan", "rewrite.source may import only [] of its layer"),
         ("launch/plan.py", "from paramgraph_kit.driver.sim import arena", "only driver.select names the inside"),
         ("launch/plan.py", "from paramgraph_kit.driver import cuda", "only driver.select names the inside"),
         ("driver/cuda/a.py", "from ..sim import arena", "only driver.select names the inside"),

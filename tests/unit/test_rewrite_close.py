@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from paramgraph_kit.rewrite.closeness import WRITES, differences
+from paramgraph_kit.rewrite.proving.closeness import WRITES, differences
 
 STATE = f"{WRITES}#1"
 

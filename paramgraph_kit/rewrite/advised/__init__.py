@@ -1,0 +1,1 @@
+"""What to write by hand where no rewrite is safe."""

@@ -1,0 +1,430 @@
+"""What to write in a line that was not rewritten, in the user's own names, where the line and its file tell it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from paramgraph_kit.rewrite.advised.from_host import READS, assignments, behind, cycled, decided
+from paramgraph_kit.rewrite.advised.growing import GROWING, computed_anyway, rows_of_a_mask, weighed
+from paramgraph_kit.rewrite.advised.kept_outside import is_rate
+from paramgraph_kit.rewrite.advised.made_on_host import MADE
+from paramgraph_kit.rewrite.advised.needs import NEEDS
+from paramgraph_kit.rewrite.advised.otherwise import at_least, cut_out, drawn_there
+from paramgraph_kit.rewrite.expressions.shapes import LOSSES, PER_ROW
+from paramgraph_kit.rewrite.expressions.sizes import DRAWN, FACTORIES, is_size, shape_for
+from paramgraph_kit.rewrite.expressions.values import made_there
+from paramgraph_kit.rewrite.source.edits import Function, heads, names_in, path_of, within
+from paramgraph_kit.rewrite.source.place import Place, called
+
+Advice = Callable[[Place], str]
+NUMBERED = (ast.Name, ast.Attribute, ast.BinOp)
+BROUGHT = ("copy-to-gpu", "tensor-literal", "cpu-index", "cpu-scalar-frozen")
+READ_THERE = ("copy-to-cpu", "sync-item")
+HELD = (*BROUGHT, "mixed-devices")
+SIZED = (*FACTORIES, *DRAWN, "range", "repeat", "expand", "one_hot")
+_MAKERS = "tensor as_tensor from_numpy load cumprod cumsum stack cat"
+_OF_OLD = ("FloatTensor", "LongTensor", "IntTensor", "BoolTensor", "DoubleTensor", "Tensor")  # torch.Tensor([1.0])
+_ON_CPU = (*FACTORIES, *DRAWN, *_MAKERS.split(), *_OF_OLD)
+
+
+def hint(place: Place) -> str:
+    """What to write in a line, where it tells more than the class of its problem."""
+    return next((text for advice in _ADVICE if (text := advice(place))), "")
+
+
+def _a_size(place: Place) -> str:
+    code, node = place.failure.code, place.statement
+    if code in READS and (is_size(place) or any(_is_sized(place, call) for call in place.calls("item", "int"))):
+        return shape_for(place) or (
+            "it decides a size: take it from a shape, or from a number among the arguments, of which each has a graph"
+        )
+    if code == "tensor-bound" and not any(isinstance(n, ast.Subscript) for n in heads(node)):
+        for call in place.calls(*SIZED):
+            sizes = [n.id for each in call.args for n in ast.walk(each) if isinstance(n, ast.Name) and place.local(n)]
+            if sizes:
+                return f"`{sizes[0]}` decides a size: {_call_of(place)} a number, from a shape such as `len(x)`"
+    return ""
+
+
+def _call_of(place: Place) -> str:
+    """Where the function of a statement is called, if there is one such place."""
+    function = place.source.function_of(place.statement)
+    name = function.name if function is not None else ""
+    calls = [n for n in ast.walk(place.source.tree) if isinstance(n, ast.Call) and called(n) == name]
+    return f"give line {calls[0].lineno}, `{place.text(calls[0])}`," if len(calls) == 1 else "call this with"
+
+
+def _rate(place: Place) -> str:
+    """``group["lr"] = rate``, written by the step itself."""
+    function = place.source.function_of(place.statement)
+    if place.failure.code != "learning-rate-frozen" or function is None:
+        return ""
+    every = [n for part in function.body for n in within(part)]
+    written = [n for n in every if isinstance(n, ast.Assign) and any(is_rate(each) for each in n.targets)]
+    calls = [n for n in every if isinstance(n, ast.Call) and called(n) == "step" and isinstance(n.func, ast.Attribute)]
+    moved = [path_of(n.func.value) for n in calls if isinstance(n.func, ast.Attribute)]
+    for name in moved:
+        if isinstance(place.space.get(name), torch.optim.lr_scheduler.LRScheduler):
+            return (
+                f"`{name}.step()` belongs behind the launch, and its rate in a tensor: leave both, they are rewritten "
+                "once the other lines are mended"
+            )
+    if not written:
+        return _rate_by_another(place, every)
+    if len(written) != 1:
+        return ""
+    target, value = place.text(written[0].targets[0]), place.text(written[0].value)
+    where = "behind" if written[0].lineno > place.statement.lineno else "before"
+    return (
+        f"line {written[0].lineno}, `{place.text(written[0])}`, belongs {where} each launch, with what `{value}` comes "
+        f"of; make the optimizer with `lr=torch.tensor(..., device={place.device})`, and write there "
+        f"`{target}.fill_({value})`"
+    )
+
+
+def _rate_by_another(place: Place, every: list[ast.AST]) -> str:
+    """``self.adjust_rate()``, a function of the file that writes the rate."""
+    calls = {called(n): n for n in every if isinstance(n, ast.Call)}
+    for function in ast.walk(place.source.tree):
+        if not isinstance(function, Function) or function.name not in calls:
+            continue
+        inside = [n for part in function.body for n in within(part)]
+        written = [n for n in inside if isinstance(n, ast.Assign) and any(is_rate(each) for each in n.targets)]
+        if len(written) == 1:
+            call, made = calls[function.name], written[0]
+            where = "behind" if call.lineno > place.statement.lineno else "before"
+            target, value = place.text(made.targets[0]), place.text(made.value)
+            return (
+                f"`{place.text(call)}` (line {call.lineno}), which sets it at line {made.lineno}, "
+                f"`{place.text(made)}`, belongs {where} each launch: take it out of the function; make the optimizer "
+                f"with `lr=torch.tensor(..., device={place.device})`, and write at line {made.lineno} "
+                f"`{target}.fill_({value})`"
+            )
+    return ""
+
+
+def _listed(place: Place) -> str:
+    if place.failure.code in READS and isinstance(place.statement, ast.Return):
+        return "return the tensors themselves, and make numbers or lists of them behind the launch"
+    return ""
+
+
+def _is_sized(place: Place, call: ast.Call) -> bool:
+    above = place.source.parents.get(call)
+    while isinstance(above, ast.BinOp):
+        above = place.source.parents.get(above)
+    return isinstance(above, ast.Call) and called(above) in SIZED
+
+
+def _rows_of_eye(place: Place) -> str:
+    """``torch.eye(n)[i.cpu()].to(d)``."""
+    if place.failure.code not in (*READ_THERE, "copy-to-gpu"):
+        return ""
+    for node in _indexed(place):
+        made, index = node.value, node.slice
+        if not isinstance(made, ast.Call) or called(made) not in FACTORIES or not isinstance(index, ast.Call):
+            continue
+        if called(index) in ("cpu", "to", "numpy") and isinstance(index.func, ast.Attribute):
+            at = place.text(index.func.value)
+            return f"make it where `{at}` is, `{place.text(made)[:-1]}, device={at}.device)[{at}]`, and copy nothing"
+    return ""
+
+
+def _picked_by_number(place: Place) -> str:
+    if place.failure.code == "tensor-bound":
+        for node in _indexed(place):
+            if isinstance(node.slice, NUMBERED):
+                table = place.text(node.value)
+                text = f"{table}[{place.source.bracketed(node.slice)}.reshape(1)][0]"
+                return f"pick with `{text}`, and have `{table}` on the device{_there(place, table)}"
+    return ""
+
+
+def _there(place: Place, table: str) -> str:
+    """Where a table of the CPU is to be made on the device, if one line makes it."""
+    for path, made, module in tables(place):
+        if path == table:
+            return f": at line {made.lineno} {_made_there(place, path, made, module)}"
+    for name, made in assignments(place):
+        if name == table and _is_on_cpu(made.value):
+            return f": at line {made.lineno} {_made_there(place, name, made, False)}"
+    return ""
+
+
+def _made_there(place: Place, path: str, made: ast.Assign, module: bool) -> str:
+    text, name = place.text(made.value), path.rpartition(".")[2]
+    if module:
+        if isinstance(place.attributes.get(name), np.ndarray):  # a buffer is a tensor
+            text = f"torch.as_tensor({text}{_kind_of(place, path)})"
+        return f'`self.register_buffer("{name}", {text})`, which the model\'s `.to({place.device})` takes along'
+    return f"`{path} = {on_device(made.value, text, place.device)}`"
+
+
+def _taken(place: Place, path: str) -> ast.Call | None:
+    """``torch.tensor(self.table, dtype=...)``, which makes a tensor of an array in a statement."""
+    made = place.calls("tensor", "as_tensor", "from_numpy")
+    return next(
+        (call for call in made if call.args and path_of(call.args[0]) == path == place.text(call.args[0])), None
+    )
+
+
+def _kind_of(place: Place, path: str) -> str:
+    """The ``dtype`` that a statement wants of an array."""
+    call = _taken(place, path)
+    given = [option for option in call.keywords if option.arg == "dtype"] if call is not None else []
+    return f", {place.text(given[0])}" if given else ""
+
+
+def _read_there(place: Place, path: str) -> str:
+    """What a statement says where an array is a tensor."""
+    call = _taken(place, path)
+    if call is None:
+        return ""
+    return f"; here `{place.text(place.statement).replace(place.text(call), path)}`"
+
+
+def _has_host_generator(place: Place, text: str) -> bool:
+    """Whether a draw is by a generator of the CPU."""
+    call = ast.parse(text, mode="eval").body
+    given = [o.value for n in ast.walk(call) if isinstance(n, ast.Call) for o in n.keywords if o.arg == "generator"]
+    return any(getattr(place.space.get(path_of(each)), "device", None) == torch.device("cpu") for each in given)
+
+
+def _in_a_loop(place: Place) -> bool:
+    above = place.source.parents.get(place.statement)
+    while above is not None and not isinstance(above, (ast.For, ast.While, Function)):
+        above = place.source.parents.get(above)
+    return isinstance(above, (ast.For, ast.While))
+
+
+def _drawn_on_cpu(place: Place) -> str:
+    if place.failure.code != "copy-to-gpu":
+        return ""
+    for _, text in made_there(place, (*DRAWN, *FACTORIES)):
+        if not any(f"{name}(" in text for name in (*DRAWN, "bernoulli", "multinomial")):
+            continue
+        if _has_host_generator(place, text):
+            again = ", one for each round of the loop" * _in_a_loop(place)
+            return (
+                "a generator of the CPU draws nothing on the device: draw before each launch, into a tensor that the "
+                f"graph reads{again}, which keeps its numbers; or draw on the device with a generator made there, "
+                "`torch.Generator(device)`, that is registered with the graph"
+            )
+        return f"draw on the device, `{text}`: other numbers than the CPU's, so it was not rewritten"
+    for name, made in assignments(place):
+        value = made.value
+        if drawn := _drawn_from(place, made):
+            return f"`{name}` comes of `{drawn}`: stays as it is, and copies nothing, once that is drawn on the device"
+        if isinstance(value, ast.Call) and called(value) in DRAWN and "device" not in place.text(value):
+            text = f"{place.text(value)[:-1]}, device={place.device})"
+            return (
+                f"`{name}` is drawn on the CPU, at line {made.lineno}: `{name} = {text}` draws it there; other numbers "
+                "than the CPU's, so it was not rewritten"
+            )
+    return ""
+
+
+def _drawn_from(place: Place, made: ast.Assign) -> str:
+    """The name of what is drawn on the CPU and decides what a line makes."""
+    if isinstance(made.value, ast.Call) and called(made.value) in DRAWN:
+        return ""
+    for name, first in assignments(replace(place, statement=made)):
+        text = place.text(first.value)
+        if isinstance(first.value, ast.Call) and called(first.value) in DRAWN and "device" not in text:
+            return name
+    return ""
+
+
+def _kept_on_cpu(place: Place) -> str:
+    """A table that an object or the file has, and that is copied again at each step, or refused."""
+    if place.failure.code not in HELD:
+        return ""
+    for path, made, module in tables(place):
+        what = "is on the CPU" if place.failure.code == "mixed-devices" else "is copied from the CPU at each step"
+        there = _made_there(place, path, made, module)
+        return f"`{path}` {what}: make it on the device once, at line {made.lineno} {there}{_read_there(place, path)}"
+    return ""
+
+
+def _kept_by_chance(place: Place) -> str:
+    """``edges[:, mask].to(d)``, where the host draws a mask: in each step it keeps another number of them."""
+    made = dict(assignments(place)) if place.failure.code == "copy-to-gpu" else {}
+    for node in _indexed(place):
+        table, names = place.text(node.value), sorted(names_in(node.slice) & made.keys())
+        for name in names:
+            value = made[name].value
+            drawn = [n for n in ast.walk(value) if isinstance(n, ast.Call) and called(n) in DRAWN]
+            if not isinstance(value, ast.Compare) or not drawn or "device" in place.text(drawn[0]):
+                continue
+            text = f"{place.text(drawn[0])[:-1]}, device={place.device})"
+            picked = place.text(node)
+            return (
+                f"`{name}` keeps another number of them in each step, and a graph has one size: have `{table}` on the "
+                f"device{_there(place, table)}; draw `{name}` there, line {made[name].lineno} with `{text}`; `{table}` "
+                f"for `{picked}` here, and what each of them adds is multiplied by `{name}` before it is added up "
+                f"(`values * {name}[:, None]`): other numbers than the host's, so it was not rewritten"
+            )
+    return ""
+
+
+def tables(place: Place) -> Iterator[tuple[str, ast.Assign, bool]]:
+    """Paths of a statement that one line of the file makes on the CPU, and whether an nn.Module has them."""
+    above: ast.AST | None = place.statement
+    while above is not None and not isinstance(above, ast.ClassDef):
+        above = place.source.parents.get(above)
+    picked = [one.value for _, one in assignments(place) if isinstance(one.value, ast.Subscript)]
+    for node in [*heads(place.statement), *(each.value for each in picked)]:
+        if not isinstance(node, (ast.Name, ast.Attribute)) or not isinstance(node.ctx, ast.Load):
+            continue
+        path = path_of(node)
+        inside: ast.AST | None = above if path.startswith("self.") else place.source.tree
+        if inside is None or not path or (path.partition(".")[0] != "self" and place.local(node)):
+            continue
+        known = place.space.get(path) if "." not in path else None
+        if "." not in path and not isinstance(known, torch.Tensor):
+            continue
+        made = [n for n in ast.walk(inside) if isinstance(n, ast.Assign) and path in map(_target, n.targets)]
+        if len(made) == 1 and made[0] is not place.statement and _is_on_cpu(made[0].value):
+            bases = [place.text(base) for base in above.bases] if isinstance(above, ast.ClassDef) else []
+            yield path, made[0], path.startswith("self.") and any("Module" in base for base in bases)
+
+
+def _target(node: ast.expr) -> str:
+    return path_of(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
+
+
+def _is_on_cpu(value: ast.expr) -> bool:
+    """Whether an expression makes a tensor, and names no device."""
+    calls = [n for n in ast.walk(value) if isinstance(n, ast.Call)]
+    there = any(option.arg == "device" for call in calls for option in call.keywords)
+    return (
+        not there and any(called(n) in _ON_CPU for n in calls) and not any(called(n) in ("to", "cuda") for n in calls)
+    )
+
+
+def on_device(value: ast.expr, text: str, device: str) -> str:
+    """An expression that makes a tensor, so that it makes it on the device."""
+    if (
+        isinstance(value, ast.Call)
+        and called(value) in (*FACTORIES, "tensor")
+        and path_of(value.func).startswith("torch.")
+    ):
+        return f"{text[:-1]}, device={device})"
+    if isinstance(value, ast.Call) and path_of(value.func).partition(".")[0] in ("np", "numpy"):
+        return f"torch.as_tensor({text}, device={device})"  # an array has no such method
+    return f"{text if isinstance(value, (ast.Call, ast.Name)) else f'({text})'}.to({device})"
+
+
+def _brought(place: Place) -> str:
+    """What a loader or a file gives at each step."""
+    if place.failure.code != "copy-to-gpu":
+        return ""
+    function, names = place.source.function_of(place.statement), names_in(place.statement)
+    every = [n for part in function.body for n in within(part)] if function is not None else []
+    for made in (n for n in every if isinstance(n, ast.Assign) and n.lineno <= place.statement.lineno):
+        given = [n.id for each in made.targets for n in ast.walk(each) if isinstance(n, ast.Name) and n.id in names]
+        if given and isinstance(made.value, ast.Call) and called(made.value) == "next":
+            name = "`, `".join(given)
+            return (
+                f"the host brings `{name}` at each step: take `{place.text(made)}` (line {made.lineno}) and the copy "
+                f"out of the function, and give it `{name}` as an argument that is on the device"
+            )
+    return ""
+
+
+def _masked(place: Place) -> str:
+    """A size that the values decide."""
+    if place.failure.code != "dynamic-shape":
+        return ""
+    indexed = _indexed(place)
+    for node in indexed:
+        name = node.slice.id if isinstance(node.slice, ast.Name) and not place.local(node.slice) else ""
+        mask = place.space.get(name)
+        if isinstance(mask, torch.Tensor) and mask.dtype is torch.bool:
+            return (
+                f"as long as `{name}` stays as it is, `{name}_at = {name}.nonzero().squeeze(-1)` before it and "
+                f"`[{name}_at]` in it"
+            )
+    if text := _masked_loss(place):
+        return text
+    for node in indexed:
+        x, keep = place.text(node.value), node.slice
+        if isinstance(keep, ast.Tuple):
+            masks = [n for n in keep.elts if not isinstance(n, (ast.Slice, ast.Constant))]
+            if len(masks) == 1 and len(keep.elts) > 1:
+                mask = place.text(masks[0])
+                return (
+                    f"keep all of `{x}` and hand `{mask}` on beside it: what is computed for each is multiplied by it "
+                    f"(`values * {mask}[:, None]`) before it is added up"
+                )
+        elif isinstance(place.statement, ast.Return):
+            mask = place.text(keep)
+            return f"return all of `{x}`, with `{mask}`; pick `[{mask}]` and ask for lengths behind the launch"
+    return ""
+
+
+def _masked_loss(place: Place) -> str:
+    """``F.cross_entropy(scores[mask], y[mask])`` in a function whose tensors nobody has seen."""
+    for call in place.calls(*LOSSES):
+        picks = [a for a in call.args[:2] if isinstance(a, ast.Subscript)]
+        masks = {place.text(each.slice) for each in picks}
+        if len(picks) != 2 or len(masks) != 1 or len(call.args) != 2 or call.keywords:
+            continue
+        (x, y), mask, function = (place.text(each.value) for each in picks), masks.pop(), place.text(call.func)
+        if called(call) in PER_ROW:
+            text = f"{function}({x}.flatten(0, -2), torch.where({mask}, {y}, -100).flatten())"
+            return f"`{text}` gives the same mean: rows of -100 are left out"
+        return (
+            f'`torch.where({mask}, {function}({x}, {y}, reduction="none"), 0).sum() / {mask}.sum()` gives the same mean'
+        )
+    return ""
+
+
+def _left_early(place: Place) -> str:
+    """A branch on a value of the device that leaves the function."""
+    node = place.statement
+    if place.failure.code != "data-dependent-branch" or not isinstance(node, ast.If):
+        return ""
+    if not any(isinstance(n, (ast.Return, ast.Continue, ast.Break)) for part in node.body for n in within(part)):
+        return ""
+    return (
+        "a launch cannot end early: take the branch out, return what it asks "
+        f"(`{place.text(node.test)}`) and decide behind the launch; what must not be written then stays as it was with "
+        "`torch.where`, a gradient with `p.grad.nan_to_num_(0.0, 0.0, 0.0)`"
+    )
+
+
+def _indexed(place: Place) -> list[ast.Subscript]:
+    return [node for node in heads(place.statement) if isinstance(node, ast.Subscript)]
+
+
+_ADVICE: tuple[Advice, ...] = (
+    *GROWING,
+    *NEEDS,
+    cut_out,
+    drawn_there,
+    _a_size,
+    _rows_of_eye,
+    _rate,
+    _drawn_on_cpu,
+    *MADE,
+    _kept_by_chance,
+    _kept_on_cpu,
+    _brought,
+    _picked_by_number,
+    _listed,
+    _masked,
+    weighed,
+    _left_early,
+    cycled,
+    decided,
+    behind,
+    computed_anyway,
+    rows_of_a_mask,
+    at_least,
+)

@@ -1,0 +1,350 @@
+"""Advice for what the host draws, counts and decides: before the launch, behind it, or on the device."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from paramgraph_kit.rewrite.expressions.branches import choose_by_where
+from paramgraph_kit.rewrite.expressions.sizes import is_size
+from paramgraph_kit.rewrite.source.edits import Function, heads, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.moving import arguments_of, paths
+from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.trace.model import Failure
+
+READS = ("sync-item", "copy-to-cpu")
+DECIDED = ("host-random", "branch-frozen", "size-frozen", "scalar-frozen", "host-counter", "cpu-scalar-frozen")
+BEHIND = (
+    "belongs behind the launch: leave it, it moves there once the other lines are mended; or move it there yourself"
+)
+_HOST = ("random", "np", "numpy", "time", "math")
+
+
+def _moved_by_scheduler(failure: Failure) -> str:
+    name = failure.message.partition(" goes from ")[0]
+    return name if failure.code == "scalar-frozen" and name in ("momentum", "betas") else ""
+
+
+def behind_for_cycles(failure: Failure) -> str:
+    """Why an optimizer's step is behind the launch, where a scheduler moves more than the rate."""
+    name = _moved_by_scheduler(failure)
+    return name and (
+        f"the optimizer's step is behind the launch as the scheduler moves `{name}` too: "
+        "with `cycle_momentum=False` it can be in the graph"
+    )
+
+
+def cycled(place: Place) -> str:
+    """What a scheduler moves beside the rate."""
+    name = _moved_by_scheduler(place.failure)
+    return (
+        name
+        and f"the scheduler moves `{name}` too, which stays a number in the graph: make it with `cycle_momentum=False`"
+    )
+
+
+def decided(place: Place) -> str:
+    """What the host draws or counts, and the graph would freeze."""
+    if place.failure.code not in DECIDED:
+        return ""
+    node = place.statement
+    if isinstance(node, ast.If):
+        decides = (ast.Assign, ast.AugAssign, ast.Return, ast.Continue, ast.Break)
+        if not any(isinstance(n, decides) for part in node.body for n in within(part)):
+            return BEHIND  # it only tells what happened
+        inside = [n for part in (*node.body, *node.orelse) for n in within(part)]
+        trained = [n for n in inside if isinstance(n, ast.Call) and called(n) in ("backward", "step")]
+        first, last = node.body[0].lineno, node.body[-1].end_lineno
+        if trained:
+            return (
+                f"the host decides whether lines {first} to {last} train: make a function of them, with a graph of its "
+                f"own, and launch it behind this one where `{place.text(node.test)}`"
+            )
+        if any(isinstance(n, ast.Return) for n in inside) and _draws(node):
+            return (
+                f"the host decides, and draws what is returned: take lines {node.lineno} to {last} out of the "
+                "function, to before the launch, and launch where they have not returned"
+            )
+        chosen = choose_by_where(place, "chosen_in")
+        instead = (
+            f"`{chosen[0].text.strip()}`"
+            if len(chosen) == 1
+            else "`torch.where(chosen_in, ..., ...)` for what it assigns"
+        )
+        if place.loops() and _random(node.test):
+            return _drawn_in_loop(place)
+        if (call := _call_again(place)) is not None and _random(node.test):
+            return (
+                f"the host draws in each call, as line {call.lineno} makes several: have it fill a tensor with one "
+                f"`{place.text(node.test)}` for each of them before each launch, give each call its element, and take "
+                f"{instead.replace('chosen_in', 'drawn')}"
+            )
+        return _before("chosen_in", place.text(node.test), "torch.bool", place, f"in place of the branch {instead}")
+    for each in heads(node):
+        if isinstance(each, ast.IfExp):
+            text = f"torch.where(chosen_in, {place.text(each.body)}, {place.text(each.orelse)})"
+            more = "; in a loop one element for each time round" * bool(place.loops())
+            return _before("chosen_in", place.text(each.test), "torch.bool", place, f"here `{text}`{more}")
+    made = {name: one for name, one in assignments(place) if _is_host(one.value)}
+    made = {name: one for name, one in made.items() if not names_in(one.value) & place.tensors.keys()}
+    if made and place.loops() and any(_random(one.value) for one in made.values()):
+        return _drawn_in_loop(place)
+    if any(path_of(n.func).startswith("time.") for n in heads(node) if isinstance(n, ast.Call)):
+        return "time the launch itself, around it in your loop: in a graph only the capture is timed"
+    for each in heads(node):
+        if isinstance(each, ast.Slice) and (names := [n for n in made if n in names_in(each)]):
+            return _moving_slice(
+                place, each, {name: made[name] for name in _with_those_beside(place, each, made, names)}
+            )
+    for name, one in made.items():
+        if isinstance(one.targets[0], ast.Tuple) and isinstance(one.value, ast.Tuple):
+            at = [place.text(n) for n in one.targets[0].elts]
+            text = place.text(one.value.elts[at.index(name)]) if name in at else place.text(one.value)
+            return _before(f"{name}_in", text, "", place, f"here `{name}_in` for `{name}`", one.lineno)
+        here, form = f"here `{name}_in` for `{name}`", place.tensors.get(name)
+        if form is not None and form.shape:
+            size = ", ".join(map(str, form.shape))
+            kind = "" if form.dtype is torch.get_default_dtype() else f", dtype={form.dtype}"
+            return (
+                f"`{name}`, which the host makes at line {one.lineno}, belongs before each launch: once `{name}_in = "
+                f"torch.zeros({size}{kind}, device={place.device})`, before each launch "
+                f"`{name}_in.copy_({place.text(one.value)})`, {here}"
+            )
+        return _before(f"{name}_in", place.text(one.value), "", place, here, one.lineno)
+    for name, one in assignments(place):
+        if (drawn := _returned_by(place, name, one)) is not None:
+            text = f"`{name}` comes from line {drawn.lineno}, `{place.text(drawn)}`"
+            return f"{text}: with the tensor `{name}_in` in its place there it is one here"
+    return ""
+
+
+def _random(value: ast.expr) -> bool:
+    return any(isinstance(n, ast.Call) and "rand" in path_of(n.func) for n in ast.walk(value))
+
+
+def _drawn_in_loop(place: Place) -> str:
+    """What the host draws anew in each round."""
+    loop = place.loops()[0]
+    stores = (n for n in ast.walk(loop) if isinstance(n, ast.Subscript))
+    into = [place.text(n.value) for n in stores if isinstance(n.ctx, ast.Store)]
+    line = loop.lineno
+    if into:
+        x = into[0]
+        return (
+            f"the host draws in each round of line {line}: have it fill a mask of the shape of `{x}` before each "
+            f"launch, `mask_in.copy_(mask)` (once `mask_in = torch.zeros_like({x}, dtype=torch.bool)`), "
+            f"and write all of it at once: `{x} = torch.where(mask_in, new, {x})`"
+        )
+    return (
+        f"the host draws in each round of line {line}: have it fill a tensor with one element for each round before "
+        "each launch, and read that of the round here"
+    )
+
+
+def _draws(node: ast.If) -> bool:
+    calls = [n for part in node.body for n in ast.walk(part) if isinstance(n, ast.Call)]
+    return any(path_of(n.func).partition(".")[0] in _HOST and "rand" in path_of(n.func) for n in calls)
+
+
+def _returned_by(place: Place, name: str, made: ast.Assign) -> ast.Assign | None:
+    """Where the function that gives ``name`` as one of its results takes it from the host."""
+    target = made.targets[0]
+    if not isinstance(made.value, ast.Call) or not isinstance(target, ast.Tuple):
+        return None
+    at = [n.id if isinstance(n, ast.Name) else "" for n in target.elts].index(name)
+    for function in ast.walk(place.source.tree):
+        if not isinstance(function, Function) or function.name != called(made.value):
+            continue
+        for node in (n for part in function.body for n in within(part)):
+            if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple) and len(node.value.elts) > at:
+                inner = replace(place, statement=node)
+                drawn = dict(assignments(inner)).get(place.text(node.value.elts[at]))
+                if drawn is not None and _is_host(drawn.value):
+                    return drawn
+    return None
+
+
+def _moving_slice(place: Place, ends: ast.Slice, made: dict[str, ast.Assign]) -> str:
+    """``x[:, a : a + 4] = v`` and ``x[:, a : a + 4]`` where ``a`` is the host's."""
+    above = place.source.parents.get(ends)
+    whole = place.source.parents.get(above) if isinstance(above, ast.Tuple) else above
+    if not isinstance(whole, ast.Subscript):
+        return ""
+    x, lines, tests = place.text(whole.value), list[str](), list[str]()
+    for dim, part in enumerate(above.elts if isinstance(above, ast.Tuple) else [ends]):
+        if not isinstance(part, ast.Slice) or not names_in(part) & made.keys():
+            continue
+        low, high = (place.text(end) if end is not None else "" for end in (part.lower, part.upper))
+        for name in made:
+            low, high = (_renamed(text, name, f"{name}_in") for text in (low, high))
+        at = f"at_{len(lines) + 1}" if lines else "at"
+        places = f"torch.arange({x}.shape[{dim}], device={x}.device).view(-1, *[1] * ({x}.dim() - {dim + 1}))"
+        lines.append(f"`{at} = {places}`")
+        tests += [f"({at} {sign} {end})" for sign, end in ((">=", low), ("<", high)) if end]
+    node, all_of, test = place.statement, ", ".join(lines), " & ".join(tests)
+    if isinstance(node, ast.Assign) and whole in node.targets:
+        here = f"here {all_of} and `{x} = torch.where({test}, {place.text(node.value)}, {x})`"
+    else:
+        here = f"here {all_of}, and all of `{x}` with `torch.where({test}, {x}, 0)`"
+    *others, (name, last) = made.items()
+    first = "".join(
+        f"once `{other}_in = torch.zeros((), dtype=torch.long, device={place.device})`, before each launch "
+        f"`{other}_in.fill_({other})` with `{other} = {_own(place, one, other)}` of line {one.lineno}; "
+        for other, one in others
+    )
+    together = isinstance(last.targets[0], ast.Tuple) and not isinstance(last.value, ast.Tuple)
+    text = name if together else _own(place, last, name)  # `a, b = draw()` stays as it is, there
+    return first + _before(f"{name}_in", text, "torch.long", place, here, last.lineno)
+
+
+def _with_those_beside(place: Place, ends: ast.Slice, made: dict[str, ast.Assign], names: list[str]) -> list[str]:
+    """These names, and those by which other slices of the same part are bounded."""
+    above = place.source.parents.get(ends)
+    beside = [each for each in above.elts if isinstance(each, ast.Slice)] if isinstance(above, ast.Tuple) else []
+    return [name for name in made if name in names or any(name in names_in(each) for each in beside)]
+
+
+def _own(place: Place, node: ast.Assign, name: str) -> str:
+    """What ``y`` is of ``y, x = a, b``."""
+    target = node.targets[0]
+    if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+        names = [place.text(each) for each in target.elts]
+        if name in names and len(names) == len(node.value.elts):
+            return place.text(node.value.elts[names.index(name)])
+    return place.text(node.value)
+
+
+def _renamed(text: str, name: str, new: str) -> str:
+    try:
+        tree = ast.parse(text, mode="eval")
+    except SyntaxError:
+        return text
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id == name:
+            node.id = new
+    return ast.unparse(tree)
+
+
+def _before(name: str, text: str, dtype: str, place: Place, here: str, line: int = 0) -> str:
+    kind = f", dtype={dtype}" if dtype else ""
+    where = f" (line {line})" if line else ""
+    return (
+        f"the host's `{text}`{where} belongs before each launch, which reads it from a tensor: once "
+        f"`{name} = torch.zeros((){kind}, device={place.device})`, before each launch `{name}.fill_({text})`, {here}"
+    )
+
+
+def _call_again(place: Place) -> ast.Call | None:
+    """A call of the function around a statement, where there is more than one in each step."""
+    function = place.source.function_of(place.statement)
+    name = function.name if function is not None else ""
+    calls = [n for n in ast.walk(place.source.tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
+    calls = [n for n in calls if called(n) == name]
+    above: ast.AST | None = calls[0] if calls else None
+    while above is not None and not isinstance(above, Function):
+        if isinstance(above, (ast.For, ast.While, ast.ListComp, ast.GeneratorExp)):
+            return calls[0]
+        above = place.source.parents.get(above)
+    return calls[0] if len(calls) > 1 else None
+
+
+def _is_host(value: ast.expr) -> bool:
+    """Whether an expression draws or computes a number on the host, as far as its names tell."""
+    for node in ast.walk(value):
+        if isinstance(node, ast.Call):
+            root = path_of(node.func).partition(".")[0]
+            if root in _HOST or (isinstance(node.func, ast.Name) and node.func.id in ("min", "max", "int", "float")):
+                return True
+    return isinstance(value, ast.BinOp) and not any(isinstance(n, ast.Call) for n in ast.walk(value))
+
+
+def assignments(place: Place) -> Iterator[tuple[str, ast.Assign]]:
+    """The one assignment in the function of each local name that a statement reads."""
+    function = place.source.function_of(place.statement)
+    if function is None:
+        return
+    for name in sorted(names_in(place.statement) & locals_of(function)):
+        made = [
+            n
+            for part in function.body
+            for n in within(part)
+            if isinstance(n, ast.Assign)
+            and any(isinstance(t, ast.Name) and t.id == name for each in n.targets for t in ast.walk(each))
+            and n.lineno <= place.statement.lineno
+            and n is not place.statement
+        ]
+        if len(made) == 1:
+            yield name, made[0]
+
+
+def _returned_name(place: Place, node: ast.Assign) -> str:
+    """The name that a statement gives a value to, and that its function returns."""
+    function = place.source.function_of(node)
+    names = {each.id for each in node.targets if isinstance(each, ast.Name)}
+    ends = (n for part in (function.body if function is not None else ()) for n in within(part))
+    read = {name for n in ends if isinstance(n, ast.Return) and n.value is not None for name in names_in(n.value)}
+    return min(names & read, default="")
+
+
+def _filled(place: Place, node: ast.Assign) -> str:
+    """``mask[y.cpu() > 0] = 0``, of a tensor of the CPU that the step reads afterwards."""
+    for target in node.targets:
+        held = target.value if isinstance(target, ast.Subscript) else None
+        made = dict(assignments(place)).get(held.id) if isinstance(held, ast.Name) else None
+        copies = [call for call in place.calls("cpu") if isinstance(call.func, ast.Attribute)]
+        if made is None or not copies:
+            continue
+        given = {
+            place.text(call): place.text(call.func.value) for call in copies if isinstance(call.func, ast.Attribute)
+        }
+        instead = ", ".join(f"`{there}` for `{copy}`" for copy, there in given.items())
+        name = place.text(made.targets[0])
+        return f"the step reads `{name}`: once line {made.lineno} makes it on the device, write {instead}"
+    return ""
+
+
+def _goes_on(place: Place, node: ast.Assign) -> str:
+    """``limit = np.quantile(error.cpu().numpy(), 0.9)``, with which ``error`` is compared afterwards."""
+    function = place.source.function_of(node)
+    names = {each.id for each in node.targets if isinstance(each, ast.Name)}
+    for later in (n for part in (function.body if function is not None else ()) for n in within(part)):
+        if not isinstance(later, (ast.Assign, ast.Return)) or later.lineno <= node.lineno or later.value is None:
+            continue
+        read = names_in(later.value)
+        if names & read and read & (place.tensors.keys() | place.local(node.value)):
+            call = node.value if isinstance(node.value, ast.Call) else None
+            there = called(call) if call is not None and path_of(call.func).partition(".")[0] in ("np", "numpy") else ""
+            what = f", as `torch.{there}` does" if hasattr(torch, there or " ") else ""
+            return f"line {later.lineno} goes on with `{min(names & read)}`: compute it of tensors on the device{what}"
+    return ""
+
+
+def behind(place: Place) -> str:
+    """Work of the host in the function itself that could be behind the launch."""
+    if place.failure.code not in ("host-counter", *READS, "print") or is_size(place):
+        return ""
+    node = place.statement
+    if not isinstance(node, (ast.Expr, ast.AugAssign, ast.Assign)) or any(place.calls("tensor", "as_tensor")):
+        return ""
+    if isinstance(node, ast.Assign) and (filled := _filled(place, node)):
+        return filled
+    function = place.source.function_of(node)
+    call = node.value if isinstance(node, ast.Expr) else None
+    kept = path_of(call.func).removesuffix(".append") if isinstance(call, ast.Call) and called(call) == "append" else ""
+    if kept.isidentifier() and place.is_local(kept):
+        return ""  # the step itself reads it
+    if function is not None and isinstance(node, ast.Assign) and (name := _returned_name(place, node)):
+        local = sorted(n for n in place.local(node.value) if n in place.tensors and n not in arguments_of(function))
+        what = f"return `{'`, `'.join(local)}` in its place" if local else "leave it out of the result"
+        return f"the result has `{name}`: {what}, and compute `{name}` of it behind the launch"
+    if isinstance(node, ast.Assign) and (read := _goes_on(place, node)):
+        return read
+    if isinstance(node, ast.AugAssign) and function is not None and (path := path_of(node.target)):
+        for later in (n for part in function.body for n in within(part) if isinstance(n, ast.Assign)):
+            its_own = all(isinstance(each, ast.Attribute) for each in later.targets)  # the host's, as a mean of losses
+            if later.lineno > node.lineno and path in paths(later.value) and not its_own:
+                return f"belongs before each launch, with line {later.lineno}, which reads it"
+    return BEHIND

@@ -1,0 +1,440 @@
+"""Advice for what has another size at each step, or is left early: caches, unique values, picks, bad losses."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from paramgraph_kit.rewrite.counting.optimizers import is_fusable, momentum_of, stepped
+from paramgraph_kit.rewrite.expressions.branches import condition_of
+from paramgraph_kit.rewrite.expressions.rows import masks_of
+from paramgraph_kit.rewrite.expressions.shapes import assigned_by_where, form_of
+from paramgraph_kit.rewrite.expressions.sizes import DRAWN
+from paramgraph_kit.rewrite.source.edits import Function, assigned, heads, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.place import Place, called
+
+_GROWS = ("stale-input", "size-frozen", "host-counter", "branch-frozen", "output-alias")
+_LEAVES = (ast.Return, ast.Continue, ast.Break)
+
+
+def cache(place: Place) -> str:
+    """``self.k = torch.cat([self.k, k], dim=1)`` and ``past.append((k, v))``, which begin small and grow."""
+    function = place.source.function_of(place.statement)
+    if place.failure.code not in _GROWS or function is None:
+        return ""
+    joined = list(_joined(place, function))
+    reads = {path for path, _, _ in joined} & {path_of(n) for n in ast.walk(place.statement) if isinstance(n, ast.expr)}
+    for path, new, dim in joined:
+        if path in reads:
+            return _static(place, path, new, dim)
+    appended = place.statement.value if isinstance(place.statement, ast.Expr) else None
+    for path, call in _listed(function):
+        given = _appended(appended, path)
+        if given is not None:
+            parts = [place.text(n) for n in (given.elts if isinstance(given, ast.Tuple) else [given])]
+            return _static(place, path, ", ".join(parts), _dim(place, call))
+        if path in names_in(place.statement) and call in set(ast.walk(place.statement)):
+            return f"`{path}` is one tensor of the largest size then: read all of it, and mask what is not written yet"
+    for call in place.calls("cat", "concat") if place.failure.code == "stale-input" else ():
+        joined_parts = call.args[0].elts if call.args and isinstance(call.args[0], (ast.List, ast.Tuple)) else []
+        names = {path_of(target) for target, value in assigned(place.statement) if value is call}
+        if len(joined_parts) == 2 and path_of(joined_parts[0]) and names & set(map(path_of, joined_parts)):
+            return _static(place, path_of(joined_parts[0]), place.text(joined_parts[1]), _dim(place, call))
+    return ""
+
+
+def _appended(call: ast.expr | None, path: str) -> ast.expr | None:
+    """What ``path.append(x)`` appends."""
+    if not isinstance(call, ast.Call) or called(call) != "append" or not isinstance(call.func, ast.Attribute):
+        return None
+    return call.args[0] if path_of(call.func.value) == path and call.args else None
+
+
+def _static(place: Place, path: str, new: str, dim: str) -> str:
+    several = "for each of " * (", " in new)
+    one = new.partition(", ")[0]
+    return (
+        f"`{path}` grows at each step, and a graph has one size: {several}`{new}` make once a tensor with room for the "
+        f"longest in dimension {dim} (`{one}.new_zeros(...)`), and `at = torch.zeros(1, dtype=torch.long, "
+        f"device={place.device})` beside it; write here with `index_copy_({dim}, at + torch.arange({one}.shape[{dim}], "
+        f"device={place.device}), {one})`, add `at += {one}.shape[{dim}]` at the end of the step, and read all of it "
+        f"with a mask for what is not written yet (`torch.arange(room, device={place.device}) < at`)"
+    )
+
+
+def _joined(place: Place, function: Function) -> Iterator[tuple[str, str, str]]:
+    """What a function hands on to its next call, what is joined to it, and along which dimension."""
+    every = [n for part in function.body for n in within(part)]
+    stored = {path_of(n) for n in every if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Store)}
+    outer = {path for path in stored if "." in path or path not in locals_of(function)}
+    for node in every:
+        if not isinstance(node, ast.Call) or path_of(node.func) not in ("torch.cat", "torch.concat") or not node.args:
+            continue
+        parts = node.args[0].elts if isinstance(node.args[0], (ast.List, ast.Tuple)) else []
+        if len(parts) == 2 and path_of(parts[0]) in outer and path_of(parts[0]) in _given(every, node):
+            yield path_of(parts[0]), place.text(parts[1]), _dim(place, node)
+
+
+def _given(every: list[ast.AST], made: ast.expr) -> set[str]:
+    """What is given an expression, or a part of it, also by way of a local name."""
+    pairs = [pair for node in every for pair in assigned(node)]
+    first = {path_of(target) for target, value in pairs if _core(value) is made}
+    return first | {path_of(target) for target, value in pairs if path_of(_core(value)) in first}
+
+
+def _core(value: ast.expr) -> ast.expr:
+    """What a part is taken of, or what a method is called on: ``x`` of ``x[-n:].detach()``."""
+    while True:
+        if isinstance(value, ast.Subscript):
+            value = value.value
+        elif isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and not value.args:
+            value = value.func.value
+        else:
+            return value
+
+
+def _listed(function: Function) -> Iterator[tuple[str, ast.Call]]:
+    """Lists from around a function that it appends to and joins to one tensor."""
+    every = [n for part in function.body for n in within(part)]
+    calls = [n for n in every if isinstance(n, ast.Call)]
+    grown = {path_of(n.func.value) for n in calls if isinstance(n.func, ast.Attribute) and n.func.attr == "append"}
+    for node in calls:
+        if path_of(node.func) in ("torch.cat", "torch.concat", "torch.stack") and node.args:
+            given = node.args[0]
+            source = given.generators[0].iter if isinstance(given, (ast.ListComp, ast.GeneratorExp)) else given
+            path = path_of(source)
+            if path in grown and path.partition(".")[0] not in locals_of(function) - {"self"}:
+                yield path, node
+
+
+def _dim(place: Place, call: ast.Call) -> str:
+    given = [*call.args[1:], *(option.value for option in call.keywords if option.arg in ("dim", "axis"))]
+    return place.text(given[0]) if given else "0"
+
+
+def _unique_columns(place: Place, call: ast.Call, x: str) -> str:
+    """``torch.unique(edges, dim=1)``: a number for each pair, sorted."""
+    node = place.statement
+    name = place.text(node.targets[0]) if isinstance(node, ast.Assign) else "it"
+    dim = next(place.text(option.value) for option in call.keywords if option.arg == "dim")
+    by = f"{x}[0] * n + {x}[1]" if dim in ("1", "-1") else f"{x}[:, 0] * n + {x}[:, 1]"
+    pairs = f"torch.stack([code // n, code % n], {0 if dim in ('1', '-1') else 1})"
+    return (
+        "how many there are is known on the device alone. Of pairs of numbers below an `n` keep all: "
+        f"`code = ({by}).sort().values`, `{name} = {pairs}`, and `first = torch.cat([code.new_ones(1, "
+        "dtype=torch.bool), code[1:] != code[:-1]])` marks each of them once; multiply by `first` what is summed over "
+        "them, and pick `[first]` of results behind the launch"
+    )
+
+
+def unique(place: Place) -> str:
+    """``torch.unique_consecutive(x)`` and ``for i in x.unique()``."""
+    if place.failure.code not in ("dynamic-shape", "sync-item"):
+        return ""
+    for call in place.calls("unique_consecutive", "unique"):
+        own = isinstance(call.func, ast.Attribute) and path_of(call.func.value) != "torch"
+        given = call.func.value if own and isinstance(call.func, ast.Attribute) else call.args[0] if call.args else None
+        if given is None:
+            continue
+        x = place.source.bracketed(given)
+        if called(call) == "unique_consecutive":
+            return (
+                f"`keep = torch.cat([{x}.new_ones(1, dtype=torch.bool), {x}[1:] != {x}[:-1]])` marks what it keeps, in "
+                f"a fixed size: return `{x}` with `keep`, and pick `[keep]` behind the launch"
+            )
+        if any(option.arg == "dim" for option in call.keywords):
+            return _unique_columns(place, call, x)
+        marked = f"torch.zeros(n, dtype=torch.bool, device={place.device}).index_fill_(0, {x}.flatten(), True)"
+        if isinstance(place.statement, ast.For):
+            return (
+                f"how many there are is known on the device alone: `there = {marked}` marks them, with an `n` of which "
+                f"all of `{x}` are less; do what the loop does for all `n` at once, and take it with "
+                "`torch.where(there, ..., ...)`"
+            )
+        return (
+            f"how many there are is known on the device alone: with an `n` of which all of `{x}` are less, `{marked}` "
+            "marks them, which has a fixed size; list them behind the launch"
+        )
+    return ""
+
+
+def picked_together(place: Place) -> str:
+    """``boxes, scores = boxes[keep], scores[keep]``."""
+    node = place.statement
+    value = node.value if isinstance(node, (ast.Assign, ast.Return)) else None
+    if place.failure.code != "dynamic-shape" or not isinstance(value, ast.Tuple):
+        return ""
+    picks = [n for n in value.elts if isinstance(n, ast.Subscript)]
+    masks = {place.text(n.slice) for n in picks}
+    if len(picks) < 2 or len(masks) != 1:
+        return ""
+    mask, names = masks.pop(), [place.text(n.value) for n in picks]
+    function = place.source.function_of(node)
+    calls = [n for n in ast.walk(function or node) if isinstance(n, ast.Call) and called(n) in ("topk", "sort")]
+    later = [n for n in calls if n.lineno > node.lineno and isinstance(n.func, ast.Attribute)]
+    ranked = [place.text(n.func.value) for n in later if isinstance(n.func, ast.Attribute)]
+    more = "".join(
+        f"; `{x}.{called(n)}` behind it takes `torch.where({mask}, {x}, -torch.inf)`, so that these come last"
+        for n, x in list(zip(later, ranked, strict=True))[:1]
+        if x in names
+    )
+    listed = ", ".join(f"`{name}`" for name in names)
+    return f"keep all of {listed}, return `{mask}` with them, and pick `[{mask}]` behind the launch{more}"
+
+
+def longest(place: Place) -> str:
+    """``x = x[:, : lengths.max()]``."""
+    if place.failure.code not in ("tensor-bound", "sync-item", "size-frozen"):
+        return ""
+    for node in heads(place.statement):
+        if not isinstance(node, ast.Subscript):
+            continue
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        for dim, part in enumerate(parts):
+            end = part.upper if isinstance(part, ast.Slice) and part.lower is None else None
+            while isinstance(end, ast.Call) and called(end) in ("int", "item"):
+                end = end.args[0] if end.args else end.func.value if isinstance(end.func, ast.Attribute) else None
+            if not isinstance(end, ast.Call) or called(end) not in ("max", "amax") or end.args:
+                continue
+            x, lengths = (
+                place.text(node.value),
+                place.text(end.func.value) if isinstance(end.func, ast.Attribute) else "",
+            )
+            return (
+                f"leave the cut out: `{x}` has room for the longest already. Where what lies behind an end counts, "
+                f"mask it with `torch.arange({x}.shape[{dim}], device={place.device}) < {lengths}[:, None]`; or give "
+                "the length as a number among the arguments, of which each has a graph"
+            )
+    return ""
+
+
+def bad_loss(place: Place) -> str:
+    """``if not torch.isfinite(loss): return`` before the backward pass."""
+    node, function = place.statement, place.source.function_of(place.statement)
+    if place.failure.code != "data-dependent-branch" or not isinstance(node, ast.If) or function is None:
+        return ""
+    if not any(isinstance(n, _LEAVES) for part in node.body for n in within(part)):
+        return ""
+    for later in (n for part in function.body for n in within(part) if isinstance(n, ast.Expr)):
+        name = stepped(later) if later.lineno > node.lineno else ""
+        if name and is_fusable(place.space, name) and not momentum_of(place, name):
+            test = condition_of(place, node.test)
+            return (
+                f"take the branch out, and write `{name}.found_inf = ({test}).float()` before `{name}.step()` at line "
+                f"{later.lineno}, with `fused=True` where `{name}` is made: the device leaves the step out then, with "
+                f"all that `{name}` keeps; return what is asked, and tell it behind the launch"
+            )
+    return ""
+
+
+def asked_first(place: Place) -> str:
+    """``if done.any():`` around lines that do nothing where there is none."""
+    node = place.statement
+    if place.failure.code != "data-dependent-branch" or not isinstance(node, ast.If) or node.orelse:
+        return ""
+    for mask in masks_of(place, node.test):
+        put = [n for n in node.body if isinstance(n, (ast.Assign, ast.AugAssign)) and _is_at(place, n, mask)]
+        rest = [n for n in node.body if n not in put]
+        if not put or not mask:
+            continue
+        lines = "`, `".join(assigned_by_where(place, n) or place.text(n) for n in put)
+        text = (
+            f"leave the question out, and write for all rows: `{lines}`, with `{mask}[:, None]` where these are rows; "
+            f"it changes nothing where `{mask}` has nothing"
+        )
+        if any(called(n) in DRAWN for each in put for n in ast.walk(each) if isinstance(n, ast.Call)):
+            text += ", but draws in each step: other numbers than before, so it was not rewritten"
+        if rest:
+            text += f"; `{place.text(rest[0])}` belongs behind the launch: return what it reads, taken before that"
+        return text
+    return ""
+
+
+def _is_at(place: Place, node: ast.Assign | ast.AugAssign, mask: str) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return all(isinstance(each, ast.Subscript) and place.text(each.slice) == mask for each in targets)
+
+
+def weighed(place: Place) -> str:
+    """``e[mask].softmax(0)``."""
+    if place.failure.code != "dynamic-shape":
+        return ""
+    for call in place.calls("softmax", "log_softmax"):
+        inner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if isinstance(inner, ast.Subscript) and isinstance(inner.slice, (ast.Name, ast.Compare)):
+            x, mask = place.source.bracketed(inner.value), place.source.bracketed(inner.slice)
+            rest = ", ".join(place.text(each) for each in [*call.args, *call.keywords])
+            text = f"{x}.masked_fill(~{mask}, -torch.inf).{called(call)}({rest})"
+            more = "with `.nan_to_num(0.0)` also where it has nothing"
+            return f"`{text}` has weights for all, which are 0 outside of `{mask}`, {more}"
+    return ""
+
+
+def shuffled(place: Place) -> str:
+    """Indices that numpy or Python has shuffled."""
+    function = place.source.function_of(place.statement)
+    if place.failure.code not in ("cpu-index", "copy-to-gpu", "host-random") or function is None:
+        return ""
+    every = [n for part in function.body for n in within(part)]
+    names = names_in(place.statement)
+    for _ in range(3):  # through names in between
+        made = [n for n in every if isinstance(n, ast.Assign) and {t for e in n.targets for t in _names(e)} & names]
+        names = names | {name for n in made for name in names_in(n.value)}
+    for node in every:
+        if not isinstance(node, ast.Call) or called(node) not in ("shuffle", "permutation") or not node.args:
+            continue
+        x = place.text(node.args[0])
+        if called(node) == "shuffle" and x in names:
+            drawn = f"`order = torch.randperm(len({x}), device={place.device})` in place of line {node.lineno}, and "
+            drawn += f"`order` for `{x}` behind it,"
+        elif called(node) == "permutation" and isinstance(place.source.parents.get(node), ast.Assign):
+            drawn = f"`torch.randperm({x}, device={place.device})` for `{place.text(node)}` in line {node.lineno}"
+        else:
+            continue
+        return (
+            f"the host draws the order, which the device needs: {drawn} draws it there, and every part of it is an "
+            "index there; other numbers than the host's, so it was not rewritten"
+        )
+    return ""
+
+
+def looked_up(place: Place) -> str:
+    """``rules[int(room[i])]`` with a dictionary or a list of the host's."""
+    if place.failure.code not in ("sync-item", "copy-to-cpu"):
+        return ""
+    for node in heads(place.statement):
+        if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Call):
+            continue
+        table, key = path_of(node.value), node.slice
+        if called(key) not in ("int", "item") or not isinstance(place.space.get(table), (dict, list, tuple)):
+            continue
+        value = key.args[0] if key.args else key.func.value if isinstance(key.func, ast.Attribute) else key
+        x = place.text(value)
+        return (
+            f"`{table}` is the host's: make a tensor of it once, with a row for each key, `{table}_there = "
+            f"torch.tensor(..., device={place.device})`, and look up all of it there, `{table}_there[{x}]` (where it "
+            "says what is left out, as a mask for `torch.where`)"
+        )
+    return ""
+
+
+def rows_of_a_mask(place: Place) -> str:
+    """``tokens = x[keep]``, whatever is made of them."""
+    node = place.statement
+    if place.failure.code != "dynamic-shape" or not isinstance(node, ast.Assign):
+        return ""
+    value = node.value
+    if not isinstance(value, ast.Subscript) or not isinstance(value.slice, (ast.Name, ast.Compare, ast.UnaryOp)):
+        return ""
+    x, mask = place.text(value.value), place.source.bracketed(value.slice)
+    one, whole = form_of(place, value.slice), form_of(place, value.value)
+    if one is None or whole is None:
+        spread, more = place.text(value.slice), f", with `{mask}[:, None]` where these are rows"
+    else:
+        deeper = len(whole.shape) > len(one.shape)
+        spread, more = f"{mask}[:, None]" if deeper else place.text(value.slice), ""
+    name = f"{place.text(node.targets[0])} = " if isinstance(node.targets[0], ast.Name) else ""
+    if (picked := _picked(place, node.targets[0])) is not None:  # of zeros in between some would be picked, too
+        ends = _ends_of(place, picked.slice)
+        if ends is None or (one is not None and len(one.shape) != 1):
+            return ""
+        order, others = (f"(~{mask})", "the others behind") if ends == "first" else (mask, "the others before")
+        return (
+            f"`{name}{x}[{order}.byte().argsort(stable=True)]` has those of `{mask}` {ends}, in their order, {others}: "
+            f"`{place.text(picked)}` stays as it is where there are as many; `{mask}.sum()` says how many there are"
+        )
+    return (
+        f"keep all of `{x}`, zeros elsewhere, and the mask beside it: `{name}torch.where({spread}, {x}, 0)`{more}; "
+        f"there are `{mask}.sum()` of them, by which a mean divides its sum"
+    )
+
+
+def _picked(place: Place, target: ast.expr) -> ast.Subscript | None:
+    """Where the function picks rows of what it keeps under a name by their place: ``kept[:3]``."""
+    function = place.source.function_of(place.statement)
+    if function is None or not isinstance(target, ast.Name):
+        return None
+    every = (n for part in function.body for n in within(part) if isinstance(n, ast.Subscript))
+    return next((n for n in every if path_of(n.value) == target.id and _is_place(n.slice)), None)
+
+
+def _is_place(index: ast.expr) -> bool:
+    """Whether an index says which rows by their places: ``[0]``, ``[-1]``, ``[:3]``; not ``[:]``."""
+    first = _of_rows(index)
+    if isinstance(first, ast.Slice):
+        return any(end is not None for end in (first.lower, first.upper, first.step))
+    if isinstance(first, ast.UnaryOp):
+        return isinstance(first.op, ast.USub)  # ``[~mask]`` picks by values
+    return isinstance(first, ast.Constant) and isinstance(first.value, int)
+
+
+def _of_rows(index: ast.expr) -> ast.expr:
+    return index.elts[0] if isinstance(index, ast.Tuple) and index.elts else index
+
+
+def _ends_of(place: Place, index: ast.expr) -> str | None:
+    """From which end an index of rows counts, "first" or "last"; None where it leads to where the rows end."""
+    rows = _of_rows(index)
+    if not isinstance(rows, ast.Slice):
+        return "last" if _is_negative(place, rows) else "first"
+    if rows.step is not None and _is_negative(place, rows.step):
+        return None
+    lower, upper = (each is not None and _is_negative(place, each) for each in (rows.lower, rows.upper))
+    if not lower and not upper:
+        return "first" if rows.upper is not None else None
+    return "last" if lower and (upper or rows.upper is None) else None
+
+
+def _is_negative(place: Place, node: ast.expr) -> bool:
+    value = place.space.get(node.id) if isinstance(node, ast.Name) else None
+    return (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)) or (isinstance(value, int) and value < 0)
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def rounds(place: Place) -> str:
+    """``if finished.all(): break`` in a loop with a fixed number of rounds."""
+    node = place.statement
+    loop = place.source.parents.get(node)
+    if place.failure.code not in ("data-dependent-branch", "compare-on-cpu", "sync-item"):
+        return ""
+    if (
+        not isinstance(node, ast.If)
+        or not isinstance(loop, (ast.For, ast.While))
+        or not any(isinstance(n, ast.Break) for part in node.body for n in within(part))
+    ):
+        return ""
+    if any(isinstance(n, ast.Call) and called(n) in ("backward", "step") for part in loop.body for n in within(part)):
+        return ""
+    if isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant):
+        return ""  # nothing else ends it
+    ended = condition_of(place, node.test).replace(".item()", "")
+    return (
+        f"a launch cannot end early: leave the branch out, so that all rounds of line {loop.lineno} run, have what has "
+        f"ended stay as it is (`torch.where({ended}, old, new)`), and cut off what is too much behind the launch"
+    )
+
+
+def computed_anyway(place: Place) -> str:
+    """A branch that assigns something, which may be computed in any case."""
+    node = place.statement
+    if place.failure.code != "data-dependent-branch" or not isinstance(node, ast.If):
+        return ""
+    inside = [n for block in (node.body, node.orelse) for part in block for n in within(part)]
+    if any(isinstance(n, (*_LEAVES, ast.Raise)) for n in inside):
+        return ""
+    calls = (n for n in inside if isinstance(n, ast.Call))
+    if any(called(n) in ("backward", "step", "item", "append", "print", "save") for n in calls):
+        return ""
+    targets = [each for n in inside if isinstance(n, ast.Assign) for each in n.targets]
+    targets += [n.target for n in inside if isinstance(n, ast.AugAssign)]
+    last = [place.text(each) for each in targets if not isinstance(each, ast.Tuple)][-1:]
+    if not last:
+        return ""
+    test = condition_of(place, node.test)
+    return f"compute it in any case, and keep it or not: `{last[0]} = torch.where({test}, new, {last[0]})`"
+
+
+GROWING = (looked_up, bad_loss, asked_first, rounds, cache, unique, picked_together, longest, shuffled)

@@ -1,0 +1,151 @@
+"""Advice for a value that a graph reads and that gets another one behind its launch: on the device, or before it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator, Sequence
+
+from paramgraph_kit.rewrite.source.edits import Function, path_of, within
+
+
+def kept_outside(name: str, lines: Sequence[str], original: Sequence[str], moved: Collection[str], ran: Collection[str],
+                 device: str) -> str:  # fmt: skip
+    """What to do about ``name``, which functions ``moved`` rebind and others of those that a graph has ``ran`` read.
+
+    ``lines`` are the rewritten ones, ``original`` those that the user has.
+    """
+    functions = [node for node in ast.walk(ast.parse("".join(lines))) if isinstance(node, Function)]
+    read = [node for each in functions if each.name in ran and each.name not in moved for node in _reads(each, name)]
+    bound = [node for each in functions if each.name in moved for node in _binds(each, name)]
+    if not read or not bound:
+        return ""
+    place = _place(lines[read[0].lineno - 1].strip(), original)
+    path, text = _target(bound[0], name), ast.unparse(bound[0])
+    if isinstance(read[0], ast.Assign) and is_rate(read[0].targets[0]):
+        function = next(each.name for each in functions if read[0] in set(ast.walk(each)))
+        return (
+            f"`{path}` decides the rate, {place}: that belongs before each launch, so take its call, `{function}`, "
+            f"out of the step; make the optimizer with `lr=torch.tensor(..., device={device})`, and write there "
+            f"`{ast.unparse(read[0].targets[0])}.fill_({ast.unparse(read[0].value)})`"
+        )
+    if isinstance(bound[0], ast.Assign) and (value := _on_device(bound[0].value)):
+        return (
+            f"`{path}` is read in the graph, {place}: keep it on the device, "
+            f"`{path} = torch.tensor({_first(original, name)}, device={device})` where it begins, "
+            f"`{path}.copy_({value})` in place of `{text}`, and make a number of it behind the launch"
+        )
+    scalar = f"`{path} = torch.zeros((), dtype=torch.long, device={device})` once"
+    written = _in_place(bound[0], path)
+    first = _first(original, name)
+    if _is_real(first) and not isinstance(read[0], (ast.If, ast.While)):
+        kept = f"{name}_in"
+        return (
+            f"`{path}` is read in the graph, {place}: give it to each launch in a tensor, once "
+            f"`{kept} = torch.tensor({first}, device={device})`, before each launch `{kept}.fill_({path})`, here "
+            f"`{kept}` for `{path}`; it stays a number of the host's"
+        )
+    if (part := _slice(read[0], name)) and isinstance(read[0], ast.Assign):
+        x, dim, value = ast.unparse(part[0].value), part[1], ast.unparse(read[0].value)
+        index = f"{path} + torch.arange({value}.shape[{dim}], device={device})"
+        return (
+            f"`{path}` is read in the graph, {place}: keep it as a tensor, {scalar}, here "
+            f"`{x}.index_copy_({dim}, {index}, {value})`, and {written} where it changes"
+        )
+    return (
+        f"`{path}` is read in the graph, {place}: do that before each launch too, where the host still knows it, and "
+        f"give the graph what comes of it in a tensor; or keep it as a tensor, {scalar}, and {written} where it changes"
+    )
+
+
+def is_rate(node: ast.expr) -> bool:
+    """``group["lr"]``."""
+    return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and node.slice.value == "lr"
+
+
+def _place(text: str, original: Sequence[str]) -> str:
+    at = [number for number, line in enumerate(original, 1) if line.strip() == text]
+    return f"line {at[0]} `{text}`" if at else f"`{text}`"
+
+
+def _statements(function: ast.AST) -> Iterator[ast.stmt]:
+    for node in (part for top in getattr(function, "body", ()) for part in within(top)):
+        if isinstance(node, ast.stmt):
+            yield node
+
+
+def _reads(function: ast.AST, name: str) -> Iterator[ast.stmt]:
+    """The innermost statements of a function that read a name or an attribute."""
+    for node in _statements(function):
+        if hasattr(node, "body") and not isinstance(node, (ast.If, ast.While, ast.For)):
+            continue
+        heads = [node] if not hasattr(node, "body") else [getattr(node, "test", None) or getattr(node, "iter", None)]
+        if any(_is(each, name, ast.Load) for head in heads if head is not None for each in ast.walk(head)):
+            yield node
+
+
+def _binds(function: ast.AST, name: str) -> Iterator[ast.Assign | ast.AugAssign]:
+    for node in _statements(function):
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
+        )
+        if isinstance(node, (ast.Assign, ast.AugAssign)) and any(_is(each, name, ast.Store) for each in targets):
+            yield node
+
+
+def _is(node: ast.AST, name: str, kind: type[ast.expr_context]) -> bool:
+    if isinstance(node, ast.Name):
+        return node.id == name and isinstance(node.ctx, kind)
+    return isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, kind)
+
+
+def _target(node: ast.Assign | ast.AugAssign, name: str) -> str:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return next(ast.unparse(each) for each in targets if _is(each, name, ast.Store))
+
+
+def _on_device(value: ast.expr) -> str:
+    """What a number is read from, detached; "" if nothing tells that it is on the device."""
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "item":
+        return f"{ast.unparse(value.func.value)}.detach().reshape(())"
+    return ""
+
+
+def _first(lines: Sequence[str], name: str) -> str:
+    """What a name or an attribute is given first, outside of what is captured."""
+    for node in ast.walk(ast.parse("".join(lines))):
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        for target in targets:
+            if isinstance(node, ast.Assign) and _is(target, name, ast.Store):
+                return ast.unparse(node.value)
+            if isinstance(node, ast.Assign) and isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                for each, value in zip(target.elts, node.value.elts, strict=False):
+                    if _is(each, name, ast.Store):
+                        return ast.unparse(value)
+    return "..."
+
+
+def _is_real(text: str) -> bool:
+    """Whether it is written as a number with a part behind its point."""
+    try:
+        return type(ast.literal_eval(text)) is float
+    except (ValueError, SyntaxError):
+        return False
+
+
+def _in_place(node: ast.Assign | ast.AugAssign, path: str) -> str:
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, (ast.Add, ast.Sub)):
+        return f"`{path}.{'add' if isinstance(node.op, ast.Add) else 'sub'}_({ast.unparse(node.value)})`"
+    value = node.value if isinstance(node, ast.Assign) else ast.BinOp(node.target, node.op, node.value)
+    return f"`{path}.copy_({ast.unparse(value)})`"
+
+
+def _slice(node: ast.stmt, name: str) -> tuple[ast.Subscript, int] | None:
+    """The part of a tensor that a statement writes from ``name`` on, and its dimension."""
+    for target in node.targets if isinstance(node, ast.Assign) else ():
+        if not isinstance(target, ast.Subscript):
+            continue
+        for dim, part in enumerate(target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]):
+            first = part.lower if isinstance(part, ast.Slice) else None
+            if isinstance(first, (ast.Name, ast.Attribute)) and path_of(first).rpartition(".")[2] == name:
+                return target, dim
+    return None

@@ -1,0 +1,247 @@
+"""Advice for tensors that the host makes in a step: how they are made on the device, or brought there before it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+from numbers import Number
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from paramgraph_kit.rewrite.advised.from_host import assignments
+from paramgraph_kit.rewrite.expressions.sizes import FACTORIES
+from paramgraph_kit.rewrite.expressions.values import WRITERS
+from paramgraph_kit.rewrite.source.edits import heads, names_in, path_of, within
+from paramgraph_kit.rewrite.source.moving import arguments_of, body_of
+from paramgraph_kit.rewrite.source.place import Place, called
+
+_FROM_LISTS = ("tensor", "as_tensor")
+_TYPED = ("LongTensor", "FloatTensor", "IntTensor", "BoolTensor", "DoubleTensor", "HalfTensor", "from_numpy")
+_FORMS = ("shape", "device", "dtype", "ndim")
+_REDUCED = ("sum", "mean", "max", "min", "amax", "amin", "any", "all", "norm", "prod", "count_nonzero")
+_READ = ("tolist", "item", "cpu", "numpy")
+_TELLS = (*WRITERS, "warn", "error", "critical", "exception", "log", "extend")
+
+
+def stacked(place: Place) -> str:
+    """``torch.tensor([(chosen == i).sum() for i in range(n)])``."""
+    if place.failure.code not in ("tensor-literal", "sync-item", "copy-to-cpu"):
+        return ""
+    for call in place.calls(*_FROM_LISTS):
+        given = call.args[0] if call.args else None
+        each = given.elt if isinstance(given, (ast.ListComp, ast.GeneratorExp)) else None
+        if isinstance(given, (ast.List, ast.Tuple)) and given.elts:
+            each = given.elts[0]
+        if given is None or not isinstance(each, ast.Call) or not isinstance(each.func, ast.Attribute):
+            continue
+        if called(each) in _REDUCED and path_of(each.func).partition(".")[0] not in ("np", "numpy", "math"):
+            return f"`torch.stack({place.text(given)})` puts them together where they are: `torch.tensor` reads each"
+    return ""
+
+
+def index_made(place: Place) -> str:
+    """``x[torch.arange(len(x)), at]``."""
+    if place.failure.code != "cpu-index":
+        return ""
+    for node in (n for n in heads(place.statement) if isinstance(n, ast.Subscript)):
+        for call in (n for n in ast.walk(node.slice) if isinstance(n, ast.Call)):
+            if called(call) in FACTORIES and not any(option.arg == "device" for option in call.keywords):
+                text = f"{place.text(call)[:-1]}, device={place.text(node.value)}.device)"
+                return f"make the index where `{place.text(node.value)}` is: `{text}`"
+    return ""
+
+
+def made_above(place: Place) -> str:
+    """``mask = torch.ones(n, m)`` that is written on the CPU and copied afterwards."""
+    if place.failure.code != "copy-to-gpu":
+        return ""
+    for name in sorted({name for call in place.calls("to", "cuda") for name in place.local(call.func)}):
+        made = next(_named(place, name), None)
+        value = made.value if made is not None else None
+        if made is None or not isinstance(value, ast.Call) or any(option.arg == "device" for option in value.keywords):
+            continue
+        if called(value) not in FACTORIES or names_in(value.func) != {"torch"}:
+            continue
+        target = next((place.text(call.args[0]) for call in place.calls("to") if len(call.args) == 1), place.device)
+        text = f"{name} = {place.text(value)[:-1]}, device={target})"
+        return (
+            f"`{name}` is made on the CPU, at line {made.lineno}: make it on the device, `{text}`, what writes it then "
+            "writes it there, and leave out the copy here"
+        )
+    return ""
+
+
+def _named(place: Place, name: str) -> Iterator[ast.Assign]:
+    """Where a function gives a name its values, up to a statement."""
+    function = place.source.function_of(place.statement)
+    for node in (n for part in (function.body if function is not None else ()) for n in within(part)):
+        if not isinstance(node, ast.Assign) or node.lineno >= place.statement.lineno:
+            continue
+        if any(isinstance(target, ast.Name) and target.id == name for target in node.targets):
+            yield node
+
+
+def literal(place: Place) -> str:
+    """``torch.tensor(self.alphas[i], device=d)``: a number that is the same in each call."""
+    if place.failure.code != "tensor-literal":
+        return ""
+    for call in place.calls(*_FROM_LISTS):
+        if len(call.args) == 1 and _is_number(place, call.args[0]):
+            options = "".join(f", {place.text(option)}" for option in call.keywords)
+            return f"`torch.full((), {place.text(call.args[0])}{options})` is filled on the device, and copies nothing"
+    return ""
+
+
+def _is_number(place: Place, node: ast.expr) -> bool:
+    if isinstance(node, ast.IfExp):
+        return _is_number(place, node.body) and _is_number(place, node.orelse)
+    if isinstance(node, ast.BinOp):
+        return _is_number(place, node.left) and _is_number(place, node.right)
+    if isinstance(node, ast.UnaryOp):
+        return _is_number(place, node.operand)
+    if isinstance(node, ast.Subscript) and not isinstance(node.slice, (ast.Slice, ast.Tuple)):
+        table = _known(place, node.value)
+        if isinstance(table, np.ndarray):
+            return table.ndim == 1
+        return isinstance(table, (list, tuple)) and all(isinstance(each, Number) for each in table)
+    if isinstance(node, (ast.Name, ast.Attribute)):
+        return isinstance(_known(place, node), Number)
+    return isinstance(node, ast.Constant) and isinstance(node.value, Number)
+
+
+def _known(place: Place, node: ast.expr) -> Any:
+    """What a global name or an attribute holds, as far as its last name tells."""
+    path = path_of(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
+    if "." in path:
+        return place.attributes.get(path.rpartition(".")[2])
+    return None if place.local(node) else place.space.get(path)
+
+
+def before_launch(place: Place) -> str:
+    """``w = torch.tensor([count[i] for i in items.tolist()], device=d)``: the host's, of arguments alone."""
+    node, function = place.statement, place.source.function_of(place.statement)
+    if place.failure.code not in ("copy-to-cpu", "sync-item", "tensor-literal", "copy-to-gpu") or function is None:
+        return ""
+    if (
+        isinstance(node, ast.For)
+        and node in body_of(function)
+        and place.local(node.iter) <= set(arguments_of(function))
+    ):
+        return f"it reads arguments alone, `{place.text(node.iter)}`: the loop belongs before each launch"
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    if not isinstance(node, ast.Assign) or not isinstance(target, ast.Name) or node not in body_of(function):
+        return ""
+    calls = [call for call in place.calls(*_FROM_LISTS, "from_numpy") if call.args]
+    if not calls or not any(called(n) in _READ for n in ast.walk(calls[0].args[0]) if isinstance(n, ast.Call)):
+        return ""
+    if not place.local(calls[0]) <= set(arguments_of(function)):
+        return ""
+    kept = f"{target.id}_in"
+    return (
+        f"the host makes it of arguments alone: it belongs before each launch, with what it counts on. Once `{kept}`, "
+        f"a tensor of that shape on {place.device}, before each launch `{kept}.copy_({place.text(node.value)})`, here "
+        f"`{kept}` for `{target.id}`"
+    )
+
+
+def made_by_host(place: Place) -> str:
+    """``mask = torch.from_numpy(spans(x.shape[:2])).to(d)``, which the host draws or computes anew at each step."""
+    node = place.statement
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    if place.failure.code != "copy-to-gpu" or not isinstance(target, ast.Name):
+        return ""
+    for call in place.calls("from_numpy", *_FROM_LISTS):
+        made = call.args[0] if call.args else None
+        if not isinstance(made, ast.Call) or called(made) in _READ:
+            continue
+        sized = {n for n in ast.walk(made) if isinstance(n, ast.Attribute) and n.attr in ("shape", "device", "dtype")}
+        inside = {n for each in sized for n in ast.walk(each)}
+        if any(n.id in place.tensors for n in ast.walk(made) if isinstance(n, ast.Name) and n not in inside):
+            continue
+        kept, form = f"{target.id}_in", place.tensors.get(target.id)
+        like = (
+            f"torch.zeros({tuple(form.shape)}, dtype={form.dtype}, device={place.device})" if form else "a tensor of it"
+        )
+        if not form and not sized and isinstance(node, ast.Assign) and not place.local(node.value):
+            like = place.text(node.value)
+        numbers = ", with the shape as numbers" * bool(sized)
+        return (
+            f"the host makes it: it belongs before each launch. Once `{kept} = {like}`, before each launch "
+            f"`{kept}.copy_({place.text(call)})`{numbers}, here `{kept}` for `{target.id}`"
+        )
+    return ""
+
+
+def of_sizes(place: Place) -> str:
+    """``torch.LongTensor(np.tile(np.arange(n), [len(x), 1])).to(d)``: the host's, and the same for each size."""
+    if place.failure.code not in ("copy-to-gpu", "tensor-literal"):
+        return ""
+    for call in place.calls(*_FROM_LISTS, *_TYPED):
+        made = list(_all_of(place, call))
+        if not call.args or not any(isinstance(n, ast.Call) and n is not call for n in made):
+            continue
+        if any(isinstance(n, ast.Call) and (called(n) in _READ or "rand" in path_of(n.func)) for n in made):
+            continue
+        forms: list[ast.AST] = [n for n in made if isinstance(n, ast.Attribute) and n.attr in _FORMS]
+        forms += [n for n in made if isinstance(n, ast.Call) and called(n) in ("len", "size", "dim")]
+        inside = {part for each in forms for part in ast.walk(each)}
+        others = [n for n in made if n not in inside and isinstance(n, ast.Name)]
+        known = {name for name, _ in assignments(place)}
+        if any(place.is_local(n.id) and n.id not in known for n in others):
+            continue
+        if any(isinstance(n, ast.Attribute) and path_of(n).startswith("self.") for n in made if n not in inside):
+            continue  # an object may hold another value by then
+        methods = [n.func for n in made if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
+        roots = {path_of(n).partition(".")[0] for n in methods} - {""}
+        if any(not isinstance(place.space.get(name, torch), (ModuleType, torch.Tensor)) for name in roots):
+            continue  # and what it is asked for may be another thing each time
+        return (
+            f"sizes alone make `{place.text(call)}`, so it is the same in each call: make the tensor once, outside, on "
+            f"{place.device}, with the shape as numbers, and read it here; or make it there with functions of torch's, "
+            f"as `torch.arange(..., device={place.device})`, and copy nothing"
+        )
+    return ""
+
+
+def _all_of(place: Place, node: ast.AST) -> Iterator[ast.AST]:
+    """A part of a statement, and what makes the local names in it."""
+    yield from ast.walk(node)
+    made = dict(assignments(place))
+    for name in sorted(place.local(node) & made.keys()):
+        yield from _all_of(replace(place, statement=made[name]), made[name].value)
+
+
+def only_tells(place: Place) -> str:
+    """``if bad.any(): print("...")``: a branch on the device in which nothing is computed."""
+    node = place.statement
+    if place.failure.code not in ("data-dependent-branch", "sync-item") or not isinstance(node, ast.If):
+        return ""
+    if node.orelse or not all(_tells(each) for each in node.body):
+        return ""
+    return (
+        f"it only tells what happened: keep `{place.text(node.test)}` without asking for it, return it, and do this "
+        "behind the launch; or take it out"
+    )
+
+
+def _tells(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and called(node.value) in _TELLS
+
+
+def brought_back(place: Place) -> str:
+    """``return out.view(n).to(t.device)`` of what was made on the CPU in the lines before."""
+    if place.failure.code != "copy-to-gpu":
+        return ""
+    for call in place.calls("to", "cuda"):
+        for name in sorted(place.local(call.func)):
+            made = next(_named(place, name), None)
+            if made is not None and any(called(n) in _READ for n in ast.walk(made.value) if isinstance(n, ast.Call)):
+                return f"stays as it is, and copies nothing, once line {made.lineno} makes `{name}` on the device"
+    return ""
+
+
+MADE = (stacked, index_made, literal, before_launch, made_by_host, made_above, brought_back, of_sizes, only_tells)

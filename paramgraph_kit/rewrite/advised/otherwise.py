@@ -1,0 +1,135 @@
+"""Advice for parts that the device bounds, for branches that the host draws, and where no other line tells anything."""
+
+from __future__ import annotations
+
+import ast
+
+from paramgraph_kit.rewrite.advised.from_host import DECIDED, READS
+from paramgraph_kit.rewrite.expressions.branches import choose_by_where
+from paramgraph_kit.rewrite.source.edits import Function, names_in, path_of, within
+from paramgraph_kit.rewrite.source.place import Place, called
+
+_BOUNDED = ("tensor-bound", *READS)
+_LARGEST = ("max", "amax")
+_UNIFORM = ("random.random", "np.random.rand", "np.random.random", "numpy.random.rand", "torch.rand")
+
+
+def cut_out(place: Place) -> str:
+    """``lo, hi = spans[i].tolist()`` with ``x[:, lo:hi]``, and ``n = lengths.max().item()`` with ``x[:, :n]``."""
+    function = place.source.function_of(place.statement)
+    if place.failure.code not in _BOUNDED or function is None:
+        return ""
+    names = _given_by(place)
+    every = [n for part in function.body for n in within(part) if isinstance(n, ast.Subscript)]
+    for node in every:
+        parts = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
+        cuts = [n for n in parts if isinstance(n, ast.Slice) and n.step is None and names & _names(n)]
+        named = bool(path_of(node.value)) and isinstance(node.ctx, ast.Load)
+        if node.lineno < place.statement.lineno or not cuts or not named:
+            continue
+        at, cut = parts.index(cuts[0]), cuts[0]
+        first = [n for n in parts[:at] if not isinstance(n, ast.Slice)]
+        x = place.source.bracketed(node.value) + (f"[{', '.join(map(place.text, first))}]" if first else "")
+        dim, text = at - len(first), place.text(node)
+        if cut.lower is None and isinstance(cut.upper, ast.Name) and _is_largest(place):
+            name = cut.upper.id
+            return (
+                f"leave the cut out, `{name} = {x}.shape[{dim}]`: right where a mask leaves out what lies behind the "
+                f"ends already; else cut `[:, :{name}]` behind the launch, or give `{name}` as a number among the "
+                "arguments, of which each has a graph"
+            )
+        ends = ((">=", cut.lower), ("<", cut.upper))
+        tests = " & ".join(f"(at {sign} {place.source.bracketed(end)})" for sign, end in ends if end is not None)
+        return (
+            f"leave the cut out: with tensors for its ends, `at = torch.arange({x}.shape[{dim}], device={x}.device)` "
+            f"and `inside = {tests}` mark what `{text}` is; compute with all of `{x}`, and where it is added up write "
+            "`torch.where(inside, values, 0)`, for a mean divided by `inside.sum()`; before a softmax "
+            "`scores.masked_fill(~inside, -torch.inf)`, and for attention `attn_mask=inside[None]`"
+        )
+    return ""
+
+
+def _given_by(place: Place) -> set[str]:
+    """Names that a statement gives what it has read, or that bound its own parts."""
+    node = place.statement
+    if place.failure.code == "tensor-bound":
+        return names_in(node)
+    found = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return found if isinstance(node, (ast.Assign, ast.For)) else set()
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def _is_largest(place: Place) -> bool:
+    node = place.statement
+    calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)] if isinstance(node, ast.Assign) else []
+    return any(called(n) in _LARGEST and isinstance(n.func, ast.Attribute) for n in calls)
+
+
+def drawn_there(place: Place) -> str:
+    """``if random.random() < self.p: return x`` of a layer, which each of several asks for itself."""
+    node, function = place.statement, place.source.function_of(place.statement)
+    if place.failure.code not in ("branch-frozen", "host-random") or not isinstance(node, ast.If) or function is None:
+        return ""
+    owned = isinstance(place.source.parents.get(function), ast.ClassDef)
+    if not owned or place.source.parents.get(node) is not function:
+        return ""
+    for compared in (n for n in ast.walk(node.test) if isinstance(n, ast.Compare)):
+        drawn = next((n for n in ast.walk(compared) if isinstance(n, ast.Call) and _is_uniform(n)), None)
+        if drawn is None:
+            continue
+        test = place.text(compared).replace(place.text(drawn), f"torch.rand((), device={place.device})")
+        texts = [e.text.strip() for e in choose_by_where(place, "drawn") if e.text.strip()]
+        instead = f"in place of the branch `{texts[0]}`" if len(texts) == 1 else "take both ways with `torch.where`"
+        return (
+            f"draw on the device, `drawn = {test}`, {instead}: other numbers than the host's, so it was not rewritten"
+        )
+    return ""
+
+
+def _is_uniform(call: ast.Call) -> bool:
+    path = path_of(call.func)
+    if called(call) == "item" and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call):
+        return path_of(call.func.value.func) == "torch.rand"
+    plain = [n.value for n in call.args if isinstance(n, ast.Constant)]
+    return (path in _UNIFORM[:-1] and not call.args) or (called(call) == "uniform" and plain == [0, 1])
+
+
+def _names_before(function: Function, loop: ast.stmt) -> set[str]:
+    """Names that the function itself has given something before a loop."""
+    every = (n for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    return {n.id for n in every if n.lineno < loop.lineno}
+
+
+def at_least(place: Place) -> str:
+    """What always can be done, in the names of the line, where no other advice is known."""
+    code, node, function = place.failure.code, place.statement, place.source.function_of(place.statement)
+    local = sorted(place.local(node) - {"self"})
+    numbers = sorted(name for name in names_in(node) if type(place.space.get(name)) in (int, float))
+    names = "`, `".join(numbers if code in DECIDED and numbers else local)
+    line = f"line {node.lineno}"
+    if code in (*_BOUNDED, "data-dependent-branch", "dynamic-shape", "hidden-size", "mask-assignment") and function:
+        what = f", return `{names}`" if names else ""
+        calls = [n for part in function.body for n in within(part) if isinstance(n, ast.Call)]
+        trains = any(called(n) in ("backward", "grad") and n.lineno > node.lineno for n in calls)
+        if trains and place.trains:
+            name = function.name
+            return (
+                f"a backward pass comes after {line}, and none goes through a launch, so what is captured cannot end "
+                f'here: `{name} = torch.compile({name}, backend="paramgraph")` launches what lies before and after it'
+            )
+        if (loops := place.loops()) and (loop := loops[-1]) is not node:
+            begun = _names_before(function, loop) & names_in(loop)
+            given = f", return what it reads of `{'`, `'.join(sorted(begun))}`" if begun else ""
+            return (
+                f"end what is captured before the loop of line {loop.lineno}{given}, and do that loop with all after "
+                "it behind the launch; where its rounds do not need what they have read, let them keep it in a list "
+                "instead, which the graph returns, and go through that behind the launch"
+            )
+        return f"end what is captured before {line}{what}, and do that line with all after it behind the launch"
+    if code in DECIDED:
+        what = f"`{names}`, where the host decides it," if names else "what the host decides here"
+        return f"give {what} to the function: as a number among its arguments, of which each has a graph"
+    return ""

@@ -1,0 +1,1 @@
+"""What the host does before each launch, around it, and after it."""

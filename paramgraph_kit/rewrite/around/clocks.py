@@ -1,0 +1,118 @@
+"""A stopwatch around a step is held around its launch: in a graph only the capture would be timed.
+
+What starts it, at the beginning of the function, goes before the launch, and what stops it and keeps the time goes
+behind it. Only one stopwatch around the whole step is taken; times of its parts are not those of a graph's parts.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from paramgraph_kit.rewrite.source.edits import Function, Source, is_text, names_in, path_of, within
+from paramgraph_kit.rewrite.source.moving import body_of, is_closed, stored
+
+_CLOCKS = frozenset(("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time", "time_ns", "process_time"))
+
+
+@dataclass(slots=True)
+class Stopwatch:
+    """The statements that start and stop it, and the variables that both need."""
+
+    starts: list[ast.stmt] = field(default_factory=list)
+    stops: list[ast.stmt] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
+
+
+def stopwatch(source: Source, function: Function) -> Stopwatch | None:
+    """The stopwatch around a step, if that is all the clock that it asks."""
+    order = [n for n in body_of(function) if not is_text(n) and not isinstance(n, (ast.Global, ast.Nonlocal))]
+    found = Stopwatch()
+    asking = {f.name for f in ast.walk(source.tree) if isinstance(f, Function) and _only_asks(f)}
+    for node in order:
+        if _is_wait(node) or _is_record(node, found.names):
+            found.starts.append(node)
+        elif isinstance(node, ast.Assign) and _is_clock(node.value, asking):
+            found.starts.append(node)
+            found.names |= stored([node])
+        else:
+            break
+    outer = {
+        n.id
+        for part in source.tree.body
+        if not isinstance(part, Function)
+        for n in within(part)
+        if isinstance(n, ast.Name)
+    }
+    if not found.names or found.names & outer:
+        return None
+    rest, known = order[len(found.starts) :], set(found.names)
+    if any(isinstance(part, ast.Return) for node in rest[:-1] for part in within(node)):
+        return None
+    for node in rest:
+        reads = bool(names_in(node) & known)
+        if isinstance(node, ast.Return):
+            if reads or node is not rest[-1]:
+                return None
+        elif reads or (found.stops and _is_wait(node)):
+            found.stops.append(node)
+            known |= stored([node])
+        elif (
+            found.stops and isinstance(node, ast.AugAssign) and not any(isinstance(n, ast.Call) for n in ast.walk(node))
+        ):
+            continue  # a count
+        elif found.stops or any(_asks(n, asking) for n in ast.walk(node)):
+            return None  # work behind the time, or a time of a part
+    waits = rest[: rest.index(found.stops[0])] if found.stops else []
+    while waits and _is_wait(waits[-1]):
+        found.stops.insert(0, waits.pop())
+    closed = all(isinstance(n, (ast.Assign, ast.AugAssign, ast.Expr)) and is_closed(n) for n in found.stops)
+    return found if found.stops and closed else None
+
+
+def asks_a_clock(source: Source, statement: ast.stmt) -> bool:
+    """Whether a statement reads the time, which is another one wherever else it is done."""
+    asking = {f.name for f in ast.walk(source.tree) if isinstance(f, Function) and _only_asks(f)}
+    return any(_asks(node, asking) for node in ast.walk(statement))
+
+
+def _asks(node: ast.AST, asking: set[str]) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    path = path_of(node.func)
+    last = path.rpartition(".")[2]
+    return (
+        path in asking or last == "Event" or (last in _CLOCKS and (path.startswith("time.") or path == last != "time"))
+    )
+
+
+def _is_clock(node: ast.expr, asking: set[str]) -> bool:
+    parts = node.elts if isinstance(node, ast.Tuple) else [node]
+    return all(_asks(part, asking) for part in parts)
+
+
+def _is_wait(node: ast.AST) -> bool:
+    call = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(call, ast.Call) and path_of(call.func).rpartition(".")[2] == "synchronize"
+
+
+def _is_record(node: ast.stmt, names: set[str]) -> bool:
+    call = node.value if isinstance(node, ast.Expr) else None
+    owner, _, last = path_of(call.func).rpartition(".") if isinstance(call, ast.Call) else ("", "", "")
+    return last == "record" and owner in names
+
+
+def _only_asks(function: Function) -> bool:
+    """Whether a function does nothing but wait and tell the time."""
+    *before, last = function.body
+    if not isinstance(last, ast.Return) or last.value is None or not all(_is_wait(n) or is_text(n) for n in before):
+        return False
+    return _asks(last.value, set())
+
+
+def only_called_from(source: Source, name: str, statements: Sequence[ast.stmt]) -> bool:
+    """Whether a function is called in some statements, and nowhere else in its file."""
+    inside = {n for each in statements for n in within(each)}
+    calls = [n for n in ast.walk(source.tree) if isinstance(n, ast.Call) and path_of(n.func) == name]
+    return bool(calls) and all(call in inside for call in calls)

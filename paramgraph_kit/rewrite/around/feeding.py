@@ -1,0 +1,416 @@
+"""Work of the host that a step needs first is moved before the launch; its results come in tensors that a graph reads.
+
+``angle = random.uniform(-1, 1)`` and ``theta = torch.tensor([angle], device=d)`` go to a function that is called
+before each launch and writes ``theta_in``, which the step reads. Which expressions these are is seen, not guessed: all
+that could be are watched in a few steps, and those stay where they are that always had the same value.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from paramgraph_kit.rewrite.around import parts
+from paramgraph_kit.rewrite.counting.advance import rates
+from paramgraph_kit.rewrite.source import moving
+from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, locals_of, names_in, path_of
+from paramgraph_kit.rewrite.source.hosts import done_again, is_of_host, only_sized
+from paramgraph_kit.rewrite.source.place import NUMBER, Form, called, fresh, renamed
+
+FED = frozenset(
+    """tensor-literal copy-to-gpu cpu-index host-random cpu-scalar-frozen scalar-frozen size-frozen copy-to-cpu
+    branch-frozen""".split()  # noqa: SIM905
+)
+WATCH = "_paramgraph_kit_watched"
+_COPIES = ("tensor", "as_tensor", "to", "cuda", "new_tensor", "asarray", "full")
+_MOVABLE = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For, ast.If, ast.Expr)
+
+
+@dataclass(slots=True)
+class Values:
+    """What an expression had in each step that was watched."""
+
+    forms: set[Form] = field(default_factory=set)  # of tensors
+    kinds: set[type] = field(default_factory=set)
+    as_tensor: bool = False  # they were arrays or lists
+    listed: bool = False  # lists of numbers with a fraction, which are no indexes
+    seen: list[Any] = field(default_factory=list)
+
+    def note(self, value: Any) -> Any:
+        """Note one value; returns it."""
+        plain = value.item() if hasattr(value, "__array__") and not getattr(value, "ndim", 1) else value
+        if isinstance(value, torch.Tensor):
+            plain = value.detach()
+        elif hasattr(value, "__array__") or (isinstance(value, list) and value and type(value[0]) in (int, float)):
+            self.listed |= isinstance(value, list) and float in map(type, value)
+            with suppress(TypeError, ValueError, RuntimeError):
+                plain = torch.as_tensor(value)
+                self.as_tensor = True
+        if isinstance(plain, torch.Tensor):
+            self.forms.add(Form.of(plain))
+        self.kinds.add(type(plain))
+        known = isinstance(plain, (torch.Tensor, *NUMBER))
+        self.seen.append(plain.tolist() if isinstance(plain, torch.Tensor) else plain if known else None)
+        return value
+
+    @property
+    def form(self) -> Form | None:
+        """That of the tensors, where they were tensors."""
+        return next(iter(self.forms), None)
+
+    @property
+    def moves(self) -> bool:
+        """Whether it was not always the same."""
+        return any(value != self.seen[0] for value in self.seen[1:])
+
+    def is_fed(self, device: str, above: ast.AST | None, *, copied: bool, refused: bool, moves: bool = False) -> bool:
+        """Whether a graph can read it from a tensor: a number that moves, or a tensor that comes from the host.
+
+        ``above`` is what reads it, ``refused`` says that a tensor of the CPU is a problem there, ``moves`` that a
+        number does although these steps have not shown it.
+        """
+        if len(self.kinds) != 1 or len(self.forms) > 1:
+            return False
+        if self.listed:
+            return self.form is not None and (moves or self.moves)
+        if self.form is not None:
+            refused = refused or copied or bool(self.form.shape)  # a tensor of the CPU that is an index
+            return copied == (self.form.device == device) and (refused or self.moves)
+        ranked = isinstance(above, ast.Call) and called(above) == "topk"  # how many is what the device can decide
+        if self.kinds == {int} and not isinstance(above, (ast.BinOp, ast.UnaryOp, ast.Subscript, ast.AugAssign)):
+            return ranked and (moves or self.moves)  # perhaps a size
+        return (moves or self.moves) and (
+            self.kinds <= {float, int} or isinstance(above, (ast.If, ast.IfExp, ast.Assign))
+        )
+
+    def zeros(self, device: str, indexes: bool) -> str:
+        """A tensor for it, as it would be written."""
+        shape, dtype = (tuple(self.form.shape), self.form.dtype) if self.form else ((), torch.get_default_dtype())
+        if self.kinds <= {int, bool}:
+            shape, dtype = ((1,) if indexes else ()), torch.bool if self.kinds == {bool} else torch.long
+        size = ", ".join(map(str, shape)) if shape else "()"
+        kind = "" if dtype is torch.get_default_dtype() else f", dtype={dtype}"
+        return f"torch.zeros({size}{kind}, device={device})"
+
+    def seen_one(self, device: str) -> str:
+        """The same for what is written in some steps alone: a zero might make gradients of the others no numbers."""
+        value = next((each for each in self.seen if type(each) in (int, float)), None)
+        return self.zeros(device, False) if value is None else f"torch.full((), {value!r}, device={device})"
+
+
+@dataclass(slots=True)
+class Feed:
+    """The function that runs before each launch, the tensors that it writes, and the edits that bring both about."""
+
+    source: Source
+    edits: list[Edit]
+    name: str
+    parameters: list[str]
+    hoisted: list[str]
+    moved: list[ast.stmt]
+    shared: list[str]  # variables that it makes around the function
+
+
+def candidates(statements: Iterable[ast.stmt], is_host: Callable[[ast.expr], bool]) -> list[ast.expr]:
+    """Expressions that may come from before the launch: copies to the device, and whatever is the host's alone."""
+    found: list[ast.expr] = []
+
+    def look(node: ast.AST, whole: bool = False) -> None:  # of arithmetic its names are enough, but as an index
+        if isinstance(node, ast.Slice):  # its ends are sizes, but where both move together
+            ends = [each for each in (node.lower, node.upper) if each is not None]
+            if len(ends) == 2 and all(_names_something(each) and is_host(each) for each in ends):
+                found.extend(ends)
+            return
+        if isinstance(node, ast.expr) and _names_something(node) and not isinstance(node, ast.Tuple):
+            below = [n for n in ast.walk(node) if isinstance(n, ast.expr) and n is not node]
+            whole = whole or isinstance(node, (ast.Name, ast.Attribute)) or any(isinstance(n, ast.Call) for n in below)
+            if is_copy(node, is_host) or (
+                is_host(node) and (whole or isinstance(node, ast.Call)) and not any(is_copy(n, is_host) for n in below)
+            ):
+                found.append(node)
+                return
+        for name, child in ast.iter_fields(node):
+            if name == "func" and isinstance(child, ast.Attribute):
+                look(child.value)
+            elif name != "func":
+                for part in child if isinstance(child, list) else [child]:
+                    if isinstance(part, (ast.expr, ast.keyword)):
+                        look(part, name == "slice")
+
+    for statement in statements:
+        if isinstance(statement, ast.If):
+            found += [statement.test] if is_host(statement.test) else []
+            for part in statement.body if found and found[-1] is statement.test else ():
+                look(part.value) if isinstance(part, ast.Assign) else None
+            continue
+        for target in getattr(statement, "targets", []):
+            if isinstance(target, ast.Subscript):
+                look(target.slice, True)
+        if isinstance(value := getattr(statement, "value", None), ast.expr):
+            look(value)
+    return found
+
+
+def is_copy(node: ast.expr, is_host: Callable[[ast.expr], bool]) -> bool:
+    """Whether an expression makes a tensor of the device from what is the host's."""
+    if not isinstance(node, ast.Call) or called(node) not in _COPIES or not isinstance(node.func, ast.Attribute):
+        return False
+    given = node.func.value if called(node) in ("to", "cuda") else node.args[0] if node.args else None
+    if called(node) == "full":
+        named = [o.value for o in node.keywords if o.arg == "fill_value"]
+        given = next(iter([*named, *node.args[1:2]]), None)
+    return given is not None and is_host(given) and _names_something(given)
+
+
+def _names_something(node: ast.expr) -> bool:
+    return any(isinstance(n, (ast.Name, ast.Call)) for n in ast.walk(node))
+
+
+def is_the_same(source: Source, statement: ast.stmt, node: ast.expr) -> bool:
+    """Whether all rounds of the loop that a statement is in ask for one number, which was found before it."""
+    loop = source.parents.get(statement)
+    inside = moving.stored([loop]) if isinstance(loop, ast.For) else set[str]()
+    return not names_in(node) & inside and not any(isinstance(n, ast.Call) for n in ast.walk(node))
+
+
+def given(statement: ast.stmt) -> list[str]:
+    """The names that a statement gives a value to."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def watching(source: Source, found: Iterable[ast.expr]) -> list[Edit]:
+    """Edits that have expressions noted by number."""
+    whole = ((node, source.text(node)) for node in found)
+    given = ((node, f"({t})" if isinstance(node, ast.Tuple) and t[0] != "(" else t) for node, t in whole)
+    texts = ((node, t, isinstance(_whose(source, node), ast.For)) for node, t in given)
+    each = [(node, f"[{WATCH}(#, each) for each in {t}]" if loop else f"{WATCH}(#, {t})") for node, t, loop in texts]
+    return [source.replace(node, text.replace("#", str(k), 1)) for k, (node, text) in enumerate(each)]
+
+
+def _whose(source: Source, node: ast.expr) -> ast.AST | None:
+    """What an expression stands in: a loop that goes through it, also where that counts."""
+    above = source.parents.get(node)
+    counts = isinstance(above, ast.Call) and isinstance(above.func, ast.Name) and above.func.id == "enumerate"
+    return source.parents.get(above) if counts and above is not None else above
+
+
+def slice_before(source: Source, function: Function, statement: ast.stmt, node: ast.expr) -> list[ast.stmt] | None:
+    """The statements that a value is made by, in order; None where one of them cannot be taken out."""
+    order = list(moving.body_of(function))
+    local, arguments = locals_of(function), set(moving.arguments_of(function))
+    needed = set(moving.paths(node))
+    sized = only_sized(source, node)
+    kept: list[ast.stmt] = []
+    for before in reversed(order[: order.index(statement)]):
+        written = set(moving.written(before)) | (moving.stored([before]) - _bound(before))
+        touched = {b.partition(".")[0] for a in written for b in needed if a and moving.touches(a, b)}
+        if not touched or (touched <= sized and _keeps_its_size(before)):
+            continue
+        if not isinstance(before, _MOVABLE) or not moving.is_closed(before):
+            return None
+        kept.insert(0, before)
+        sized = (sized | only_sized(source, before)) - (names_in(before) - only_sized(source, before))
+        needed |= moving.paths(before)
+    made = moving.stored(kept) | _bound(node)
+    if {name.partition(".")[0] for name in needed} & local - arguments - made:
+        return None  # of a with block, or of a function defined inside
+    return kept
+
+
+def _keeps_its_size(node: ast.stmt) -> bool:
+    """Whether a statement gives a name the same tensor again, or a copy: ``x = x.clone()``."""
+    value = node.value if isinstance(node, ast.Assign) else None
+    if isinstance(node, ast.Assign) and all(isinstance(target, ast.Subscript) for target in node.targets):
+        return True
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+        return False
+    copies = ("clone", "detach", "contiguous", "float", "half", "double", "requires_grad_", "to")
+    return called(value) in copies and isinstance(value.func.value, ast.Name) and given(node) == [value.func.value.id]
+
+
+def _bound(node: ast.AST) -> set[str]:
+    """Names that a comprehension below a node goes through."""
+    targets = [n.target for n in ast.walk(node) if isinstance(n, ast.comprehension)]
+    return {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+
+
+def feed(
+    source: Source,
+    function: Function,
+    fed: Sequence[tuple[ast.stmt, ast.expr, Values]],
+    device: str,
+    is_host: Callable[[ast.expr], bool],
+    choose: Callable[[ast.stmt, ast.expr, str], list[Edit]],
+    others: Sequence[str] = (),
+    head: Sequence[ast.stmt] = (),
+) -> Feed | None:
+    """Move what expressions need, and them, before the launch; None where others need it too.
+
+    ``head`` are statements that go there as they are, and whose variables what goes behind the launch reads.
+    """
+    order = list(moving.body_of(function))
+    moved: list[ast.stmt] = []
+    tops = {statement: moving.top_of(source, function, statement) or statement for statement, _, _ in fed}
+    for statement, node, _ in fed:
+        kept = slice_before(source, function, tops[statement], node)
+        if kept is None:
+            return None
+        moved += [each for each in kept if each not in moved and each not in head]
+    moved.sort(key=order.index)
+    again = done_again(source, function, moved)  # they stay, too
+    moved = [each for each in moved if each not in again]
+    together = sorted((*head, *moved, *again), key=order.index)
+    parts_of = {node: parts.slice_of(source, node) or node for _, node, _ in fed}
+    inside = {n for _, node, _ in fed for n in ast.walk(parts_of[node])} | {
+        n for each in together for n in ast.walk(each)
+    }
+    written = {path for each in moved for path in moving.written(each)} | moving.stored(moved)
+    local, arguments = locals_of(function), moving.arguments_of(function)
+    # What such a statement itself gives a name to is that from there on: ``x = torch.from_numpy(x).to(device)``.
+    anew = {name: statement.end_lineno or 0 for statement, _, _ in fed for name in given(statement)}
+    for other in ast.walk(function):
+        if other in inside or not isinstance(other, (ast.Name, ast.Attribute)):
+            continue
+        path, later = path_of(other), other.lineno > anew.get(path_of(other), other.lineno)
+        if isinstance(other.ctx, ast.Load) and path in written and not later:
+            return None
+    if any(not is_of_host(each, is_host, set(arguments)) for each in moved):
+        return None
+    first = min((order.index(tops[statement]) for statement, _, _ in fed), default=0)
+    stays = [each for each in order[:first] if each not in moved]
+    sized = {name for each in [*moved, *(node for _, node, _ in fed)] for name in only_sized(source, each)}
+    sized -= {
+        name for each in [*moved, *(node for _, node, _ in fed)] for name in names_in(each) - only_sized(source, each)
+    }
+    changed = {p for each in stays for p in moving.written(each) if not (_keeps_its_size(each) and p in sized)}
+    reads = {path for _, node, _ in fed for path in moving.paths(node)} | {p for m in moved for p in moving.paths(m)}
+    own = local - set(arguments)
+    if any(moving.touches(a, b) for a in changed if a.partition(".")[0] not in own for b in reads):
+        return None
+    taken = names_in(source.tree) | local | {line.partition(" = ")[0] for line in others}
+    names: dict[str, str] = {}
+    asks_gradients = any("requires_grad" in line for line in source.lines)
+    hoisted, edits = [], [source.without(each) for each in moved]
+    writing: dict[ast.stmt, list[str]] = {}  # by the statement that reads what they write
+    ends: dict[ast.Slice, dict[bool, tuple[str, Values]]] = {}
+    within_branch: dict[ast.stmt, dict[str, str]] = {}  # what branches that become a choice read
+    drawn: dict[ast.stmt, str] = {}  # what has been drawn for a branch that asks for more
+    chosen_by: list[tuple[ast.stmt, Edit]] = []
+    for statement, node, values in fed:
+        text, above = source.text(node), source.parents.get(node)
+        lines = writing.setdefault(tops[statement], [])
+        indexes = isinstance(above, ast.Subscript)
+        draws = any(isinstance(n, ast.Call) and "rand" in path_of(n.func) for n in ast.walk(node))
+        asked = _asked(source, statement, node, drawn)
+        known = f"{text} {node.lineno} {node.col_offset}" if draws or asked else text
+        if isinstance(above, ast.Slice) and node is above.upper and parts.is_wide(source, above, fed):
+            ends.setdefault(above, {})[False] = "", values  # as far behind the first as always
+            continue
+        if known not in names:
+            name = names[known] = fresh(_hint(statement, node, above), taken)
+            taken.add(name)
+            begun = values.seen_one(device) if asked else values.zeros(device, indexes)
+            hoisted.append(f"{name} = {begun}")
+            asks = draws and isinstance(statement, ast.If) and node is statement.test
+            if asks and any(other is statement and one is not node for other, one, _ in fed):
+                drawn[statement] = fresh("chosen", taken)
+                taken.add(drawn[statement])
+                lines.append(f"{drawn[statement]} = {text}")
+            given_text = drawn.get(statement, text) if node is getattr(statement, "test", None) else text
+            whole = f"torch.as_tensor({given_text})" if values.as_tensor else given_text
+            deep = "    " * bool(asked)
+            written_in = f"{name}.copy_({whole})" if values.form else f"{name}.fill_({given_text})"
+            lines += [*asked, f"{deep}{written_in}"]
+        read = indexes and isinstance(getattr(above, "ctx", None), ast.Load) and not (values.form and values.form.shape)
+        if isinstance(above, ast.Slice):
+            ends.setdefault(above, {})[node is above.lower] = names[known], values
+        elif isinstance(statement, ast.If) and node is not statement.test:
+            if within_branch.setdefault(statement, {}).setdefault(text, names[known]) != names[known]:
+                return None  # drawn twice
+        elif isinstance(statement, ast.If) or (isinstance(above, ast.IfExp) and above.test is node):
+            chosen = choose(statement, node, names[known])  # the device takes one of both ways
+            if not chosen:
+                return None
+            chosen_by += [(statement, each) for each in chosen]
+        elif read and isinstance(above, ast.Subscript):  # an index of one element keeps its dimension
+            edits.append(source.replace(above, f"{source.text(above.value)}[{names[known]}][0]"))
+        else:
+            # What the function asks gradients of is a leaf of each call; this one must stay one that can be written.
+            leaf = ".detach()" if values.form and asks_gradients else ""
+            edits.append(source.replace(node, names[known] + leaf))
+    for statement, edit in chosen_by:
+        edits.append(replace(edit, text=renamed(edit.text, within_branch.get(statement, {}))))
+    for statement in dict.fromkeys(statement for statement, node, _ in fed if isinstance(parts_of[node], ast.Slice)):
+        if (sliced := _sliced(source, statement, ends)) is None:
+            return None
+        edits += sliced
+    needed = {n for node in (*(node for _, node, _ in fed), *together) for n in names_in(node)}
+    owner = arguments[:1] if moving.is_method(source, function) else []
+    parameters = [name for name in arguments if name in needed or name in owner]
+    name = f"before_{function.name.strip('_')}"
+    blank = not source.lines[first_line(function) - 2].strip()
+    off = ["@torch.no_grad()"] if head else []
+    top = [*[""] * (not blank), *off, f"def {name}({', '.join(parameters)}):  # before each launch"]
+    others_read = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and not _below(n, head)}
+    if shared_names := sorted(moving.stored(head) & local & others_read):
+        top.append(f"    global {', '.join(shared_names)}")
+    for word, kind in (("global", ast.Global), ("nonlocal", ast.Nonlocal)):
+        outer = {n for node in ast.walk(function) if isinstance(node, kind) for n in node.names}
+        if named := sorted(outer & (written | {path for each in head for path in moving.written(each)})):
+            top.append(f"    {word} {', '.join(named)}")
+    for each in sorted({*together, *writing}, key=order.index):  # the host draws in its own order
+        top += [f"    {line}" for line in writing.get(each, ())]
+        if each not in together:
+            continue
+        depth = len(source.indent(each))
+        lines_of = source.apply(rates(source, [each])) if each in head else source.lines
+        text_lines = source.part(each, lines_of)
+        top += [f"    {line[depth:].rstrip()}" for line in text_lines]
+    edits += [source.without(each) for each in head]
+    edits.append(source.before(function, [*top, ""], rank=1))
+    edits += moving.handed_out(source, function, name)
+    stay = [n for part in function.body for n in ast.walk(part) if n not in inside]
+    edits += moving.fewer_globals(source, stay)
+    return Feed(source, edits, name, parameters, hoisted, moved, shared_names)
+
+
+def _asked(source: Source, statement: ast.stmt, node: ast.expr, drawn: Mapping[ast.stmt, str]) -> list[str]:
+    """The question that comes before what a branch alone asks for."""
+    inside = isinstance(statement, ast.If) and node is not statement.test
+    if not inside or not isinstance(statement, ast.If):
+        return []
+    return [f"if {drawn.get(statement) or source.text(statement.test)}:"]
+
+
+def _sliced(
+    source: Source, statement: ast.stmt, ends: Mapping[ast.Slice, Mapping[bool, tuple[str, Values]]]
+) -> list[Edit] | None:
+    """The parts of tensors in a statement whose places are in tensors; None where one cannot be taken so."""
+    found: dict[ast.Subscript, dict[ast.Slice, tuple[str, str, int | None]]] = {}
+    for whole in (n for n in ast.walk(statement) if isinstance(n, ast.Slice) and n in ends):
+        (low, first), (high, last) = ends[whole][True], ends[whole][False]
+        part = parts.subscript_of(source, whole)
+        if part is not None:
+            found.setdefault(part, {})[whole] = low, high, parts.width(first, last)
+    writing = {part: known for part, known in found.items() if not parts.is_given(source, statement, part)}
+    edits = [parts.edit(source, statement, part, known) for part, known in writing.items()]
+    return None if None in edits else [each for each in edits if each is not None]
+
+
+def _below(node: ast.AST, tops: Sequence[ast.stmt]) -> bool:
+    return any(node is each for top in tops for each in ast.walk(top))
+
+
+def _hint(statement: ast.stmt, node: ast.expr, above: ast.AST | None) -> str:
+    if isinstance(above, ast.Slice) and node is above.upper and isinstance(above.lower, (ast.Name, ast.Attribute)):
+        return f"{path_of(above.lower).rpartition('.')[2]}_end"
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    if isinstance(node, (ast.Name, ast.Attribute)):
+        return f"{path_of(node).rpartition('.')[2]}_in"
+    return f"{target.id}_in" if isinstance(target, ast.Name) else "given_in"

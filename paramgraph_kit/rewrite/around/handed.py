@@ -1,0 +1,107 @@
+"""What lines behind the launch need and no tensor holds: lists of numbers of the device, and what the host drew.
+
+``losses.append(loss.item())`` in a loop whose list is only read behind it keeps tensors, and the list is handed over in
+one; a number that the host finds before the launch, and that is read behind it as well, is a variable around both.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from paramgraph_kit.rewrite.around import clocks, feeding
+from paramgraph_kit.rewrite.counting.advance import is_one_number
+from paramgraph_kit.rewrite.source import hosts, moving
+from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, locals_of, names_in
+from paramgraph_kit.rewrite.source.place import Form, called
+
+
+@dataclass(slots=True)
+class Listed:
+    """A list of a function's own that is filled with numbers of the device, and read by what may run behind it."""
+
+    name: str
+    filling: list[ast.stmt]
+    edits: list[Edit]
+    readers: list[ast.stmt]
+
+
+def lists(source: Source, function: Function, forms: Mapping[str, Form]) -> list[Listed]:
+    """The lists of a function that can be handed over as one tensor."""
+    every = [n for part in function.body for n in ast.walk(part)]
+    found = []
+    for made in moving.body_of(function):
+        target = made.targets[0] if isinstance(made, ast.Assign) and len(made.targets) == 1 else None
+        if not isinstance(made, ast.Assign) or not isinstance(target, ast.Name) or not _is_empty(made.value):
+            continue
+        uses = [n for n in every if isinstance(n, ast.Name) and n.id == target.id and n is not target]
+        listed = Listed(target.id, [], [], [])
+        for use in uses:
+            if not _fills(source, use, listed, forms):
+                top = moving.top_of(source, function, _statement(source, use))
+                listed.readers += [top] if top is not None and top not in listed.readers else []
+        first = min((node.lineno for node in listed.readers), default=0)
+        behind = all((node.end_lineno or 0) < first for node in listed.filling)
+        if listed.filling and listed.readers and behind and all(map(moving.is_movable, listed.readers)):
+            found.append(listed)
+    return found
+
+
+def _is_empty(value: ast.expr) -> bool:
+    return isinstance(value, ast.List) and not value.elts
+
+
+def _statement(source: Source, node: ast.AST) -> ast.stmt:
+    while not isinstance(node, ast.stmt):
+        node = source.parents[node]
+    return node
+
+
+def _fills(source: Source, use: ast.Name, listed: Listed, forms: Mapping[str, Form]) -> bool:
+    """Whether a list is read where a number of the device is appended to it; notes how that is written then."""
+    call = source.parents.get(source.parents.get(use, use))
+    statement = _statement(source, use)
+    if not isinstance(call, ast.Call) or called(call) != "append" or not isinstance(statement, ast.Expr):
+        return False
+    value = call.args[0] if len(call.args) == 1 else None
+    if not isinstance(value, ast.Call) or statement.value is not call:
+        return False
+    inner: ast.expr | None = None
+    if isinstance(value.func, ast.Attribute) and value.func.attr == "item" and not value.args:
+        inner = value.func.value
+    elif isinstance(value.func, ast.Name) and value.func.id == "float" and len(value.args) == 1:
+        inner = value.args[0]
+    if inner is None:
+        return False
+    text = ".detach()" if is_one_number(inner, forms) else ".detach().squeeze()"
+    listed.filling.append(statement)
+    listed.edits.append(source.replace(value, source.bracketed(inner) + text))
+    return True
+
+
+def shared(
+    source: Source,
+    function: Function,
+    behind: Sequence[ast.stmt],
+    held: Collection[str],
+    is_host: Callable[[ast.expr], bool],
+) -> list[ast.stmt]:
+    """Statements of the host alone, which give what some lines behind the launch read its value before it."""
+    order, arguments = list(moving.body_of(function)), set(moving.arguments_of(function))
+    wanted = {name for node in behind for name in names_in(node)} & locals_of(function) - arguments - set(held)
+    wanted -= moving.stored(behind)
+    found: list[ast.stmt] = []
+    for name in sorted(wanted):
+        stored = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == name]
+        giving = [n for n in order if isinstance(n, ast.Assign) and name in moving.stored([n])]
+        once = sum(isinstance(n.ctx, ast.Store) for n in stored) == 1
+        if len(giving) != 1 or not once or not is_host(giving[0].value):
+            continue
+        kept = feeding.slice_before(source, function, giving[0], giving[0].value)
+        if kept is None or not all(hosts.is_of_host(each, is_host, arguments) for each in [*kept, giving[0]]):
+            continue
+        if any(clocks.asks_a_clock(source, each) for each in [*kept, giving[0]]):
+            continue  # the time of a part
+        found += [each for each in [*kept, giving[0]] if each not in found]
+    return [node for node in order if node in found]

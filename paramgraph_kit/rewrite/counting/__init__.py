@@ -1,0 +1,1 @@
+"""Numbers that every step moves: counters, and the state of optimizers."""

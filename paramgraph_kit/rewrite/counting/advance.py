@@ -1,0 +1,378 @@
+"""Numbers of the host's that every step moves, kept in tensors: the graph itself counts on.
+
+``it = 0`` becomes ``it = torch.tensor(0, device=device)``, ``self.rate = f(self.rate)`` becomes
+``self.rate.fill_(f(self.rate))``, and ``it += 1`` stays as it is, for it adds in place to a tensor. So does
+``state["step"] += 1`` of an optimizer, whose first step makes ``state["step"] = 0``. Only numbers are taken that
+something the device computes comes from; what decides on the host stays there.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paramgraph_kit.doctor import cell
+from paramgraph_kit.rewrite.counting.counted import Counter, Listed, counters, last_of, pairs_of, pieces
+from paramgraph_kit.rewrite.proving.proof import Prover
+from paramgraph_kit.rewrite.source.edits import COMPOUND, Edit, Function, Source, locals_of, within
+from paramgraph_kit.rewrite.source.moving import is_kept
+from paramgraph_kit.rewrite.source.place import Form, called
+from paramgraph_kit.trace.model import Failure
+
+FROZEN = frozenset(
+    """scalar-frozen size-frozen branch-frozen learning-rate-frozen host-counter sync-item""".split()  # noqa: SIM905
+)
+_COUNTED = (ast.Add, ast.Sub, ast.Mult)  # what a tensor of whole numbers does in place as a number does
+_REDUCTIONS = frozenset(("mean", "sum", "min", "max", "norm", "amax", "amin", "median", "std", "var"))
+_OPERANDS = (ast.BinOp, ast.UnaryOp, ast.Compare)
+
+
+@dataclass(slots=True)
+class Kept:
+    """Numbers that are in tensors, and the edits that bring that about."""
+
+    source: Source
+    counters: list[Counter]
+    edits: list[Edit]
+    failures: list[Failure]  # that this is for, beside what is frozen
+    rates: bool  # a learning rate is one of what they decide
+    told: str = ""  # what is to be known of it
+    sizes: Sequence[int] = ()  # of what the numbers say places in
+
+
+def keep(
+    prover: Prover,
+    source: Source,
+    places: Sequence[tuple[Failure, Source, ast.stmt]],
+    ran: Sequence[ast.stmt],
+    device: str,
+    tensors: Mapping[str, Form],
+) -> Kept | None:
+    """The numbers that a step moves and that something which is frozen comes from; None where there are none.
+
+    ``tensors`` are the local names that hold one.
+    """
+    filled = rates(source, ran) if any(failure.code == "learning-rate-frozen" for failure, _, _ in places) else []
+    frozen = [node for failure, _, node in places if failure.code not in ("host-counter", "sync-item")]
+    frozen += [
+        part for top in ran for part in within(top) if filled and isinstance(part, ast.stmt) and rates(source, [part])
+    ]
+    moving = _with_names(source, counters(prover))
+    if not frozen:  # the steps that were watched have not shown what a graph would freeze
+        frozen = [
+            part
+            for top in ran
+            for part in within(top)
+            if isinstance(part, ast.stmt) and not isinstance(part, COMPOUND) and not is_writing(part, moving)
+        ]
+    found = wanted(source, moving, frozen, ran)
+    edits = edits_of(source, found, device, ran, tensors) if found else None
+    if edits is None:
+        return None
+    failures = [f for f, _, node in places if f.code in ("host-counter", "sync-item") and is_writing(node, found)]
+    own = [counter for counter in found if counter.made]  # what an optimizer's own count decides, the device can
+    asked = ((f, node.test) for f, _, node in places if f.code == "branch-frozen" and isinstance(node, ast.If))
+    failures += [f for f, test in asked if wanted(source, own, [ast.Expr(test)], ran)]
+    return Kept(source, found, edits + filled, failures, bool(filled))
+
+
+def _with_names(source: Source, found: Iterable[Counter]) -> list[Counter]:
+    """Numbers with what their dictionaries are called elsewhere; real ones where they are exponents, as betas' are."""
+    named: dict[str, set[str]] = {}
+    every = list(ast.walk(source.tree))
+    for node in every:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript):
+            named.setdefault(last_of(node.value), set()).update(n.id for n in node.targets if isinstance(n, ast.Name))
+        elif isinstance(node, ast.For) and isinstance(node.target, ast.Name):
+            named.setdefault(last_of(node.iter), set()).add(node.target.id)
+    raised = [
+        part for n in every if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Pow) for part in ast.walk(n.right)
+    ]
+    for counter in found:
+        if counter.holder.kind == "container":
+            counter.called = frozenset(named.get(counter.holder.name, ()))
+        copies = [n for n in every if isinstance(n, ast.Assign) and counter.is_at(n.value)]
+        local = {each.id for n in copies for each in n.targets if isinstance(each, ast.Name)}
+        # A fraction to the power of a whole number would be of single precision.
+        counter.real |= any(counter.is_at(n) or (isinstance(n, ast.Name) and n.id in local) for n in raised)
+    return list(found)
+
+
+def wanted(
+    source: Source, found: Iterable[Counter], frozen: Iterable[ast.stmt], ran: Sequence[ast.stmt]
+) -> list[Counter]:
+    """Those counters that some statements come from, through whatever names; ``ran`` is what a step runs."""
+    names = {name for node in frozen for name in _names(node)}
+    bodies: dict[str, list[ast.AST]] = {}
+    every = [part for top in ran for part in ast.walk(top)]
+    for node in every:
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                for each in pieces(target):
+                    bodies.setdefault(last_of(each), []).append(node.value)
+        elif isinstance(node, (ast.AugAssign, ast.AnnAssign)) and node.value is not None:
+            bodies.setdefault(last_of(node.target), []).append(node.value)
+        elif isinstance(node, ast.For):
+            for each in pieces(node.target):
+                bodies.setdefault(last_of(each), []).append(node.iter)
+        elif isinstance(node, ast.Return) and node.value is not None and (made := source.function_of(node)):
+            bodies.setdefault(made.name, []).append(node.value)
+    while True:
+        more = {new for name in names for value in bodies.get(name, ()) for new in _names(value)} - names
+        if not more:
+            return [each for each in found if each.name in names]
+        names |= more
+
+
+def edits_of(
+    source: Source, found: Sequence[Counter], device: str, ran: Sequence[ast.stmt], tensors: Mapping[str, Form]
+) -> list[Edit] | None:
+    """Edits that keep these numbers in tensors; None where one of them is made nowhere, or in several places."""
+    edits: list[Edit] = []
+    each = {(counter.holder.kind, counter.name, repr(counter.key)): counter for counter in found}  # of many parameters
+    for counter in each.values():
+        fields = [] if source.file in cell.FILES else list(_fields(source, counter))
+        made = [] if source.file in cell.FILES else list(_made(source, counter))
+        if not made and not fields and source.file not in cell.FILES:
+            made = list(_set_up(source, counter, ran))
+        kind = ", dtype=torch.float64" if counter.real else ""
+        if len(fields) == 1 and not made:
+            edits.append(_after_init(source, fields[0], counter, kind, device))
+        elif len(made) != 1 or fields:
+            return None
+        else:
+            text = f"torch.tensor({source.text(made[0])}{kind}, device={device})"
+            edits.append(source.replace(made[0], f"list({text})" if isinstance(counter, Listed) else text))
+        for node in _writing_statements(source, counter):
+            if made and made[0] in set(ast.walk(node)) and not isinstance(node, COMPOUND):
+                continue
+            written = _written(source, node, counter, found)
+            if written is None:
+                return None
+            edits += written
+            if is_writing(node, [counter]) and isinstance(node, (ast.Assign, ast.AugAssign)):
+                edits += _on_device(source, node.value, tensors)
+    edits += [edit for top in ran for node in ast.walk(top) for edit in _kept_apart(source, node, found)]
+    return edits
+
+
+def is_writing(node: ast.stmt, found: Sequence[Counter]) -> bool:
+    """Whether a statement gives one of these numbers another value."""
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
+    return any(counter.is_at(each) for target in targets for each in pieces(target) for counter in found)
+
+
+def _names(node: ast.AST) -> set[str]:
+    found = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    found |= {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
+    return found | {n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+
+
+def _writing_statements(source: Source, counter: Counter) -> Iterator[ast.stmt]:
+    """The statements of all functions but those that make objects, and what a file itself does with an object's."""
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.stmt):
+            continue
+        function = source.function_of(node)
+        if function is None:
+            held = counter.holder.kind in ("attributes", "container") and is_writing(node, [counter])
+            if held and not any(isinstance(above, ast.ClassDef) for above in source.above(node)):
+                yield node
+        elif function.name != "__init__":
+            yield node
+
+
+def _made(source: Source, counter: Counter) -> Iterator[ast.expr]:
+    """Where a number gets its first value."""
+    for node in ast.walk(source.tree):
+        if isinstance(counter, Listed):
+            if isinstance(node, ast.Assign) and not isinstance(node.value, ast.Constant):
+                named = any(
+                    last_of(target) == counter.name and not isinstance(target, ast.Subscript) for target in node.targets
+                )
+                if named and isinstance(node.value, (ast.List, ast.BinOp, ast.ListComp, ast.Call)):
+                    yield node.value
+            continue
+        if counter.holder.kind == "container":
+            if isinstance(node, ast.Assign):
+                named = any(last_of(each) == counter.holder.name for target in node.targets for each in pieces(target))
+                yield from (value for key, value in _entries(node.value) if named and key == counter.key)
+            for target, value in pairs_of(node):  # ``state["step"] = 0``
+                if counter.is_at(target) and isinstance(value, ast.Constant):
+                    yield value
+            continue
+        for target, value in pairs_of(node):
+            if not counter.is_at(target) or not isinstance(node, ast.stmt):
+                continue
+            function = source.function_of(node)
+            if counter.holder.kind == "attributes":
+                own = isinstance(target, ast.Attribute) and getattr(target.value, "id", "") == "self"
+                if own and function is not None and function.name == "__init__":
+                    yield value
+            elif counter.holder.kind == "global" and function is None:
+                if not isinstance(source.parents.get(node), ast.ClassDef):
+                    yield value
+            elif counter.holder.kind == "cell" and function is not None and not _is_outer(function, counter.name):
+                yield value
+
+
+def _entries(node: ast.expr) -> Iterator[tuple[Any, ast.expr]]:
+    """What ``{"n": 0}`` and ``dict(n=0)`` hold."""
+    if isinstance(node, ast.Dict):
+        pairs = zip(node.keys, node.values, strict=True)
+        yield from ((key.value, value) for key, value in pairs if isinstance(key, ast.Constant))
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict":
+        yield from ((option.arg, option.value) for option in node.keywords)
+
+
+def _set_up(source: Source, counter: Counter, ran: Sequence[ast.stmt]) -> Iterator[ast.expr]:
+    """Where a method that no step runs gives an attribute its first number: ``def setup(self): self.pos = 0``."""
+    inside = {part for top in ran for part in ast.walk(top)}
+    for node in ast.walk(source.tree) if counter.holder.kind == "attributes" else ():
+        if node in inside or not isinstance(node, ast.stmt) or source.function_of(node) is None:
+            continue
+        yield from (v for t, v in pairs_of(node) if counter.is_at(t) and isinstance(v, ast.Constant))
+
+
+def _fields(source: Source, counter: Counter) -> Iterator[ast.ClassDef]:
+    """Dataclasses that have a number as a field, and nothing yet that they do once they are made."""
+    for node in ast.walk(source.tree) if counter.holder.kind == "attributes" else ():
+        if not isinstance(node, ast.ClassDef) or not any("dataclass" in ast.dump(each) for each in node.decorator_list):
+            continue
+        named = [part.target for part in node.body if isinstance(part, ast.AnnAssign)]
+        after = any(isinstance(part, Function) and part.name == "__post_init__" for part in node.body)
+        frozen = any("frozen" in ast.dump(each) for each in node.decorator_list)
+        if any(isinstance(each, ast.Name) and each.id == counter.name for each in named) and not (after or frozen):
+            yield node
+
+
+def _after_init(source: Source, node: ast.ClassDef, counter: Counter, kind: str, device: str) -> Edit:
+    """Has a dataclass keep a field in a tensor."""
+    made = f"self.{counter.name} = torch.tensor(self.{counter.name}{kind}, device={device})"
+    last = node.body[-1]
+    return source.after(last, ["", "def __post_init__(self):", f"    {made}"])
+
+
+def _is_outer(function: Function, name: str) -> bool:
+    return name not in locals_of(function)
+
+
+def _written(source: Source, node: ast.stmt, counter: Counter, found: Sequence[Counter]) -> list[Edit] | None:
+    """Edits of a statement that gives a number another value; None where it does so in another way."""
+    if isinstance(node, ast.AugAssign) and counter.is_at(node.target):
+        return [] if isinstance(node.op, _COUNTED) and _is_variable(source, node, counter) else None
+    if isinstance(node, (ast.For, ast.AnnAssign)) and counter.is_at(node.target):
+        return None
+    if not isinstance(node, ast.Assign) or not is_writing(node, [counter]) or not _is_variable(source, node, counter):
+        return []
+    if len(node.targets) != 1:
+        return None
+    target = node.targets[0]
+    if not isinstance(target, ast.Tuple):
+        return _filled(source, target, node.value)
+    pairs = pairs_of(node)
+    if len(pairs) != len(target.elts) or next(c for c in found if any(c.is_at(t) for t in target.elts)) is not counter:
+        return None if len(pairs) != len(target.elts) else []  # with the first of them
+    for number, (one, _) in enumerate(pairs):
+        if any(ast.dump(n) == ast.dump(_loaded(one)) for _, value in pairs[number + 1 :] for n in ast.walk(value)):
+            return None  # what comes later reads it
+    lines = [
+        f"{source.text(one)}.fill_({source.text(value)})"
+        if any(c.is_at(one) for c in found)
+        else f"{source.text(one)} = {source.text(value)}"
+        for one, value in pairs
+    ]
+    return [source.replace(node, f"\n{source.indent(node)}".join(lines))]
+
+
+def _on_device(source: Source, value: ast.expr, tensors: Mapping[str, Form]) -> Iterator[Edit]:
+    """``x.item()`` and ``float(x)`` without the copy to the host."""
+    for node in ast.walk(value):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item":
+            inner = source.replace(node.func.value, "")
+            whole = source.replace(node, "")
+            text = ".detach()" if is_one_number(node.func.value, tensors) else ".detach().squeeze()"
+            yield Edit(inner.end_line, inner.end_column, whole.end_line, whole.end_column, text)
+
+
+def is_one_number(value: ast.expr, tensors: Mapping[str, Form]) -> bool:
+    """Whether a tensor has no dimensions, as far as its text tells."""
+    if isinstance(value, ast.Name):
+        return value.id not in tensors or not tensors[value.id].shape
+    return isinstance(value, ast.Call) and not value.args and called(value) in _REDUCTIONS
+
+
+def as_numbers(source: Source, node: ast.stmt, found: Sequence[Counter]) -> Iterator[Edit]:
+    """``history.append(self.alpha)`` keeps the number that it kept, where ``self.alpha`` is a tensor now."""
+    for part in ast.walk(node):
+        if not isinstance(part, (ast.Name, ast.Attribute, ast.Subscript)) or not isinstance(part.ctx, ast.Load):
+            continue
+        known = any(counter.is_at(part) and _is_variable(source, node, counter) for counter in found)
+        if known and is_kept(source, part):
+            at = source.replace(part, "")
+            yield Edit(at.end_line, at.end_column, at.end_line, at.end_column, ".item()")
+
+
+def _loaded(node: ast.expr) -> ast.expr:
+    """The same expression where it is read."""
+    return ast.parse(ast.unparse(node), mode="eval").body
+
+
+def _is_variable(source: Source, node: ast.stmt, counter: Counter) -> bool:
+    """Whether a name in a function is the number, and not a local of the same name."""
+    function = source.function_of(node)
+    return counter.holder.kind not in ("global", "cell") or function is None or counter.name not in locals_of(function)
+
+
+def _filled(source: Source, target: ast.expr, value: ast.expr) -> list[Edit]:
+    """``x = value`` as ``x.fill_(value)``, in two edits, so that others can be inside the value."""
+    left, right = source.replace(target, ""), source.replace(value, "")
+    return [
+        Edit(left.end_line, left.end_column, right.line, right.column, ".fill_("),
+        Edit(right.end_line, right.end_column, right.end_line, right.end_column, ")"),
+    ]
+
+
+def _kept_apart(source: Source, node: ast.AST, found: Sequence[Counter]) -> Iterator[Edit]:
+    """``n = self.count`` and ``f(self.count)`` take a copy: a number does not change when its variable does."""
+    if not isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) or not isinstance(node.ctx, ast.Load):
+        return
+    if not any(counter.is_at(node) for counter in found):
+        return
+    above = source.parents.get(node)
+    statement: ast.AST | None = node
+    while statement is not None and not isinstance(statement, ast.stmt):
+        statement = source.parents.get(statement)
+    if isinstance(statement, ast.stmt) and not all(
+        _is_variable(source, statement, counter) for counter in found if counter.is_at(node)
+    ):
+        return
+    if isinstance(above, _OPERANDS) or (isinstance(above, ast.Attribute) and above.value is node):
+        return
+    if isinstance(above, ast.Slice) or (isinstance(above, ast.Subscript) and above.slice is node):
+        return  # what is picked is picked at once
+    if isinstance(above, ast.Tuple) and getattr(source.parents.get(above), "slice", None) is above:
+        return
+    if isinstance(above, ast.Call) and node in above.args and _is_arithmetic(above.func):
+        return
+    at = source.replace(node, "")
+    yield Edit(at.end_line, at.end_column, at.end_line, at.end_column, ".clone()")
+
+
+def _is_arithmetic(node: ast.expr) -> bool:
+    if isinstance(node, ast.Name):
+        return node.id in ("min", "max", "abs")
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("math", "torch")
+
+
+def rates(source: Source, statements: Iterable[ast.stmt]) -> list[Edit]:
+    """``group["lr"] = f(it)`` fills a rate that is a tensor."""
+    edits = []
+    for node in (part for top in statements for part in within(top)):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Subscript):
+            at = node.targets[0].slice
+            if isinstance(at, ast.Constant) and at.value == "lr":
+                edits += _filled(source, node.targets[0], node.value)
+    return edits

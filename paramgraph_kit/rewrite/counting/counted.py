@@ -1,0 +1,143 @@
+"""Numbers of the host's that every step moves: where they live, and what they are called there."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.restore.holder import Holder
+from paramgraph_kit.rewrite.proving.proof import Prover
+
+
+@dataclass(slots=True)
+class Counter:
+    """A number that a step moves: where it lives, and what it is called there."""
+
+    holder: Holder
+    key: Any  # of an object or a dictionary; None of a variable
+    real: bool  # it has been a float
+    value: Any
+    made: bool = False  # in the first step
+    called: frozenset[str] = frozenset()  # other names of the dictionary, ``state`` of ``state = self.states[p]``
+
+    @property
+    def name(self) -> str:
+        """Its last name."""
+        return self.holder.name if self.key is None else str(self.key)
+
+    def is_at(self, node: ast.AST) -> bool:
+        """Whether an expression is this number, as far as its names tell."""
+        if self.holder.kind in ("global", "cell"):
+            return isinstance(node, ast.Name) and node.id == self.name
+        if self.holder.kind == "attributes":
+            return isinstance(node, ast.Attribute) and node.attr == self.name
+        if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Constant):
+            return False
+        owner = node.value.id if isinstance(node.value, ast.Name) else getattr(node.value, "attr", "")
+        return node.slice.value == self.key and (owner == self.holder.name or owner in self.called)
+
+    def tensor(self, device: torch.device) -> Any:
+        """A tensor for it."""
+        return torch.tensor(self.value, dtype=torch.float64 if self.real else torch.int64, device=device)
+
+    def put(self, value: Any) -> None:
+        """Hold another value."""
+        if self.made:
+            return  # the next first step makes it anew
+        if self.holder.kind == "cell":
+            self.holder.target.cell_contents = value
+        else:
+            self.holder.target[self.name if self.key is None else self.key] = value
+
+
+class Listed(Counter):
+    """A list of such numbers, which becomes a list of the elements of one tensor."""
+
+    def is_at(self, node: ast.AST) -> bool:
+        """Whether an expression is one of these numbers, as far as its names tell."""
+        return (
+            isinstance(node, ast.Subscript)
+            and not isinstance(node.slice, ast.Slice)
+            and isinstance(node.value, (ast.Name, ast.Attribute))
+            and last_of(node.value) == self.name
+        )
+
+    def tensor(self, device: torch.device) -> Any:
+        """Tensors for them."""
+        return list(torch.tensor(self.value, device=device))
+
+    def put(self, value: Any) -> None:
+        """Hold other values."""
+        self.holder.target[:] = value
+
+
+def counters(prover: Prover) -> list[Counter]:
+    """The variables, attributes and entries that hold a number which steps move."""
+    found = []
+    for made in (False, True):
+        for holder, values in prover.watched(made=made):
+            keys: list[Any] = list(values[0]) if isinstance(values[0], dict) else [None]
+            for key in keys:
+                seen: list[Any] = [each.get(key) if isinstance(each, dict) else each for each in values]
+                if all(type(value) in (int, float) for value in seen) and any(value != seen[0] for value in seen):
+                    found.append(Counter(holder, key, any(type(value) is float for value in seen), seen[0], made))
+    return found
+
+
+def listed(prover: Prover) -> list[Counter]:
+    """The lists of whole numbers that steps move."""
+    found: list[Counter] = []
+    for holder, values in prover.watched(lists=True):
+        whole = all(type(each) is list and len(each) == len(values[0]) for each in values) and values[0]
+        if whole and all(type(n) is int for each in values for n in each) and any(v != values[0] for v in values):
+            found.append(Listed(holder, None, False, list(values[0])))
+    return found
+
+
+@contextmanager
+def kept(found: Sequence[Counter], device: torch.device) -> Iterator[None]:
+    """While this lasts the living numbers are tensors."""
+    for counter in found:
+        counter.put(counter.tensor(device))
+    try:
+        yield
+    finally:
+        for counter in found:
+            counter.put(counter.value)
+
+
+def last_of(node: ast.AST) -> str:
+    """The last name of what an expression is: ``n`` of ``self.n`` and of ``state["n"]``."""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+        return node.slice.value
+    while isinstance(node, (ast.Subscript, ast.Starred)):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
+
+
+def pieces(target: ast.AST) -> list[ast.expr]:
+    """What an assignment gives something to, one by one."""
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return [each for part in target.elts for each in pieces(part)]
+    return [target] if isinstance(target, ast.expr) else []
+
+
+def pairs_of(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
+    """Targets with what each gets, of ``a = b = 0`` and of ``a, b = 0, 1``."""
+    if isinstance(node, ast.AnnAssign) and node.value is not None:
+        return [(node.target, node.value)]
+    if not isinstance(node, ast.Assign):
+        return []
+    found = []
+    for target in node.targets:
+        whole = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+        if whole and isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            found += list(zip(target.elts, node.value.elts, strict=False))
+        else:
+            found.append((target, node.value))
+    return found

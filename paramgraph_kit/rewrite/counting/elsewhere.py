@@ -1,0 +1,44 @@
+"""Where an optimizer is made that the function's own files do not make: another cell, or another file of the user's."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from paramgraph_kit.driver.files import REWRITTEN, display_name, is_cell, is_library
+from paramgraph_kit.rewrite.counting import optimizers
+from paramgraph_kit.rewrite.source.edits import Source
+from paramgraph_kit.rewrite.source.place import called
+
+
+def maker(sources: dict[str, Source], name: str, known: Any) -> tuple[Source, ast.Call] | None:
+    """The source and the call that make an optimizer, if there is one such place; another file joins the sources."""
+    if (made := optimizers.constructor(sources.values(), name, known)) is not None or known is None:
+        return made
+    own = {file.replace(REWRITTEN, "") for file in sources}
+    for files in (_cells(), _modules()):
+        for file in files:
+            source = Source.of(file) if file not in own else None
+            made = optimizers.constructor([source], name) if source is not None else None
+            if made is not None and called(made[1]) == type(known).__name__:
+                sources[file] = made[0]
+                return made
+    return None
+
+
+def _cells() -> list[str]:
+    """The cells of the notebook that ran; of one that ran twice, with other lines, the last comes first."""
+    numbers = {file: re.search(r"\d+", display_name(file)) for file in [*linecache.cache] if is_cell(file)}
+    return sorted((file for file, n in numbers.items() if n), key=lambda file: -int((numbers[file] or [0])[0]))
+
+
+def _modules() -> Iterator[str]:
+    """The files of the user's that are imported, or run."""
+    for module in [*sys.modules.values()]:
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and file.endswith(".py") and not is_library(file):
+            yield file

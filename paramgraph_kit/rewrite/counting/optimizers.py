@@ -1,0 +1,233 @@
+"""Optimizers whose steps a graph can hold: ``capturable``, and a learning rate that is a tensor."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.restore.host_state import HostState
+from paramgraph_kit.rewrite.expressions.branches import condition_of
+from paramgraph_kit.rewrite.source.edits import Edit, Source, heads, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.place import Place, called, fresh
+
+_OPTIONS = ("capturable", "fused", "foreach", "lr")
+_RATES = {"SGD": "1e-3", "Adam": "1e-3", "AdamW": "1e-3", "NAdam": "2e-3", "RAdam": "1e-3", "RMSprop": "1e-2"}
+
+
+def stepped(statement: ast.stmt) -> str:
+    """``opt`` for a statement with ``opt.step()``, or ""."""
+    for node in heads(statement):
+        if isinstance(node, ast.Call) and called(node) == "step" and isinstance(node.func, ast.Attribute):
+            return path_of(node.func.value)
+    return ""
+
+
+def rebinds(statement: ast.stmt) -> bool:
+    """Whether a statement may give parameters or gradients other memory than a graph knows."""
+    for node in within(statement):
+        if isinstance(node, ast.Attribute) and node.attr in ("data", "grad") and isinstance(node.ctx, ast.Store):
+            return True
+        if isinstance(node, ast.Call) and called(node) in ("zero_grad", "set_"):
+            return True
+        alone = node.value if isinstance(node, ast.Expr) else None  # of a module; a tensor's would give nothing
+        if isinstance(alone, ast.Call) and called(alone) in ("to", "cuda", "cpu", "half", "float"):
+            return True
+        if isinstance(node, ast.Call) and any(option.arg == "assign" for option in node.keywords):
+            return True
+    return False
+
+
+def rated(statements: Iterable[ast.stmt]) -> list[str]:
+    """``opt`` for statements that give ``opt.param_groups`` another rate."""
+    every = [part for node in statements for part in within(node)]
+    stores = (n for n in every if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store))
+    if not any(isinstance(n.slice, ast.Constant) and n.slice.value == "lr" for n in stores):
+        return []
+    groups = (n for n in every if isinstance(n, ast.Attribute) and n.attr == "param_groups")
+    return list(dict.fromkeys(path_of(n.value) for n in groups))
+
+
+def given_rates(statement: ast.stmt) -> list[ast.expr]:
+    """What a statement computes rates of, and what decides whether it does."""
+    found: list[ast.expr] = []
+    for node in within(statement):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if isinstance(node, (ast.Assign, ast.AugAssign)) and any(isinstance(each, ast.Subscript) for each in targets):
+            found.append(node.value)
+        elif isinstance(node, (ast.If, ast.While)):
+            found.append(node.test)
+    return found
+
+
+def counts_on_host(optimizer: Any) -> bool:
+    """Whether it is one whose steps are counted by the CPU, unless its kernels are fused."""
+    adagrad = type(optimizer) is torch.optim.Adagrad
+    return adagrad and not all(group.get("fused") for group in optimizer.param_groups)
+
+
+def constructor(sources: Iterable[Source], name: str, known: Any = None) -> tuple[Source, ast.Call] | None:
+    """Where an optimizer is made that is called so in the end, if there is one such place.
+
+    ``known`` is the optimizer: the one place that makes its kind is where it comes from, whatever it is called there.
+    """
+    last, found, alike = name.rpartition(".")[2], [], []
+    sources = list(sources)
+    for source in sources:
+        every = (node for node in ast.walk(source.tree) if isinstance(node, ast.Call))
+        alike += [(source, node) for node in every if called(node) == type(known).__name__ in dir(torch.optim)]
+        for node in ast.walk(source.tree):
+            if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+                continue
+            target, value = node.targets[0], node.value
+            pairs = [(target, value)]
+            if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+                pairs = list(zip(target.elts, value.elts, strict=True))
+            for one, made in pairs:
+                if isinstance(made, ast.Call) and called(made) in dir(torch.optim) and _last(one) == last:
+                    found.append((source, made))
+    if not found and len(alike) == 1:
+        return alike[0]
+    return found[0] if len(found) == 1 else None
+
+
+def _last(node: ast.expr) -> str:
+    return path_of(node).rpartition(".")[2]
+
+
+def left_out(statement: ast.stmt) -> str:
+    """``opt`` for ``if c: opt.step()``, or ""."""
+    if not isinstance(statement, ast.If) or statement.orelse or len(statement.body) != 1:
+        return ""
+    only = statement.body[0]
+    call = only.value if isinstance(only, ast.Expr) else None
+    return stepped(only) if isinstance(call, ast.Call) and not call.args and not call.keywords else ""
+
+
+def leave_the_step_out(place: Place) -> list[Edit]:
+    """``if c: opt.step()`` steps always, and the kernels of a fused optimizer change nothing where ``c`` is false."""
+    name = left_out(place.statement)
+    if not name or not is_fusable(place.space, name) or not isinstance(place.statement, ast.If):
+        return []
+    condition = condition_of(place, place.statement.test)
+    lines = [*momentum_of(place, name), f"{name}.found_inf = torch.logical_not({condition}).float()", f"{name}.step()"]
+    return [place.source.replace(place.statement, f"\n{place.source.indent(place.statement)}".join(lines))]
+
+
+def is_fusable(space: Mapping[str, Any], name: str) -> bool:
+    """Whether a name is an optimizer whose fused kernels ask ``found_inf`` on the device."""
+    found = _value(space, name)
+    if type(found) is torch.optim.SGD:  # its first step takes the whole gradient, whatever the others leave of it
+        return not any(group["momentum"] and group["dampening"] for group in found.param_groups)
+    return type(found) in (torch.optim.Adam, torch.optim.AdamW)
+
+
+def momentum_of(place: Place, name: str) -> list[str]:
+    """Lines that make SGD's momentum, of zeros, before its first step: left out, that would leave it unwritten."""
+    found = _value(place.space, name)
+    if type(found) is not torch.optim.SGD or not any(group["momentum"] for group in found.param_groups):
+        return []
+    function = place.source.function_of(place.statement)
+    taken = names_in(place.source.tree) | (locals_of(function) if function is not None else set())
+    group, p = fresh("group", taken), fresh("p", taken)
+    return [
+        f"for {group} in {name}.param_groups:",
+        f'    for {p} in {group}["params"]:',
+        f"        if {p}.requires_grad and not {name}.state[{p}]:",
+        f'            {name}.state[{p}]["momentum_buffer"] = torch.zeros_like({p})',
+    ]
+
+
+def _value(space: Mapping[str, Any], path: str) -> Any:
+    first, *rest = path.split(".")
+    found = space.get(first)
+    for each in rest:
+        found = getattr(found, each, None)
+    return found
+
+
+def options(source: Source, call: ast.Call, device: str, *, rate: bool, fuse: bool = False) -> list[Edit]:
+    """Give an optimizer the options that a capture needs."""
+    given = {option.arg: option.value for option in call.keywords}
+    name, new, edits = called(call), [], []
+    known = given.get("lr") or (call.args[1] if len(call.args) > 1 else None)
+    if rate and not (known is not None and _is_tensor(known)):
+        if "lr" in given:
+            edits.append(source.replace(given["lr"], f"torch.tensor({source.text(given['lr'])}, device={device})"))
+        elif len(call.args) > 1:
+            edits.append(source.replace(call.args[1], f"torch.tensor({source.text(call.args[1])}, device={device})"))
+        else:
+            new.append(f"lr=torch.tensor({_RATES.get(name, '1e-3')}, device={device})")
+    if name in ("SGD", "Adagrad"):
+        new += [] if "fused" in given else ["fused=True"]
+    elif "capturable" in given:
+        edits.append(source.replace(given["capturable"], "True"))
+    else:
+        new.append("capturable=True")
+    if fuse and name not in ("SGD", "Adagrad"):
+        new += [] if "fused" in given else ["fused=True"]
+    if new:
+        # Behind the last argument, so that the edit does not overlap with one inside it.
+        last = max((*call.args, *(option.value for option in call.keywords)), key=lambda n: (n.lineno, n.col_offset))
+        at = source.replace(last, "")
+        edits.append(Edit(at.end_line, at.end_column, at.end_line, at.end_column, f", {', '.join(new)}"))
+    return edits
+
+
+def _is_tensor(node: ast.expr) -> bool:
+    """Whether an expression makes a tensor, as far as its name tells."""
+    return isinstance(node, ast.Call) and path_of(node.func) in ("torch.tensor", "torch.full", "torch.as_tensor")
+
+
+def apart(source: Source, call: ast.Call, device: str) -> list[Edit]:
+    """A tensor of its own for the rate of each group, once the optimizer is made."""
+    made: ast.AST | None = call
+    while made is not None and not isinstance(made, ast.Assign):
+        made = source.parents.get(made)
+    if made is None:
+        return []
+    pairs = zip(*((n.elts if isinstance(n, ast.Tuple) else [n]) for n in (made.targets[0], made.value)), strict=False)
+    target = next((source.text(one) for one, value in pairs if value is call), source.text(made.targets[0]))
+    lines = [f"for group in {target}.param_groups:"]
+    return [source.after(made, [*lines, f'    group["lr"] = torch.tensor(group["lr"], device={device})'])]
+
+
+def found_in(state: HostState) -> list[dict[str, Any]]:
+    """The attributes of every optimizer that a function leads to."""
+    targets = [holder.target for holder in state.holders if holder.kind == "attributes"]
+    return [t for t in targets if isinstance(t, dict) and "param_groups" in t and "state" in t and "defaults" in t]
+
+
+@contextmanager
+def prepared(
+    optimizers: Iterable[dict[str, Any]], device: torch.device, *, rate: bool, fuse: bool = False
+) -> Iterator[None]:
+    """Living optimizers as their constructors would have made them with these options, for a while."""
+    groups = [group for attributes in optimizers for group in attributes["param_groups"]]
+    kept = [(group, {name: group[name] for name in _OPTIONS if name in group}) for group in groups]
+    for group in groups:
+        if "capturable" in group:
+            group["capturable"] = True
+        counted = "lr_decay" in group  # Adagrad, which counts its steps on the device where it is fused
+        if "fused" in group and (fuse or counted or (rate and "capturable" not in group)):
+            group["fused"], group["foreach"] = True, False
+        if rate and not isinstance(group["lr"], torch.Tensor):
+            group["lr"] = torch.tensor(float(group["lr"]), device=device)
+    counts = []  # what the user's own optimizer counts with, which is not ours to keep on the device
+    for attributes in optimizers:
+        for values in attributes["state"].values():
+            step = values.get("step") if isinstance(values, dict) else None
+            if isinstance(step, torch.Tensor) and step.device != device:
+                values["step"] = there = step.to(device)
+                counts.append((values, step, there))
+    try:
+        yield
+    finally:
+        for values, step, there in counts:
+            if values.get("step") is there:
+                values["step"] = step
+        for group, options in kept:
+            group.update(options)

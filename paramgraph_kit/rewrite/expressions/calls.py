@@ -1,0 +1,166 @@
+"""Calls that a capture allows in the place of those that wait, check, or leave it: rules for libraries and streams."""
+
+from __future__ import annotations
+
+import ast
+
+from paramgraph_kit.rewrite.source.edits import Edit, locals_of, path_of
+from paramgraph_kit.rewrite.source.place import Place, binds_tighter, called
+
+LINALG = {"inv": ".inverse", "cholesky": ".L", "solve": ".result", "lu_factor": "[:2]"}
+
+
+def do_not_wait(place: Place) -> list[Edit]:
+    """A wait for the device is taken out."""
+    node = place.statement
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and called(node.value) == "synchronize":
+        return [place.source.without(node)]
+    return []
+
+
+def unchecked(place: Place) -> list[Edit]:
+    """``torch.linalg.inv(x)`` becomes ``torch.linalg.inv_ex(x).inverse``."""
+    found = []
+    for call in place.calls(*LINALG):
+        if isinstance(call.func, ast.Attribute) and place.text(call.func.value).endswith("linalg"):
+            name = called(call)
+            end = len(place.text(call.func)) - len(name)
+            head = place.text(call)
+            new = f"{head[:end]}{name}_ex{head[end + len(name) :]}{LINALG[name]}"
+            found.append((call, new))
+    for call in place.calls("inverse"):
+        if isinstance(call.func, ast.Attribute) and len(call.args) <= 1 and not call.keywords:
+            of_torch = place.text(call.func.value) in ("torch", "torch.linalg")
+            given = call.args[0] if of_torch and call.args else call.func.value
+            found.append((call, f"torch.linalg.inv_ex({place.text(given)}).inverse"))
+    # One inside another is written first, and both are then one edit.
+    outer = [(c, t) for c, t in found if not any(c is not o and c in ast.walk(o) for o, _ in found)]
+    edits = []
+    for call, text in outer:
+        for inner, new in found:
+            if inner is not call and inner in ast.walk(call):
+                text = text.replace(place.text(inner), new, 1)
+        edits.append(place.source.replace(call, text))
+    return edits
+
+
+def clip_unchecked(place: Place) -> list[Edit]:
+    """``error_if_nonfinite=True`` is left out."""
+    for call in place.calls("clip_grad_norm_", "get_total_norm", "clip_grads_with_norm_"):
+        for option in call.keywords:
+            if option.arg == "error_if_nonfinite":
+                return [place.source.replace(option.value, "False")]
+    return []
+
+
+def do_not_validate(place: Place) -> list[Edit]:
+    """A distribution that checks its arguments on the CPU is told not to."""
+    for call in place.calls("Categorical", "Normal", "Bernoulli", "Beta", "Independent", "OneHotCategorical"):
+        if not any(option.arg == "validate_args" for option in call.keywords):
+            return [place.source.replace(call, f"{place.text(call)[:-1]}, validate_args=False)")]
+    return []
+
+
+def draw_by_hand(place: Place) -> list[Edit]:
+    """``torch.normal(m, s)`` becomes ``m + s * torch.randn_like(s)``, and ``d.sample()`` ``d.rsample().detach()``."""
+    for call in place.calls("normal"):
+        if len(call.args) == 2 and not call.keywords:
+            mean, std = (place.source.bracketed(each) for each in call.args)
+            text = f"{mean} + {std} * torch.randn_like({std})"
+            return [place.source.replace(call, f"({text})" if binds_tighter(place.source, call) else text)]
+    for call in place.calls("sample"):
+        if isinstance(call.func, ast.Attribute):
+            head = place.text(call)[: -len("sample" + place.text(call).rpartition("sample")[2])]
+            rest = place.text(call).rpartition("sample")[2]
+            return [place.source.replace(call, f"{head}rsample{rest}.detach()")]
+    return []
+
+
+def join(place: Place) -> list[Edit]:
+    """After ``with cuda.stream(s):`` the current stream waits for ``s``."""
+    found = _stream_block(place)
+    if found is None:
+        return []
+    block, stream = found
+    return [place.source.after(block, [f"{place.cuda}.current_stream().wait_stream({stream})"])]
+
+
+def fork(place: Place) -> list[Edit]:
+    """Before ``with cuda.stream(s):`` ``s`` waits for the current stream."""
+    found = _stream_block(place)
+    if found is None:
+        return []
+    block, stream = found
+    return [place.source.before(block, [f"{stream}.wait_stream({place.cuda}.current_stream())"])]
+
+
+def write_in_place(place: Place) -> list[Edit]:
+    """``state = f(state)`` becomes ``state.copy_(f(state))`` where ``state`` outlives the function."""
+    function = place.source.function_of(place.statement)
+    if function is None:
+        return []
+    reads = {path_of(n) for n in ast.walk(place.statement) if isinstance(n, (ast.Name, ast.Attribute))}
+    found = []
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1 or isinstance(node.value, ast.Tuple):
+            continue
+        target = node.targets[0]
+        if isinstance(node.value, ast.IfExp):
+            found += _made_once(place, target, node.value)
+            continue
+        if _is_first(place, node, target):
+            found.append(place.source.replace(node.value, f"{place.source.bracketed(node.value)}.clone()"))
+            continue
+        if isinstance(target, ast.Name) and target.id in locals_of(function):
+            continue
+        if isinstance(target, ast.Attribute) and target.attr in place.numbers:
+            continue
+        if isinstance(target, (ast.Name, ast.Attribute)) and path_of(target) in reads:
+            found.append(place.source.replace(node, f"{place.text(target)}.copy_({place.text(node.value)})"))
+    return found
+
+
+def _asks_for_none(place: Place, test: ast.expr, target: ast.expr) -> bool | None:
+    """Whether a test is ``x is None``; False for ``x is not None``, None for any other."""
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or place.text(test.left) != place.text(target):
+        return None
+    if not isinstance(test.comparators[0], ast.Constant) or test.comparators[0].value is not None:
+        return None
+    return True if isinstance(test.ops[0], ast.Is) else False if isinstance(test.ops[0], ast.IsNot) else None
+
+
+def _made_once(place: Place, target: ast.expr, value: ast.IfExp) -> list[Edit]:
+    """``x = a if x is None else f(x)`` makes a tensor in the first call, and writes it in place in the others."""
+    empty = _asks_for_none(place, value.test, target)
+    if empty is None or not isinstance(target, (ast.Name, ast.Attribute)):
+        return []
+    first, other = (value.body, value.orelse) if empty else (value.orelse, value.body)
+    return [
+        place.source.replace(first, f"{place.source.bracketed(first)}.clone()"),
+        place.source.replace(other, f"{place.text(target)}.copy_({place.text(other)})"),
+    ]
+
+
+def _is_first(place: Place, node: ast.Assign, target: ast.expr) -> bool:
+    """Whether a statement gives a variable that is None its first value."""
+    above = place.source.parents.get(node)
+    if not isinstance(above, ast.If):
+        return False
+    empty = _asks_for_none(place, above.test, target)
+    return empty is not None and node in (above.body if empty else above.orelse)
+
+
+def _stream_block(place: Place) -> tuple[ast.With, str] | None:
+    node: ast.AST | None = place.statement
+    while node is not None and not isinstance(node, ast.With):
+        node = place.source.parents.get(node)
+    if node is None:
+        function = place.source.function_of(place.statement)
+        blocks = [each for each in ast.walk(function) if isinstance(each, ast.With)] if function else []
+        node = blocks[0] if len(blocks) == 1 else None
+    if not isinstance(node, ast.With):
+        return None
+    for item in node.items:
+        if isinstance(item.context_expr, ast.Call) and called(item.context_expr) == "stream" and item.context_expr.args:
+            return node, place.text(item.context_expr.args[0])
+    return None

@@ -1,0 +1,215 @@
+"""State that each step hands on to the next: it stays in its memory, which the end of the step writes.
+
+``out, hidden = rnn(x, hidden.detach())`` with a ``hidden`` around the function becomes a local ``hidden_now`` that
+begins as ``hidden`` and is copied into it before the function returns; ``p.data = v`` becomes ``p.data.copy_(v)``.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from paramgraph_kit.rewrite.proving.proof import Prover
+from paramgraph_kit.rewrite.source.edits import Edit, Function, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.moving import fewer_globals
+from paramgraph_kit.rewrite.source.place import Place, fresh
+
+_MAKERS = frozenset(("__init__", "reset", "reset_state", "init_hidden"))  # what they do is done outside the step
+
+
+def hand_on(place: Place) -> list[Edit]:
+    """Variables that a function exchanges are local to it until its end."""
+    source, function = place.source, place.source.function_of(place.statement)
+    if function is None or isinstance(function, ast.AsyncFunctionDef):
+        return []
+    every = [node for part in function.body for node in within(part)]
+    last = function.body[-1]
+    while isinstance(last, ast.With):
+        last = last.body[-1]
+    returns = [n for n in every if isinstance(n, ast.Return)]
+    nested = any(isinstance(n, (Function, ast.Lambda, ast.ClassDef)) for part in function.body for n in ast.walk(part))
+    if nested or any(n is not last for n in returns) or any(isinstance(n, (ast.Yield, ast.Try)) for n in every):
+        return []
+    names = [n for n in every if isinstance(n, (ast.Name, ast.Attribute))]
+    taken = names_in(source.tree) | locals_of(function)
+    begin, end, edits, gone = list[str](), list[str](), list[Edit](), set[ast.AST]()
+    for path in dict.fromkeys(ast.unparse(n) for n in names if isinstance(n.ctx, ast.Store)):
+        at = [n for n in names if _is(n, path)]
+        if not _is_carried(place, function, path, at):
+            continue
+        now = fresh(f"{path.rpartition('.')[2]}_now", taken)
+        taken.add(now)
+        begin.append(f"{now} = {path}")
+        one = isinstance(_held(place, path), torch.Tensor)
+        hand = [f"{path}.copy_({now}.detach())"]
+        if not one:
+            hand = [f"for held, new in zip({path}, {now}):", "    held.copy_(new.detach())"]
+        if path in place.begun:  # it is None until the first step has made it
+            new = f"{now}.detach().clone()" if one else f"tuple(new.detach().clone() for new in {now})"
+            hand = [f"if {path} is None:", f"    {path} = {new}", "else:", *(f"    {line}" for line in hand)]
+        end += hand
+        edits += [source.replace(n, now) for n in at]
+        gone |= set() if path in place.begun else set(at)
+    if not edits:
+        return []
+    start = function.body[0]
+    if isinstance(start, ast.Expr) and isinstance(start.value, ast.Constant) and len(function.body) > 1:
+        start = function.body[1]  # behind the docstring
+    while isinstance(start, (ast.Global, ast.Nonlocal)) and start is not function.body[-1]:
+        start = function.body[function.body.index(start) + 1]
+    edits.append(source.before(start, begin, rank=-3))
+    edits.append(source.before(last, end, rank=3) if returns else source.after(last, end))
+    return edits + fewer_globals(source, [n for n in every if n not in gone])
+
+
+def _is_carried(place: Place, function: Function, path: str, at: list[ast.Name | ast.Attribute]) -> bool:
+    """Whether a path is a tensor, or a tuple of them, from around the function that it reads and gives another."""
+    first, parents = path.partition(".")[0], place.source.parents
+    if path.count(".") > 1 or (first in locals_of(function) and (first != "self" or path == "self")):
+        return False
+    value = _held(place, path)
+    parts = [value] if isinstance(value, torch.Tensor) else list(value) if type(value) is tuple else []
+    if not parts or not all(isinstance(part, torch.Tensor) and not part.requires_grad for part in parts):
+        return False
+    stores = [n for n in at if isinstance(n.ctx, ast.Store)]
+    if len(stores) == len(at) or any(isinstance(parents.get(n), (ast.AugAssign, ast.For)) for n in stores):
+        return False
+    made = parents.get(stores[0])
+    if len(stores) == 1 and isinstance(made, ast.Assign) and any(n in at and n not in stores for n in ast.walk(made)):
+        return False  # it is written in place where it stands
+    last = path.rpartition(".")[2]
+    called = {n.attr if isinstance(n, ast.Attribute) else n.id for n in _calls(function)}
+    for other in ast.walk(place.source.tree):
+        runs = isinstance(other, Function) and other is not function and other.name in called - _MAKERS
+        if runs and any(getattr(n, "attr", getattr(n, "id", "")) == last for n in ast.walk(other)):
+            return False  # what it calls reads it as well
+    return True
+
+
+def _named(node: ast.AST) -> bool:
+    return isinstance(node, (ast.Name, ast.Attribute))
+
+
+def _is(node: ast.AST, path: str) -> bool:
+    """Whether an expression is this path, with nothing picked of it."""
+    return _named(node) and ast.unparse(node) == path
+
+
+def _calls(function: Function) -> list[ast.Name | ast.Attribute]:
+    calls = (n.func for part in function.body for n in ast.walk(part) if isinstance(n, ast.Call))
+    return [func for func in calls if isinstance(func, (ast.Name, ast.Attribute))]
+
+
+def _held(place: Place, path: str) -> Any:
+    if path in place.begun:
+        return place.begun[path]
+    first, _, name = path.partition(".")
+    if first == "self":
+        return place.attributes.get(name)
+    return getattr(place.space.get(first), name, None) if name else place.space.get(first)
+
+
+def begun(prover: Prover) -> dict[str, Any]:
+    """What is None before the first step, and a tensor or some of them after it, by how it is written."""
+    found: dict[str, Any] = {}
+    for holder, values in prover.from_now().watched():
+        keys: list[Any] = list(values[0]) if isinstance(values[0], dict) else [None]
+        for key in keys:
+            first, later = (each.get(key) if isinstance(each, dict) else each for each in (values[0], values[-1]))
+            known = isinstance(later, torch.Tensor) or (type(later) is tuple and bool(later))
+            if first is None and known and holder.kind in ("global", "attributes"):
+                found[f"self.{key}" if key is not None else holder.name] = tree_map(_alone, later)
+    return found
+
+
+def _alone(value: Any) -> Any:
+    """A tensor that nothing else knows of: no gradients come back to it."""
+    return value.detach() if isinstance(value, torch.Tensor) else value
+
+
+def fill_the_data(place: Place) -> list[Edit]:
+    """``p.data = v`` becomes ``p.data.copy_(v)``, which leaves the parameter where a graph reads it."""
+    node = place.statement
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    if not isinstance(node, ast.Assign) or not isinstance(target, ast.Attribute) or target.attr != "data":
+        return []
+    return [place.source.replace(node, f"{place.text(target)}.copy_({place.text(node.value)})")]
+
+
+def fill_the_entry(place: Place) -> list[Edit]:
+    """``states[i] = f(states[i])`` becomes ``states[i].copy_(f(states[i]))``."""
+    node = place.statement
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    if not isinstance(node, ast.Assign) or not isinstance(target, ast.Subscript):
+        return []
+    text = place.text(target)
+    if not any(isinstance(n, ast.Subscript) and place.text(n) == text for n in ast.walk(node.value)):
+        return []
+    return [place.source.replace(node, f"{text}.copy_({place.text(node.value)})")]
+
+
+def fill_each_entry(place: Place) -> list[Edit]:
+    """``state["x"], state["P"] = x, P`` of what the step has read is ``state["x"].copy_(x)``, one after the other."""
+    source, function = place.source, place.source.function_of(place.statement)
+    if function is None:
+        return []
+    every = [node for part in function.body for node in within(part)]
+    read = {place.text(n) for n in within(place.statement) if isinstance(n, ast.Subscript) and _is_read(n)}
+    for node in every:
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+            continue
+        target = node.targets[0]
+        pairs = [(target, node.value)]
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            pairs = list(zip(target.elts, node.value.elts, strict=False))
+        entries = [each for each, _ in pairs if isinstance(each, ast.Subscript)]
+        texts = {place.text(each) for each in entries}
+        if len(entries) != len(pairs) or not texts & read or not all(_is_entry(place, each) for each in entries):
+            continue
+        kept = {n.id for other in every if other is not node for n in _named_so(place, other, texts)}
+        later = [n for n in every if isinstance(n, ast.Name) and n.lineno > (node.end_lineno or node.lineno)]
+        again = {place.text(n) for n in ast.walk(node.value) if isinstance(n, ast.Subscript)} & texts
+        if any(n.id in kept for n in later) or (again and len(pairs) > 1):
+            return []  # what was there is still asked for
+        lines = [f"{place.text(each)}.copy_({_alone_of(place, value)})" for each, value in pairs]
+        return [source.replace(node, f"\n{source.indent(node)}".join(lines))]
+    return []
+
+
+def _is_read(node: ast.Subscript) -> bool:
+    return isinstance(node.ctx, ast.Load)
+
+
+def _is_entry(place: Place, node: ast.Subscript) -> bool:
+    """Whether it is a tensor in a list or a dictionary from around the function."""
+    path = path_of(node.value)
+    first = path.partition(".")[0]
+    if not path or path.count(".") > 1 or (first != "self" and place.is_local(first)):
+        return False
+    held = _held(place, path)
+    values = list(held.values()) if type(held) is dict else list(held) if type(held) is list else []
+    if isinstance(node.slice, ast.Constant):
+        try:
+            values = [held[node.slice.value]]
+        except (LookupError, TypeError):
+            return False  # the first step makes it
+    return bool(values) and all(isinstance(each, torch.Tensor) and not each.requires_grad for each in values)
+
+
+def _named_so(place: Place, node: ast.AST, texts: set[str]) -> list[ast.Name]:
+    """Names that are given one of these entries as it is."""
+    if not isinstance(node, ast.Assign):
+        return []
+    target, value = node.targets[0], node.value
+    pairs = [(target, value)]
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        pairs = list(zip(target.elts, value.elts, strict=False))
+    return [one for one, given in pairs if isinstance(one, ast.Name) and place.text(given) in texts]
+
+
+def _alone_of(place: Place, value: ast.expr) -> str:
+    """A value without its gradients, where any may come to it."""
+    return f"{place.source.bracketed(value)}.detach()" if place.trains else place.text(value)

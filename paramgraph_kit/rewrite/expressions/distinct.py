@@ -1,0 +1,184 @@
+"""Values that are there, each once: all of them are computed instead, or all that there may be are gone through.
+
+``u, back = torch.unique(ids, return_inverse=True)`` with ``table(u)[back]`` at the end computes for each of ``ids``
+what it would for one of each kind; ``for e in torch.unique(top)`` goes through all ``e`` that ``top = p.argmax(-1)``
+can have, where what is done does nothing for those that are not there.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from paramgraph_kit.rewrite.source.edits import Edit, Function, heads, names_in, path_of, within
+from paramgraph_kit.rewrite.source.place import Place, called, integer
+from paramgraph_kit.rewrite.source.rowwise import is_rowwise
+
+_RANKS = ("argmax", "argmin")
+_PAIRS = ("max", "min", "topk", "sort")
+
+
+def compute_each(place: Place) -> list[Edit]:
+    """``u, back = torch.unique(x, return_inverse=True)`` keeps all of ``x``, where each use is put back by ``back``."""
+    node, function = place.statement, place.source.function_of(place.statement)
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    if not isinstance(node, ast.Assign) or not isinstance(target, ast.Tuple) or function is None:
+        return []
+    names = [each.id for each in target.elts if isinstance(each, ast.Name)]
+    x = _given(node.value)
+    options = {o.arg for o in node.value.keywords} if isinstance(node.value, ast.Call) else set()
+    if len(names) != 2 or x is None or not options <= {"return_inverse", "sorted"} or "return_inverse" not in options:
+        return []
+    rows, back = {names[0]}, names[1]
+    if not _ends_in(place, function, rows, back):
+        return []
+    text = place.source.bracketed(x)
+    all_of = f"{text}.flatten(), torch.arange({text}.numel(), device={text}.device).view({text}.shape)"
+    return [place.source.replace(node.value, all_of)]
+
+
+def _ends_in(place: Place, function: Function, rows: set[str], back: str) -> bool:
+    """Whether what is computed of rows is computed for each alone, until ``[back]`` puts all back."""
+    every = [n for part in function.body for n in within(part) if isinstance(n, ast.stmt)]
+
+    def is_row(node: ast.AST) -> bool:
+        return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in rows
+
+    for node in every:
+        if node is place.statement:
+            continue
+        ends = [n for n in heads(node) if _is_put_back(n, back) and any(map(is_row, ast.walk(n)))]
+        inside = {part for end in ends for part in ast.walk(end)}
+        if any(isinstance(n, ast.Name) and n.id == back and n not in inside for n in heads(node)):
+            return False
+        if any(not is_rowwise(place, end.value, is_row) for end in ends if isinstance(end, ast.Subscript)):
+            return False
+        left = [n for n in heads(node) if is_row(n) and n not in inside]
+        if not left:
+            continue
+        named = isinstance(node, ast.Assign) and all(isinstance(each, ast.Name) for each in node.targets)
+        if node.lineno < place.statement.lineno or not named or not isinstance(node, ast.Assign):
+            return False
+        if not is_rowwise(place, node.value, is_row) or any(_is_size(place, n) for n in left):
+            return False
+        rows |= {each.id for each in node.targets if isinstance(each, ast.Name)}
+    return True
+
+
+def _is_put_back(node: ast.AST, back: str) -> bool:
+    return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name) and node.slice.id == back
+
+
+def _is_size(place: Place, node: ast.AST) -> bool:
+    """Whether a name is asked how many there are."""
+    above = place.source.parents.get(node)
+    return isinstance(above, ast.Attribute) or (isinstance(above, ast.Call) and called(above) == "len")
+
+
+def _given(value: ast.AST) -> ast.expr | None:
+    """``x`` of ``torch.unique(x)`` and ``x.unique()``."""
+    if not isinstance(value, ast.Call) or called(value) != "unique" or not isinstance(value.func, ast.Attribute):
+        return None
+    if path_of(value.func.value) == "torch":
+        return value.args[0] if len(value.args) == 1 else None
+    return value.func.value if not value.args else None
+
+
+def go_through_all(place: Place) -> list[Edit]:
+    """``for e in torch.unique(top).tolist()`` goes through all numbers that ``top`` can have."""
+    node, function = place.statement, place.source.function_of(place.statement)
+    if not isinstance(node, ast.For) or not isinstance(node.target, ast.Name) or function is None or node.orelse:
+        return []
+    given = node.iter
+    while isinstance(given, ast.Call) and called(given) in ("tolist", "cpu", "numpy"):
+        if not isinstance(given.func, ast.Attribute):
+            return []
+        given = given.func.value
+    x = _given(given)
+    options = given.keywords if isinstance(given, ast.Call) else []
+    count = _how_many(place, function, x) if x is not None and not options else ""
+    if not count or not _does_nothing_for_none(place, node, place.text(x) if x is not None else ""):
+        return []
+    return [place.source.replace(node.iter, f"range({count})")]
+
+
+def _how_many(place: Place, function: Function, x: ast.expr) -> str:
+    """How many numbers an index of the largest can be: ``p.shape[-1]`` for ``top = p.argmax(-1)``, or ""."""
+    every = [n for part in function.body for n in within(part)]
+    if not isinstance(x, ast.Name) or not place.is_local(x.id):
+        return ""
+    stores = [n for n in every if isinstance(n, ast.Name) and n.id == x.id and not isinstance(n.ctx, ast.Load)]
+    for made in (n for n in every if isinstance(n, ast.Assign) and len(stores) == 1):
+        target, value = made.targets[0], made.value
+        second = isinstance(target, ast.Tuple) and len(target.elts) == 2 and target.elts[1] is stores[0]
+        if not (target is stores[0] or second):
+            continue
+        if isinstance(value, ast.Attribute) and value.attr == "indices" and not second:
+            value, second = value.value, True
+        if not isinstance(value, ast.Call) or called(value) not in (_PAIRS if second else _RANKS):
+            return ""
+        own = isinstance(value.func, ast.Attribute) and path_of(value.func.value) != "torch"
+        scores = value.func.value if own and isinstance(value.func, ast.Attribute) else next(iter(value.args), None)
+        at = (not own) + (called(value) == "topk")
+        given = [o.value for o in value.keywords if o.arg == "dim"] or value.args[at : at + 1]
+        dim = integer(given[0]) if given else -1
+        if not given and called(value) in _RANKS and not _is_row(place, scores):
+            return ""  # of all of it
+        if not isinstance(scores, ast.Name) or dim is None or _moves(every, scores.id, made, place.statement):
+            return ""
+        return f"{scores.id}.shape[{dim}]"
+    return ""
+
+
+def _is_row(place: Place, scores: ast.expr | None) -> bool:
+    form = place.tensors.get(scores.id) if isinstance(scores, ast.Name) else None
+    return form is not None and len(form.shape) == 1
+
+
+def _moves(every: list[ast.AST], name: str, begin: ast.stmt, end: ast.stmt) -> bool:
+    """Whether a name gets another value between two statements."""
+    stores = [n for n in every if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store)]
+    return any(begin.lineno < n.lineno <= (end.end_lineno or end.lineno) for n in stores)
+
+
+def _does_nothing_for_none(place: Place, loop: ast.For, x: str) -> bool:
+    """Whether the rounds of a loop change only what ``x == e`` marks, and nothing where it marks nothing."""
+    assert isinstance(loop.target, ast.Name)
+    names, masks = set[str](), set[str]()
+    for part in loop.body:
+        if not isinstance(part, (ast.Assign, ast.AugAssign)):
+            return False
+        targets = part.targets if isinstance(part, ast.Assign) else [part.target]
+        for target in targets:
+            if isinstance(target, ast.Name) and isinstance(part, ast.Assign):
+                names.add(target.id)
+                masks.discard(target.id)
+                if _marks(place, part.value, x, loop.target.id):
+                    masks.add(target.id)
+            elif not isinstance(target, ast.Subscript) or not (
+                path_of(target.slice) in masks or _marks(place, target.slice, x, loop.target.id)
+            ):
+                return False
+    known = set[str]()  # what a round has given a value, and not one before it, which may be of one that is not there
+    for part in loop.body:
+        if names & {name for n in within(part) for name in _loaded(n)} - known:
+            return False
+        known |= {n.id for n in within(part) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    if loop.target.id in names:
+        return False
+    function = place.source.function_of(loop)
+    inside = set(ast.walk(loop))
+    outside = (n for part in (function.body if function is not None else ()) for n in within(part) if n not in inside)
+    return not names & {name for n in outside for name in _loaded(n)}
+
+
+def _marks(place: Place, node: ast.AST, x: str, name: str) -> bool:
+    """``x == e``."""
+    if not isinstance(node, ast.Compare) or len(node.ops) != 1 or not isinstance(node.ops[0], ast.Eq):
+        return False
+    return {place.text(node.left), place.text(node.comparators[0])} == {x, name}
+
+
+def _loaded(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Name):
+        yield from names_in(node)

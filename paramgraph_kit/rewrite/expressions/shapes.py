@@ -1,0 +1,319 @@
+"""Results of a fixed size in the place of those whose size the values decide."""
+
+from __future__ import annotations
+
+import ast
+import math
+
+import torch
+
+from paramgraph_kit.rewrite.source.edits import Edit, combined, heads, names_in, path_of
+from paramgraph_kit.rewrite.source.place import Form, Place, binds_tighter, called, width_of
+from paramgraph_kit.rewrite.source.pure import RISKY, SINGULAR
+from paramgraph_kit.rewrite.source.rowwise import is_rowwise
+
+MASKS = (ast.Name, ast.Compare, ast.Attribute, ast.UnaryOp, ast.BinOp)
+PER_ROW = ("cross_entropy", "nll_loss")  # one loss for a row of scores
+LOSSES = (*PER_ROW, "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits")
+
+
+def reduce_the_whole(place: Place) -> list[Edit]:
+    """``(x[mask] - y[mask]).sum()`` and ``.mean()`` become reductions of the whole, with zeros elsewhere."""
+    found = []
+    for call in place.calls("sum", "mean"):
+        inner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if inner is None or call.args or call.keywords:
+            continue
+        picked = _picked(place, inner)
+        if picked is None or (place.trains and is_singular(inner, set(picked))):
+            continue
+        if not is_rowwise(place, inner, picked.__contains__):
+            continue
+        one, all_of = form_of(place, picked[0].slice), form_of(place, picked[0].value)
+        if one is not None and all_of is not None and len(one.shape) != len(all_of.shape):
+            continue  # of rows
+        mask = place.source.bracketed(picked[0].slice)
+        text = f"torch.where({place.text(picked[0].slice)}, {_whole(place, inner, picked)}, 0).sum()"
+        if called(call) == "mean":
+            # What torch.where leaves out must not divide by zero: its gradient would be no number.
+            text += f" / {mask}.sum()" + ".clamp(min=1)" * is_chosen(place, call)
+            text = f"({text})" if binds_tighter(place.source, call) else text
+        found.append(place.source.replace(call, text))
+    return found
+
+
+def is_singular(node: ast.expr, picked: set[ast.Subscript]) -> bool:
+    """Whether an expression has no number, or no gradient, for some of what a mask may have kept away from it."""
+    for part in ast.walk(node):
+        inside = part.right if isinstance(part, ast.BinOp) and isinstance(part.op, RISKY) else None
+        inside = part if isinstance(part, ast.Call) and called(part) in SINGULAR else inside
+        if inside is not None and picked & set(ast.walk(inside)):
+            return True
+    return False
+
+
+def is_chosen(place: Place, node: ast.AST) -> bool:
+    """Whether an expression stands where ``torch.where`` takes it or not."""
+    above = place.source.parents.get(node)
+    while isinstance(above, ast.expr):
+        if isinstance(above, ast.Call) and called(above) == "where":
+            return True
+        above = place.source.parents.get(above)
+    return False
+
+
+def weigh_the_whole(place: Place) -> list[Edit]:
+    """``F.mse_loss(x[mask], y[mask])`` becomes the losses of all, with zeros elsewhere, summed and divided."""
+    for call in place.calls(*LOSSES):
+        given = {option.arg: option for option in call.keywords}
+        kind = given.get("reduction")
+        way = kind.value.value if kind is not None and isinstance(kind.value, ast.Constant) else "mean"
+        picked = _picked(place, ast.Tuple(call.args[:2], ast.Load())) if len(call.args) == 2 else None
+        if way not in ("sum", "mean") or picked is None or len(picked) != 2 or set(given) - {"reduction"}:
+            continue
+        if not all(is_rowwise(place, each, picked.__contains__) for each in call.args):
+            continue
+        if called(call) in PER_ROW:
+            continue  # labels of what is left out may be no classes
+        mask, first = place.text(picked[0].slice), place.text(picked[0].value)
+        one, all_of = place.tensors.get(mask), place.tensors.get(first)
+        if one is None or all_of is None:
+            continue  # how many dimensions they have decides how the mask is spread
+        more = len(all_of.shape) - len(one.shape) - (called(call) in PER_ROW)
+        spread = mask + (f"[..., {', '.join(['None'] * more)}]" if more else "")
+        values = ", ".join(_whole(place, each, picked) for each in call.args)
+        text = f'torch.where({spread}, {place.text(call.func)}({values}, reduction="none"), 0).sum()'
+        if way == "mean":
+            text += f" / {mask}.sum()" + (f" / {math.prod(all_of.shape[-more:])}" if more else "")
+            text = f"({text})" if binds_tighter(place.source, call) else text
+        return [place.source.replace(call, text)]
+    return []
+
+
+def _picked(place: Place, node: ast.AST) -> list[ast.Subscript] | None:
+    """What is picked below a node, all by one mask; None where it is not."""
+    found = [n for n in ast.walk(node) if isinstance(n, ast.Subscript)]
+    masks = {place.text(each.slice) for each in found}
+    if len(masks) != 1 or not all(isinstance(each.slice, MASKS) for each in found):
+        return None
+    return found
+
+
+def _whole(place: Place, node: ast.expr, picked: list[ast.Subscript]) -> str:
+    """An expression without what picks a part of its tensors."""
+    text = place.text(node)
+    for each in picked:
+        text = text.replace(place.text(each), place.source.bracketed(each.value))
+    return text
+
+
+def count_by_scatter(place: Place) -> list[Edit]:
+    """``torch.bincount(x, minlength=n)`` becomes an addition at indices, whose result has ``n`` elements."""
+    found = []
+    for call in place.calls("bincount"):
+        given = {option.arg: place.text(option.value) for option in call.keywords}
+        if len(call.args) != 1 or set(given) != {"minlength"}:
+            continue
+        x = place.source.bracketed(call.args[0])
+        zeros = f"torch.zeros({given['minlength']}, dtype=torch.long, device={x}.device)"
+        found.append(place.source.replace(call, f"{zeros}.scatter_add_(0, {x}, torch.ones_like({x}))"))
+    return found
+
+
+def assign_by_where(place: Place) -> list[Edit]:
+    """``x[mask] = v`` and ``x[mask] += v`` become ``x.copy_(torch.where(mask, v, x))``; ``v[mask]`` there is ``v``."""
+    node = place.statement
+    if isinstance(node, (ast.Assign, ast.AugAssign)) and (text := assigned_by_where(place, node)):
+        return [place.source.replace(node, text)]
+    return []
+
+
+def assigned_by_where(place: Place, node: ast.Assign | ast.AugAssign) -> str:
+    """The same of any statement, or ""."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    if len(targets) != 1 or not isinstance(targets[0], ast.Subscript) or not isinstance(targets[0].slice, MASKS):
+        return ""
+    return _by_where(place, targets[0], node.value, node if isinstance(node, ast.AugAssign) else None)
+
+
+def _by_where(place: Place, to: ast.Subscript, given: ast.expr, added: ast.AugAssign | None = None) -> str:
+    target, mask = to.value, place.text(to.slice)
+    if _is_place(place, to.slice):
+        return ""
+    inside = [n for n in ast.walk(given) if isinstance(n, ast.Subscript) and place.text(n.slice) == mask]
+    beside = [n for n in ast.walk(given) if isinstance(n, ast.Subscript) and _first_of(place, n) == mask]
+    if not is_rowwise(place, given, [*inside, *beside].__contains__):
+        return ""  # which rows are beside one may change it, and a trial need not have seen any
+    value, text = _whole(place, given, inside), place.text(target)
+    for each in beside:
+        assert isinstance(each.slice, ast.Tuple)
+        rest = ", ".join(place.text(n) for n in each.slice.elts[1:])
+        value = value.replace(place.text(each), f"{place.source.bracketed(each.value)}[:, {rest}]")
+    if added is not None and not (value := combined(added, text, value)):
+        return ""
+    one, all_of = form_of(place, to.slice), form_of(place, target)
+    more = len(all_of.shape) - len(one.shape) if one is not None and all_of is not None else 0
+    spread = f"{place.source.bracketed(to.slice)}[..., {', '.join(['None'] * more)}]" if more > 0 else mask
+    return f"{text}.copy_(torch.where({spread}, {value}, {text}))"
+
+
+def _first_of(place: Place, node: ast.Subscript) -> str:
+    """``mask`` of ``x[mask, e]``."""
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
+    plain = all(isinstance(n, (ast.Name, ast.Constant)) for n in parts[1:])
+    form = form_of(place, parts[0]) if len(parts) > 1 and plain else None
+    return place.text(parts[0]) if form is not None and len(form.shape) == 1 else ""
+
+
+def _is_place(place: Place, index: ast.expr) -> bool:
+    """Whether an index is a number that a loop of the host counts, and no mask."""
+    function = place.source.function_of(place.statement)
+    if not isinstance(index, ast.Name) or function is None:
+        return False
+    loops = [n for n in ast.walk(function) if isinstance(n, ast.For) and isinstance(n.iter, ast.Call)]
+    counts = [n for n in loops if called(n.iter) in ("range", "enumerate")]  # type: ignore[arg-type]
+    firsts = [n.target.elts[0] if isinstance(n.target, ast.Tuple) else n.target for n in counts]
+    return any(isinstance(n, ast.Name) and n.id == index.id for n in firsts)
+
+
+def assign_each_by_where(place: Place) -> list[Edit]:
+    """``a[m], b[~m] = x[m], y[~m]`` as one such line for each, where none reads what one before it has written."""
+    node = place.statement
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    if not isinstance(node, ast.Assign) or not isinstance(target, ast.Tuple) or not isinstance(node.value, ast.Tuple):
+        return []
+    if len(target.elts) != len(node.value.elts):
+        return []
+    lines, written = list[str](), set[str]()
+    for to, value in zip(target.elts, node.value.elts, strict=True):
+        if not isinstance(to, ast.Subscript) or not isinstance(to.slice, MASKS) or names_in(value) & written:
+            return []
+        if names_in(to.slice) & written or not (text := _by_where(place, to, value)):
+            return []
+        lines.append(text)
+        written |= names_in(to.value)
+    return [place.source.replace(node, f"\n{place.source.indent(node)}".join(lines))]
+
+
+def form_of(place: Place, node: ast.expr) -> Form | None:
+    """What is known of the tensor that an expression is."""
+    if isinstance(node, ast.UnaryOp):
+        return form_of(place, node.operand)
+    if isinstance(node, ast.Compare):
+        return form_of(place, node.left)
+    known = place.space.get(node.id) if isinstance(node, ast.Name) else None
+    own = isinstance(node, ast.Name) and place.is_local(node.id)
+    if isinstance(node, ast.Name) and (own or node.id in place.tensors):
+        return place.tensors.get(node.id)
+    return Form.of(known) if isinstance(known, torch.Tensor) else None
+
+
+def mask_of(place: Place, node: ast.expr) -> str:
+    """What ``torch.where(c)`` and ``c.nonzero()`` take for true, as a mask: of numbers those that are not 0."""
+    form = form_of(place, node) if isinstance(node, ast.Name) else None
+    text = place.text(node)
+    return text if form is None or form.dtype == torch.bool else f"{text} != 0"
+
+
+def pick_by_index(place: Place) -> list[Edit]:
+    """``table[i]`` with an ``i`` of the device becomes ``table[i.reshape(1)][0]``, which is looked up there."""
+    found = []
+    for node in heads(place.statement):
+        if isinstance(node, ast.Subscript) and (last := _last_of(place, node)) is not None:
+            found.append(place.source.replace(node, last))
+        if not isinstance(node, ast.Subscript) or not isinstance(node.slice, (ast.Name, ast.Attribute, ast.BinOp)):
+            continue
+        form = form_of(place, node.slice)
+        index = place.source.bracketed(node.slice)
+        if isinstance(place.space.get(path_of(node.value)), dict):
+            continue  # a key
+        if isinstance(node.ctx, ast.Store) and (form is None or form.shape.numel() == 1):
+            found.append(place.source.replace(node.slice, f"{index}.reshape(1)"))
+        elif isinstance(node.ctx, ast.Load) and (form is None or form.shape.numel() == 1):
+            found.append(place.source.replace(node, f"{place.text(node.value)}[{index}.reshape(1)][0]"))
+    return found
+
+
+def _last_of(place: Place, node: ast.Subscript) -> str | None:
+    """``p[t, tokens[t]]``, with a ``t`` that the host counts, as ``p[t, tokens[t].reshape(1)][0]``."""
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) and isinstance(node.ctx, ast.Load) else []
+    counted = _counted_in(place, place.statement)
+    if len(parts) != 2 or not isinstance(parts[0], ast.Name) or parts[0].id not in counted:
+        return None
+    inner = parts[1]
+    if not isinstance(inner, ast.Subscript) or not isinstance(inner.slice, ast.Name) or inner.slice.id not in counted:
+        return None
+    form = form_of(place, inner.value)
+    if form is None or len(form.shape) != 1 or form.device == "cpu":
+        return None
+    return f"{place.text(node.value)}[{place.text(parts[0])}, {place.text(inner)}.reshape(1)][0]"
+
+
+def put_by_index(place: Place) -> list[Edit]:
+    """``x[:, i] = v`` with an ``i`` of the device becomes ``x.index_copy_(1, i.reshape(1), v.unsqueeze(1))``."""
+    node = place.statement
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    parts = target.slice.elts if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Tuple) else []
+    single = [n for n in parts if not isinstance(n, ast.Slice)]
+    plain = all(isinstance(n, (ast.Name, ast.Attribute, ast.BinOp, ast.Call)) for n in single)
+    full = all(n.lower is n.upper is n.step is None for n in parts if isinstance(n, ast.Slice))
+    if not isinstance(node, ast.Assign) or not isinstance(target, ast.Subscript) or not single or not (plain and full):
+        return []
+    if len(single) > 1:
+        if len(single) != len(parts):
+            return []
+        first = single[0]
+        if len(single) == 2 and isinstance(first, ast.Name) and first.id in _counted_in(place, node):
+            row, index = f"{place.source.bracketed(target.value)}[{first.id}]", place.source.bracketed(single[1])
+            return [place.source.replace(node, f"{row}.index_fill_(0, {index}.reshape(1), {place.text(node.value)})")]
+        at = ", ".join(f"{place.source.bracketed(n)}.reshape(1)" for n in single)
+        text = f"{place.source.bracketed(target.value)}.index_put_(({at}), {place.text(node.value)})"
+        return [place.source.replace(node, text)]
+    x, dim = place.source.bracketed(target.value), parts.index(single[0])
+    index, value = place.source.bracketed(single[0]), place.source.bracketed(node.value)
+    text = f"{x}.index_copy_({dim}, {index}.reshape(1), {value}.unsqueeze({dim}))"
+    return [place.source.replace(node, text)]
+
+
+def _counted_in(place: Place, node: ast.AST) -> set[str]:
+    """Names that loops around a statement count with."""
+    found, above = set[str](), place.source.parents.get(node)
+    while above is not None:
+        way = called(above.iter) if isinstance(above, ast.For) and isinstance(above.iter, ast.Call) else ""
+        if isinstance(above, ast.For) and way in ("enumerate", "range"):
+            first = above.target.elts[0] if isinstance(above.target, ast.Tuple) else above.target
+            counts = way == "range" or isinstance(above.target, ast.Tuple)
+            found |= {first.id} if isinstance(first, ast.Name) and counts else set()
+        above = place.source.parents.get(above)
+    return found
+
+
+def cut_by_index(place: Place) -> list[Edit]:
+    """``x[a : a + 4]`` with an ``a`` of the device becomes ``x[a + torch.arange(4, device=x.device)]``."""
+    found = []
+    for node in heads(place.statement):
+        if not isinstance(node, ast.Subscript):
+            continue
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        cut = [part for part in parts if isinstance(part, ast.Slice) and part.lower is not None]
+        wide = [(part, width) for part in cut if (width := width_of(place, part))]
+        rest = [p for p in parts if not isinstance(p, ast.Slice) and not isinstance(p, ast.Constant)]
+        plain = all(isinstance(p, ast.Slice) for p in parts)
+        counted = _counted_in(place, node)
+        if len(wide) > 1 and len(wide) == len(cut) and all(isinstance(n, ast.Name) and n.id in counted for n in rest):
+            texts = [":" if any(p is each for each, _ in wide) else place.text(p) for p in parts]
+            x = text = place.source.bracketed(node.value)
+            text += f"[{', '.join(texts)}]" * any(each != ":" for each in texts)
+            for part, width in wide:
+                dim = sum(isinstance(p, ast.Slice) for p in parts[: parts.index(part)])
+                assert part.lower is not None
+                text += f".index_select({dim}, {place.text(part.lower)} + torch.arange({width}, device={x}.device))"
+            found.append(place.source.replace(node, text))
+            continue
+        if len(wide) != 1 or rest or (parts.index(wide[0][0]) != 0 and not plain):
+            continue  # several indexes would be taken together
+        part, width = wide[0]
+        assert part.lower is not None
+        x = place.source.bracketed(node.value)
+        found.append(place.source.replace(part, f"{place.text(part.lower)} + torch.arange({width}, device={x}.device)"))
+    return found

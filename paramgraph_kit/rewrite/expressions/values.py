@@ -1,0 +1,459 @@
+"""Values that stay on the device, or are there before the function runs: rules for what would be copied."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+import torch
+
+from paramgraph_kit.driver.files import REWRITTEN
+from paramgraph_kit.rewrite.expressions.branches import assert_on_device, choose_by_where
+from paramgraph_kit.rewrite.expressions.sizes import FACTORIES, has_dimensions, is_in_size, is_size
+from paramgraph_kit.rewrite.source.edits import Edit, Function, heads, names_in, path_of
+from paramgraph_kit.rewrite.source.fixed import is_fixed
+from paramgraph_kit.rewrite.source.place import NUMBER, Place, array_type, called, integer, is_number
+
+COPIES = ("to", "cuda", "tensor", "as_tensor", "view", "reshape", "float", "long", "tolist")
+MADE = ("torch.tensor", "torch.as_tensor")
+WRITERS = ("print", "append", "info", "debug", "warning", "write", "add_scalar")  # what they are given is read
+
+
+def keep_on_device(place: Place) -> list[Edit]:
+    """``x.item()`` and ``float(x)`` stay a tensor; ``math.exp(x)`` becomes torch's."""
+    found: list[Edit] = []
+    if isinstance(place.statement, (ast.If, ast.While, ast.For, ast.Expr, ast.AugAssign)) and not _adds_up(place):
+        return found  # what is decided or kept on the CPU needs the number
+    if is_size(place) or (any(place.calls(*WRITERS)) and not _adds_up(place)) or _keeps_a_number(place):
+        return found
+    for node in heads(place.statement):
+        if not isinstance(node, ast.Call):
+            continue
+        value: ast.expr | None = None
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "item" and not node.args:
+            value = node.func.value
+        elif isinstance(node.func, ast.Name) and node.func.id in ("float", "int") and len(node.args) == 1:
+            value = node.args[0]
+        elif isinstance(node.func, ast.Name) and node.func.id == "divmod" and len(node.args) == 2:
+            if edits := _divided(place, node):
+                return edits
+        elif isinstance(node.func, ast.Attribute) and place.text(node.func.value) == "math":
+            found.append(place.source.replace(node.func.value, "torch"))
+        if value is not None and is_in_size(place, node):
+            return []
+        if value is not None:
+            text = place.source.bracketed(value)
+            text = text if text.endswith(".detach()") else f"{text}.detach()"
+            if _is_written_behind(place, value):
+                text = f"{text.removesuffix('.detach()')}.clone()"  # a number does not change when its tensor does
+            if has_dimensions(place, value):
+                text += ".squeeze()"  # as a number has none
+            if called(node) == "int" and _ends_a_part(place):
+                text += ".long()"
+            whole = place.source.parents.get(node)
+            if isinstance(whole, ast.Call) and whole.args == [node] and path_of(whole.func) in MADE:
+                # Of a tensor, torch makes a copy there and warns at each call.
+                text = text if isinstance(value, ast.Call) else f"{text}.clone()"
+                moved = ", ".join(place.source.text(each) for each in whole.keywords)
+                found.append(place.source.replace(whole, f"{text}.to({moved})" if moved else text))
+            else:
+                found.append(place.source.replace(node, text))
+            found += [*_zero_point(place, node), *_from_the_beginning(place)]
+    for branch in branches_on(place) if found else ():  # what the host decided by the number, the device decides
+        chosen = choose_by_where(replace(place, statement=branch)) or assert_on_device(replace(place, statement=branch))
+        if not chosen:
+            return []
+        found += chosen
+    return found
+
+
+def _from_the_beginning(place: Place) -> Iterator[Edit]:
+    """``at = 0`` before a loop that gives ``at`` what the device has found is a tensor, too."""
+    function, loop = place.source.function_of(place.statement), place.source.parents.get(place.statement)
+    name = place.statement.targets[0] if isinstance(place.statement, ast.Assign) else None
+    if not isinstance(loop, (ast.For, ast.While)) or not isinstance(name, ast.Name) or function is None:
+        return
+    made = [n for n in ast.walk(function) if isinstance(n, ast.Assign) and n is not place.statement]
+    made = [n for n in made if any(isinstance(t, ast.Name) and t.id == name.id for t in n.targets)]
+    if len(made) == 1 and made[0].lineno < loop.lineno and is_number(made[0].value) and len(made[0].targets) == 1:
+        text = f"torch.full((), {place.text(made[0].value)}, device={place.device})"
+        yield place.source.replace(made[0].value, text)
+
+
+def _divided(place: Place, call: ast.Call) -> list[Edit]:
+    """``divmod(i.item(), n)`` as a quotient and a rest of the device."""
+    one, other = call.args
+    if not isinstance(one, ast.Call) or called(one) not in ("item", "int"):
+        return []
+    value = one.func.value if isinstance(one.func, ast.Attribute) else one.args[0] if one.args else None
+    if value is None:
+        return []
+    x, by = place.source.bracketed(value), place.source.bracketed(other)
+    return [place.source.replace(call, f"({x} // {by}, {x} % {by})")]
+
+
+def _is_written_behind(place: Place, value: ast.expr) -> bool:
+    """Whether the function writes a tensor that an expression is, behind the statement."""
+    function = place.source.function_of(place.statement)
+    if not (path := path_of(value)) or function is None:
+        return False
+    stores = (n for n in ast.walk(function) if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store))
+    return any(path_of(n) == path and n.lineno > place.statement.lineno for n in stores)
+
+
+def _zero_point(place: Place, scale: ast.Call) -> list[Edit]:
+    """``fake_quantize_per_tensor_affine(x, scale, 0, a, b)`` with a tensor as scale wants one as zero point."""
+    above = place.source.parents.get(scale)
+    if not isinstance(above, ast.Call) or called(above) != "fake_quantize_per_tensor_affine" or len(above.args) < 3:
+        return []
+    zero = above.args[2]
+    if above.args[1] is not scale or integer(zero) is None:
+        return []
+    text = f"torch.full((), {place.text(zero)}, dtype=torch.int32, device={place.device})"
+    return [place.source.replace(zero, text)]
+
+
+def _adds_up(place: Place) -> bool:
+    """Whether a statement adds to a number or to a list of the function's own, which may be tensors as well."""
+    node = place.statement
+    if isinstance(node, ast.AugAssign):
+        return isinstance(node.target, ast.Name) and place.is_local(node.target.id)
+    call = node.value if isinstance(node, ast.Expr) else None
+    if not isinstance(call, ast.Call) or called(call) != "append" or not isinstance(call.func, ast.Attribute):
+        return False
+    return isinstance(call.func.value, ast.Name) and place.is_local(call.func.value.id)
+
+
+def _keeps_a_number(place: Place) -> bool:
+    """Whether a statement gives another number to a variable around the function, for which a tensor is no number."""
+    targets = place.statement.targets if isinstance(place.statement, ast.Assign) else []
+    if any(isinstance(target, ast.Attribute) and target.attr in place.numbers for target in targets):
+        return True  # a graph would read what it was
+    names = [target.id for target in targets if isinstance(target, ast.Name) and not place.is_local(target.id)]
+    return any(isinstance(place.space.get(name), NUMBER) for name in names)
+
+
+def branches_on(place: Place) -> Iterator[ast.stmt]:
+    """Branches and assertions of the function that read what a statement assigns."""
+    names = {n.id for n in ast.walk(place.statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    function = place.source.function_of(place.statement)
+    for node in ast.walk(function) if function is not None else ():
+        if isinstance(node, (ast.If, ast.While, ast.Assert)) and names & names_in(node.test):
+            yield node
+
+
+def _ends_a_part(place: Place) -> bool:
+    """Whether what a statement assigns is where a part of a tensor ends."""
+    names = {n.id for n in ast.walk(place.statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    function = place.source.function_of(place.statement)
+    every = ast.walk(function) if function is not None else ()
+    return any(isinstance(node, ast.Slice) and names & names_in(node) for node in every)
+
+
+def return_the_tensor(place: Place) -> list[Edit]:
+    """``return x.cpu().numpy()`` returns the tensor."""
+    if not isinstance(place.statement, ast.Return):
+        return []
+    value = place.statement.value
+    inner = value
+    while (
+        isinstance(inner, ast.Call)
+        and isinstance(inner.func, ast.Attribute)
+        and inner.func.attr in ("cpu", "numpy", "tolist", "detach")
+        and not inner.args
+    ):
+        inner = inner.func.value
+    if value is None or inner is None or inner is value:
+        return []
+    return [place.source.replace(value, place.text(inner))]
+
+
+def number_in_full(place: Place) -> list[Edit]:
+    """``torch.tensor(3.0, device=d)`` becomes ``torch.full((), 3.0, device=d)``."""
+    found = []
+    for call in place.calls("tensor"):
+        options = {option.arg: option for option in call.keywords}
+        if len(call.args) != 1 or "device" not in options:
+            continue
+        text, kind = place.text(call.args[0]), ""
+        if not is_number(call.args[0]):
+            array = array_type(place, call.args[0])
+            if not isinstance(array, str):
+                continue
+            text = f"float({text})" if "float" in array else f"int({text})" if "int" in array else text
+            kind = f", dtype=torch.{array}" if array and "dtype" not in options else ""
+        rest = "".join(f", {place.text(option)}" for option in call.keywords)
+        found.append(place.source.replace(call, f"torch.full((), {text}{kind}{rest})"))
+    return found
+
+
+def number_there(place: Place) -> list[Edit]:
+    """``torch.tensor(2.0**i).to(x)`` in a loop over ``i`` is filled on the device, and ``torch.tensor([s]).log()``."""
+    found = []
+    for call in place.calls("to", "cuda"):
+        made = call.func.value if isinstance(call.func, ast.Attribute) else None
+        whole = made
+        while isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and not (made.args or made.keywords):
+            made = made.func.value  # what is done with it on the CPU is done there
+        if not isinstance(made, ast.Call) or path_of(made.func) != "torch.tensor" or len(made.args) != 1:
+            continue
+        value, shape = made.args[0], "()"
+        if isinstance(value, ast.List) and len(value.elts) == 1:
+            value, shape = value.elts[0], "(1,)"
+        if made.keywords or len(call.args) > 1 or call.keywords or not is_fixed(place, value):
+            continue
+        target = place.text(call.args[0]) if call.args else place.device
+        like = bool(call.args) and is_a_tensor(place, call.args[0])
+        text = f"torch.full({shape}, {place.text(value)}, device={target}{'.device' * like})"
+        text = place.text(whole or made).replace(place.text(made), text, 1)
+        found.append(place.source.replace(call, f"{text}.to({target})" if like else text))
+    return found
+
+
+def make_it_there(place: Place) -> list[Edit]:
+    """``torch.tril(torch.ones(n, n)).to(d)`` becomes ``torch.tril(torch.ones(n, n, device=d))``."""
+    return [place.source.replace(call, text) for call, text in made_there(place, FACTORIES)]
+
+
+def made_there(place: Place, names: Collection[str]) -> Iterator[tuple[ast.Call, str]]:
+    """Copies to the device of what functions of torch with these names make, and the text that makes it there."""
+    for call in place.calls("to", "cuda"):
+        made = call.func.value if isinstance(call.func, ast.Attribute) else None
+        options = {option.arg: option.value for option in call.keywords if option.arg != "non_blocking"}
+        targets = [*call.args, *options.values()]
+        if not isinstance(made, ast.Call) or len(targets) > 1 or options.keys() - {"device"}:
+            continue
+        text, target = place.text(made), place.text(targets[0]) if targets else place.device
+        like = bool(targets) and is_a_tensor(place, targets[0])
+        factories = [node for node in ast.walk(made) if isinstance(node, ast.Call) and called(node) in names]
+        factories = [node for node in factories if names_in(node.func) == {"torch"}]
+        for factory in factories:
+            old = place.text(factory)
+            text = text.replace(old, f"{old[:-1]}, device={target}{'.device' * like})", 1)
+        if factories:  # what is made like another tensor gets its type, too
+            yield call, f"{text}.to({target})" if like else text
+
+
+def is_a_tensor(place: Place, node: ast.expr) -> bool:
+    """Whether what ``x.to(...)`` is given is a tensor, as far as the function's use of it tells."""
+    if not isinstance(node, ast.Name) or not place.local(node):
+        return False
+    if node.id in place.tensors:
+        return True
+    function = place.source.function_of(place.statement)
+    above = (place.source.parents.get(n) for n in ast.walk(function or place.statement) if _is_named(n, node.id))
+    return any(isinstance(n, (ast.BinOp, ast.Subscript)) or _asks_a_tensor(n) for n in above)
+
+
+def _is_named(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+
+
+def _asks_a_tensor(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr != "type" and hasattr(torch.Tensor, node.attr)
+
+
+def made_of_it(place: Place) -> list[Edit]:
+    """``m = torch.ones(n, n).tril()`` is made on the device, where ``m.bool().to(d)`` has copied it there."""
+    function = place.source.function_of(place.statement)
+    names = {name for call in place.calls("to", "cuda") for name in place.local(call.func)}
+    found: list[Edit] = []
+    for name in sorted(names) if function is not None else ():
+        made = [
+            n
+            for n in ast.walk(function or place.statement)
+            if isinstance(n, ast.Assign) and n.lineno < place.statement.lineno and path_of(n.targets[0]) == name
+        ]
+        if len(made) != 1:
+            continue
+        for call in (n for n in ast.walk(made[0].value) if isinstance(n, ast.Call) and called(n) in FACTORIES):
+            if names_in(call.func) == {"torch"} and not any(option.arg == "device" for option in call.keywords):
+                found.append(place.source.replace(call, f"{place.text(call)[:-1]}, device={place.device})"))
+    return found
+
+
+def made_in_a_helper(place: Place) -> list[Edit]:
+    """``mask_of(n).to(d)`` copies nothing where ``mask_of``, a function of the file, makes its tensors there."""
+    found: list[Edit] = []
+    for call in place.calls("to", "cuda"):
+        made = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if not isinstance(made, ast.Call):
+            continue
+        every = list(ast.walk(place.source.tree))
+        helpers = [n for n in every if isinstance(n, Function) and n.name == called(made)]
+        calls = [n for n in every if isinstance(n, ast.Call) and called(n) == called(made)]
+        if len(helpers) != 1 or len(calls) != 1:
+            continue
+        for factory in (n for n in ast.walk(helpers[0]) if isinstance(n, ast.Call) and called(n) in FACTORIES):
+            given = any(option.arg == "device" for option in factory.keywords)
+            if names_in(factory.func) == {"torch"} and not given:
+                found.append(place.source.replace(factory, f"{place.text(factory)[:-1]}, device={place.device})"))
+    return found
+
+
+def look_up_there(place: Place) -> list[Edit]:
+    """``table[i.cpu()].to(d)`` becomes ``table_on_device[i]``, of a table that was copied before the function."""
+    found = []
+    for node in heads(place.statement):
+        if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Name) or place.local(node.value):
+            continue
+        index = node.slice
+        if not isinstance(place.space.get(node.value.id), torch.Tensor) or not isinstance(index, ast.Call):
+            continue
+        if called(index) != "cpu" or not isinstance(index.func, ast.Attribute):
+            continue
+        attribute = place.source.parents.get(node)
+        outer = place.source.parents.get(attribute) if isinstance(attribute, ast.Attribute) else None
+        whole = outer if isinstance(outer, ast.Call) and called(outer) in ("to", "cuda") else node
+        name = node.value.id
+        table = place.hoist(f"{name}_on_device", f"{name}.to({place.device})")
+        found.append(place.source.replace(whole, f"{table}[{place.text(index.func.value)}]"))
+    return found
+
+
+def make_it_before(place: Place) -> list[Edit]:
+    """A copy whose values do not come from the function's own variables is made before the function."""
+    found = []
+    for call in place.calls("tensor", "as_tensor", "to", "cuda"):
+        source = call.func.value if isinstance(call.func, ast.Attribute) and called(call) in ("to", "cuda") else None
+        values = [source] if source is not None else call.args[:1]
+        if not values or any(place.local(value) for value in values if value is not None):
+            continue
+        if any(isinstance(node, ast.Call) and not _is_constant(node) for node in ast.walk(call)):
+            continue  # other numbers each time
+        text, rest = place.text(call), []
+        for part in call.args[1 if source is None else 0 :]:
+            if place.local(part):
+                text = text.replace(place.text(part), place.device)
+        for option in call.keywords:
+            if option.arg == "device" and place.local(option.value):
+                text = text.replace(place.text(option.value), place.device)
+            elif place.local(option.value):
+                rest.append(place.text(option))
+                text = re.sub(rf",?\s*{re.escape(place.text(option))}", "", text)
+        if source is None and place.failure.code == "copy-to-gpu" and "device" not in {o.arg for o in call.keywords}:
+            text = f"{text.rstrip()[:-1]}, device={place.device})"  # what is made of it is copied behind that
+        inside = place.source.parents.get(call)
+        target = inside.targets[0] if isinstance(inside, ast.Assign) and len(inside.targets) == 1 else None
+        if isinstance(target, ast.Name) and inside is place.statement and not rest:
+            place.hoisted.append(f"{target.id} = {text}")
+            return [place.source.without(place.statement)]
+        hint = source.id if isinstance(source, ast.Name) else "constant"
+        cast = f".to({', '.join(rest)})" if rest else ""
+        found.append(place.source.replace(call, place.hoist(f"{hint}_on_device", text) + cast))
+    return found
+
+
+def index_on_device(place: Place) -> list[Edit]:
+    """``x[:, [-1]]`` becomes a slice; another list becomes an index that was made before the function."""
+    found = []
+    for node in heads(place.statement):
+        if not isinstance(node, ast.Subscript):
+            continue
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        lists = [part for part in parts if isinstance(part, ast.List)]
+        for listed in lists:
+            number = integer(listed.elts[0]) if len(listed.elts) == 1 else None
+            if number is not None and len(lists) == 1:
+                end = "" if number == -1 else str(number + 1)
+                found.append(place.source.replace(listed, f"{number}:{end}"))
+            elif all(integer(each) is not None for each in listed.elts):
+                text = f"torch.tensor({place.text(listed)}, device={place.device})"
+                found.append(place.source.replace(listed, place.hoist("index", text)))
+        for part in parts:
+            if isinstance(part, ast.Call) and called(part) in FACTORIES and names_in(part.func) == {"torch"}:
+                if any(place.tensors[name].device == "cpu" for name in names_in(node.slice) & place.tensors.keys()):
+                    return []  # what is beside it comes from the host
+                if not any(option.arg == "device" for option in part.keywords):
+                    text = f"{place.text(part)[:-1]}, device={place.device})"
+                    found.append(place.source.replace(part, text))
+                continue
+            known = place.space.get(part.id) if isinstance(part, ast.Name) and not place.local(part) else None
+            if isinstance(part, ast.Name) and isinstance(known, (list, torch.Tensor)):
+                text = f"torch.as_tensor({part.id}, device={place.device})"
+                found.append(place.source.replace(part, place.hoist(f"{part.id}_on_device", text)))
+    return found
+
+
+def list_on_device(place: Place) -> list[Edit]:
+    """``x.tolist()`` that is gone through or looked up with stays on the device, as ``x.unbind()`` or ``x``."""
+    node = place.statement
+    for call in place.calls("tolist"):
+        if not isinstance(call.func, ast.Attribute) or call.args:
+            continue
+        text = place.source.bracketed(call.func.value)
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        if isinstance(node, ast.For) or isinstance(target, ast.Tuple):
+            return [place.source.replace(call, f"{text}.unbind()")]
+        if isinstance(target, ast.Name) and _only_indexes(place, target):
+            return [place.source.replace(call, text)]
+    return []
+
+
+def _only_indexes(place: Place, name: ast.Name) -> bool:
+    """Whether a local name is read as an index alone."""
+    function = place.source.function_of(place.statement)
+    reads = [n for n in ast.walk(function or place.statement) if isinstance(n, ast.Name) and n.id == name.id]
+    reads = [n for n in reads if isinstance(n.ctx, ast.Load)]
+    above = [place.source.parents.get(n) for n in reads]
+    return bool(reads) and all(isinstance(a, ast.Subscript) and a.slice is n for a, n in zip(above, reads, strict=True))
+
+
+def stack_the_list(place: Place) -> list[Edit]:
+    """``torch.tensor(numbers, device=d)`` of a list that has tensors now becomes ``torch.stack(numbers)``."""
+    for call in place.calls("tensor", "as_tensor"):
+        if len(call.args) == 1 and isinstance(call.args[0], ast.Name) and _is_listed(place, call.args[0].id):
+            return [place.source.replace(call, f"torch.stack({call.args[0].id})")]
+        listed = call.args[0] if len(call.args) == 1 and place.source.file.endswith(REWRITTEN) else None
+        if isinstance(listed, ast.ListComp) and not {o.arg for o in call.keywords} - {"device"}:
+            return [place.source.replace(call, f"torch.stack({place.text(listed)})")]
+        if isinstance(listed, ast.List) and listed.elts and all(isinstance(n, ast.Name) for n in listed.elts):
+            return [place.source.replace(call, f"torch.stack({place.text(listed)})")]  # numbers, before they were kept
+    return []
+
+
+def _is_listed(place: Place, name: str) -> bool:
+    """Whether a name of the function's own is a list, and no array that a call has given."""
+    function = place.source.function_of(place.statement)
+    every = [n for part in (function.body if function is not None else ()) for n in ast.walk(part)]
+    made = [n for n in every if isinstance(n, ast.Assign) and name in _stored(n)]
+    arrays = [n for n in made if isinstance(n.value, ast.Call) and called(n.value) not in ("list", "sorted")]
+    return place.is_local(name) and not arrays
+
+
+def _stored(node: ast.Assign) -> set[str]:
+    """Names that an assignment gives a value, alone or several at once."""
+    return {n.id for target in node.targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+
+
+def fill_by_index(place: Place) -> list[Edit]:
+    """``x[index] = 3.0`` assigns a tensor of the device; a list as the index is made before the function."""
+    node = place.statement
+    if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.targets[0], ast.Subscript):
+        return []
+    told = place.failure.code == "scalar-assignment" and not names_in(node.value) & place.tensors.keys()
+    if not is_number(node.value) and not (told and not _is_read_back(place, node.value)):
+        return []
+    base = place.source.bracketed(node.targets[0].value)
+    number = f"torch.full((), {place.text(node.value)}, dtype={base}.dtype, device={base}.device)"
+    return [*index_on_device(place), place.source.replace(node.value, number)]
+
+
+def _is_read_back(place: Place, value: ast.expr) -> bool:
+    """Whether an expression names what the device has found, which stays there."""
+    function, names = place.source.function_of(place.statement), names_in(value)
+    made = [n for n in ast.walk(function or place.statement) if isinstance(n, ast.Assign)]
+    given = [n.value for n in made if any(isinstance(t, ast.Name) and t.id in names for t in n.targets)]
+    return any(
+        isinstance(n, ast.Call) and called(n) in ("item", "int", "float") for one in given for n in ast.walk(one)
+    )
+
+
+def _is_constant(node: ast.Call) -> bool:
+    """Whether a call gives the same each time, as far as its name tells."""
+    root = path_of(node.func).partition(".")[0] if isinstance(node.func, ast.Attribute) else ""
+    own = isinstance(node.func, ast.Name) and not hasattr(builtins, node.func.id)
+    return not own and "rand" not in called(node) and (root in ("torch", "np", "math") or called(node) in COPIES)

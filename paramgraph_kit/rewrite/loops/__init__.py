@@ -1,0 +1,1 @@
+"""Loops that the device ends, or in which the host is asked."""

@@ -1,0 +1,491 @@
+"""Loops that the device ends: all rounds run, and what is read behind the loop stays as it was at the end.
+
+What only the loop itself reads may hold anything in the rounds after the end. What grows by one piece in each round, a
+list or a tensor that is joined, is cut behind the launch, with all that comes after the loop.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+import torch
+
+from paramgraph_kit.rewrite.expressions.branches import condition_of
+from paramgraph_kit.rewrite.loops.early import bound_of, given_to, known_before, name_of
+from paramgraph_kit.rewrite.loops.leaving import begun_at, bounded, counted_by, is_leave, lines_of, read_in
+from paramgraph_kit.rewrite.loops.lengths import Lengths
+from paramgraph_kit.rewrite.source.edits import (
+    SIMPLE,
+    Edit,
+    Function,
+    Source,
+    combined,
+    locals_of,
+    names_in,
+    path_of,
+    within,
+)
+from paramgraph_kit.rewrite.source.moving import arguments_of
+from paramgraph_kit.rewrite.source.place import Place, called, integer, is_number
+from paramgraph_kit.rewrite.source.pure import is_pure
+
+_IN_PLACE = {"copy_": "", "fill_": "", "add_": "0", "sub_": "0", "mul_": "1", "div_": "1"}
+_VIEWS = frozenset(
+    """view reshape t transpose permute squeeze unsqueeze expand detach flatten narrow select to contiguous float long
+    half bool view_as real diagonal unflatten movedim swapaxes""".split()  # noqa: SIM905
+)
+_LEAVES = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Raise)
+
+
+@dataclass(slots=True)
+class Ending:
+    """The edits of a loop that goes on, and of what its end decides the length."""
+
+    source: Source
+    loop: ast.stmt
+    edits: list[Edit]
+    handed: dict[str, str] = field(default_factory=dict)  # how what has grown leaves the graph
+    lines: list[str] = field(default_factory=list)  # what cuts it, behind the launch
+    left: ast.stmt | None = None  # a branch of it that leaves the function
+    stays: bool = False  # it is no loop, and computes in the graph what is read behind the launch
+
+    @property
+    def gone(self) -> list[ast.stmt]:
+        """The same where it is no loop, and all of it is done behind the launch."""
+        return [self.loop] if isinstance(self.loop, ast.Assign) and not self.stays else []
+
+
+def end_all(place: Place) -> list[Edit]:
+    """A loop that goes on, where nothing has to be cut behind the launch."""
+    found = ending(place)
+    return found.edits if found is not None and not found.handed else []
+
+
+def ending(place: Place) -> Ending | None:
+    """How the loop of a statement that ends it goes on; None where it may do something that nobody can leave out."""
+    source, function = place.source, place.source.function_of(place.statement)
+    loop = _loop_of(place)
+    if loop is None or loop.orelse or function is None:
+        return None
+    breaks = [part for part in loop.body if _is_end(part)]
+    leave = [part for part in loop.body if isinstance(part, ast.If) and is_leave(part)]
+    if (not breaks and not leave and isinstance(loop, ast.For)) or len(leave) > 1:
+        return None
+    if leave and (breaks or place.statement is not leave[0] or isinstance(loop, ast.While)):
+        return None
+    if any(isinstance(n, _LEAVES) for part in loop.body if part not in (*breaks, *leave) for n in within(part)):
+        return None
+    return _Rounds(place, source, function, loop, breaks, *leave).found()
+
+
+def _is_end(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and not node.orelse and [type(part) for part in node.body] == [ast.Break]
+
+
+def _loop_of(place: Place) -> ast.For | ast.While | None:
+    node: ast.AST | None = place.statement
+    while node is not None and not isinstance(node, (ast.For, ast.While, Function)):
+        node = place.source.parents.get(node)
+    return node if isinstance(node, (ast.For, ast.While)) else None
+
+
+class _Rounds(Lengths):
+    """One loop, while it is rewritten."""
+
+    def __init__(
+        self,
+        place: Place,
+        source: Source,
+        function: Function,
+        loop: ast.For | ast.While,
+        breaks: list[ast.stmt],
+        leave: ast.If | None = None,
+    ) -> None:
+        self.leave = leave
+        self.place, self.source, self.function, self.loop, self.breaks = place, source, function, loop, breaks
+        inside = set(ast.walk(loop))
+        loads = [n for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+        nested = source.parents.get(loop) not in (function, source.parents.get(function.body[0]))
+        nested = nested and not isinstance(source.parents.get(loop), ast.With)
+        end = loop.end_lineno or loop.lineno
+        self.behind = {n.id for n in loads if n not in inside and (nested or n.lineno > end)}
+        self.known = known_before(function, loop)
+        self.taken = names_in(source.tree) | locals_of(function)
+        self.done = self._fresh("done")
+        self.edits: list[Edit] = []
+        self.before = [f"{self.done} = torch.zeros((), dtype=torch.bool, device={place.device})"]
+        self.handed: dict[str, str] = {}
+        self.lines: list[str] = []
+        self.nested = nested
+        self.counters = set[str]()
+        self.numbers = set[str]()  # names that were numbers of the host's, and are tensors now
+        self.swaps: dict[str, str] = {}
+        self.cuts = True
+        self.asked = set[str]()  # what a ``while`` asks of the device
+        self.round = ""  # whether this is the first round, as Python asks
+
+    def found(self) -> Ending | None:
+        """The whole loop rewritten."""
+        if self.leave is not None:
+            self.behind = set[str]()  # where the function is left, nothing else is read
+        counts = self._head()
+        if counts is None:
+            return None
+        self._take_numbers()
+        for part in self.loop.body:
+            if part in self.breaks:
+                assert isinstance(part, ast.If)
+                if not is_pure(self.place, part.test):
+                    return None
+                self._end(part)
+            elif isinstance(part, ast.If) and part is self.leave:
+                if not is_pure(self.place, part.test) or not self._leave(part):
+                    return None
+            elif part not in counts and not self._step(part):
+                return None
+        if self.handed and (self.nested or not self.cuts):
+            return None
+        self._starts()
+        self.edits.append(self.source.before(self.loop, self.before))
+        return Ending(self.source, self.loop, self.edits, self.handed, self.lines, self.leave)
+
+    def _take_numbers(self) -> None:
+        """``token = x.argmax().item()`` stays on the device, also where ``torch.tensor([token])`` reads it."""
+        for part in self.loop.body:
+            value, name = part.value if isinstance(part, ast.Assign) else None, name_of(part)
+            if not isinstance(value, ast.Call) or called(value) != "item" or not isinstance(value.func, ast.Attribute):
+                continue
+            if name and self._is_own(name):
+                self.asked.add(name)
+                self.numbers.add(name)
+                inner = self.source.bracketed(value.func.value)
+                self.swaps[self.place.text(value)] = f"{inner}.detach().squeeze()"
+        for call in (n for part in self.loop.body for n in within(part) if isinstance(n, ast.Call)):
+            listed, sizes = call.args[0] if len(call.args) == 1 and called(call) == "tensor" else None, list[str]()
+            while isinstance(listed, (ast.List, ast.Tuple)) and len(listed.elts) == 1:
+                listed = listed.elts[0]
+                sizes.append("1")
+            if isinstance(listed, ast.Name) and listed.id in self.numbers and path_of(call.func) == "torch.tensor":
+                self.swaps[self.place.text(call)] = f"{listed.id}.reshape({', '.join(sizes) or '()'})"
+
+    def _text(self, node: ast.expr) -> str:
+        """An expression as it is written, with numbers that stay on the device."""
+        text = self.place.text(node)
+        for old, new in self.swaps.items():
+            text = text.replace(old, new)
+        return text
+
+    def _leave(self, part: ast.If) -> bool:
+        """``if c: return x``: what it reads is handed over as it was in the round in which the function was left."""
+        stored_here = {n.id for n in within(self.loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        counter, lines = counted_by(self.loop), list[str]()
+        if self.nested:
+            return False
+        kept = list[str]()
+        for name in (name for name in read_in(part) if self._is_own(name)):
+            if name not in stored_here:
+                if name in self.place.tensors:
+                    self.handed[name] = name
+                elif name not in arguments_of(self.function):
+                    return False
+                continue
+            then = self._fresh(f"{name}_then")
+            new, start = name, "None"
+            if name == counter:
+                new = f"torch.full((), {name}, device={self.place.device})"
+            elif name not in self.place.tensors:
+                return False
+            first = begun_at(self.loop, counter) or f"{then} is None"
+            if not begun_at(self.loop, counter):
+                self.before.append(f"{then} = {start}")
+            kept.append(f"{then} = {new} if {first} else torch.where({self.done}, {then}, {new})")
+            self.handed[then] = then
+            lines.append(f"    {name} = {f'int({then})' if name == counter else then}")
+        test = condition_of(self.place, part.test).replace(".item()", "")
+        test = test if isinstance(part.test, SIMPLE) else f"({test})"
+        self._replace(part, [*kept, f"{self.done} = {self.done} | {test}"])
+        self.handed[self.done] = self.done
+        self.lines += [f"if bool({self.done}):", *lines, *lines_of(self.source, part)]
+        return True
+
+    def _end(self, part: ast.If) -> None:
+        """``if c: break`` as a value of the device; what the host asks first is asked first."""
+        test, first = part.test, list[ast.expr]()
+        if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+            rest = list(test.values)
+            while len(rest) > 1 and self._is_counted(rest[0]):
+                first.append(rest.pop(0))
+            test = ast.copy_location(ast.BoolOp(ast.And(), rest), test) if len(rest) > 1 else rest[0]
+        text = condition_of(self.place, test).replace(".item()", "")
+        text = text if isinstance(test, SIMPLE) else f"({text})"
+        line = f"{self.done} = {self.done} | {text}"
+        if first:
+            asked = " and ".join(map(self.place.text, first))
+            self._replace(part, [f"if {asked}:", f"    {line}"])
+        else:
+            self._replace(part, [line])
+
+    def _is_counted(self, node: ast.expr) -> bool:
+        """Whether a test asks how many rounds there were, or how long a list is."""
+        lengths = [n for n in ast.walk(node) if isinstance(n, ast.Call) and called(n) == "len"]
+        inside = {n for each in lengths for n in ast.walk(each)}
+        free = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and n not in inside}
+        calls = [n for n in ast.walk(node) if isinstance(n, ast.Call) and n not in inside]
+        return isinstance(node, ast.Compare) and not calls and free <= self.counters
+
+    def _head(self) -> list[ast.stmt] | None:
+        """What counts the rounds, which goes; of a ``while`` loop with a ``for`` in its place."""
+        loop, source = self.loop, self.source
+        if isinstance(loop, ast.For):
+            names = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+            call = loop.iter
+            counted = isinstance(call, ast.Call) and called(call) == "range" and isinstance(loop.target, ast.Name)
+            if names & self.behind and not (counted and self._keep_the_round(names)):
+                return None
+            self.counters |= names
+            if counted and isinstance(call, ast.Call) and len(call.args) < 3:
+                first = self.place.text(call.args[0]) if len(call.args) == 2 else "0"
+                self.round = f"{self.place.text(loop.target)} == {first}"
+            return []
+        if isinstance(loop.test, ast.Constant) and loop.test.value:
+            return self._count_rounds(loop)
+        parts = (
+            loop.test.values if isinstance(loop.test, ast.BoolOp) and isinstance(loop.test.op, ast.And) else [loop.test]
+        )
+        adding = {name_of(part) for part in loop.body if isinstance(part, ast.AugAssign)}
+        bounds = [part for part in parts if (found := bound_of(self.place, part)) and found[0] in adding]
+        rest = [part for part in parts if part not in bounds]
+        if len(bounds) != 1 or not all(is_pure(self.place, part) for part in rest):
+            return None
+        counter, most = bound_of(self.place, bounds[0]) or ("", "")
+        counts = [part for part in loop.body if isinstance(part, ast.AugAssign) and name_of(part) == counter]
+        others = given_to(self.function, counter)
+        if len(counts) != 1 or len(others) != 1 or others[0][0].lineno > loop.lineno:
+            return None
+        one, begun = counts[0], integer(others[0][1])
+        later = loop.body[loop.body.index(one) + 1 :]
+        if not (isinstance(one.op, ast.Add) and integer(one.value) == 1) or begun is None:
+            return None
+        if any(counter in names_in(part) for part in later):
+            return None
+        begin = "" if begun == 0 else f"{begun}, "
+        head, line = source.replace(loop.test, ""), source.lines[loop.lineno - 1]
+        at = len(line) - len(line.lstrip())
+        self.edits.append(
+            Edit(loop.lineno, at, head.end_line, head.end_column, f"for {counter} in range({begin}{most})")
+        )
+        self.edits.append(source.without(one))
+        self.counters.add(counter)
+        self.round = f"{counter} == {begun}"
+        tests = [condition_of(self.place, ast.copy_location(ast.UnaryOp(ast.Not(), part), part)) for part in rest]
+        lines = [f"{self.done} = {self.done} | {test}" for test in tests]
+        if counter in self.behind:
+            last = self._last(counter, str(begun))
+            if last is None:
+                return None
+            lines.append(f"{last} = torch.where({self.done}, {last}, {counter} + 1)")
+        self.edits += [source.before(loop.body[0], lines, rank=-1)] if lines else []
+        self.asked = {name for part in rest for name in names_in(part)}
+        return [one]
+
+    def _count_rounds(self, loop: ast.While) -> list[ast.stmt] | None:
+        """``while True`` with what counts to an end in it."""
+        found = bounded(self.place, loop, self.breaks, self.known)
+        if found is None:
+            return None
+        counter, most, one = found
+        start, end = self.source.indent(loop), self.source.replace(loop.test, "")
+        text = f"for _ in range({most})"
+        self.edits.append(Edit(loop.lineno, len(start), end.end_line, end.end_column, text))
+        self.counters.add(counter)
+        self.cuts = False
+        if counter in self.behind:
+            last = self._last(counter, self.place.text(given_to(self.function, counter)[0][1]))
+            if last is None:
+                return None
+            self._replace(one, [self.place.text(one), f"{last} = torch.where({self.done}, {last}, {counter})"])
+        return [one]
+
+    def _last(self, counter: str, begun: str) -> str | None:
+        """A tensor for what a loop has counted, which is read behind it; None where something else is written there."""
+        last = self._fresh(f"last_{counter}")
+        behind = self.loop.end_lineno or self.loop.lineno
+        every = [n for n in ast.walk(self.function) if isinstance(n, ast.Name) and n.id == counter]
+        if any(n.lineno > behind and isinstance(n.ctx, ast.Store) for n in every):
+            return None
+        self.before.append(f"{last} = torch.full((), {begun}, device={self.place.device})")
+        self.edits += [self.source.replace(n, last) for n in every if n.lineno > behind]
+        self.cuts = False
+        return last
+
+    def _keep_the_round(self, names: set[str]) -> bool:
+        """What the loop counts with is read behind it: it is the number of the round in which it ended."""
+        name = next(iter(names))
+        end = self.loop.end_lineno or self.loop.lineno
+        loads = [n for n in ast.walk(self.function) if isinstance(n, ast.Name) and n.id == name and n.lineno > end]
+        if self.nested or any(isinstance(n.ctx, ast.Store) for n in loads):
+            return False
+        last = self._fresh(f"last_{name}".replace("__", "_"))
+        self.before.append(f"{last} = torch.zeros((), dtype=torch.long, device={self.place.device})")
+        line = f"{last} = torch.where({self.done}, {last}, {name})"
+        self.edits.append(self.source.before(self.loop.body[0], [line], rank=-1))
+        self.edits += [self.source.replace(n, last) for n in loads]
+        self.cuts = False  # what is behind is rewritten where it stands
+        return True
+
+    def _starts(self) -> None:
+        """What the loop's test asks is a tensor from the beginning."""
+        for node, value in (pair for name in sorted(self.asked) for pair in given_to(self.function, name)):
+            if node.lineno < self.loop.lineno and _is_plain(value):
+                text = f"torch.full((), {self.place.text(value)}, device={self.place.device})"
+                self.edits.append(self.source.replace(value, text))
+
+    def _step(self, part: ast.stmt) -> bool:
+        """One statement of a round; whether it may run after the end."""
+        if isinstance(part, ast.Expr) and isinstance(part.value, ast.Call):
+            return self._call(part, part.value)
+        if isinstance(part, (ast.Assign, ast.AugAssign)) and is_pure(self.place, part.value):
+            target = part.targets[0] if isinstance(part, ast.Assign) and len(part.targets) == 1 else None
+            target = part.target if isinstance(part, ast.AugAssign) else target
+            if isinstance(target, ast.Name):
+                return self._name(part, target)
+            if isinstance(target, ast.Tuple) and isinstance(part, ast.Assign):
+                return self._names(part, target)
+            if isinstance(target, ast.Subscript) and isinstance(part, ast.Assign):
+                return self._place(part, target)
+            return False
+        if isinstance(part, (ast.For, ast.If)):  # what only the round itself reads
+            inner = [n for n in within(part) if isinstance(n, ast.stmt) and n is not part]
+            return all(self._is_inner(each) for each in inner)
+        return isinstance(part, ast.Pass)
+
+    def _is_inner(self, part: ast.stmt) -> bool:
+        if isinstance(part, (ast.For, ast.If, ast.Pass)):
+            return True
+        if not isinstance(part, (ast.Assign, ast.AugAssign)) or not is_pure(self.place, part.value):
+            return False
+        target = part.targets[0] if isinstance(part, ast.Assign) and len(part.targets) == 1 else None
+        into = path_of(target.value) if isinstance(target, ast.Subscript) else ""
+        name = name_of(part) or (into if into and self._is_fresh(into, part) else "")
+        return bool(name) and self._is_own(name) and name not in self.behind
+
+    def _is_own(self, name: str) -> bool:
+        return name in locals_of(self.function)
+
+    def _value(self, part: ast.Assign | ast.AugAssign, name: str) -> str:
+        text = self._text(part.value)
+        return text if isinstance(part, ast.Assign) else combined(part, name, text)
+
+    def _name(self, part: ast.Assign | ast.AugAssign, target: ast.Name) -> bool:
+        name = target.id
+        if not self._is_own(name):
+            return False
+        if name not in self.behind:
+            if (text := self._text(part.value)) != self.place.text(part.value):
+                self.edits.append(self.source.replace(part.value, text))
+            # In place it would write into what it was before the loop.
+            return isinstance(part, ast.Assign) or self._is_fresh(name, part)
+        if (dim := self._grows(part, name)) is not None:
+            left = self._count(part)
+            self.handed[name] = name
+            self.lines.append(f"{name} = {name}.narrow({dim}, 0, {name}.shape[{dim}] - int({left}))")
+            return True
+        if not (value := self._value(part, name)):
+            return False
+        if name in self.known:
+            text = f"{name} = torch.where({self.done}, {name}, {value})"
+        elif isinstance(part, ast.Assign):
+            text = f"{name} = {value} if {self._first(name)} else torch.where({self.done}, {name}, {value})"
+        else:
+            return False
+        self.edits.append(self.source.replace(part, text))
+        return True
+
+    def _first(self, name: str) -> str:
+        """What asks whether a name has no value yet."""
+        if self.round:
+            return self.round
+        self.before.append(f"{name} = None")
+        return f"{name} is None"
+
+    def _is_fresh(self, name: str, part: ast.stmt) -> bool:
+        """Whether the function itself has made what a name stands for at a statement."""
+        made = [(node, value) for node, value in given_to(self.function, name) if node.lineno < part.lineno]
+        made = [each for each in made if each[0] in self.loop.body] or made
+        return bool(made) and not any(_is_view(value) for _, value in made)
+
+    def _names(self, part: ast.Assign, target: ast.Tuple) -> bool:
+        names = [each.id for each in target.elts if isinstance(each, ast.Name)]
+        if len(names) != len(target.elts) or not all(map(self._is_own, names)):
+            return False
+        kept = [name for name in names if name in self.behind]
+        if not kept:
+            if (text := self._text(part.value)) != self.place.text(part.value):
+                self.edits.append(self.source.replace(part.value, text))
+            return True
+        new = {name: self._fresh(f"new_{name}") for name in kept}
+        heads = ", ".join(new.get(name, name) for name in names)
+        lines = [f"{heads} = {self._text(part.value)}"]
+        for name in kept:
+            first = "" if name in self.known else f"{new[name]} if {self._first(name)} else "
+            lines.append(f"{name} = {first}torch.where({self.done}, {name}, {new[name]})")
+        self._replace(part, lines)
+        return True
+
+    def _place(self, part: ast.Assign, target: ast.Subscript) -> bool:
+        path = path_of(target.value)
+        name = path.partition(".")[0]
+        if not path:
+            return False
+        local = isinstance(target.value, ast.Name) and self._is_own(name)
+        if local and name not in self.behind and self._is_fresh(name, part):
+            return True
+        old = self.place.text(target)
+        masks = [n for n in ast.walk(target.slice) if isinstance(n, (ast.Compare, ast.Invert))]
+        given = self.place.tensors.get(target.slice.id) if isinstance(target.slice, ast.Name) else None
+        if masks or (given is not None and given.dtype is torch.bool):
+            mask = self.place.text(target.slice)
+            text = f"{self.place.text(target.value)}[({mask}) & ~{self.done}] = {self.place.text(part.value)}"
+            self.edits.append(self.source.replace(part, text))
+            return True
+        text = f"{old} = torch.where({self.done}, {old}, {self.place.text(part.value)})"
+        self.edits.append(self.source.replace(part, text))
+        return True
+
+    def _call(self, part: ast.Expr, call: ast.Call) -> bool:
+        if not isinstance(call.func, ast.Attribute) or len(call.args) != 1 or call.keywords:
+            return False
+        value, owner, name = call.args[0], call.func.value, call.func.attr
+        if name == "append" and isinstance(owner, ast.Name) and self._is_own(owner.id):
+            if not is_pure(self.place, value):
+                return False
+            if owner.id not in self.behind:
+                return True
+            return self._append(part, value, owner.id)
+        if name not in _IN_PLACE or not path_of(owner) or not is_pure(self.place, value):
+            return False
+        x, text = self.place.text(owner), self.place.text(value)
+        if name in ("copy_", "fill_"):
+            new = f"{x}.copy_(torch.where({self.done}, {x}, {text}))"
+        else:
+            new = f"{x}.{name}(torch.where({self.done}, {_IN_PLACE[name]}, {text}))"
+        self.edits.append(self.source.replace(part, new))
+        return True
+
+    def _replace(self, part: ast.stmt, lines: list[str]) -> None:
+        self.edits.append(self.source.replace(part, f"\n{self.source.indent(part)}".join(lines)))
+
+
+def _is_view(value: ast.expr) -> bool:
+    """Whether what an expression gives may be memory that something else names, too."""
+    if isinstance(value, ast.Call):
+        return called(value) in _VIEWS
+    return isinstance(value, (ast.Name, ast.Attribute, ast.Subscript, ast.IfExp, ast.BoolOp))
+
+
+def _is_plain(value: ast.expr) -> bool:
+    """Whether an expression is a number of the host's as its text tells."""
+    if isinstance(value, ast.Call):
+        return isinstance(value.func, ast.Name) and value.func.id == "float"
+    return is_number(value) or path_of(value) in ("math.inf", "np.inf", "torch.inf")

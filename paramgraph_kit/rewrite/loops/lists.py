@@ -1,0 +1,206 @@
+"""Lists that the host fills with numbers of the device: rules that fill them with tensors.
+
+``torch.tensor([f(d) for d in x.tolist()], device=d)`` becomes ``torch.stack([f(d) for d in x.unbind()])``,
+``np.concatenate(outs)`` of what was copied to the CPU one after the other ``torch.cat(outs)``, and a mean of what the
+rounds of a loop have added a sum with zeros for the rounds that are left out.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from paramgraph_kit.rewrite.expressions.branches import condition_of, larger_on_device, may_run
+from paramgraph_kit.rewrite.loops.early import end_of_round, given_to
+from paramgraph_kit.rewrite.source.edits import Edit, Function, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.place import Place, called, fresh
+from paramgraph_kit.rewrite.source.pure import kept_finite
+
+_TORCHS = {"concatenate": "cat", "stack": "stack", "vstack": "vstack", "hstack": "hstack"}  # of numpy's
+
+_REDUCED = {  # by what the host reduces a list of numbers, and what a tensor of them has
+    "max": "max()",
+    "min": "min()",
+    "np.max": "max()",
+    "np.min": "min()",
+    "np.mean": "mean()",
+    "np.sum": "sum()",
+    "np.std": "std(correction=0)",
+}
+
+
+def stack_the_elements(place: Place) -> list[Edit]:
+    """A list of what is computed of each element, which becomes a tensor of the device, is stacked there."""
+    found: list[Edit] = []
+    for call in place.calls("tensor", "as_tensor"):
+        listed = call.args[0] if len(call.args) == 1 else None
+        if (
+            not isinstance(listed, ast.ListComp)
+            or len(listed.generators) != 1
+            or path_of(call.func) != f"torch.{called(call)}"
+        ):
+            continue
+        each = listed.generators[0]
+        source = each.iter
+        if each.ifs or not isinstance(source, ast.Call) or called(source) != "tolist" or source.args:
+            continue
+        if not isinstance(source.func, ast.Attribute) or {o.arg for o in call.keywords} - {"device"}:
+            continue
+        made, unbound = place.source.replace(source, ""), place.source.bracketed(source.func.value)
+        whole, inner = place.source.replace(call, ""), place.source.replace(listed, "")
+        found += [
+            Edit(whole.line, whole.column, inner.line, inner.column, "torch.stack("),
+            Edit(made.line, made.column, made.end_line, made.end_column, f"{unbound}.unbind()"),
+            Edit(inner.end_line, inner.end_column, whole.end_line, whole.end_column, ")"),
+        ]
+        found += larger_on_device(place)
+    return found
+
+
+def join_on_device(place: Place) -> list[Edit]:
+    """``outs.append(y.cpu().numpy())`` and ``return np.concatenate(outs)`` keep tensors, and return one."""
+    node, function = place.statement, place.source.function_of(place.statement)
+    call = node.value if isinstance(node, ast.Expr) else None
+    if not isinstance(call, ast.Call) or called(call) != "append" or len(call.args) != 1 or function is None:
+        return []
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    value = _on_device(call.args[0])
+    if not isinstance(owner, ast.Name) or owner.id not in locals_of(function) or value is None:
+        return []
+    every = [n for part in function.body for n in ast.walk(part)]
+    reads = [n for n in every if isinstance(n, ast.Name) and n.id == owner.id and isinstance(n.ctx, ast.Load)]
+    edits = [place.source.replace(call.args[0], place.text(value))]
+    for read in reads:
+        above = place.source.parents.get(read)
+        if isinstance(above, ast.Attribute) and above.attr == "append" and read is owner:
+            continue
+        returned = place.source.parents.get(above) if above is not None else None
+        if not isinstance(above, ast.Call) or read not in above.args or not isinstance(returned, ast.Return):
+            return []
+        root, _, name = path_of(above.func).rpartition(".")
+        if root not in ("np", "numpy") or name not in _TORCHS:
+            return []
+        text = place.text(above).replace(f"{root}.{name}", f"torch.{_TORCHS[name]}", 1).replace("axis=", "dim=")
+        edits.append(place.source.replace(above, text))
+    return edits if len(edits) > 1 else []
+
+
+def reduce_on_device(place: Place) -> list[Edit]:
+    """``xs.append(x.item())`` keeps the tensor where every read is ``max(xs)``, ``np.mean(xs)``, or how many there are.
+
+    What the host reduced is ``torch.stack(xs).max()`` then.
+    """
+    node, function, source = place.statement, place.source.function_of(place.statement), place.source
+    call = node.value if isinstance(node, ast.Expr) else None
+    if not isinstance(call, ast.Call) or called(call) != "append" or len(call.args) != 1 or function is None:
+        return []
+    owner, value = call.func.value if isinstance(call.func, ast.Attribute) else None, call.args[0]
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute) or called(value) != "item":
+        return []
+    read = value.func.value
+    if not isinstance(owner, ast.Name) or not _is_local_list(function, owner.id):
+        return []
+    if any(place.is_local(each.__name__) or place.space.get(each.__name__, each) is not each for each in (max, min)):
+        return []  # somebody's own
+    edits, reduced = [source.replace(value, f"{source.bracketed(read)}.detach().clone()")], 0
+    for name in (n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == owner.id):
+        above = source.parents.get(name)
+        if not isinstance(name.ctx, ast.Load) or name is owner or _calls(above, "len", owner.id):
+            continue
+        path = path_of(above.func) if isinstance(above, ast.Call) else ""
+        end = _REDUCED.get(path.replace("numpy.", "np."))
+        if end is None or not isinstance(above, ast.Call) or len(above.args) != 1 or above.keywords:
+            return []
+        reduced += 1
+        edits.append(source.replace(above, f"torch.stack({owner.id}).{end}"))
+    return edits if reduced else []
+
+
+def _on_device(value: ast.expr) -> ast.expr | None:
+    """``y`` of ``y.detach().cpu().numpy()``."""
+    inner = value
+    while isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and not inner.args:
+        if inner.func.attr not in ("cpu", "numpy", "detach"):
+            break
+        inner = inner.func.value
+    return inner if inner is not value else None
+
+
+def average_those_kept(place: Place) -> list[Edit]:
+    """``if c: continue; xs.append(v)`` with ``torch.stack(xs).mean()`` behind the loop: a sum over all rounds.
+
+    A round that is left out adds a zero, and the sum is divided by how many are kept.
+    """
+    found, source = end_of_round(place, ast.Continue), place.source
+    if found is None or not isinstance(found[1], ast.For):
+        return []
+    node, loop, function = found[0], found[1], found[2]
+    *steps, last = loop.body[loop.body.index(node) + 1 :] or [node]
+    call = last.value if isinstance(last, ast.Expr) else None
+    if not isinstance(call, ast.Call) or called(call) != "append" or len(call.args) != 1:
+        return []
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    if not isinstance(owner, ast.Name) or not _is_local_list(function, owner.id):
+        return []
+    if not all(isinstance(part, ast.Assign) and may_run(place, part.value, node) for part in steps):
+        return []
+    if not may_run(place, call.args[0], node):
+        return []
+    inside = set(ast.walk(loop))
+    made = {n.id for part in steps for n in ast.walk(part) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    outside = [n for part in function.body for n in within(part) if n not in inside]
+    if any(isinstance(n, ast.Name) and n.id in made for n in outside):
+        return []
+    ends = _ends(owner.id, [n for n in outside if isinstance(n, ast.expr)])
+    if not ends:
+        return []
+    taken = names_in(source.tree) | locals_of(function)
+    skipped, kept = fresh("skipped", taken), fresh("kept", taken)
+    value = kept_finite(place, call.args[0], node.test, skipped, taken=False)
+    edits = [
+        source.before(loop, [f"{kept} = []"]),
+        source.replace(node, f"{skipped} = {condition_of(place, node.test).replace('.item()', '')}"),
+        source.replace(call.args[0], f"torch.where({skipped}, 0, {value})"),
+        source.after(last, [f"{kept}.append(torch.logical_not({skipped}))"]),
+    ]
+    for part in steps:
+        assert isinstance(part, ast.Assign)
+        text = kept_finite(place, part.value, node.test, skipped, taken=False)
+        edits += [source.replace(part.value, text)] if text != place.text(part.value) else []
+    for each in ends:
+        total = f"torch.stack({owner.id}).sum(0)" + ".mean()" * isinstance(each, ast.Call)
+        edits.append(source.replace(each, f"({total} / torch.stack({kept}).sum())"))
+    return edits
+
+
+def _is_local_list(function: Function, name: str) -> bool:
+    own = [value for _, value in given_to(function, name)]
+    return len(own) == 1 and isinstance(own[0], ast.List) and not own[0].elts
+
+
+def _ends(name: str, nodes: list[ast.expr]) -> list[ast.expr]:
+    """The means of a list, where every read of it is in one; else nothing."""
+    found: list[ast.expr] = []
+    reads = [n for n in nodes if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
+    means = [n for n in nodes if _is_mean(n, name)]
+    for read in reads:
+        around = [each for each in means if read in set(ast.walk(each))]
+        if not around:
+            return []
+        found += [each for each in around[:1] if each not in found]
+    return found
+
+
+def _is_mean(node: ast.expr, name: str) -> bool:
+    """``torch.stack(xs).mean()``, ``sum(xs) / len(xs)``, also with ``max(len(xs), 1)``."""
+    if isinstance(node, ast.Call) and called(node) == "mean" and not node.args and not node.keywords:
+        inner = node.func.value if isinstance(node.func, ast.Attribute) else None
+        return _calls(inner, "stack", name)
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div) or not _calls(node.left, "sum", name):
+        return False
+    return _calls(node.right, "len", name)
+
+
+def _calls(node: ast.AST | None, function: str, name: str) -> bool:
+    if not isinstance(node, ast.Call) or called(node) != function or len(node.args) != 1 or node.keywords:
+        return False
+    return isinstance(node.args[0], ast.Name) and node.args[0].id == name

@@ -1,0 +1,451 @@
+"""Runs a function over several steps with moved inputs, eagerly or from one graph, and notes all that can be seen."""
+
+from __future__ import annotations
+
+import copy
+import io
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from paramgraph_kit.doctor.observe.as_ever import AsEver
+from paramgraph_kit.doctor.observe.refusals import operation
+from paramgraph_kit.doctor.restore.holder import Holder
+from paramgraph_kit.doctor.restore.host_state import HostState
+from paramgraph_kit.doctor.restore.keeper import Keeper, RandomState
+from paramgraph_kit.doctor.restore.repair import capture
+from paramgraph_kit.doctor.restore.surroundings import Surroundings
+from paramgraph_kit.driver.select import driver, twin
+from paramgraph_kit.rewrite.proving.closeness import GRADIENTS, WRITES, differences
+from paramgraph_kit.rewrite.proving.closeness import RETURNS as RETURNS
+from paramgraph_kit.rewrite.proving.closeness import Seen as Seen
+from paramgraph_kit.rewrite.proving.mixing import in_another_order
+
+STEPS = 6
+WARM_UP = 2
+# What computes nothing: other shapes of the same memory, and copies of it.
+_FREE = frozenset(
+    """detach alias view _to_copy clone copy_ select slice unbind t transpose expand permute unsqueeze squeeze reshape
+    _unsafe_view _local_scalar_dense split chunk empty empty_like lift_fresh""".split()  # noqa: SIM905
+)
+_PRODUCTS = frozenset(
+    """mm addmm bmm baddbmm convolution linear _cudnn_rnn _thnn_fused_gru_cell _thnn_fused_lstm_cell
+    _scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention""".split()  # noqa: SIM905
+)
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+Look = Callable[[Any], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What the host does before and after each launch, where that has been moved out of the function."""
+
+    before: Callable[[Arguments], None] | None = None  # gets a step's inputs
+    after: Callable[[Arguments, Any], Any] | None = None  # gets the result too, and returns what it was once
+
+    def prepare(self, inputs: Arguments) -> None:
+        """Do what comes before a launch."""
+        if self.before is not None:
+            self.before(inputs)
+
+    def finish(self, inputs: Arguments, out: Any) -> Any:
+        """Do what comes after a launch; returns the step's own result."""
+        return self.after(inputs, out) if self.after is not None else out
+
+
+NOTHING = Around()
+
+
+def moved(value: Any, i: int, how: str = "all") -> Any:
+    """Tensors at other addresses with other values: drawn from their own, so that they stay in their range.
+
+    Every other step has larger ones, where some lie beyond 1 and so are no probabilities: what a maximum keeps moves.
+    ``how`` says what moves: "all", "floats", or "nothing" but the addresses.
+    """
+    generator = torch.Generator().manual_seed(i)
+
+    def one(tensor: Any) -> Any:
+        if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided or tensor.is_meta or tensor.is_nested:
+            return tensor
+        plain = tensor.detach().cpu()
+        flat = plain.reshape(-1)
+        if not flat.numel():
+            return tensor
+        if how == "nothing":
+            drawn = plain.clone()
+        elif plain.is_floating_point():
+            grows = i % 2 and bool((flat.abs() > 1).any())
+            drawn = flat[torch.randint(len(flat), (len(flat),), generator=generator)] * (1 + (i if grows else -i) / 32)
+        else:  # the largest of them, and how many there are of each, may be a size
+            drawn = in_another_order(plain, generator) if how == "all" else plain.clone()
+        drawn = drawn.reshape(plain.shape)
+        return drawn.to(tensor.device).requires_grad_(tensor.requires_grad)
+
+    return tree_map(one, value)
+
+
+class Prover:
+    """Runs a function again and again from the state that everything was in when this was made."""
+
+    def __init__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.function = function
+        self.state = HostState(function, args, kwargs)
+        self._random = RandomState()
+        self._given: Arguments = (args, kwargs)
+        self._draw("all")
+        # What a step makes of an argument's gradient is its own: the caller's tensor needs none.
+        given = (each for each in tree_leaves(self._given) if isinstance(each, torch.Tensor))
+        self._without = {id(each) for each in given if not each.requires_grad}
+        self.kept = ""  # what stays of its arguments, as it does not run with others
+        self.moves = any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(self._given))  # whether values do
+        self._written: dict[int, torch.Tensor] = {}  # memory that any run so far has written
+        self.operations = [0, 0]  # of a step that was last run eagerly: in the function, and around it
+        self.products = [0, 0]  # those of them that are products, convolutions or recurrent layers
+        self._count = [0, 0]
+        self._replaced: set[int] = set()  # tensors in whose places others are, as an optimizer's counts on the device
+        self._known: frozenset[str] = frozenset()
+
+    def _draw(self, how: str) -> None:
+        self._inputs: list[Arguments] = [self._given] + [moved(self._given, i, how) for i in range(1, STEPS)]
+        drawn = (leaf for leaf in tree_leaves(self._inputs[1:]) if isinstance(leaf, torch.Tensor))
+        self._surroundings = Surroundings([*self.state.tensors, *drawn])
+
+    def first(self) -> Seen:
+        """The first run. Where the function does not take what is drawn for it, what it was given stays."""
+        for how, kept in (("floats", "the integers"), ("nothing", "the values")):
+            try:
+                return self.eager()
+            except Exception as error:
+                if not self.moves:
+                    raise
+                self.kept = f"{kept} of its arguments stay, as with others it raises {type(error).__name__}"
+                self.moves = how != "nothing"
+                self._draw(how)
+        return self.eager()
+
+    def forget(self) -> None:
+        """Let go of all tensors that runs were given, or have made; there are no further runs, of a copy neither."""
+        self._written.clear()
+        self._inputs.clear()
+        self._surroundings = Surroundings(())
+
+    def from_now(self) -> Prover:
+        """The same, but back to what everything holds now, also what rewritten lines no longer name."""
+        other = copy.copy(self)
+        other.state = copy.copy(self.state)
+        other.state.kept = [holder.read() for holder in self.state.holders]
+        now = {id(tensor) for tensor in _tensors_in(other.state.kept)}
+        other._replaced = self._replaced | {id(tensor) for tensor in _tensors_in(self.state.kept)} - now
+        return other
+
+    @property
+    def inputs(self) -> Arguments:
+        """The arguments of its first step."""
+        return self._inputs[0]
+
+    def given(self, change: Callable[[int, Arguments], Arguments]) -> Prover:
+        """The same with other arguments in each of its steps."""
+        other = copy.copy(self)
+        other._inputs = [change(i, inputs) for i, inputs in enumerate(self._inputs)]
+        return other
+
+    def eager(self, around: Around = NOTHING) -> Seen:
+        """What is seen of some steps as they are."""
+        with self._run() as keeper:
+            results = [self._step(inputs, around) for inputs in self._inputs]
+            return self._seen(results, keeper)
+
+    def watched(self, *, made: bool = False, lists: bool = False) -> list[tuple[Holder, list[Any]]]:
+        """What variables, objects and dictionaries of the user's hold before the first step and after each.
+
+        ``made``: only those that the first step makes, as an optimizer's state. ``lists``: what lists hold.
+        """
+        with self._run():
+            state, seen = self.state, [] if made else [self.state.read()]
+            for number, inputs in enumerate(self._inputs):
+                self._step(inputs, NOTHING)
+                state = self.state.grown() if made and not number else state
+                seen.append(state.read())
+        columns = zip(state.holders, zip(*seen, strict=True), strict=True)
+        kinds = ("global", "cell", "attributes", "container")
+        return [
+            (holder, list(values))
+            for holder, values in columns
+            if holder.kind in kinds
+            and not holder.of_torch
+            and any(isinstance(v, (list, set, deque)) for v in values) == lists
+        ]
+
+    def launched(self, function: Any, around: Around = NOTHING) -> Seen:
+        """The same of another callable in the place of the function, which is launched only where no mode is on.
+
+        What earlier runs have written is copied before; so let the function run before this.
+        """
+        with self._run(watched=False) as keeper:
+            results = [self._step(inputs, around, function) for inputs in self._inputs]
+            return self._seen(results, keeper)
+
+    def rounded(self) -> Seen:
+        """The same with inputs and parameters that are rounded otherwise: how far that alone can lead."""
+        with self._run() as keeper, torch.random.fork_rng(devices=[]):
+            with torch.no_grad():
+                for parameter in self.state.tensors:
+                    if parameter.is_leaf and parameter.requires_grad:
+                        parameter.copy_(_rounded(parameter))
+            inputs = tree_map(_rounded, self._inputs)
+            return self._seen([self._step(each, NOTHING) for each in inputs], keeper)
+
+    def captured(self, around: Around = NOTHING, *, look: Look | None = None, told: bool = True) -> Seen:
+        """The same from replays of one graph after a warm-up.
+
+        Args:
+            around: what runs before and after each step.
+            look: is shown the graph, which is kept for that, with the lines that recorded its nodes.
+            told: whether the graph's inputs are written before each replay.
+
+        Raises:
+            CaptureError: the capture fails.
+        """
+        cuda = twin()
+        with self._run() as keeper:
+            side, graph = cuda.Stream(), cuda.CUDAGraph(keep_graph=True) if look is not None else cuda.CUDAGraph()
+            side.wait_stream(cuda.current_stream())
+            with cuda.stream(side):
+                results = [self._step(inputs, around) for inputs in self._inputs[:WARM_UP]]
+            cuda.current_stream().wait_stream(side)
+            static = tree_map(_held, self._inputs[WARM_UP])
+            with keeper.paused(), capture(graph, lines=look is not None):
+                out = self.function(*static[0], **static[1])
+            if look is not None:
+                look(graph)
+            for inputs in self._inputs[WARM_UP:]:
+                with torch.no_grad():
+                    for held, value in zip(tree_leaves(static), tree_leaves(inputs), strict=True):
+                        if told and isinstance(held, torch.Tensor):
+                            held.copy_(value)
+                around.prepare(static)
+                graph.replay()
+                results.append(_copy(around.finish(static, out)))
+            seen = self._seen(results, keeper)
+        graph.reset()
+        return seen
+
+    def _step(self, inputs: Arguments, around: Around, function: Any = None) -> Any:
+        around.prepare(inputs)
+        begun, products = self._count
+        out = (function or self.function)(*inputs[0], **inputs[1])
+        inside, of_them = self._count
+        finished = around.finish(inputs, out)
+        self.operations[:] = [inside - begun, self._count[0] - inside]
+        self.products[:] = [of_them - products, self._count[1] - of_them]
+        return _copy(finished)
+
+    @contextmanager
+    def _run(self, *, watched: bool = True) -> Iterator[Writes]:
+        gradients = torch.is_grad_enabled()
+        keeper = Writes(self.state.tensors, self._count)
+        if not watched:
+            for tensor in self._written.values():
+                keeper.keeper.before_write(tensor)
+        current = twin().current_stream()
+        try:
+            self._random.put_back()
+            mode: AbstractContextManager[Any] = keeper if watched else nullcontext()
+            with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), mode:
+                warnings.simplefilter("ignore")
+                yield keeper
+        finally:
+            twin().set_stream(current)
+            torch.set_grad_enabled(gradients)
+            twin().synchronize()
+            self._written |= keeper.keeper.written()
+            keeper.keeper.put_back()
+            self.state.put_back()
+            self._random.put_back()
+            self._surroundings.put_back()
+
+    def _seen(self, results: list[Any], keeper: Writes) -> Seen:
+        twin().synchronize()
+        found: Seen = {RETURNS: _flat(results)}
+        gone = self._replaced | self._let_go()
+        for number, tensor in enumerate(self.state.tensors):
+            if keeper.keeper.is_written(tensor) and id(tensor) not in gone:
+                found[f"{WRITES}{self._called(number)}#{number}"] = _flat(tensor)
+        leaves = [t for t in self.state.tensors if t.is_leaf and t.requires_grad and id(t) not in self._without]
+        # None and zeros are the same to whoever adds to them or takes a step.
+        found[GRADIENTS] = [_flat(t.grad if t.grad is not None else torch.zeros_like(t))[0] for t in leaves]
+        for number, holder in enumerate(self.state.holders):
+            if holder.of_torch or holder.kind in ("class", "generator"):
+                continue
+            value = holder.read()
+            if holder.kind == "attributes" and isinstance(value, dict):
+                value = {name: each for name, each in value.items() if name in self._attributes()}
+            if values := _flat(value):
+                found[f"{holder.name}#{number}"] = values
+        for number, holder in enumerate(self.state.grown().holders):  # what steps have made, as a meter for each loss
+            if values := _numbers(holder.read()):
+                found[f"{holder.name}#made {holder.kind} {number}"] = values
+        return found
+
+    def _let_go(self) -> set[int]:
+        """Tensors that something held as these steps began, and nothing holds any more: who sees what is in them?"""
+        then, now = self.state.kept, [holder.read() for holder in self.state.holders]
+        begun, held = ({id(leaf) for each in values for leaf in _flat_tensors(each)} for values in (then, now))
+        return begun - held
+
+    def _attributes(self) -> frozenset[str]:
+        """What attributes are called after the first run, which is the original's: a rewrite may give objects more."""
+        if not self._known:
+            read = (holder.read() for holder in self.state.holders if holder.kind == "attributes")
+            self._known = frozenset(name for each in read if isinstance(each, dict) for name in each)
+        return self._known
+
+    def _called(self, number: int) -> str:
+        """What a tensor is called, and whether it lies where no replay writes."""
+        name, tensor = self.state.names[number], self.state.tensors[number]
+        return f" (`{name}`)" * bool(name) + " on the CPU, which no replay writes" * (tensor.device.type == "cpu")
+
+
+def _tensors_in(values: list[Any]) -> Iterator[torch.Tensor]:
+    """Tensors that dictionaries and lists hold themselves."""
+    for each in values:
+        held = each.values() if isinstance(each, dict) else each if isinstance(each, (list, tuple)) else (each,)
+        yield from (value for value in held if isinstance(value, torch.Tensor))
+
+
+class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """Has memory from outside copied before it is first written."""
+
+    def __init__(self, leaves: list[torch.Tensor], count: list[int] | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.keeper = Keeper()
+        self._as_ever = AsEver()
+        self._operations = count if count is not None else [0, 0]
+        self._is_capturing = driver().is_capturing  # whoever captures in a call: a copy would be part of the graph
+        for tensor in leaves:
+            if tensor.is_leaf and tensor.requires_grad:
+                self.keeper.note_leaf(tensor)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Do not look for a while, nor be there: some backwards wait for the device only where no mode is on."""
+        self.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        try:
+            yield
+        finally:
+            self.__enter__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        op = operation(func)
+        self._operations[0] += op.name not in _FREE
+        self._operations[1] += op.name in _PRODUCTS
+        if (generator := kwargs.get("generator")) is not None and not self._is_capturing():
+            self.keeper.note_generator(generator)
+        if not self._is_capturing():
+            for number, name in zip(op.written, op.written_names, strict=True):
+                value = args[number] if number < len(args) else kwargs.get(name)
+                for tensor in value if isinstance(value, (list, tuple)) else (value,):
+                    if isinstance(tensor, torch.Tensor):
+                        self.keeper.before_write(tensor)
+        return self._as_ever(func, args, kwargs)
+
+
+class Truth:
+    """What a function does in some steps, which other runs are compared with; without what differs from run to run.
+
+    An optimizer makes steps of full size of gradients that are roundings alone, as those of an attention's key bias
+    are. So a state may differ by what it differs by where the parameters were rounded otherwise; results may not.
+    """
+
+    def __init__(self, prover: Prover) -> None:
+        first = prover.first()
+        again = prover.eager()
+        self.seen = {n: v for n, v in first.items() if not differences({n: v}, {n: again.get(n, [])})}
+        if any(_is_nesterov(holder.target) for holder in prover.state.holders):
+            # Its step adds the momentum to the gradients themselves, where it is not fused; what comes of them counts.
+            self.seen.pop(GRADIENTS, None)
+        # What nobody can compare although it is what the function is for, or "".
+        self.unsteady = "; ".join(differences({RETURNS: first[RETURNS]}, {RETURNS: again[RETURNS]}))
+        trains = any(t.is_leaf and t.requires_grad for t in prover.state.tensors)
+        self._near = prover.rounded() if trains else {}
+        self.tried: dict[tuple[str, Around | None], str] = {}  # what was wrong with lines that have run already
+        self.drifted = False  # whether any comparison so far has needed that
+
+    def wrong(self, seen: Seen) -> list[str]:
+        """What differs, each in a few words."""
+        strict = differences(self.seen, seen)
+        found = differences(self.seen, seen, self._near) if strict and self._near else strict
+        self.drifted |= len(found) < len(strict)
+        return found
+
+    def is_bitwise(self, seen: Seen) -> bool:
+        """Whether a run that is not wrong agrees to the last bit."""
+        return all(
+            torch.equal(torch.as_tensor(x), torch.as_tensor(y))
+            for name in self.seen.keys() & seen.keys()
+            for x, y in zip(self.seen[name], seen[name], strict=False)
+        )
+
+    def closeness(self) -> str:
+        """How near runs are that are not wrong."""
+        return "within 1e-4" + (", a state within what one rounding of the parameters changes" * self.drifted)
+
+
+def _is_nesterov(group: Any) -> bool:
+    return isinstance(group, dict) and "params" in group and bool(group.get("nesterov"))
+
+
+def _held(value: Any) -> Any:
+    """Memory of its own that a graph reads."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().clone().requires_grad_(value.requires_grad)
+
+
+def _copy(value: Any) -> Any:
+    return tree_map(lambda v: v.detach().cpu().clone() if isinstance(v, torch.Tensor) else v, value)
+
+
+def _plain(value: Any) -> Any:
+    """Containers as those that are looked into."""
+    return dict(value) if isinstance(value, dict) else list(value) if isinstance(value, (deque, set)) else value
+
+
+def _flat_tensors(value: Any) -> Iterator[torch.Tensor]:
+    """Tensors in a container, and in those that it has."""
+    yield from (leaf for leaf in tree_leaves(_plain(value)) if isinstance(leaf, torch.Tensor))
+
+
+def _flat(value: Any) -> list[Any]:
+    kept = [
+        v
+        for v in tree_leaves(_plain(value))
+        if isinstance(v, (torch.Tensor, bool, int, float)) or hasattr(v, "__array__")
+    ]
+    return [v.detach().cpu().clone() if isinstance(v, torch.Tensor) else torch.as_tensor(v) for v in kept]
+
+
+def _numbers(value: Any) -> list[Any]:
+    """The numbers that something holds, on the host or, by a rewrite, on the device."""
+    plain = dict(value) if isinstance(value, dict) else list(value) if isinstance(value, (deque, set)) else value
+    leaves = (leaf for leaf in tree_leaves(plain) if not isinstance(leaf, torch.Tensor) or not leaf.dim())
+    return _flat([leaf for leaf in leaves if not hasattr(leaf, "__array__") or isinstance(leaf, torch.Tensor)])
+
+
+def _rounded(value: Any) -> Any:
+    """A tensor whose last bits are others."""
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return value
+    plain = value.detach().cpu()
+    signs = torch.ones_like(plain).flatten()
+    signs[1::2] = -1
+    other = plain * (1 + torch.finfo(plain.dtype).eps * signs.view_as(plain))
+    return other.to(value.device).requires_grad_(value.requires_grad)

@@ -1,0 +1,184 @@
+"""What of a step is the host's alone: expressions, statements, and what it may compute twice."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from paramgraph_kit.rewrite.source import moving
+from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, Source, locals_of, path_of, within
+from paramgraph_kit.rewrite.source.place import NUMBER, Form, called
+from paramgraph_kit.trace.model import Failure
+
+KEPT = Failure("scalar-frozen", "A number moves behind the launch", "a graph would keep it")
+METADATA = ("shape", "dtype", "device", "ndim", "size", "dim", "numel", "element_size")
+_PLAIN = (ast.Assign, ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.expr_context, ast.Tuple,
+          ast.Subscript)  # fmt: skip
+
+
+def done_again(source: Source, function: Function, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """Those statements that the host may do twice: ``pad = 2`` and ``n, d = x.shape``, always the same for a graph."""
+    arguments = set(moving.arguments_of(function)) - moving.stored(moving.body_of(function))
+    stored = [n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    found: list[ast.stmt] = []
+    for node in statements:
+        if not isinstance(node, ast.Assign) or any(stored.count(name) > 1 for name in moving.stored([node])):
+            continue
+        known = moving.stored(found)
+        if all(isinstance(n, _PLAIN) or _is_size(source, n, arguments, known) for n in ast.walk(node)):
+            found.append(node)
+    return found
+
+
+def _is_size(source: Source, node: ast.AST, arguments: set[str], known: set[str]) -> bool:
+    """Whether a part of an expression is a name whose size is read, or that of a number that comes of sizes alone."""
+    if isinstance(node, ast.Call):
+        return called(node) in ("size", "dim", "numel", "len", "int", "min", "max")
+    if isinstance(node, ast.Attribute):
+        return node.attr in METADATA
+    if not isinstance(node, ast.Name) or isinstance(node.ctx, ast.Store):
+        return isinstance(node, ast.Name)
+    above = source.parents.get(node)
+    function = isinstance(above, ast.Call) and above.func is node
+    return node.id in known or function or (node.id in arguments and _is_sized(source, node))
+
+
+def only_sized(source: Source, node: ast.AST) -> set[str]:
+    """Names of which only the size is read below a node: ``x.shape[0]``, ``len(x)``."""
+    names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
+    return {n.id for n in names if _is_sized(source, n)} - {n.id for n in names if not _is_sized(source, n)}
+
+
+def _is_sized(source: Source, node: ast.Name) -> bool:
+    above = source.parents.get(node)
+    if isinstance(above, ast.Attribute):
+        return above.attr in METADATA
+    return isinstance(above, ast.Call) and called(above) == "len" and node in above.args
+
+
+def is_of_host(statement: ast.stmt, is_host: Callable[[ast.expr], bool], arguments: set[str]) -> bool:
+    """Whether a statement reads nothing of the device but the function's arguments."""
+    return all(
+        is_host(node) or node.id in arguments
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    )
+
+
+def host_test(
+    device: str, function: Function, forms: Mapping[str, Form], space: Mapping[str, Any], value_of: Callable[[str], Any]
+) -> Callable[[ast.expr], bool]:
+    """Whether an expression is one of the host's alone, as far as its names tell."""
+    local = locals_of(function)
+
+    def of_path(path: str, node: ast.expr) -> bool:
+        first = path.partition(".")[0]
+        if first in local:
+            known = first not in forms or forms[first].device != device or _was_of_host(first, node)
+            return first != "self" and known
+        if first not in space:
+            return hasattr(builtins, first)
+        value, owner = value_of(path), value_of(path.rpartition(".")[0]) if "." in path else None
+        for each in (value, owner):  # a method of a tensor computes where that is
+            if isinstance(each, torch.Tensor):
+                return each.device.type != device
+        return not isinstance(value, torch.nn.Module) or isinstance(value, ModuleType)
+
+    def _was_of_host(name: str, node: ast.expr) -> bool:
+        """Whether a name that is a tensor of the device in the end was something of the host's at a place."""
+        every = [n for part in function.body for n in within(part)]
+        loops = [n for n in every if isinstance(n, (ast.For, ast.While)) and node in set(ast.walk(n))]
+        if any(name in moving.stored([loop]) for loop in loops):
+            return False
+        before = [n for n in every if isinstance(n, ast.stmt) and (n.end_lineno or n.lineno) < node.lineno]
+        giving = [n for n in before if isinstance(n, (ast.Assign, ast.AugAssign)) and name in moving.stored([n])]
+        return bool(giving) and all(is_host(n.value) for n in giving)
+
+    def is_host(node: ast.expr) -> bool:
+        if isinstance(node, ast.Attribute) and node.attr in METADATA:
+            return True
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in METADATA:
+            return True
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len":
+            return len(node.args) == 1 and isinstance(node.args[0], ast.Name)  # a size, of whatever
+        if isinstance(node, (ast.Name, ast.Attribute)) and (path := path_of(node)):
+            if path.partition(".")[0] == "self":
+                value = value_of(path)
+                if isinstance(value, torch.Tensor):
+                    return value.device.type != device
+                return isinstance(value, NUMBER) or hasattr(value, "__array__")
+            return of_path(path, node)
+        parts: list[ast.expr] = []
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.comprehension):
+                parts += [child.iter, *child.ifs]
+            elif isinstance(child, ast.keyword):
+                parts.append(child.value)
+            elif isinstance(child, ast.expr) and not (isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)):
+                parts.append(child)
+        return not isinstance(node, ast.Lambda) and all(map(is_host, parts))
+
+    return is_host
+
+
+def derived(function: Function, names: Iterable[str], is_host: Callable[[ast.expr], bool]) -> set[str]:
+    """These names, and those of the function's own that the host gives something to that comes of them."""
+    found, every = set(names), [n for part in function.body for n in within(part) if isinstance(n, ast.Assign)]
+    while True:
+        more = {
+            name
+            for node in every
+            if is_host(node.value) and found & set(_last_names(node.value))
+            for name in moving.stored(node.targets)
+        }
+        if more <= found:
+            return found
+        found |= more
+
+
+def _last_names(node: ast.AST) -> Iterable[str]:
+    """Names below a node, and those of attributes."""
+    for part in ast.walk(node):
+        if isinstance(part, (ast.Name, ast.Attribute)):
+            yield part.id if isinstance(part, ast.Name) else part.attr
+
+
+def reading(
+    function: Function, names: Collection[str], behind: Collection[ast.stmt], is_host: Callable[[ast.expr], bool]
+) -> list[ast.stmt]:
+    """Statements of a graph that read one of these names, and are not the host's alone."""
+    order = (node for node in moving.body_of(function) if not isinstance(node, COMPOUND) and node not in behind)
+    return [node for node in order if names and reads_any(node, names) and not is_of_host(node, is_host, set())]
+
+
+def reads_any(node: ast.AST, names: Iterable[str]) -> bool:
+    """Whether a node reads one of these names, or attributes."""
+    return bool(set(names) & set(_last_names(node)))
+
+
+def numbers_read(function: Function) -> set[str]:
+    """The variables of a function that the host has as numbers which it reads of the device."""
+    every = [n for node in moving.body_of(function) for n in ast.walk(node)]
+    made = {id(n.targets[0]): n.value for n in every if isinstance(n, ast.Assign) and len(n.targets) == 1}
+    stores = [n for n in every if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    other = {n.id for n in stores if id(n) not in made or not _is_read_number(made[id(n)])}
+    return {n.id for n in stores} - other
+
+
+def _is_read_number(value: ast.expr) -> bool:
+    """``1.0 / float(y.mean())`` and ``loss.item() * 2``: arithmetic of the host with what it read of one tensor."""
+    if isinstance(value, ast.UnaryOp):
+        return _is_read_number(value.operand)
+    if isinstance(value, ast.BinOp):
+        sides = (value.left, value.right)
+        known = [isinstance(each, ast.Constant) or _is_read_number(each) for each in sides]
+        return all(known) and not all(isinstance(each, ast.Constant) for each in sides)
+    if not isinstance(value, ast.Call):
+        return False
+    as_number = isinstance(value.func, ast.Name) and value.func.id in ("float", "int") and len(value.args) == 1
+    return as_number or (isinstance(value.func, ast.Attribute) and value.func.attr == "item" and not value.args)

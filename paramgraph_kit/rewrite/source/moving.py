@@ -1,0 +1,466 @@
+"""Work of the host is moved behind the launch: into a function of the user's own lines, called after each one."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from paramgraph_kit.rewrite.source.edits import (
+    Edit,
+    Function,
+    Source,
+    about_gradients,
+    free_names,
+    locals_of,
+    names_in,
+    path_of,
+    within,
+)
+from paramgraph_kit.rewrite.source.place import called
+
+# Methods that read, and change nothing of what they belong to.
+_READS = frozenset(
+    """item detach cpu numpy tolist sum mean max min eq float size numel norm any all abs argmax argmin long int std var
+    state_dict get_last_lr format isfinite isnan topk flatten view memory_allocated items keys values get""".split()  # noqa: SIM905
+)
+_MODULES = frozenset(("torch", "np", "numpy", "math", "time", "F", "cuda", "random"))
+NAMED = (ast.Global, ast.Nonlocal)
+STOPS = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Break, ast.Continue)
+
+
+@dataclass(slots=True)
+class Moved:
+    """The edits that take statements out of a function and put them into another one after it."""
+
+    edits: list[Edit]
+    name: str
+    parameters: list[str]  # arguments of the function first, then its results
+    arguments: int  # how many of the parameters are arguments
+    results: int  # how many values the function returns now
+    extra: int  # how many of them it did not return before
+    returns: bool = False  # it returns what the function has returned
+
+
+@dataclass(slots=True)
+class Tail:
+    """All of a function from one statement on, which runs behind the launch as it did."""
+
+    statements: list[ast.stmt]
+    again: list[ast.stmt]  # what the host computes before it from the arguments alone, and it computes again
+    context: str = ""  # that of the function: no gradients
+
+
+def body_of(function: Function) -> Iterator[ast.stmt]:
+    """The statements of a function's body, and of its ``with`` blocks."""
+    for part in function.body:
+        yield from part.body if isinstance(part, ast.With) else [part]
+
+
+def top_of(source: Source, function: Function, node: ast.stmt) -> ast.stmt | None:
+    """The statement of a function's body that holds ``node``."""
+    body = set(body_of(function))
+    above: ast.AST | None = node
+    while above is not None and above not in body:
+        above = source.parents.get(above)
+    return above if isinstance(above, ast.stmt) else None
+
+
+def is_movable(node: ast.stmt, graded: Collection[str] | None = None) -> bool:
+    """Whether a statement may run after the rest of its function, as far as its kind tells.
+
+    ``graded`` are the names whose gradients come from the rest: a branch that trains without them may run there, too.
+    """
+    if not isinstance(node, (ast.Expr, ast.Assign, ast.AugAssign, ast.If, ast.For)):
+        return False
+    return is_closed(node) or (graded is not None and trains_apart(node, graded))
+
+
+def trains_apart(node: ast.stmt, graded: Collection[str]) -> bool:
+    """Whether a branch runs a backward pass of its own: no gradients come to it from outside."""
+    if not isinstance(node, ast.If) or not any(is_backward(part) for part in within(node)):
+        return False
+    if any(isinstance(part, STOPS) for part in within(node)):
+        return False
+    told = {part for each in ast.walk(node) if reads_number(each) for part in ast.walk(each)}
+    read = (n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n not in told)
+    return not {name for name in read if name in graded} - stored([node])
+
+
+def with_their_zeros(function: Function, chosen: list[ast.stmt], graded: Collection[str]) -> list[ast.stmt]:
+    """Statements that move, with the ``zero_grad()`` for what trains among them, which a graph would not do."""
+    order = list(body_of(function))
+    if not any(trains_apart(node, graded) for node in chosen):
+        return chosen
+    found = list(chosen)
+    for number, node in enumerate(order):
+        call = node.value if isinstance(node, ast.Expr) else None
+        if node in chosen or not isinstance(call, ast.Call) or _method(call) != "zero_grad":
+            continue
+        after = [part for later in order[number + 1 :] if later not in chosen for part in ast.walk(later)]
+        if not any(isinstance(n, ast.Call) and _method(n) in ("backward", "step", "grad") for n in after):
+            found.append(node)
+    return [node for node in order if node in found]
+
+
+def _method(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ""
+
+
+def reads_number(node: ast.AST) -> bool:
+    """``x.item()`` and ``x.detach()``, through which no gradients go."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("item", "detach")
+
+
+def is_closed(node: ast.stmt) -> bool:
+    """Whether a statement neither leaves its function nor runs a backward pass."""
+    return not any(isinstance(part, STOPS) or is_backward(part) for part in within(node))
+
+
+def is_backward(node: ast.AST) -> bool:
+    """Whether a node is a call of a backward pass."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward"
+
+
+def choose(
+    function: Function,
+    wanted: Iterable[ast.stmt],
+    tensors: set[str],
+    is_host: Callable[[ast.expr], bool],
+    graded: Collection[str] = (),
+) -> list[ast.stmt]:
+    """Those of some statements that can all be moved together, with what depends on them.
+
+    ``tensors``: the local names that hold one when the function returns, which alone can be handed over; ``graded``:
+    those of them that need gradients.
+    """
+    order, wished = list(body_of(function)), set(wanted)
+    order = order[: early_end(order)]  # what an early return skips is not done behind each launch
+    here = locals_of(function) - set(arguments_of(function)) - tensors
+    chosen = [node for node in order if node in wished and is_movable(node, graded)]
+    for node in [node for node in order if node not in chosen]:
+        needing = isinstance(node, (ast.If, ast.Expr)) and is_movable(node)
+        if needing and any(_needs(node, one) for one in chosen if order.index(one) < order.index(node)):
+            chosen.append(node)
+        elif _keeps(node, function, is_host) and any(_needs(node, one) for one in chosen if one is not node):
+            chosen.append(node)  # what the host keeps of what moves, although these calls have not changed it
+    chosen.sort(key=order.index)
+    while True:
+        kept = [
+            node
+            for node in chosen
+            if not _is_needed(function, node, chosen) and not names_in(node) & here - stored(chosen)
+        ]
+        if len(kept) == len(chosen):
+            return kept
+        chosen = kept
+
+
+def early_end(order: list[ast.stmt]) -> int:
+    """The number of the first statement that may leave a function, and is not its last."""
+    leaving = (n for n, node in enumerate(order[:-1]) if any(isinstance(part, ast.Return) for part in within(node)))
+    return next(leaving, len(order))
+
+
+def _keeps(node: ast.stmt, function: Function, is_host: Callable[[ast.expr], bool]) -> bool:
+    """Whether a statement computes on the host alone, and keeps that beyond the function."""
+    if not isinstance(node, (ast.Assign, ast.AugAssign)) or not is_host(node.value):
+        return False
+    names = {path.partition(".")[0] for path in written(node)}
+    return bool(names) and not names & locals_of(function)
+
+
+def stored(nodes: Iterable[ast.AST]) -> set[str]:
+    """Names that are assigned below some nodes."""
+    every = (part for node in nodes for part in ast.walk(node))
+    return {n.id for n in every if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+
+def _needs(node: ast.stmt, before: ast.stmt) -> bool:
+    return any(touches(a, b) for a in written(before) for b in paths(node))
+
+
+def _is_needed(function: Function, node: ast.stmt, moved: list[ast.stmt]) -> bool:
+    """Whether a statement that stays behind reads what ``node`` writes, or changes what it reads."""
+    order, reads = list(body_of(function)), free_names(node) & locals_of(function)
+    fills = any(_fills_given(part) for part in within(node))
+    for later in order[order.index(node) + 1 :]:
+        if later in moved:
+            continue
+        if fills and any(isinstance(n, ast.Call) and called(n) not in _READS for n in within(later)):
+            return True  # the gradients that a step takes are clipped before it
+        if stored([later]) & reads or _needs(later, node):
+            return True
+    return False
+
+
+def written(node: ast.stmt) -> Iterator[str]:
+    """Every ``a.b`` that a statement assigns, or that it calls a method of which may change it."""
+    for part in within(node):
+        targets: list[ast.expr] = []
+        if isinstance(part, ast.For) and _fills(part):
+            yield from paths(part.iter)
+        if isinstance(part, ast.Assign):
+            targets = part.targets
+        elif isinstance(part, (ast.AugAssign, ast.AnnAssign, ast.For)):
+            targets = [part.target]
+        for target in targets:
+            for each in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
+                yield path_of(each)
+        if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr not in _READS:
+            path = path_of(part.func.value)
+            if path and path.split(".")[0] not in _MODULES:
+                yield path
+
+
+def _fills_given(node: ast.AST) -> bool:
+    """``nn.utils.clip_grad_norm_(parameters, 1.0)``, which writes what it is given, and ``p.grad.mul_(0.5)``."""
+    if not isinstance(node, ast.Call) or not called(node).endswith("_") or called(node).startswith("_"):
+        return False
+    if isinstance(node.func, ast.Attribute) and "grad" in path_of(node.func.value).split("."):
+        return True
+    return isinstance(node.func, ast.Name) or path_of(node.func).partition(".")[0] in ("torch", "nn", "F")
+
+
+def _fills(loop: ast.For) -> bool:
+    """Whether a loop writes into what it goes through: ``for group in opt.param_groups: group["lr"] = rate``."""
+    names = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+    every = (part for node in loop.body for part in within(node))
+    stores = (n for n in every if isinstance(n, (ast.Subscript, ast.Attribute)) and isinstance(n.ctx, ast.Store))
+    return any(path_of(n).partition(".")[0] in names for n in stores)
+
+
+def paths(node: ast.AST) -> set[str]:
+    """Every ``a.b.c`` that is read below a node, without the method that is called at its end."""
+    found = set()
+    for part in ast.walk(node):
+        if isinstance(part, (ast.Name, ast.Attribute)) and isinstance(part.ctx, ast.Load):
+            found.add(path_of(part))
+    longest = {p for p in found if p and not any(q != p and q.startswith(f"{p}.") for q in found)}
+    return longest | {p for p in found if "." not in p and p != "self"}
+
+
+def touches(a: str, b: str) -> bool:
+    """Whether one of two paths is the other, or leads to it."""
+    return bool(a) and (a == b or a.startswith(f"{b}.") or b.startswith(f"{a}."))
+
+
+def move(
+    source: Source,
+    function: Function,
+    moved: list[ast.stmt],
+    graded: set[str],
+    first: Iterable[str] = (),
+    gone: Sequence[ast.stmt] = (),
+    tail: Tail | None = None,
+    more: Callable[[ast.stmt], Iterable[Edit]] = lambda _: (),
+    ended: tuple[Mapping[str, str], Sequence[str]] = ({}, ()),
+) -> Moved | None:
+    """Move statements of a function into another one after it, or None where what they need cannot be handed over.
+
+    ``graded``: the local names that hold a tensor with gradients when the function returns; ``first``: lines before;
+    ``gone``: statements that go before the launch, with what they assign; ``tail``: all from there on is moved;
+    ``more``: other edits of a statement that moves; ``ended``: what a loop's end decides the length of, as it is handed
+    over, and lines that cut it.
+    """
+    local, arguments = locals_of(function), arguments_of(function)
+    out = [*moved, *gone]
+    stay = [node for part in function.body for node in ast.walk(part) if not _is_in(node, out, source)]
+    there = {n.id for n in stay if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    read = {name for node in moved for name in free_names(node)} & local
+    again = [each for each in tail.again if stored([each]) & read - ended[0].keys()] if tail is not None else []
+    made = stored(again)
+    needed = sorted(
+        (read | {name for each in again for name in names_in(each)} & local) & (there | set(arguments)) - made
+    )
+    owner = arguments[:1] if is_method(source, function) else []
+    given = [name for name in arguments if (name in needed or name in owner) and name not in there]
+    results = [name for name in needed if name not in given and name not in ended[0]]
+    results += ended[0]
+    returned = _returned(source, function, results, graded, tail is not None, ended[0])
+    if returned is None:
+        return None
+    edits, names, extra = returned
+    edits += source.without_all(moved)
+    edits += fewer_globals(source, stay)
+    name = f"after_{function.name.strip('_')}"
+    parameters = [*given, *names]
+    lines = ["", f"def {name}({', '.join(parameters)}):  # after each launch"]
+    for word, kind in (("global", ast.Global), ("nonlocal", ast.Nonlocal)):
+        outer = {n for node in ast.walk(function) if isinstance(node, kind) for n in node.names}
+        if here := sorted(outer & {p for node in moved for p in written(node)}):
+            lines.append(f"    {word} {', '.join(here)}")
+    lines += [f"    {line}" for line in first]
+    if tail is not None and tail.context:
+        lines.append(f"    with {tail.context}:")
+    deep = "    " * (1 + bool(tail is not None and tail.context))
+    lines += [f"{deep}{line}" for line in ended[1]]
+    around = None
+    for node in (*again, *moved):
+        depth, context = len(source.indent(node)), _context(source, node) if deep == "    " else ""
+        if context and source.parents[node] is not around:
+            lines.append(f"{deep}with {context}:")
+        around = source.parents[node] if context else None
+        # Gradients keep their memory, which is the graph's; what is kept must not, for it is overwritten.
+        edited = source.apply([*cloned(source, node, [n for n in results if n not in ended[0]]), *more(node)])
+        text = source.part(node, edited)
+        text = [re.sub(r"zero_grad\((set_to_none=True)?\)", "zero_grad(set_to_none=False)", each) for each in text]
+        lines += [f"{deep}{'    ' * bool(context)}{each[depth:].rstrip()}" for each in text]
+    edits += [source.after(function, lines), *handed_out(source, function, name)]
+    return Moved(edits, name, parameters, len(given), len(names), extra, tail is not None)
+
+
+def _context(source: Source, node: ast.stmt) -> str:
+    """``torch.no_grad()`` of the ``with`` around a statement that writes to tensors, or ""."""
+    above = source.parents[node]
+    writes = isinstance(node, (ast.For, ast.If)) or any(
+        isinstance(n, ast.Call) and called(n).endswith("_") for n in within(node)
+    )
+    texts = [source.text(item.context_expr) for item in above.items] if isinstance(above, ast.With) and writes else []
+    return ", ".join(text for text in texts if about_gradients(text))
+
+
+def handed_out(source: Source, function: Function, name: str) -> list[Edit]:
+    """What makes a function beside one that another function makes known outside: by that function, for each its own.
+
+    As its attribute a step would lead to what the other reads, and be captured anew where that changes.
+    """
+    if source.function_of(function) is None:
+        return []
+    rank = 2 + name.startswith("before")  # edits of one place and rank are one
+    made = source.before(source.outermost(function), [f"{name}_of = {{}}"], rank)
+    return [made, replace(source.after(function, [f"{name}_of[{function.name}] = {name}"]), rank=rank)]
+
+
+def cloned(source: Source, node: ast.stmt, results: Iterable[str]) -> Iterator[Edit]:
+    """Copies of results where a statement keeps them: in a list, a dictionary, a variable, or by a method's leave."""
+    for part in ast.walk(node):
+        if not isinstance(part, ast.Name) or part.id not in results or not isinstance(part.ctx, ast.Load):
+            continue
+        whole: ast.expr = part
+        call = source.parents.get(source.parents.get(part, part))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.value is part:
+            whole = call if call.func.attr in ("detach", "view", "reshape", "flatten") else part
+        if is_kept(source, whole):
+            at = source.replace(whole, "")
+            yield Edit(at.end_line, at.end_column, at.end_line, at.end_column, ".clone()")
+
+
+def is_kept(source: Source, node: ast.expr) -> bool:
+    """Whether what an expression gives may live on: in a list, a variable, or by a method's leave."""
+    above = source.parents.get(node)
+    of_method = isinstance(above, ast.Call) and node in above.args and isinstance(above.func, ast.Attribute)
+    keeps = of_method and isinstance(above, ast.Call) and _may_keep(above.func)
+    return keeps or isinstance(above, (ast.Assign, ast.Dict, ast.List, ast.Tuple, ast.keyword))
+
+
+def _may_keep(function: ast.expr) -> bool:
+    """Whether what a method is given may live on in what it belongs to: torch's own compute."""
+    known = isinstance(function, ast.Attribute) and hasattr(torch.Tensor, function.attr) and function.attr != "add"
+    return not known and path_of(function).partition(".")[0] not in _MODULES
+
+
+def _is_in(node: ast.AST, moved: list[ast.stmt], source: Source) -> bool:
+    above: ast.AST | None = node
+    while above is not None:
+        if above in moved:
+            return True
+        above = source.parents.get(above)
+    return False
+
+
+def arguments_of(function: Function) -> list[str]:
+    """The names of a function's parameters."""
+    return [a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
+
+
+def is_method(source: Source, function: Function) -> bool:
+    """Whether a function gets its owner first."""
+    names = {path_of(each) for each in function.decorator_list}
+    return isinstance(source.parents.get(function), ast.ClassDef) and not names & {"staticmethod", "classmethod"}
+
+
+def detached(source: Source, function: Function, graded: set[str]) -> list[Edit]:
+    """A function that runs a backward pass itself returns ``loss.detach()``: none goes through a launch."""
+    if not _runs_backward(function):
+        return []
+    edits = []
+    for node in (node for part in function.body for node in within(part) if isinstance(node, ast.Return)):
+        value = node.value
+        parts = value.values if isinstance(value, ast.Dict) else getattr(value, "elts", [value])
+        known = (part for part in parts if isinstance(part, ast.Name) and part.id in graded)
+        edits += [source.replace(part, f"{part.id}.detach()") for part in known]
+    return edits
+
+
+def _runs_backward(function: Function) -> bool:
+    return any(is_backward(node) for part in function.body for node in within(part))
+
+
+def _returned(
+    source: Source,
+    function: Function,
+    needed: list[str],
+    graded: set[str],
+    tail: bool = False,
+    texts: Mapping[str, str] | None = None,
+) -> tuple[list[Edit], list[str], int] | None:
+    """Edits that make a function return local names too; the names of all that it returns, and how many are new.
+
+    ``tail``: what it has returned is not its own to return any more.
+    """
+    returns = [node for part in function.body for node in within(part) if isinstance(node, ast.Return)]
+    valued = [node for node in returns if node.value is not None]
+    if tail and not needed:
+        return [], [], 0  # what is behind it reads variables alone
+    if not needed:
+        return detached(source, function, graded), [], 0
+    last = function.body[-1]
+    while isinstance(last, ast.With):
+        last = last.body[-1]
+    new = [f"{(texts or {}).get(name, name)}.detach()" for name in needed]
+    if not returns or tail:
+        return [source.after(last, [f"return {', '.join(new)}"])], needed, len(needed)
+    if len(returns) > 1 or not valued or valued[0] is not last:
+        return None
+    value = valued[0].value
+    assert value is not None
+    parts = list(value.elts) if isinstance(value, ast.Tuple) else [value]
+    names = [_name_of(part) or f"_{number}" for number, part in enumerate(parts)]
+    missing = [name for name in needed if name not in names]
+    if not missing:
+        return detached(source, function, graded), names, 0
+    # No backward goes through a launch, and this one's is done.
+    done = graded if _runs_backward(function) else set[str]()
+    kept = [source.text(part) + ".detach()" * (isinstance(part, ast.Name) and part.id in done) for part in parts]
+    text = ", ".join([*kept, *(f"{(texts or {}).get(name, name)}.detach()" for name in missing)])
+    return [source.replace(value, text)], [*names, *missing], len(missing)
+
+
+def _name_of(node: ast.expr) -> str:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "detach":
+        node = node.func.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def fewer_globals(source: Source, stay: list[ast.AST]) -> list[Edit]:
+    """``global`` names only what the function still writes or reads."""
+    used = {node.id for node in stay if isinstance(node, ast.Name)}
+    edits = []
+    for node in stay:
+        if isinstance(node, (ast.Global, ast.Nonlocal)):
+            left = [name for name in node.names if name in used]
+            if left != node.names:
+                edits.append(replace(source.replace(node, ""), keeps=tuple(left)))
+    return edits
+
+
+def unscaled_before(function: Function, step: ast.stmt) -> list[ast.stmt]:
+    """What a gradient scaler's step needs to have happened just before it: ``unscale_``, and all from there."""
+    body = list(body_of(function))
+    names = [{part.attr for part in within(node) if isinstance(part, ast.Attribute)} for node in body]
+    first = next((k for k, known in enumerate(names) if "unscale_" in known), len(body))
+    return body[first : body.index(step)] if step in body else []

@@ -1,0 +1,178 @@
+"""A statement in which something was found, and what a rule may ask of it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+
+from paramgraph_kit.doctor.explain.syntax import last_name
+from paramgraph_kit.rewrite.source.edits import Function, Source, heads, locals_of, names_in, path_of
+from paramgraph_kit.trace.model import Failure
+
+NUMBER = (int, float, complex, bool)
+_CHANGES = ("append", "extend", "insert", "pop", "clear", "fill", "sort")
+
+
+class Form(NamedTuple):
+    """What is known of a tensor that nothing may keep alive."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    device: str
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Form:
+        """That of a tensor."""
+        return cls(tensor.shape, tensor.dtype, tensor.device.type)
+
+
+@dataclass(slots=True)
+class Place:
+    """A statement in which something was found."""
+
+    source: Source
+    statement: ast.stmt
+    failure: Failure
+    device: str  # how the user, or else anybody, would write the device
+    cuda: str = "torch.cuda"  # how the user calls what has the streams
+    space: dict[str, Any] = field(default_factory=dict)  # global names of the function
+    tensors: Mapping[str, Form] = field(default_factory=dict)  # of local names that held one as it returned
+    numbers: frozenset[str] = frozenset()  # attributes that hold numbers
+    attributes: Mapping[str, Any] = field(default_factory=dict)  # what attributes of the user's objects hold
+    hoisted: list[str] = field(default_factory=list)  # lines for before the function
+    others: Sequence[str] = ()  # those of other statements
+    brought: list[str] = field(default_factory=list)  # attributes that are on the device from now on
+    begun: Mapping[str, Any] = field(default_factory=dict)  # what has another value than None later
+    lent: Sequence[str] = ()  # expressions of the statement that are found before the launch, where they are asked for
+    trains: bool = True  # gradients may go through what it computes
+
+    def text(self, node: ast.AST) -> str:
+        """A node as it is written."""
+        return self.source.text(node)
+
+    def calls(self, *names: str) -> Iterator[ast.Call]:
+        """Calls of functions or methods with these names."""
+        for node in heads(self.statement):
+            if isinstance(node, ast.Call) and called(node) in names:
+                yield node
+
+    def loops(self) -> list[ast.For | ast.While]:
+        """The loops of the function that the statement is in, or is; the inner ones first."""
+        if isinstance(self.statement, Function):
+            return []
+        every = (self.statement, *self.source.above(self.statement))
+        return [node for node in every if isinstance(node, (ast.For, ast.While))]
+
+    def local(self, node: ast.AST) -> set[str]:
+        """Local names of the function that a node reads."""
+        function = self.source.function_of(self.statement)
+        own = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        return names_in(node) & locals_of(function) - own if function is not None else set()
+
+    def is_local(self, name: str) -> bool:
+        """Whether a name is one of the function's own."""
+        function = self.source.function_of(self.statement)
+        return function is not None and name in locals_of(function)
+
+    def hoist(self, hint: str, text: str) -> str:
+        """Evaluate an expression before the function; returns the name that stands for it."""
+        function = self.source.function_of(self.statement)
+        taken = names_in(self.source.tree) | (locals_of(function) if function is not None else set())
+        known = dict(line.split(" = ", 1)[::-1] for line in (*self.hoisted, *self.others))
+        if text in known:
+            return known[text]
+        name = fresh(hint, taken | set(known.values()))
+        self.hoisted.append(f"{name} = {text}")
+        return name
+
+
+def fresh(hint: str, taken: Collection[str]) -> str:
+    """A name like ``hint`` that nothing has yet."""
+    name, number = hint, 1
+    while name in taken:
+        number += 1
+        name = f"{hint}_{number}"
+    return name
+
+
+def called(node: ast.Call) -> str:
+    """The last name of what is called."""
+    return last_name(node.func)
+
+
+def is_number(node: ast.expr) -> bool:
+    """Whether an expression is a Python number as far as the text shows."""
+    if isinstance(node, ast.UnaryOp):
+        return is_number(node.operand)
+    if isinstance(node, ast.BinOp):
+        return is_number(node.left) and is_number(node.right)
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, NUMBER)
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
+    return isinstance(node, ast.Call) and called(node) in ("len", "size", "sqrt", "numel")
+
+
+def renamed(text: str, new: Mapping[str, str]) -> str:
+    """A text with other expressions in the places of some, each as a whole and none within another one.
+
+    >>> renamed("x * alpha + a.a(a=a)", {"a": "a_in", "alpha": "alpha_in"})
+    'x * alpha_in + a_in.a(a=a_in)'
+    """
+    longest = sorted(new, key=len, reverse=True)
+    found = "|".join(map(re.escape, longest))
+    return re.sub(rf"(?<![\w.])(?:{found})(?!\w|\s*=[^=])", lambda match: new[match[0]], text) if new else text
+
+
+def integer(node: ast.expr) -> int | None:
+    """The whole number that an expression is, or None."""
+    try:
+        value = ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError):
+        return None
+    return value if type(value) is int else None
+
+
+def binds_tighter(source: Source, node: ast.expr) -> bool:
+    """Whether what is around an expression would take a part of a sum or a quotient in its place."""
+    return isinstance(source.parents.get(node), (ast.BinOp, ast.UnaryOp, ast.Attribute, ast.Subscript))
+
+
+def width_of(place: Place, part: ast.Slice) -> str:
+    """``4`` for ``a : a + 4``."""
+    low, high = part.lower, part.upper
+    if part.step is not None or low is None or not isinstance(high, ast.BinOp) or not isinstance(high.op, ast.Add):
+        return ""
+    for one, other in ((high.left, high.right), (high.right, high.left)):
+        if ast.dump(one) == ast.dump(low):
+            return place.text(other)
+    return ""
+
+
+def array_type(place: Place, node: ast.expr) -> str | None:
+    """The type of the array that a number is picked from by numbers of the host, "" for a list; None where it is not.
+
+    The array is one of around the function, which the file never writes; its index is no tensor.
+    """
+    if not isinstance(node, ast.Subscript) or not (path := path_of(node.value)):
+        return None
+    held = place.space.get(path) if "." not in path else place.attributes.get(path.rpartition(".")[2])
+    plain = isinstance(held, (list, tuple)) and all(type(each) in NUMBER for each in held)
+    flat = type(held).__module__ == "numpy" and getattr(held, "ndim", 0) == 1
+    array = str(getattr(held, "dtype", "")) if flat else ""
+    last = path.rpartition(".")[2]
+    for each in ast.walk(place.source.tree):
+        changed = each.value if isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Store) else None
+        if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr in _CHANGES:
+            changed = each.func.value
+        if changed is not None and path_of(changed).rpartition(".")[2] == last:
+            return None
+    root = path.partition(".")[0]
+    if not (plain or array in ("float64", "float32", "int64", "int32")) or (root != "self" and place.is_local(root)):
+        return None
+    return None if names_in(node.slice) & place.tensors.keys() else array

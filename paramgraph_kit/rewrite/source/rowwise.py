@@ -1,0 +1,214 @@
+"""Whether what is computed of rows is computed of each row alone, so that others beside them change nothing."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from paramgraph_kit.rewrite.source.edits import path_of
+from paramgraph_kit.rewrite.source.moving import stored
+from paramgraph_kit.rewrite.source.place import Place, called, integer
+
+# Of each element alone, whatever they are called on.
+ELEMENTS = frozenset(
+    """abs acos add asin atan bool ceil clamp clip clone contiguous cos cosh deg2rad detach div double eq erf exp expm1
+    float floor fmod ge gelu gt half hardtanh int isfinite isnan le leaky_relu lerp log log10 log1p log2 logical_and
+    logical_not logical_or logit long lt masked_fill maximum minimum mul nan_to_num ne neg pow reciprocal relu remainder
+    round rsqrt sigmoid sign silu sin sinh softplus sqrt square sub tan tanh to trunc type_as where elu selu mish
+    hardswish relu6 logsigmoid""".split()  # noqa: SIM905
+)
+# Of each row alone where they go along another dimension, which is their first argument or ``dim=``.
+_ALONG = frozenset(
+    """all amax amin any argmax argmin cumprod cumsum flatten gather log_softmax logsumexp max mean min norm prod
+    softmax squeeze std sum topk unsqueeze var""".split()  # noqa: SIM905
+)
+_LOSSES = frozenset(("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"))
+_ROWWISE = (
+    torch.nn.Linear,
+    torch.nn.Embedding,
+    torch.nn.LayerNorm,
+    torch.nn.Identity,
+    torch.nn.Flatten,
+    torch.nn.Sequential,
+    torch.nn.ModuleList,
+    torch.nn.ModuleDict,
+)
+IsRow = Callable[[ast.AST], bool]
+
+
+def is_rowwise(place: Place, node: ast.expr, is_row: IsRow) -> bool:
+    """Whether an expression computes each row of its own, as far as its names tell."""
+    return all(_keeps_rows(place, part, is_row) for part in ast.walk(node))
+
+
+def _keeps_rows(place: Place, part: ast.AST, is_row: IsRow) -> bool:
+    if isinstance(part, ast.BinOp) and isinstance(part.op, ast.MatMult):
+        return not any(is_row(n) for n in ast.walk(part.right))
+    if isinstance(part, ast.Subscript) and not is_row(part) and any(is_row(n) for n in ast.walk(part.value)):
+        first = part.slice.elts[0] if isinstance(part.slice, ast.Tuple) else part.slice
+        whole = isinstance(first, ast.Slice) and first.lower is first.upper is first.step is None
+        return whole or (isinstance(first, ast.Constant) and first.value is ...)
+    if (
+        isinstance(part, ast.Attribute)
+        and part.attr in ("T", "mT", "H")
+        and any(is_row(n) for n in ast.walk(part.value))
+    ):
+        return False
+    if not isinstance(part, ast.Call) or not any(is_row(n) for n in ast.walk(part)):
+        return True
+    name = called(part)
+    if name in ELEMENTS or name in _LOSSES:
+        return True
+    if name == "normalize" and path_of(part.func) in ("F.normalize", "torch.nn.functional.normalize"):
+        dim = _dim(part, 2) or 1
+        return dim > 0 or (_rank(place, part.args[0]) or 0) + dim > 0
+    if name in ("view", "reshape") and len(part.args) > 1:
+        # How many rows there are is not said, and no two of them come together.
+        return integer(part.args[0]) == -1 and _parts_rows(place, part)
+    if name == "unsqueeze" and _dim(part) == -1:
+        return True
+    if name in _ALONG and (dim := _dim(part)):
+        return dim > 0 or (_rank(place, _given(part)) or 0) + dim > 0 or _is_module(place, part)
+    value = _value(place, path_of(part.func)) if path_of(part.func) else None
+    return isinstance(value, torch.nn.Module) and all(_is_rowwise(place, each) for each in value.modules())
+
+
+def _dim(call: ast.Call, at: int = 0) -> int:
+    """The dimension along which something goes; 0 where that is not told. ``at``: which argument of a method it is."""
+    given = [option.value for option in call.keywords if option.arg == "dim"] or call.args[at : at + 1]
+    if not at and _is_function(call):
+        given = [option.value for option in call.keywords if option.arg == "dim"] or call.args[1:2]
+    return (integer(given[0]) or 0) if given else 0
+
+
+def _is_function(call: ast.Call) -> bool:
+    """Whether a call is that of a function of torch's, and not of a method."""
+    return isinstance(call.func, ast.Attribute) and path_of(call.func.value) in ("torch", "F", "torch.nn.functional")
+
+
+def _given(call: ast.Call) -> ast.AST | None:
+    """What a function of torch's, or a method, goes along."""
+    if _is_function(call):
+        return call.args[0] if call.args else None
+    return call.func.value if isinstance(call.func, ast.Attribute) else None
+
+
+def _rank(place: Place, node: ast.AST | None) -> int | None:
+    """How many dimensions the tensor has that an expression is, as far as that was seen."""
+    if isinstance(node, ast.Name):
+        known = place.tensors.get(node.id)
+        value = None if place.is_local(node.id) else place.space.get(node.id)
+        return len(known.shape) if known is not None else value.dim() if isinstance(value, torch.Tensor) else None
+    if isinstance(node, ast.Subscript) and not isinstance(node.slice, (ast.Tuple, ast.Slice, ast.Constant)):
+        index, whole = node.slice, _rank(place, node.value)
+        while isinstance(index, (ast.UnaryOp, ast.Compare)):
+            index = index.operand if isinstance(index, ast.UnaryOp) else index.left
+        mask = _rank(place, index)
+        return whole - mask + 1 if whole is not None and mask else None
+    if isinstance(node, ast.BinOp):
+        sides = (_rank(place, node.left), _rank(place, node.right))
+        return max((each for each in sides if each is not None), default=None)
+    if isinstance(node, ast.Call) and called(node) in ELEMENTS:
+        return _rank(place, _given(node))
+    if isinstance(node, ast.Call) and len(node.args) == 1 and path_of(node.func):
+        value = _value(place, path_of(node.func))
+        return _rank(place, node.args[0]) if isinstance(value, torch.nn.Module) else None
+    return None
+
+
+def _parts_rows(place: Place, call: ast.Call) -> bool:
+    """Whether a view has each row of what it is of in one row, or in several, as far as sizes are known."""
+    sizes = [integer(each) for each in call.args[1:]]
+    whole, wanted = _size_of_row(place, _given(call)), math.prod(each or 0 for each in sizes)
+    return whole is not None and wanted > 0 and whole % wanted == 0
+
+
+def _size_of_row(place: Place, node: ast.AST | None) -> int | None:
+    """How many elements a row has, as far as that was seen."""
+    if isinstance(node, ast.Name):
+        known = place.tensors.get(node.id)
+        value = None if place.is_local(node.id) else place.space.get(node.id)
+        shape = known.shape if known is not None else value.shape if isinstance(value, torch.Tensor) else None
+        return math.prod(shape[1:]) if shape is not None else None
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+        inside, left = place.tensors.get(node.value.id), _rank(place, node)
+        return math.prod(inside.shape[len(inside.shape) - left + 1 :]) if inside is not None and left else None
+    if isinstance(node, ast.BinOp):
+        sides = (_size_of_row(place, node.left), _size_of_row(place, node.right))
+        return max((each for each in sides if each is not None), default=None)
+    if isinstance(node, ast.Call) and called(node) in ELEMENTS:
+        return _size_of_row(place, _given(node))
+    return None
+
+
+def _is_module(place: Place, call: ast.Call) -> bool:
+    """Whether something is done with what a module gives, which has rows of its own."""
+    inner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    path = path_of(inner.func) if isinstance(inner, ast.Call) else ""
+    return bool(path) and isinstance(_value(place, path), torch.nn.Module)
+
+
+def _computes_rows(place: Place, module: torch.nn.Module) -> bool:
+    """Whether the ``forward`` of a class in the same file calls other modules and what computes each row alone."""
+    classes = (
+        n for n in ast.walk(place.source.tree) if isinstance(n, ast.ClassDef) and n.name == type(module).__name__
+    )
+    parts = [n for each in classes for n in each.body if isinstance(n, ast.FunctionDef) and n.name == "forward"]
+    if len(parts) != 1 or type(module).__module__.startswith("torch."):
+        return False
+    for node in (n for part in parts[0].body for n in ast.walk(part)):
+        if isinstance(node, (ast.For, ast.While, ast.If, ast.Subscript)):
+            return False
+        if isinstance(node, ast.Attribute) and node.attr in ("T", "mT", "H"):
+            return False
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+            return False
+        if isinstance(node, ast.Call):
+            own = path_of(node.func).split(".")
+            inner = own[0] == "self" and isinstance(module._modules.get(own[-1]), torch.nn.Module) and len(own) == 2
+            if not inner and called(node) not in ELEMENTS and not (called(node) in _ALONG and _dim(node) > 0):
+                return False
+    return True
+
+
+def _is_rowwise(place: Place, module: torch.nn.Module) -> bool:
+    known = type(module).__module__.startswith("torch.nn.modules.activation") and not isinstance(
+        module, (torch.nn.MultiheadAttention, torch.nn.RReLU, torch.nn.Softmax, torch.nn.LogSoftmax)
+    )
+    own = known or type(module) in _ROWWISE or _computes_rows(place, module)
+    return own and not module._forward_hooks and not module._forward_pre_hooks
+
+
+def _value(place: Place, path: str) -> Any:
+    first, *rest = path.split(".")
+    if rest and place.is_local(first):
+        return None if _may_be_tensor(place, first) else place.attributes.get(rest[-1])  # of an object of the user's
+    found = _one_of(place, first) if place.is_local(first) else place.space.get(first)
+    for name in rest:
+        found = getattr(found, name, None)
+    return found
+
+
+def _may_be_tensor(place: Place, name: str) -> bool:
+    """Whether ``h`` of ``h.norm()`` may be a tensor, whatever else has a ``norm``: also one that is gone at the end."""
+    function = place.source.function_of(place.statement)
+    made = [n for n in ast.walk(function or place.statement) if isinstance(n, (ast.Assign, ast.AugAssign))]
+    return name in place.tensors or name in stored(made)
+
+
+def _one_of(place: Place, name: str) -> Any:
+    """The modules that a loop around a statement goes through under a name: ``for i, expert in enumerate(experts)``."""
+    above = place.source.parents.get(place.statement)
+    while above is not None:
+        if isinstance(above, ast.For) and name in {n.id for n in ast.walk(above.target) if isinstance(n, ast.Name)}:
+            given = above.iter.args[:1] if isinstance(above.iter, ast.Call) else [above.iter]
+            plain = not isinstance(above.iter, ast.Call) or called(above.iter) == "enumerate"
+            path = path_of(given[0]) if given and plain else ""
+            held = _value(place, path) if path.partition(".")[0] not in ("", name) else None
+            return held if isinstance(held, torch.nn.ModuleList) else None
+        above = place.source.parents.get(above)
+    return None

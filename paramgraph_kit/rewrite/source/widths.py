@@ -1,0 +1,51 @@
+"""How wide a slice is, where its text tells: ``p : p + t`` and ``p - t : p``, also by way of a name for an end."""
+
+from __future__ import annotations
+
+import ast
+
+from paramgraph_kit.rewrite.source.edits import Source, within
+
+
+def width_at(source: Source, node: ast.Subscript, number: int) -> str:
+    """The width of one of a subscript's parts, or ""."""
+    parts = parts_of(node)
+    part = parts[number] if number < len(parts) else None
+    if not isinstance(part, ast.Slice) or part.step is not None or part.lower is None or part.upper is None:
+        return ""
+    return width(source, node, part.lower, part.upper)
+
+
+def parts_of(node: ast.Subscript) -> list[ast.expr]:
+    """The parts of an index."""
+    return list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
+
+
+def width(source: Source, node: ast.expr, low: ast.expr, high: ast.expr) -> str:
+    """How far it is from one expression to another one, or ""."""
+    for first in _meanings(source, node, low):
+        for last in _meanings(source, node, high):
+            if found := _between(source, first, last):
+                return found
+    return ""
+
+
+def _between(source: Source, low: ast.expr, high: ast.expr) -> str:
+    if isinstance(high, ast.BinOp) and isinstance(high.op, ast.Add):
+        for one, other in ((high.left, high.right), (high.right, high.left)):
+            if ast.dump(one) == ast.dump(low):
+                return source.text(other)
+    if isinstance(low, ast.BinOp) and isinstance(low.op, ast.Sub) and ast.dump(low.left) == ast.dump(high):
+        return source.text(low.right)
+    return ""
+
+
+def _meanings(source: Source, node: ast.expr, end: ast.expr) -> list[ast.expr]:
+    """An end of a slice, and what a name was given, if once and in the same function."""
+    function = source.function_of(node)
+    if not isinstance(end, ast.Name) or function is None:
+        return [end]
+    every = [n for part in function.body for n in within(part)]
+    stores = [n for n in every if isinstance(n, ast.Name) and n.id == end.id and isinstance(n.ctx, ast.Store)]
+    made = [n for n in every if isinstance(n, ast.Assign) and n.targets == stores]
+    return [end, *(n.value for n in made if len(stores) == 1)]
