@@ -41,9 +41,7 @@ class Model:
         self.modules: dict[int, Any] = {}  # by id; also what parameterize returned
         self._kinds: set[type] = set()  # of these, the user's own
         self.codes: set[types.CodeType] = set()
-        self.root: tuple[
-            types.CodeType, ...
-        ] = ()  # what ``torch.compile`` was given; none where only parts are compiled
+        self.root: tuple[types.CodeType, ...] = ()  # of what was compiled; empty where only parts are
         self.options: list[Options] = []  # that it was compiled with, where torch.compile's result tells
         self._add(model)
         self.root = _root(model)
