@@ -63,7 +63,7 @@ class Cell:
     def entering(self) -> list[torch.Tensor] | None:
         """The tensors that it holds now, or None where they are of another kind than at the captured entry."""
         held = self.held()
-        if type(held) is torch.Tensor and self.leaves == [TENSOR] and self.spec.is_leaf():  # nearly always
+        if type(held) is torch.Tensor and self.spec.is_leaf():  # nearly always
             return [held] if layout(held) == self.layouts[0] else None
         leaves, spec = flatten(held)
         if spec != self.spec:

@@ -10,10 +10,12 @@ import torch
 
 import paramgraph_kit as pgk
 from paramgraph_kit.driver.select import driver
-from paramgraph_kit.step.arguments import Arguments
+from paramgraph_kit.step import arguments as asked_of
+from paramgraph_kit.step.arguments import Arguments, _has_gradient
 from paramgraph_kit.step.called import called_in
 from paramgraph_kit.step.names import Names
 from paramgraph_kit.step.reach import Reach
+from paramgraph_kit.trace.errors import RefusedError
 
 
 def ones(*size: int) -> torch.Tensor:
@@ -47,6 +49,68 @@ def test_a_call_that_is_remembered_is_another_one_with_names_with_numbers_and_on
     # AND once the code may ask how arguments lie, none is remembered for that
     arguments.asked = True
     assert arguments.of((x, y), {})[0] != key
+
+
+@pytest.mark.parametrize(("made", "again"), [(7, 1), (None, 0)])
+def test_what_calls_look_like_is_asked_in_c_from_the_second_on_where_that_is_known(
+    made: Any, again: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a remembered call, and checks in C++ that take what it looked like, or do not
+    arguments, x = Arguments(driver()), ones(2)
+    arguments.of((x,), {})
+    given: list[Any] = []
+    alike: list[Any] = []
+
+    def asks(looked: Any, args: Any) -> bool:
+        alike.append((looked, args))
+        return True
+
+    native = SimpleNamespace(given=lambda args: given.append(args) or made, alike=asks)
+    monkeypatch.setattr(asked_of, "checks", lambda: native)
+    (look,) = arguments._looks
+    # WHEN called otherwise, and then alike three times
+    assert not look.fits((ones(3),))
+    assert given == []
+    assert [look.fits((x,)) for _ in range(3)] == [True] * 3
+    # THEN they are told once, by the first that is alike, and asked from then on where they have taken it
+    assert given == [(x,)]
+    assert alike == [(7, (x,))] * (2 * again)
+
+
+def test_calls_with_attributes_with_lists_and_with_nothing_are_not_remembered() -> None:
+    # GIVEN tensors of which one has an attribute, one in a list, and no arguments WHEN called THEN each has a key alone
+    x, named = ones(2), ones(2)
+    named.scale = 3  # type: ignore[attr-defined]
+    for args in ((x, named), (named, x), ([x],), (), (x, x)):
+        arguments = Arguments(driver())
+        arguments.of(args, {})
+        assert arguments._looks == []
+    arguments = Arguments(driver())
+    arguments.of((x, ones(2)), {})
+    assert len(arguments._looks) == 1
+    # AND the attribute counts by its name and its value, unless it is no plain one
+    keys = []
+    for name, value in (("scale", 3), ("scale", 4), ("other", 3), ("scale", True)):
+        each = ones(2)
+        setattr(each, name, value)
+        keys.append(Arguments(driver()).of((each,), {})[0])
+    assert all(a != b for n, a in enumerate(keys) for b in keys[:n])
+    named.scale = [3]  # type: ignore[attr-defined]
+    with pytest.raises(RefusedError) as raised:
+        Arguments(driver()).of((named,), {})
+    text = "an argument has an attribute that is a list (.scale): give it as an argument"
+    assert (raised.value.reason.code, raised.value.reason.message) == ("unknown-argument", text)
+
+
+def test_a_gradient_counts_of_an_argument_that_needs_none() -> None:
+    # GIVEN arguments with a gradient and without, that need one or not WHEN asked THEN one of them is refused for it
+    found = []
+    for needs in (False, True):
+        for has in (False, True):
+            x = ones(2).requires_grad_()
+            x.grad = ones(2) if has else None
+            found.append(_has_gradient(x.requires_grad_(needs)))
+    assert found == [False, True, False, False]
 
 
 def test_arguments_of_one_structure_share_a_number_and_plain_ones_have_none_of_it() -> None:

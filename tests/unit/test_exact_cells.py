@@ -14,6 +14,7 @@ from paramgraph_kit.step.observe import Change
 from tests.unit.test_exact_steps import change, needing, ones, refused, spent_loss
 
 ONE = object()
+SET = {1}
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,12 @@ ONE = object()
         (change(ones(2), spent_loss()), False, None),
         (change(ones(2), torch.eye(2).to_sparse()), False, "unknown-output"),
         (change([torch.eye(2).to_sparse()], [ones(2)]), False, "unknown-output"),
+        (change([ones(2), 1], [None]), False, None),  # what was there besides is let go, too
+        (change(ones(2), ()), False, None),
+        (change(ones(2), (None, 2)), False, "side-effect"),
+        (change(ones(2), (ones(2), ONE)), False, "side-effect"),  # not there before
+        (change((ones(2), 3, SET), (ones(2), 3, SET)), False, None),
+        (change((ones(2), 3, SET), (ones(2), 3, set(SET))), False, "side-effect"),  # another one that is equal
     ],
 )
 def test_which_changes_a_launch_makes_again(found: Change, lazily: bool, code: str | None) -> None:
@@ -54,6 +61,15 @@ def test_which_changes_a_launch_makes_again(found: Change, lazily: bool, code: s
         assert same is found
         assert [a is b for a, b in zip(leaves, flatten(found.after)[0], strict=True)] == [True] * len(leaves)
         assert spec == flatten(found.after)[1]
+
+
+@pytest.mark.parametrize(
+    ("after", "whose"), [(needing(), "self['state']"), ([needing()], "each"), ((ones(2), needing()), "each")]
+)
+def test_what_needs_gradients_is_told_by_its_place_or_as_one_of_several(after: Any, whose: str) -> None:
+    # GIVEN a place that holds a tensor, or some, with a graph of gradients WHEN refused THEN it says what to detach
+    text = f"self['state'] holds a tensor that needs gradients afterwards: keep {whose}.detach() there"
+    assert refused(lambda: cells_of([change(ones(2), after)], False)) == ("requires-grad", text)
 
 
 BESIDE = "before or behind each launch"
@@ -83,6 +99,11 @@ COUNTED = "count behind each launch, or in a tensor on the device that the step 
         (
             change(None, [torch.ones(2)], key="n"),
             "self['n'] was None and is a list of 1",
+            "make it once, before the first call, and write into it",
+        ),
+        (
+            change(None, [2, torch.ones(2)], key="n"),
+            "self['n'] was None and is a list of 2",
             "make it once, before the first call, and write into it",
         ),
         (change(None, [2], key="n"), "self['n'] was None and is a list of 1", f"set self['n'] {BESIDE}"),
@@ -145,6 +166,7 @@ def test_a_cell_enters_with_tensors_of_the_kind_that_it_was_captured_with() -> N
         (single, parameter, [parameter]),
         (several, (y, 3, [x]), [y, x]),
         (several, (y, 4, [x]), None),
+        (several, y, None),
         (several, (y, 3, [ones(3)]), None),
         (several, (y, 3, [2]), None),
         (several, (y, 3, x), None),
@@ -168,3 +190,18 @@ def test_a_cell_enters_with_tensors_of_the_kind_that_it_was_captured_with() -> N
     assert (first is x, number, rest["k"] is y) == (True, 5, True)
     single.put([x])
     assert single.held() is x
+
+
+def test_a_gradient_is_asked_for_by_itself() -> None:
+    # GIVEN a cell of a parameter's gradient, which each launch asks WHEN asked THEN no dictionary is made for it
+    class Unread(Holder):
+        def read(self) -> Any:
+            raise AssertionError
+
+    w, gradient = ones(2).requires_grad_(), ones(2)
+    spec = flatten(gradient)[1]
+    of = Cell(Unread("gradient", "w", w), "", [TENSOR], spec, [layout(gradient)], [0], [None], spec)
+    assert of.entering() is None
+    w.grad = gradient
+    assert of.held() is gradient
+    assert of.entering() == [gradient]
