@@ -1,4 +1,4 @@
-"""A whole step's calls: which are watched and not captured, what a new capture is told to be for, and whose gradients."""
+"""A whole step's calls: which are only watched, what a new capture is told to be for, and whose gradients it leaves."""
 
 from __future__ import annotations
 
