@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from itertools import accumulate
+from itertools import accumulate, chain
 from operator import and_, or_
 
 from paramgraph_kit.capture.pair import Captured, Kind
@@ -218,7 +218,7 @@ def _shelf(captured: Captured, together: frozenset[int], returned: Sequence[int]
     offsets, total = {}, 0
     for i in small:
         offsets[i] = total
-        total += -(-max(captured.allocations[i].size, 1) // GRAIN) * GRAIN
+        total += _rounded(captured.allocations[i].size)
     return offsets, total
 
 
@@ -258,8 +258,8 @@ def needs_of(captured: Captured) -> dict[int, Sequence[int]]:
     tables = _beside(captured, inputs)
     for i in range(inputs):
         if i in needs:
-            later = (n for table, first in tables.get(i, {}).items() for n in readers[table] if n > first)
-            needs[i] = sorted({*needs[i], *later})
+            later = (readers[table][readers[table].index(first) :] for table, first in tables.get(i, {}).items())
+            needs[i] = sorted({*needs[i], *chain.from_iterable(later)})
     return needs
 
 
@@ -310,8 +310,8 @@ class Order:
 
     def meeting(self, allocations: Sequence[int]) -> Iterator[tuple[int, int]]:
         """Pairs of places in ``allocations``, later one first, of which neither precedes the other."""
-        own = [self._own.get(i, 0) for i in allocations]
-        others = [self._not_before.get(i, 0) for i in allocations]
+        own = [self._own[i] for i in allocations]
+        others = [self._not_before[i] for i in allocations]
         for a, (mine, not_before) in enumerate(zip(own, others, strict=True)):
             for b in range(a):
                 if mine & others[b] and own[b] & not_before:
@@ -354,7 +354,7 @@ def pack(sizes: Sequence[int], conflict: Sequence[int], most: int = MOST_BLOCK) 
     ([0, 1536, 1024], 2560)
     """
     rounded = [_rounded(size) for size in sizes]
-    offsets = [-1] * len(sizes)  # not yet placed
+    offsets: dict[int, int] = {}  # of those that are placed
     total = 0
     placed: list[tuple[int, int, int]] = []  # (offset, end, buffer) in this order
     for b in sorted(range(len(sizes)), key=lambda b: (-rounded[b], b)):
@@ -365,17 +365,16 @@ def pack(sizes: Sequence[int], conflict: Sequence[int], most: int = MOST_BLOCK) 
                 gap = start - at
                 if gap >= size and (best is None or gap < best_gap):
                     best, best_gap = at, gap
-            if stop > end:
-                end = stop
+            end = max(end, stop)
         place = _within_one(end, size, most) if best is None else best
         offsets[b] = place
         insort(placed, (place, place + size, b))
         total = max(total, place + size)
-    return offsets, total
+    return [offsets[b] for b in range(len(sizes))], total
 
 
 def _among(
-    placed: Sequence[tuple[int, int, int]], chosen: int, offsets: Sequence[int], sizes: Sequence[int]
+    placed: Sequence[tuple[int, int, int]], chosen: int, offsets: Mapping[int, int], sizes: Sequence[int]
 ) -> list[tuple[int, int, int]]:
     """Those of ``placed`` that are ``chosen``; of a long graph's buffers each meets few."""
     text = f"{chosen:0{len(sizes)}b}"[::-1]
@@ -383,7 +382,7 @@ def _among(
         return [row for row in placed if text[row[2]] == "1"]
     found, place = [], text.find("1")
     while place >= 0:
-        if offsets[place] >= 0:
+        if place in offsets:
             found.append((offsets[place], offsets[place] + sizes[place], place))
         place = text.find("1", place + 1)
     return sorted(found)
@@ -408,7 +407,7 @@ def spans(sizes: Sequence[int], offsets: Sequence[int], most: int = MOST_BLOCK) 
 
 
 def _rounded(size: int) -> int:
-    return -(-max(size, 1) // GRAIN) * GRAIN
+    return -(-size // GRAIN) * GRAIN or GRAIN
 
 
 def _within_one(at: int, size: int, most: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -12,19 +13,20 @@ import torch
 
 from paramgraph_kit.capture import words
 from paramgraph_kit.capture.flash import _DETERMINISTIC, _HEADS, _SCALES, _scale
-from paramgraph_kit.capture.pair import Captured, InputSpec, is_anchored
+from paramgraph_kit.capture.pair import Captured, InputSpec, Kind, Output, is_anchored
 from paramgraph_kit.capture.unused import _offset_calculators
-from paramgraph_kit.driver.api import RawNode
+from paramgraph_kit.driver.api import Binding, RawNode
 from paramgraph_kit.driver.sim import allocator
 from paramgraph_kit.driver.tensors import digests
+from paramgraph_kit.launch import plan as plans
 from paramgraph_kit.launch.generate import Form, launch_function
 from paramgraph_kit.launch.launcher import Launcher, Options
 from paramgraph_kit.launch.lent import LEAST
-from paramgraph_kit.launch.plan import MOST_BLOCK, Block, Order, _among, make_plan, needs_of
+from paramgraph_kit.launch.plan import MOST_BLOCK, Block, Order, Workspace, _among, make_plan, needs_of
 from paramgraph_kit.launch.stages import Lives, cut
 from paramgraph_kit.partition.nodes import from_storage, is_random, launches
 from paramgraph_kit.step.capture import _spec
-from paramgraph_kit.trace.model import NodeKind
+from paramgraph_kit.trace.model import NodeKind, Word, WordKind
 from tests.integration.launch_bench import DRIVER, launcher_of, moved, variants
 from tests.unit.test_capture_flash import BACKWARD, FORWARD, backward, forward
 from tests.unit.test_capture_unused import calculator
@@ -274,11 +276,98 @@ def test_a_shelf_has_its_address_beside_inputs_that_are_aligned_in_other_ways() 
 
 def test_few_of_many_buffers_are_found_from_the_first_on() -> None:
     # GIVEN many buffers, some placed, the first of them at the beginning WHEN few are chosen THEN it is these, in order
-    sizes, offsets = [8] * 40, [8 * n for n in range(30)] + [-1] * 10
+    sizes, offsets = [8] * 40, {n: 8 * n for n in range(30)}
     placed = sorted((offsets[n], offsets[n] + 8, n) for n in range(30))
     chosen = 1 << 0 | 1 << 7 | 1 << 35
     assert _among(placed, chosen, offsets, sizes) == [(0, 8, 0), (56, 64, 7)]
+    assert _among(placed, 1 << 6 | 1 << 7, offsets, sizes) == [(48, 56, 6), (56, 64, 7)]
     assert _among(placed, (1 << 12) - 1, offsets, sizes) == [(8 * n, 8 * n + 8, n) for n in range(12)]
+
+
+@pytest.mark.parametrize(("count", "chosen", "through"), [(7, 1, True), (8, 1, False), (16, 2, False), (15, 2, True)])
+def test_one_in_eight_is_looked_up_and_more_are_searched_for(count: int, chosen: int, through: bool) -> None:
+    # GIVEN placed buffers that tell whether somebody goes through them WHEN some are chosen THEN few do not need that
+    gone: list[bool] = []
+
+    class Placed(list[tuple[int, int, int]]):
+        def __iter__(self) -> Any:
+            gone.append(True)
+            return super().__iter__()
+
+    offsets = {n: 8 * n for n in range(count)}
+    placed = Placed((8 * n, 8 * n + 8, n) for n in range(count))
+    assert _among(placed, (1 << chosen) - 1, offsets, [8] * count) == [(8 * n, 8 * n + 8, n) for n in range(chosen)]
+    assert bool(gone) is through
+
+
+def test_a_gap_without_room_is_not_asked_for_its_first_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN buffers of which three lie in a row, and one that meets all of them and fits behind
+    asked: list[int] = []
+    first_place = plans._within_one
+    monkeypatch.setattr(plans, "_within_one", lambda *args: asked.append(args[1]) or first_place(*args))
+    # WHEN packed THEN one place is asked for each, and no gap between
+    assert plans.pack([2048, 1536, 1024, 512], [0b1110, 0b1101, 0b1011, 0b0111])[0] == [0, 2048, 3584, 4608]
+    assert asked == [2048, 1536, 1024, 512]
+
+
+def test_the_most_that_blocks_take_is_that_of_the_stage_with_most() -> None:
+    # GIVEN blocks for the first stage, for two, and for the second WHEN asked THEN those of one stage count together
+    blocks = tuple(Workspace(*each) for each in ((8, 0, 0), (16, 0, 1), (4, 1, 1), (9, 2, 2)))
+    stage: Any = None
+    assert plans.Plan((), (), 0, blocks, (stage,) * 3).workspace_bytes == 24
+    assert plans.Plan((), (), 0, blocks[2:], (stage,) * 3).workspace_bytes == 9
+
+
+def test_what_no_node_addresses_is_there_from_the_first_stage_to_none() -> None:
+    # GIVEN two activations that die as two gradients of their size are made, and beside them an input and an output
+    # that no node addresses, and an input that is returned
+    size = 99 << 20
+    uses = [[0, 1], [0, 3], [], [1], [1], [3], []]
+    found = captured(chain(4), [size, size, 512, 512, size, size, 512], uses, 4, [4, 5, 6])
+    found.outputs.append(Output(Kind.INPUT, 3, 0, (128,), (1,), torch.float32))
+    # WHEN planned in stages, with all inputs dying
+    plan = make_plan(found, dying=[0, 1, 2, 3], most_stages=8)
+    # THEN the first makes such an output, and gives back such an input, but none that is returned
+    assert [stage.nodes for stage in plan.stages] == [range(3), range(3, 4)]
+    assert [stage.fresh for stage in plan.stages] == [(4, 6), (5,)]
+    assert [stage.spent for stage in plan.stages] == [(0, 2), ()]
+
+
+def test_an_input_that_is_returned_or_not_addressed_frees_nothing_as_it_dies() -> None:
+    # GIVEN two large inputs, read by the first node, and two outputs of their size WHEN they die, or are kept
+    size = 99 << 20
+    for returned, stages in ((False, 2), (True, 1)):
+        found = captured(chain(2), [size, size], [[0], [1]], 1, [1])
+        if returned:
+            found.outputs.append(Output(Kind.INPUT, 0, 0, (1,), (1,), torch.float32))
+        # THEN cutting gains something in the one case only
+        assert len(make_plan(found, dying=[0], most_stages=8).stages) == stages
+
+
+def test_words_are_bound_that_are_pointers_to_an_allocation() -> None:
+    # GIVEN a node with a pointer, a number that an allocation stands beside, and a pointer to none WHEN bound
+    words = (Word(0, WordKind.POINTER, 0, 8), Word(8, WordKind.SCALAR, 0), Word(16, WordKind.POINTER, None))
+    found: Any = SimpleNamespace(words=[(), words])
+    slots = [Block(0), plans.Input(0)]
+    # THEN the first has a place in the table, behind its offset, and is the only one
+    table, bindings = plans._bind(found, range(1, 2), {0: (1, 512)}, slots)
+    assert table == (plans.Input(0),)
+    assert bindings == (Binding(1, 0, 0, 520),)
+
+
+def test_only_inputs_have_what_their_address_may_be_written_to() -> None:
+    # GIVEN a node that writes addresses, of an input and two buffers, and one before it that writes none
+    found = captured(chain(3), [512] * 3, [[0, 1], [0, 1], [1, 2]], 1, [])
+    nodes = found.recording.nodes
+    found.recording.nodes[:] = [replace(node, writes_addresses=n == 1) for n, node in enumerate(nodes)]
+    # WHEN asked THEN the input has the buffers beside it, from that node on
+    assert plans._beside(found, 1) == {0: {1: 1, 2: 1}}
+    assert [list(needs_of(found)[i]) for i in range(3)] == [[0, 1, 2], [0, 1], [1, 2]]
+
+
+def test_sizes_are_rounded_up_to_512_and_nothing_to_one_of_these() -> None:
+    # GIVEN / WHEN / THEN
+    assert [plans._rounded(n) for n in (0, 1, 511, 512, 513, 1024, 1025)] == [512, 512, 512, 512, 1024, 1024, 1536]
 
 
 def test_eight_stages_at_most_unless_somebody_says_otherwise() -> None:
