@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -58,23 +59,16 @@ def test_what_calls_look_like_is_asked_in_c_from_the_second_on_where_that_is_kno
     # GIVEN a remembered call, and checks in C++ that take what it looked like, or do not
     arguments, x = Arguments(driver()), ones(2)
     arguments.of((x,), {})
-    given: list[Any] = []
-    alike: list[Any] = []
-
-    def asks(looked: Any, args: Any) -> bool:
-        alike.append((looked, args))
-        return True
-
-    native = SimpleNamespace(given=lambda args: given.append(args) or made, alike=asks)
+    native = mock.Mock(given=mock.Mock(return_value=made), alike=mock.Mock(return_value=True))
     monkeypatch.setattr(asked_of, "checks", lambda: native)
     (look,) = arguments._looks
     # WHEN called otherwise, and then alike three times
     assert not look.fits((ones(3),))
-    assert given == []
+    assert not native.given.called
     assert [look.fits((x,)) for _ in range(3)] == [True] * 3
     # THEN they are told once, by the first that is alike, and asked from then on where they have taken it
-    assert given == [(x,)]
-    assert alike == [(7, (x,))] * (2 * again)
+    assert native.given.mock_calls == [mock.call((x,))]
+    assert native.alike.mock_calls == [mock.call(7, (x,))] * (2 * again)
 
 
 def test_calls_with_attributes_with_lists_and_with_nothing_are_not_remembered() -> None:

@@ -11,14 +11,14 @@ import torch
 import paramgraph_kit as pgk
 from paramgraph_kit.capture.pair import InputSpec
 from paramgraph_kit.step import step as steps
-from paramgraph_kit.step.observe import Observation
+from paramgraph_kit.step.observe import Observation, observe
 from paramgraph_kit.step.release import release
 from tests.unit.test_exact_steps import change, ones, spent_loss, step
 
 
 def test_four_calls_whose_code_reads_what_nobody_knew_of_are_watched_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a step whose calls each read a global name that was not known before
-    observe, seen = steps.observe, []
+    seen: list[Observation] = []
 
     def unforeseen(*args: Any) -> Observation:
         seen.append(observe(*args))

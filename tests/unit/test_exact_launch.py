@@ -11,7 +11,7 @@ import torch
 from paramgraph_kit.capture.pair import Captured, InputSpec, Kind, Output
 from paramgraph_kit.driver.api import RawAllocation, RawNode, Recording
 from paramgraph_kit.launch.code import PartitionCode
-from paramgraph_kit.launch.generate import Form, _runs, _source
+from paramgraph_kit.launch.generate import Form, _outputs, _runs, _source
 from paramgraph_kit.launch.plan import make_plan
 from paramgraph_kit.trace.model import NodeKind, Word, WordKind
 
@@ -325,3 +325,78 @@ def test_eight_results_that_are_nothing_come_in_one_piece(count: int, written: l
     scope: dict[str, Any] = {}
     assert list(_runs(["a", "a", *["None"] * count, "b", "None"], scope)) == ["a", "a", *written, "b", "None"]
     assert scope == ({f"none{count}": (None,) * count} if count > 7 else {})
+
+
+@pytest.mark.parametrize(
+    ("form", "given_back"),
+    [
+        (Form(), [" held[3] = None"]),
+        (Form(static={0: torch.empty(0)}), [" held[2] = None"]),
+        (Form(static={3: torch.empty(0)}), []),
+    ],
+)
+def test_what_is_there_at_each_launch_is_not_given_back_between_two(form: Form, given_back: list[str]) -> None:
+    # GIVEN a launch in two stages, of which the second needs input 3 no more WHEN written THEN that is given back where
+    # it came with the call
+    lines, _ = source(captured(), code(), form, **IN_TWO)
+    assert [line.removeprefix(" ") for line in lines if line.endswith(" = None")] == given_back
+
+
+@pytest.mark.parametrize(
+    ("static", "last", "asked"),
+    [
+        ((), 256, "held"),
+        ((1,), 256, "held"),
+        ((0, 2), 256, "held"),
+        ((), 16, "[held[0], held[1]]"),
+        ((0,), 16, "[held[0]]"),
+        ((2,), 16, "held"),
+    ],
+)
+def test_inputs_of_a_call_are_asked_for_at_once_where_all_are_aligned(
+    static: tuple[int, ...], last: int, asked: str
+) -> None:
+    # GIVEN three inputs, the last of which may be aligned less, some of which are there at each launch
+    f = captured()
+    f.words, f.recording.nodes[:] = (
+        [tuple(Word(8 * n, WordKind.POINTER, n, 0) for n in range(4))],
+        f.recording.nodes[:1],
+    )
+    f.recording.streams, f.recording.events, f.scalars = (), (), ()
+    f.specs = [InputSpec((64,), (1,), FLOAT, alignment, 256) for alignment in (256, 256, last)]
+    f.allocations = [RawAllocation(4096 * n, 256, 0) for n in range(4)]
+    f.input_positions, f.outputs = [0, 1, 2], [Output(Kind.FRESH, 3, 0, (64,), (1,), FLOAT)]
+    # WHEN written THEN the list is looked at as it is, or what is aligned of it
+    lines, _ = source(f, code(), Form(static={n: torch.empty(0) for n in static}))
+    assert f" a = addresses({asked}, 255)" in lines
+
+
+@pytest.mark.parametrize(
+    ("tenants", "made", "values"),
+    [
+        ([(0, 8, FLOAT)], "o9 = empty((8,), (1,), t9)", ["o9"]),
+        ([(0, 8, FLOAT), (8, 2, FLOAT)], "o9 = empty((8,), (1,), t9)", ["o9", "view(o9, (2,), (1,), 2)"]),
+        ([(8, 2, FLOAT), (0, 8, FLOAT)], "o9 = empty((8,), (1,), t9)", ["view(o9, (2,), (1,), 2)", "o9"]),
+        ([(0, 4, FLOAT)], "o9 = empty((8,), (1,), t9)", ["view(o9, (4,), (1,), 0)"]),
+        ([(16, 8, FLOAT)], "o9 = empty((8,), (1,), t9)", ["view(o9, (8,), (1,), 4)"]),
+        (
+            [(0, 8, FLOAT), (16, 2, torch.int32)],
+            "o9 = empty((32,), (1,), t9)",
+            ["view(o9.view(r0), (8,), (1,), 0)", "view(o9.view(r1), (2,), (1,), 4)"],
+        ),
+    ],
+)
+def test_an_output_that_fills_its_memory_is_that_memory_and_others_are_looks_at_it(
+    tenants: list[tuple[int, int, torch.dtype]], made: str, values: list[str]
+) -> None:
+    # GIVEN outputs on one allocation of 32 bytes: where each begins, of how many elements, and of what type
+    outputs = [Output(Kind.FRESH, 9, at, (count,), (1,), dtype) for at, count, dtype in tenants]
+    found: Any = SimpleNamespace(outputs=outputs, allocations=[RawAllocation(0, 32, 0)] * 10)
+    plan: Any = SimpleNamespace(fresh=(9,))
+    # WHEN they are made THEN the first that fills it is it, unless there is one of another type
+    scope: dict[str, Any] = {}
+    makers, views, returned = _outputs(found, plan, scope, Form(), {})
+    assert makers == {9: f" {made}"}
+    assert (views, returned) == ([], values)
+    types = {dtype for _, _, dtype in tenants}
+    assert scope["t9"] == (FLOAT if types == {FLOAT} else torch.uint8)

@@ -302,12 +302,11 @@ def test_one_in_eight_is_looked_up_and_more_are_searched_for(count: int, chosen:
 
 def test_a_gap_without_room_is_not_asked_for_its_first_place(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN buffers of which three lie in a row, and one that meets all of them and fits behind
-    asked: list[int] = []
-    first_place = plans._within_one
-    monkeypatch.setattr(plans, "_within_one", lambda *args: asked.append(args[1]) or first_place(*args))
+    asked = mock.Mock(side_effect=plans._within_one)
+    monkeypatch.setattr(plans, "_within_one", asked)
     # WHEN packed THEN one place is asked for each, and no gap between
     assert plans.pack([2048, 1536, 1024, 512], [0b1110, 0b1101, 0b1011, 0b0111])[0] == [0, 2048, 3584, 4608]
-    assert asked == [2048, 1536, 1024, 512]
+    assert [each.args[1] for each in asked.call_args_list] == [2048, 1536, 1024, 512]
 
 
 def test_the_most_that_blocks_take_is_that_of_the_stage_with_most() -> None:
@@ -348,7 +347,7 @@ def test_words_are_bound_that_are_pointers_to_an_allocation() -> None:
     # GIVEN a node with a pointer, a number that an allocation stands beside, and a pointer to none WHEN bound
     words = (Word(0, WordKind.POINTER, 0, 8), Word(8, WordKind.SCALAR, 0), Word(16, WordKind.POINTER, None))
     found: Any = SimpleNamespace(words=[(), words])
-    slots = [Block(0), plans.Input(0)]
+    slots: list[plans.Slot] = [Block(0), plans.Input(0)]
     # THEN the first has a place in the table, behind its offset, and is the only one
     table, bindings = plans._bind(found, range(1, 2), {0: (1, 512)}, slots)
     assert table == (plans.Input(0),)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from paramgraph_kit.capture.pair import Kind, Output
+from paramgraph_kit.driver.spread import BEYOND_NUMBERS, distance
 from paramgraph_kit.launch import probation
 from paramgraph_kit.launch.probation import Measured, Probation, _differing
 
@@ -127,6 +128,82 @@ def test_what_differs_is_named_but_for_seeds_on_the_host() -> None:
     assert _differing([one], [seed], [one], [seed]) == {}
 
 
+def test_how_far_a_result_is_off_is_told_where_it_lies_alike() -> None:
+    # GIVEN results that are off by a number, and that lie otherwise WHEN compared THEN only the first are measured
+    one, square = torch.ones(2), torch.ones(2, 2)
+    found = _differing([one, square], [], [one * 2, square.t()], [])
+    assert found == {"output 0": distance(one, one * 2), "output 1": BEYOND_NUMBERS}
+    assert distance(one, one * 2) != BEYOND_NUMBERS
+
+
+def verified(launch: Any, run: Any, outputs: list[Output], returns_tuple: bool = True) -> Probation:
+    driver: Any = SimpleNamespace(
+        random_state=lambda: None, set_random_state=lambda state: None, address_of=lambda x: x.data_ptr(), device=CPU
+    )
+    captured: Any = SimpleNamespace(outputs=outputs, returns_tuple=returns_tuple)
+    return Probation(driver, captured, launch, run, run, verify="always", measure=False)
+
+
+@pytest.mark.parametrize("returns", [tuple, list])
+def test_a_wrong_result_is_put_right_where_it_is_wrong(returns: type) -> None:
+    # GIVEN a launch with a wrong result and a wrong number written into one of its inputs, which it returns
+    def coded(right: bool) -> Any:
+        def run(inputs: list[Any]) -> Any:
+            x, y, n = inputs
+            inputs.clear()
+            y.fill_(n if right else 0)
+            return returns([x * 2 if right else x * 3, y])
+
+        return run
+
+    trial = verified(coded(False), coded(True), [Output(Kind.FRESH), Output(Kind.ARGUMENT, 1)], returns is tuple)
+    x, y = torch.ones(3), torch.zeros(3)
+    version = x._version
+    # WHEN called
+    found: Any = trial([x, y, 5])
+    # THEN results and inputs are right, what is the caller's stays that, and what was right is not written
+    assert type(found) is returns
+    assert found[0].tolist() == [2, 2, 2]
+    assert found[1] is y
+    assert y.tolist() == [5, 5, 5]
+    assert x._version == version
+    assert trial.failed is not None
+    text = "input 1, output 0, output 1 differed from the ungraphed code's, which this call returned"
+    assert (trial.failed.code, trial.failed.message) == ("wrong-result", text)
+    assert (trial.verified, trial.unordered, trial.over) == (0, 0, True)
+
+
+def test_what_differs_from_itself_as_much_is_counted_once_for_each_launch() -> None:
+    # GIVEN code whose last bit is another one at each call WHEN compared twice THEN that is no wrong result
+    calls: list[int] = []
+
+    def run(inputs: list[Any]) -> Any:
+        (x,) = inputs
+        inputs.clear()
+        calls.append(1)
+        return (x + (len(calls) % 2) * 2**-23,)
+
+    trial = verified(run, run, [Output(Kind.FRESH)])
+    for count in (1, 2):
+        trial([torch.ones(2)])
+        assert (trial.verified, trial.unordered, trial.failed) == (0, count, None)
+
+
+@pytest.mark.parametrize(("graph", "stays"), [(103.0, True), (103.5, False), (100.0, True)])
+def test_a_graph_stays_that_takes_three_in_a_hundred_longer(
+    monkeypatch: pytest.MonkeyPatch, graph: float, stays: bool
+) -> None:
+    # GIVEN eleven calls of each way that have been timed, and medians of a graph's and of 100 WHEN called once more
+    trial, _ = on_probation(monkeypatch, 1, 1, measure=True)
+    medians = iter((graph, 100.0))
+    monkeypatch.setattr(probation, "statistics", SimpleNamespace(median=lambda times: next(medians)))
+    trial._times = {True: [0.0] * 12, False: [0.0] * 11}
+    trial([])
+    # THEN it is over, and just so much longer is not longer
+    assert trial.measured == Measured(graph, 100.0, 11)
+    assert (trial.failed is None) is stays
+
+
 def copies(*inputs: Any) -> Any:
     driver: Any = SimpleNamespace(address_of=lambda x: x.data_ptr(), device=CPU)
     target: Any = SimpleNamespace(_driver=driver)
@@ -162,6 +239,12 @@ def test_copies_share_memory_as_the_originals_do_and_nothing_else() -> None:
     assert made[1].tolist() == [-1, -1, -1, -1, 12, 13, 14, 15]
     # AND no original has changed
     assert base.tolist() == list(range(40))
+    # AND bytes behind the numbers of one belong to the other alone
+    whole = torch.arange(11, dtype=torch.uint8)
+    made = copies(whole, whole[:8].view(torch.float32))
+    assert made[0].tolist() == list(range(11))
+    assert torch.equal(made[1].view(torch.uint8), whole[:8])
+    assert made[1].data_ptr() == made[0].data_ptr()
 
 
 def test_memory_of_several_storages_has_no_copy() -> None:
