@@ -146,8 +146,9 @@ def described(what: Any, inputs: Sequence[str]) -> str:
 
 def _by_position(name: str, inputs: Sequence[str]) -> str:
     """By AOTAutograd's numbering, for versions of torch that describe nothing: primals from 1, args from 0."""
-    match = _POSITION.match(name)
-    at = int(match[1]) - name.startswith("primals_") if match else -1
+    if (match := _POSITION.match(name)) is None:
+        return ""
+    at = int(match[1]) - name.startswith("primals_")
     return inputs[at] if 0 <= at < len(inputs) else ""
 
 

@@ -77,6 +77,8 @@ def test_so_many_tensors_are_made_before_one_launch_and_one_more_is_too_many() -
         lives = Lives(count, dying=[], made=[(1, n) for n in range(count)], inner=[])
         # WHEN cut THEN the device waits for no more than so many
         assert len(cut(lives, 8)) == stages
+    # AND what is made before the first node cannot come later
+    assert cut(Lives(1, dying=[], made=[(1, 0)] * (MANY + 1), inner=[]), 8) == [range(1)]
 
 
 @pytest.mark.parametrize("most", [0, 1])
@@ -85,3 +87,5 @@ def test_one_stage_is_one_stage(most: int) -> None:
     lives = Lives(4, dying=[(99 * MIB, 1)], made=[(99 * MIB, 3)], inner=[])
     assert cut(lives, most) == [range(4)]
     assert cut(Lives(1, [(99 * MIB, 0)], [(99 * MIB, 0)], []), 8) == [range(1)]
+    # AND two where two are
+    assert len(cut(Lives(4, [(99 * MIB, 1)], [(99 * MIB, 3)], []), 2)) == 2
