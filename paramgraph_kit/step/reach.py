@@ -374,8 +374,7 @@ class Reach:
                 items = []
             for key, part in items:
                 self._visit(part, f"{name}[{key!r}]" if isinstance(key, (str, int)) else f"{name}[...]")
-                if isinstance(value, dict) and not is_bare(key):
-                    self._visit(key, name)
+                self._visit(key, name)  # of a dict it may be an object
         for n, ask in enumerate(questions(value)):
             self._asked(value, name, ask, str(n))
         if not of_library(type(value)) or dictionary_of(value):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import sys
 import types
 import weakref
@@ -93,8 +94,8 @@ def test_a_walk_is_complete_up_to_as_many_holders_as_are_walked(monkeypatch: pyt
         assert reach.complete is complete
 
 
-def module(name: str, kind: type = types.ModuleType, **contents: Any) -> Any:
-    made = kind(name)
+def module(name: str, **contents: Any) -> Any:
+    made = types.ModuleType(name)
     vars(made).update(contents)
     return made
 
@@ -157,7 +158,7 @@ class Settings(types.ModuleType):
 
 def test_what_a_module_of_a_class_of_its_own_computes_is_asked_once_where_code_names_it() -> None:
     # GIVEN a module that computes numbers and an object WHEN walked twice THEN a number that is named is asked, once
-    made = module("settings", Settings)
+    made: Any = Settings("settings")
     names = Names(own={"rate", "thing", "__name__"})
     reach = Reach([("s", made)], [("again", made), ("t", ones())], names)
     asked = [(holder.name, holder.key) for holder in reach.holders if holder.kind == "asked" and holder.target is made]
@@ -222,3 +223,73 @@ def test_what_is_held_weakly_is_nobody_s_here() -> None:
     assert [type(each) for each in reach.objects if isinstance(each, (Plain, Referred))] == [Referred]
     kept = [holder.ask for holder in reach.holders if holder.kind == "asked" and holder.key == "type"]
     assert [ask() for ask in kept if ask is not None] == [Plain]
+
+
+def test_a_walk_forgets_what_is_gone_alone() -> None:
+    # GIVEN a walk that has found two tensors WHEN one is gone THEN it holds the other
+    x, y = ones(), ones()
+    reach = Reach([("x", x), ("y", y)], [], Names())
+    reach.forget({id(x)})
+    assert [any(each is t for each in reach._alive) for t in (x, y)] == [False, True]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("library", [False, True])
+def test_code_that_looks_names_up_gets_to_all_of_the_user_s_modules(dynamic: bool, library: bool) -> None:
+    # GIVEN a module with a setting that code names, one that it does not, and a function that is asked for others
+    space: dict[str, Any] = {"__name__": "users", "__file__": __file__}
+    exec("def f(name): raise AttributeError(name)", space)
+    contents = {"named": [1], "other": [2], "__private__": [3], "__getattr__": space["f"]}
+    made = module("m", **contents, **({"__spec__": object()} if library else {}))
+    # WHEN walked, of the user's and of a library's THEN code that looks names up gets to all of the user's
+    names = Names(own={"named"}, dynamic=dynamic)
+    reach = Reach([("m", made)], [], names)
+    found = [name for kind, name in kinds(reach, "sequence")]
+    assert found == (["m.named", "m.other"] if dynamic and not library else ["m.named"])
+    # AND to what answers for others, unless it looks at all there is
+    assert (("function", "f") in kinds(reach, "function")) is (not library and not dynamic)
+
+
+def test_a_function_of_the_user_s_in_a_library_s_module_is_walked_and_the_library_s_own_is_not() -> None:
+    # GIVEN a library's module with a function of the user's that code names, one of the library's, and a class
+    space: dict[str, Any] = {"__name__": "users", "__file__": __file__, "held": [1]}
+    exec(compile("def mine(): return held", __file__, "exec"), space)
+    made = module("lib", __spec__=object(), mine=space["mine"], theirs=torch.nn.functional.softmax, kind=Plain)
+    reach = Reach([("lib", made)], [], Names(own={"mine", "theirs", "kind"}))
+    # WHEN walked THEN what the first reads is found
+    assert kinds(reach, "function") == [("function", "mine")]
+    assert kinds(reach, "sequence") == [("sequence", "held")]
+    assert [name for kind, name in kinds(reach, "class")] == []
+
+
+def test_a_global_name_may_be_built_in_or_come_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN code that names a function of Python's, a built-in name that somebody has made, and one that is not there
+    monkeypatch.setattr(builtins, "everybodys", [1], raising=False)
+    space: dict[str, Any] = {"__name__": "users", "__file__": __file__}
+    exec("def f(): return len, everybodys, int, missing", space)
+    reach = Reach([("f", space["f"])], [], Names())
+    # WHEN walked THEN each may come as a global name, and of what is built in, what somebody has made may change
+    found = [(holder.key, holder.target is space) for holder in reach.holders if holder.kind == "global"]
+    names = ["everybodys", "int", "len", "missing"]
+    assert sorted(key for key, own in found if own) == names
+    assert [key for key, own in found if not own] == ["everybodys"]
+    assert kinds(reach, "sequence") == [("sequence", "everybodys")]
+
+
+def test_keys_of_a_dict_are_walked_that_are_objects() -> None:
+    # GIVEN a dict with a tensor as a key, and a tuple with another one WHEN walked THEN both are found by its name
+    key, inside, value = ones(), ones(), ones()
+    reach = Reach([("d", {key: 1, ("a", inside): value, "k": 2})], [], Names())
+    assert [name for name, _ in reach.tensors.values()] == ["d", "d[...]", "d[1]"]
+
+
+def test_where_a_module_would_keep_hooks_is_known_and_hooks_that_are_there_are_walked() -> None:
+    # GIVEN a layer with a forward hook that reads a tensor, and no other one WHEN walked
+    layer, held = torch.nn.ReLU(), ones()
+    layer.register_forward_hook(lambda *_: held)
+    reach = Reach([("m", layer)], [], Names())
+    # THEN three places for hooks are empty, and the fourth leads there
+    empty = [layer._forward_pre_hooks, layer._backward_pre_hooks, layer._backward_hooks]
+    assert len(reach.unhooked) == 3
+    assert all(any(each is known for known in reach.unhooked) for each in empty)
+    assert any(tensor is held for _, tensor in reach.tensors.values())
