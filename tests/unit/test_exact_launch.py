@@ -375,6 +375,9 @@ def test_inputs_of_a_call_are_asked_for_at_once_where_all_are_aligned(
     ("tenants", "made", "values"),
     [
         ([(0, 8, FLOAT)], "o9 = empty((8,), (1,), t9)", ["o9"]),
+        ([(0, (2, 4), FLOAT)], "o9 = empty((2, 4), (4, 1), t9)", ["o9"]),
+        ([(0, (2, 4), FLOAT), (4, 1, FLOAT)], "o9 = empty((2, 4), (4, 1), t9)", ["o9", "view(o9, (1,), (1,), 1)"]),
+        ([(4, 2, FLOAT), (0, (2, 4), FLOAT)], "o9 = empty((2, 4), (4, 1), t9)", ["view(o9, (2,), (1,), 1)", "o9"]),
         ([(0, 8, FLOAT), (8, 2, FLOAT)], "o9 = empty((8,), (1,), t9)", ["o9", "view(o9, (2,), (1,), 2)"]),
         ([(8, 2, FLOAT), (0, 8, FLOAT)], "o9 = empty((8,), (1,), t9)", ["view(o9, (2,), (1,), 2)", "o9"]),
         ([(0, 4, FLOAT)], "o9 = empty((8,), (1,), t9)", ["view(o9, (4,), (1,), 0)"]),
@@ -387,10 +390,13 @@ def test_inputs_of_a_call_are_asked_for_at_once_where_all_are_aligned(
     ],
 )
 def test_an_output_that_fills_its_memory_is_that_memory_and_others_are_looks_at_it(
-    tenants: list[tuple[int, int, torch.dtype]], made: str, values: list[str]
+    tenants: list[tuple[int, Any, torch.dtype]], made: str, values: list[str]
 ) -> None:
     # GIVEN outputs on one allocation of 32 bytes: where each begins, of how many elements, and of what type
-    outputs = [Output(Kind.FRESH, 9, at, (count,), (1,), dtype) for at, count, dtype in tenants]
+    outputs = []
+    for at, n, dtype in tenants:
+        size, stride = (n, (4, 1)) if isinstance(n, tuple) else ((n,), (1,))
+        outputs.append(Output(Kind.FRESH, 9, at, size, stride, dtype))
     found: Any = SimpleNamespace(outputs=outputs, allocations=[RawAllocation(0, 32, 0)] * 10)
     plan: Any = SimpleNamespace(fresh=(9,))
     # WHEN they are made THEN the first that fills it is it, unless there is one of another type

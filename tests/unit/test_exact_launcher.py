@@ -14,7 +14,7 @@ from paramgraph_kit.capture.pair import capture_pair
 from paramgraph_kit.driver.tensors import PLAIN
 from paramgraph_kit.launch import launcher as launching
 from paramgraph_kit.launch.launcher import Launcher
-from paramgraph_kit.launch.plan import make_plan
+from paramgraph_kit.launch.plan import Workspace, make_plan
 from tests.integration.launch_bench import DEVICE, DRIVER, launcher_of, launches, moved, variants
 
 
@@ -146,3 +146,25 @@ def test_preparing_is_what_is_left_of_the_time_without_the_captures(monkeypatch:
     (variant,) = variants(launcher)
     assert variant.prepared_s == pytest.approx(7 - variant.captured.capture_s)
     assert 0 < variant.captured.capture_s < 7
+
+
+def test_as_many_graphs_are_made_as_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a launcher that may have two graphs WHEN called with three numbers THEN the third call has none
+    monkeypatch.setattr(launching, "MAX_VARIANTS", 2)
+    launcher = launcher_of(lambda x, n: (x * n,))
+    for n, (made, reasons) in enumerate(((1, 0), (2, 0), (2, 1), (2, 1))):
+        launcher([moved(4), 2.0 + n])
+        assert (len(variants(launcher)), len(launcher.reasons)) == (made, reasons)
+
+
+def test_graphs_that_were_made_share_their_room() -> None:
+    # GIVEN two graphs that take a block each, and one that was refused WHEN they share THEN both take the larger one
+    launcher = launcher_of(lambda x: (x,))
+    states = [SimpleNamespace(rooms=[n]) for n in (1024, 2048)]
+    made: list[Any] = [
+        SimpleNamespace(plan=SimpleNamespace(blocks=[Workspace(state.rooms[0], 0, 0)], stages=(None,)), state=state)
+        for state in states
+    ]
+    launcher.variants = {(1,): made[0], (2,): None, (3,): made[1]}
+    launcher.share_room()
+    assert [state.rooms for state in states] == [[2048], [2048]]

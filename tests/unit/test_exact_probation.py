@@ -85,6 +85,22 @@ def test_times_are_taken_four_times_each_way_and_twelve_where_they_are_close(
     assert (trial.verified, trial.unordered) == (0, 0)
 
 
+def test_medians_are_looked_at_after_as_many_calls_of_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a graph that takes as long as code without one WHEN called until it is over
+    trial, _ = on_probation(monkeypatch, 100, 100, measure=True)
+    looked: list[int] = []
+
+    def median(times: list[float]) -> float:
+        looked.append(len(times))
+        return 100.0
+
+    monkeypatch.setattr(probation, "statistics", SimpleNamespace(median=median))
+    while not trial.over:
+        trial([])
+    # THEN they were looked at from the fourth call of each on, of as many
+    assert looked == [n for count in range(4, 13) for n in (count - 1, count - 1)]
+
+
 def test_a_graph_of_which_nothing_is_asked_has_nothing_to_show(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN / WHEN / THEN
     trial, clock = on_probation(monkeypatch, 1, 1, measure=False)

@@ -89,3 +89,14 @@ def test_one_stage_is_one_stage(most: int) -> None:
     assert cut(Lives(1, [(99 * MIB, 0)], [(99 * MIB, 0)], []), 8) == [range(1)]
     # AND two where two are
     assert len(cut(Lives(4, [(99 * MIB, 1)], [(99 * MIB, 3)], []), 2)) == 2
+
+
+def test_what_is_allowed_is_doubled_until_there_are_few_enough() -> None:
+    # GIVEN as many tensors as nodes, and activations that die as gradients of their size are made
+    small = Lives(200, dying=[], made=[(1, n) for n in range(200)], inner=[])
+    large = [(SLACK, n) for n in range(6)]
+    # WHEN cut in two at most THEN twice as many are made before a launch, and twice as much is held
+    assert [len(cut(small, most)) for most in (8, 2)] == [4, 2]
+    assert cut(small, 2) == [range(128), range(128, 200)]
+    assert cut(Lives(6, large, large, []), 3) == [range(2), range(2, 4), range(4, 6)]
+    assert cut(Lives(6, large, large, []), 2) == [range(3), range(3, 6)]
