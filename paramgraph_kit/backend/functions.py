@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import types
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,15 +62,15 @@ class Rows:
     """Of the code that ``ran``, with its global names; ``known`` are names that all code which ran has.
 
     >>> import torch.nn.functional as F
-    >>> rows = Rows({F.softmax.__code__: vars(F)}, {"softmax"})
+    >>> rows = Rows([(F.softmax.__code__, vars(F))], {"softmax"})
     >>> sorted(row.name for row in rows if "softmax" in row.found)
     ['Parameter', 'Tensor', 'torch.nn.functional']
     """
 
-    def __init__(self, ran: Mapping[types.CodeType, dict[str, Any]], known: Set[str]) -> None:
+    def __init__(self, ran: Collection[tuple[types.CodeType, dict[str, Any]]], known: Set[str]) -> None:
         self._rows: dict[int, Row] = {}
         self._known = known
-        for code, space in ran.items():
+        for code, space in ran:
             self._named(space, all_names(code) - _OF_TRACES, _DEEP)
             self._own(space, code.co_qualname.split("."))
         for kind in _TENSORS if ran else ():

@@ -198,7 +198,7 @@ class Walk:
     def functions(self, torchs: Torchs) -> None:
         """Look at functions of torch's where code that ran finds them."""
         replaced = set[tuple[str, str, Any]]()
-        for row in Rows(torchs.ran, self.names.union(*map(all_names, torchs.ran))):
+        for row in Rows(torchs.ran.items(), self.names.union(*map(all_names, torchs.ran))):
             keys, values = tuple(row.found), tuple(row.found.values())
             values = tuple([MISSING if value is ABSENT else value for value in values])
             self.watched.append(Watched(row.name, "functions", row.holder, keys, values, versioned=True))

@@ -35,7 +35,7 @@ class Functions:
     """
 
     def __init__(self, names: Names) -> None:
-        ran = {code: space for code, space in names.ran.items() if not is_generated(code.co_filename)}
+        ran = [(code, space) for code, space in names.ran if not is_generated(code.co_filename)]
         self._rows: dict[int, Row] = {id(row.holder): row for row in Rows(ran, names.known)}
         # Where versions of dictionaries are not told, each place is asked.
         self._asked: set[int] = set() if TOLD else set(self._rows)

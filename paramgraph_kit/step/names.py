@@ -59,19 +59,20 @@ class Names:
     own: set[str] = field(default_factory=set)  # what the user's own code names
     compiled: bool = False  # code ran that Dynamo has compiled: it has read modules out of sight
     constants: dict[int, torch.Tensor] = field(default_factory=dict)  # of such code, which never changes
-    ran: dict[types.CodeType, dict[str, Any]] = field(default_factory=dict)  # libraries', with their global names
+    ran: list[tuple[types.CodeType, dict[str, Any]]] = field(default_factory=list)  # libraries', with global names
     _naming: dict[str, list[types.CodeType]] = field(default_factory=dict)  # the code behind ``known``
     _spelled: set[str] = field(default_factory=set)  # known from texts that no code holds
     _firsts: dict[types.CodeType, set[type]] = field(default_factory=dict)  # what code ran on: the classes of its self
     _readers: dict[str, set[type] | None] = field(default_factory=dict)  # None: anything may be read so
-    _seen: set[types.CodeType] = field(default_factory=set)
-    _modules: set[types.CodeType] = field(default_factory=set)
+    # By id: code of another file may be equal, and has global names of its own.
+    _seen: dict[int, types.CodeType] = field(default_factory=dict)
+    _modules: dict[int, types.CodeType] = field(default_factory=dict)
 
     def add(self, code: types.CodeType, space: dict[str, Any]) -> None:
         """Code that runs, with its global names."""
-        if code in self._seen:
+        if id(code) in self._seen:
             return
-        self._seen.add(code)
+        self._seen[id(code)] = code
         if str(space.get("__name__", "")).startswith(_DEVICE):
             return
         library = is_library_code(code, space)
@@ -84,7 +85,7 @@ class Names:
             found = [x for x in map(space.get, code.co_names) if isinstance(x, torch.Tensor)]
             self.constants |= {id(x): x for x in found}
         if library:
-            self.ran[code] = space
+            self.ran.append((code, space))
             self.spell(spelled_in(code))
             self.compiled = self.compiled or _is_dynamo_s(code)
         else:
@@ -114,8 +115,8 @@ class Names:
 
     def add_module(self, code: types.CodeType, module: Any) -> None:
         """A module of operations that runs, whose code torch has made: its attributes are constants."""
-        if code not in self._modules:
-            self._modules.add(code)
+        if id(code) not in self._modules:
+            self._modules[id(code)] = code
             held = [*vars(module).values(), *module._buffers.values()]
             self.constants |= {id(x): x for x in held if isinstance(x, torch.Tensor)}
 
@@ -133,8 +134,8 @@ class Names:
             _spelled=set(self._spelled),
             _firsts={code: set(kinds) for code, kinds in self._firsts.items()},
             _readers={},
-            _seen=set(),
-            _modules=set(),
+            _seen={},
+            _modules={},
         )
 
     def counts(self, holder: Holder, key: Any) -> bool:
