@@ -127,7 +127,6 @@ class Arguments:
     ) -> Callable[[Sequence[torch.Tensor]], tuple[tuple[Any, ...], dict[str, Any]]]:
         """A function from other tensors to arguments like these."""
         leaves, spec = flatten((args, kwargs))
-        values = [None if isinstance(x, torch.Tensor) else x for x in leaves]
         holes = [n for n, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
         places: dict[int, int] = {}
         for n in holes:
@@ -135,7 +134,7 @@ class Arguments:
         same = [holes.index(places[id(leaves[n])]) for n in holes]
 
         def rebuild(tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-            filled = list(values)
+            filled = list(leaves)
             for n, which in zip(holes, same, strict=True):
                 filled[n] = tensors[which]
                 if (own := vars(leaves[n])) and not vars(tensors[which]):

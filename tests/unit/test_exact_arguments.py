@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import paramgraph_kit as pgk
+from paramgraph_kit.driver.native.build import checks
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.step import arguments as asked_of
 from paramgraph_kit.step.arguments import Arguments, _has_gradient
@@ -96,6 +97,46 @@ def test_calls_with_attributes_with_lists_and_with_nothing_are_not_remembered() 
     assert (raised.value.reason.code, raised.value.reason.message) == ("unknown-argument", text)
 
 
+def test_what_is_remembered_is_asked_of_tensors_alone_and_fits_none_with_a_gradient_or_attributes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # GIVEN a remembered call of two tensors
+    arguments, x = Arguments(driver()), ones(2)
+    arguments.of((x, ones(3)), {})
+    (look,) = arguments._looks
+    graded, named = ones(3), ones(3)
+    graded.grad, named.scale = ones(3), 2  # type: ignore[attr-defined]
+    # WHEN called with a gradient beside one of them, or an attribute THEN that is another call
+    assert look.fits((x, ones(3)))
+    assert not look.fits((x, graded))
+    for native in (None, checks()):
+        monkeypatch.setattr(asked_of, "checks", lambda native=native: native)
+        assert not look.fits((x, named))
+    with pytest.raises(RefusedError, match="has a gradient"):
+        arguments.of((x, graded), {})
+    # AND nobody asks it of others than tensors
+    arguments._looks = [mock.Mock(fits=mock.Mock(side_effect=AssertionError))]
+    for args, kwargs in (((x, 3), {}), (([x],), {}), ((x,), {"n": 3})):
+        arguments.of(args, kwargs)
+
+
+def test_arguments_are_put_together_again_of_other_tensors() -> None:
+    # GIVEN arguments with numbers, one tensor twice, and attributes of two tensors
+    x, y, z = ones(2), ones(3), ones(4)
+    x.scale, z.scale = 2, 3  # type: ignore[attr-defined]
+    rebuild = Arguments(driver()).rebuilt((x, 3, [y, x]), {"k": (z, "a")})
+    # WHEN put together of others THEN they stand where those stood, and have their attributes unless they have some
+    a, b, again, c = ones(5), ones(6), ones(7), ones(8)
+    c.other = 5  # type: ignore[attr-defined]
+    (first, number, (second, third)), kwargs = rebuild([a, b, again, c])
+    assert [first is a, number, second is b, third is a] == [True, 3, True, True]
+    assert [kwargs["k"][0] is c, kwargs["k"][1]] == [True, "a"]
+    assert [vars(t) for t in (a, b, again, c)] == [{"scale": 2}, {}, {}, {"other": 5}]
+    # AND once more of the first ones
+    (first, number, (second, third)), kwargs = rebuild([x, y, x, z])
+    assert [first is x, second is y, third is x, kwargs["k"][0] is z] == [True] * 4
+
+
 def test_a_gradient_counts_of_an_argument_that_needs_none() -> None:
     # GIVEN arguments with a gradient and without, that need one or not WHEN asked THEN one of them is refused for it
     found = []
@@ -119,9 +160,11 @@ def test_arguments_of_one_structure_share_a_number_and_plain_ones_have_none_of_i
         (([ones(3)],), {}),
         ((x,), {"a": 7}),
         (({"a": x},), {}),
+        (([x], 3), {}),
+        ((3, {"a": x, "b": x}), {}),
     ]
-    assert [arguments._leaves(*call)[1] for call in calls] == [~1, ~2, 0, 1, 0, 1, 2]
-    assert [len(arguments._leaves(*call)[0]) for call in calls] == [1, 2, 1, 2, 1, 2, 1]
+    assert [arguments._leaves(*call)[1] for call in calls] == [~1, ~2, 0, 1, 0, 1, 2, 3, 4]
+    assert [len(arguments._leaves(*call)[0]) for call in calls] == [1, 2, 1, 2, 1, 2, 1, 2, 3]
 
 
 def test_a_step_s_memory_is_called_as_its_code_names_it_to_the_byte() -> None:

@@ -333,3 +333,18 @@ def test_what_a_lane_takes_of_another_one_is_its_own_too_but_constants() -> None
     assert used == [(x, 1), (first, 2), (first, 0), (third, 0)]
     # AND a lane is entered once for kernels in a row
     assert [n.args for n in graph.nodes if n.target is lanes._enter] == [(1,), (2,)]
+
+
+def test_what_a_lane_takes_of_several_is_its_own_too_if_any_was_made_elsewhere() -> None:
+    # GIVEN a kernel of stream 1 that gives two values, of which one lies in its input, and one that takes both there
+    graph = torch.fx.Graph()
+    x, weight = taking(graph), graph.get_attr("weight")  # of a graph that nobody owns yet
+    weight.meta["val"] = torch.ones(2)
+    both = call(graph, aten.var_mean.default, x, lane=1)
+    both.meta["val"] = [torch.ones(2), x.meta["val"]]
+    last = call(graph, aten.add.Tensor, both, weight, lane=1)
+    graph.output(last)
+    # WHEN its lanes are written THEN the second is told of them
+    lanes.write_lanes(graph, {last: {both}})
+    used = [n.args for n in graph.nodes if n.target is lanes._used_on]
+    assert used == [(x, 1), (both, 1), (last, 0)]
