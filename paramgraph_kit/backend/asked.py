@@ -11,6 +11,7 @@ import decimal
 import functools
 import gc
 import io
+import logging
 import os
 import queue
 import sys
@@ -23,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from paramgraph_kit.backend.plain import same
+from paramgraph_kit.backend.plain import PLAIN, is_table, same
 
 # Of torch.nn.modules.module: hooks that run for every module; every optimizer has its own.
 GLOBAL_HOOKS = ("_global_forward_pre_hooks", "_global_forward_hooks", "_global_backward_pre_hooks",
@@ -49,6 +50,16 @@ def _thread() -> tuple[Any, ...]:
     return threading.get_ident(), threading.current_thread().name
 
 
+def _logger(logger: logging.Logger) -> tuple[Any, ...]:
+    return logger.getEffectiveLevel(), logger.disabled, logger.manager.disable
+
+
+def _loggers() -> tuple[Any, ...]:
+    known = logging.root.manager.loggerDict.copy().items()
+    levels = [(name, each.level, each.disabled) for name, each in known if isinstance(each, logging.Logger)]
+    return _logger(logging.root), frozenset(each for each in levels if any(each[1:]))
+
+
 # Functions that answer for the whole process or thread. They are asked wherever code names them.
 ANSWERS: dict[Any, Ask] = {
     each: each
@@ -57,7 +68,7 @@ ANSWERS: dict[Any, Ask] = {
         *(torch.is_anomaly_check_nan_enabled, threading.get_ident, threading.active_count, sys.getrecursionlimit),
         *(os.getpid, gc.isenabled, gc.get_threshold, sys.getswitchinterval, np.geterr),
     )
-} | {threading.current_thread: _thread, decimal.getcontext: _decimals}
+} | {threading.current_thread: _thread, decimal.getcontext: _decimals, logging.getLogger: _loggers}
 decimals: Ask = _decimals
 registered: Ask = abc.get_cache_token  # of abstract classes: it changes with who counts as an instance
 
@@ -72,12 +83,16 @@ _BYTES: tuple[Any, ...] = (
     ctypes.c_int.__base__,
 )
 _VIEWS: tuple[Any, ...] = (type({}.keys()), type({}.values()), type({}.items()))
+_THREADS = ("threading", "logging", "concurrent", "multiprocessing", "asyncio", "queue")  # what others write as well
 # Objects of libraries, and what they answer; it is looked into further.
 _TABLE: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     (threading.Event, lambda x: x.is_set()),
     (_LOCKS, lambda x: x.locked()),
     (threading.Semaphore, lambda x: x._value),
-    (threading.Thread, lambda x: (x.name, x.is_alive())),
+    (threading.Thread, lambda x: (x.name, x.is_alive(), x.daemon)),
+    (logging.Logger, _logger),
+    (logging.LoggerAdapter, lambda x: _logger(x.logger) if isinstance(x.logger, logging.Logger) else None),
+    (weakref.finalize, lambda x: x.alive),
     (queue.Queue, lambda x: tuple(x.queue)),
     (queue.SimpleQueue, lambda x: x.qsize()),
     (concurrent.futures.Future, lambda x: x.done()),
@@ -105,7 +120,30 @@ def questions(value: Any) -> list[Ask]:
     """
     found: list[Ask] = [functools.partial(ask, value) for kinds, ask in _TABLE if isinstance(value, kinds)]
     held = getattr(value, "get_obj", None) if type(value).__module__.startswith("multiprocessing") else None
-    return [*found, lambda: bytes(held())] if held is not None else found
+    if held is not None:
+        return [*found, lambda: bytes(held())]
+    if (type(value).__module__ or "").partition(".")[0] in _THREADS and not isinstance(value, threading.Thread):
+        found += [functools.partial(_plain_parts, value)] if _plain_parts(value) else []
+    return found
+
+
+def _plain_parts(value: Any) -> tuple[Any, ...]:
+    """What an object holds that is a plain value: a barrier's count, a handler's level."""
+    held = object.__getattribute__(value, "__dict__") if hasattr(type(value), "__dict__") else {}
+    return tuple((key, part) for key, part in list(held.items()) if isinstance(part, PLAIN)) if held else ()
+
+
+_OF_MODULES = (*PLAIN, list, set, types.ModuleType, type, types.FunctionType, types.BuiltinFunctionType,
+               types.MethodType, logging.Logger)  # fmt: skip
+
+
+def is_setting(value: Any) -> bool:
+    """Whether what a library's module holds under a name can be looked at: plain values, tables of these, functions.
+
+    >>> is_setting(logging.root), is_setting({"dpi": 80}), is_setting(object())
+    (True, True, False)
+    """
+    return isinstance(value, _OF_MODULES) or is_table(value)
 
 
 def _bytes_back(value: Any, then: tuple[int, bytes]) -> None:

@@ -218,8 +218,10 @@ def _standard_library() -> tuple[str, ...]:
     return tuple(path.rstrip(os.sep) + os.sep for path in paths)
 
 
-def is_foreign_module(name: str) -> bool:
-    """The same of a module by its name."""
+def is_foreign_module(name: Any) -> bool:
+    """The same of a module by its name, which classes that C code makes may lack."""
+    if not isinstance(name, str):
+        return True
     file = getattr(sys.modules.get(name), "__file__", None)
     if file is not None:
         return is_foreign(file)

@@ -18,6 +18,7 @@ _BARE = frozenset((int, float, bool, complex, str, bytes, type(None), torch.dtyp
                    torch.Size))  # fmt: skip
 _CONTAINERS = frozenset((*KINDS, defaultdict))  # of which nobody sets attributes
 _DEEP = 8
+_LONG = 1024
 
 
 def is_bare(value: Any) -> bool:
@@ -28,6 +29,17 @@ def is_bare(value: Any) -> bool:
     """
     kind = type(value)
     return kind in _BARE or (isinstance(value, PLAIN) and not hasattr(value, "__dict__"))
+
+
+def is_table(value: Any) -> bool:
+    """Whether a value is a dict of plain values, as tables of settings are.
+
+    >>> is_table({"dpi": 80}), is_table({"dpi": [80]}), is_table([80])
+    (True, False, False)
+    """
+    return (
+        isinstance(value, dict) and len(value) <= _LONG and all(isinstance(part, PLAIN) for _, part in items_of(value))
+    )
 
 
 def plain_key(value: Any) -> Any:

@@ -42,6 +42,7 @@ from paramgraph_kit.backend.asked import (
     Contents,
     decimals,
     hooks_of_all,
+    is_setting,
     nbytes,
     questions,
     registered,
@@ -375,8 +376,7 @@ class Walk:
     def _python_module(self, module: types.ModuleType, path: str) -> None:
         found = {key for key in self.names if key in vars(module)}
         if is_foreign_module(module.__name__):
-            kinds = (*PLAIN, list, set, types.ModuleType, type, *_CALLED)
-            found = {k for k in found if isinstance(vars(module)[k], kinds) and not k.startswith("_")}
+            found = {k for k in found if is_setting(vars(module)[k]) and not k.startswith("_")}
         elif self.every:
             found |= {k for k, v in vars(module).items() if isinstance(v, PLAIN) and not k.startswith("__")}
         # torch's own are seldom written.
@@ -442,8 +442,10 @@ class Walk:
             self.watch(Watched(path, "computed", functools.partial(len, attributes)))
         slots: list[str] = []
         for each in kind.__mro__:
+            theirs = "__slots__" in vars(each) and inherits(kind)
             for key, part in vars(each).items():
-                if key.startswith("__") or not (key in self.names or self.every):
+                read = key in self.names or self.every or (theirs and isinstance(getattr(value, key, None), PLAIN))
+                if key.startswith("__") or not read:
                     continue
                 if isinstance(part, types.MemberDescriptorType):
                     slots.append(key)

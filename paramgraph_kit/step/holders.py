@@ -161,9 +161,9 @@ _slots: dict[type, tuple[str, ...]] = {}
 
 
 def slots_of(kind: type) -> tuple[str, ...]:
-    """The names of the slots that a class of the user's and its bases have, as they are written there."""
+    """The names of the slots of a class and its bases, as they are written there: of libraries those of no C code."""
     if kind not in _slots:
-        found = [] if of_library(kind) else [vars(each) for each in kind.__mro__]
+        found = [vars(each) for each in kind.__mro__ if not of_library(kind) or "__slots__" in vars(each)]
         _slots[kind] = tuple(k for own in found for k, v in own.items() if isinstance(v, MemberDescriptorType))
     return _slots[kind]
 

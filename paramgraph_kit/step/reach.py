@@ -11,6 +11,7 @@ import builtins
 import contextvars
 import functools
 import io
+import logging
 import operator
 import os
 import sys
@@ -25,7 +26,7 @@ import torch
 
 from paramgraph_kit.backend.asked import ANSWERS, LARGE, decimals, hooks_of_all, nbytes, questions, registered
 from paramgraph_kit.backend.code_names import ENVIRONMENT, all_names, functions_of, names_of, run_by
-from paramgraph_kit.backend.plain import PLAIN, is_bare, same
+from paramgraph_kit.backend.plain import PLAIN, is_bare, is_table, same
 from paramgraph_kit.backend.raw import KINDS, items_of
 from paramgraph_kit.driver.files import is_library, is_library_code
 from paramgraph_kit.driver.host_random import is_of_host
@@ -52,6 +53,7 @@ _SETTINGS = (*PLAIN, list, set, types.ModuleType, type, *_FUNCTIONS)
 _DECIMALS = frozenset(("decimal", "Decimal", "getcontext"))
 _TRIED = ("getattr", "hasattr", "AttributeError", "vars", "__dict__")  # who looks for attributes that are not there
 _SKIPPED = ("threading", "logging", "_thread", "queue", "concurrent", "multiprocessing", "weakref", "_io", "io")
+_ASKED_ALONE = ("logging", "concurrent")  # which note what they were asked, and lead to all others
 _OURS = "paramgraph_kit."
 
 
@@ -190,7 +192,8 @@ class Reach:
             asked = questions(value)
             for n, ask in enumerate(asked):
                 self._asked(value, name, ask, str(n))
-            if asked or not (type(value).__module__ or "").startswith(_SKIPPED):
+            module = type(value).__module__ or ""
+            if not module.startswith(_SKIPPED) or (asked and not module.startswith(_ASKED_ALONE)):
                 self._object(value, name)
 
     def _asked(self, value: Any, name: str, ask: Callable[[], Any], key: str = "") -> None:
@@ -258,6 +261,9 @@ class Reach:
             users = isinstance(part, types.FunctionType) and not is_library_code(part.__code__, part.__globals__)
             if users or isinstance(part, (list, set, types.ModuleType)):
                 self._visit(part, name)
+        elif not key.startswith("_") and (isinstance(part, (logging.Logger, types.MethodType)) or is_table(part)):
+            self._global(own, key)
+            self._visit(part, name)
 
     def _class(self, value: type) -> None:
         for kind in value.__mro__:

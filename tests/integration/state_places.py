@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 import paramgraph_kit as pgk
+from tests.integration import state_libraries
 from tests.integration.state_objects import Base, Computed, Config, Derived, Mode, Slotted, identity
 
 DEVICE = pgk.device()
@@ -475,4 +476,5 @@ def of_reloaded_code() -> Place:
     return lambda: scale(), reload
 
 
-PLACES = {name.removeprefix("of_"): value for name, value in list(globals().items()) if name.startswith("of_")}
+_ALL = [*globals().items(), *vars(state_libraries).items()]
+PLACES = {name.removeprefix("of_"): value for name, value in _ALL if name.startswith("of_")}
