@@ -54,37 +54,36 @@ export function layerOf(path) {
 
 /**
  * The layers of a model in the order of recording: stretches of at least two members of one list of modules, one after
- * the other. A node without a module belongs to the stretch that it is in.
+ * the other. A node without a module belongs to the member that it comes after; after the last one, where it may as well
+ * be the model's own or an optimizer's, only if another member ends with such a node.
  * @param {(string | null)[]} modules of each node
+ * @param {number[]} keys of each node, alike for nodes that are alike
  * @returns {{base: string, pieces: {a: number, b: number, k: number}[]}[]}
  */
-export function layersOf(modules) {
-  /** @type {{base: string, pieces: any[]}[]} */
+export function layersOf(modules, keys) {
+  /** @type {any[]} */
   const groups = [];
-  /** @type {{base: string, pieces: any[]} | null} */
+  /** @type {any} */
   let group = null;
   modules.forEach((path, i) => {
-    if (!path) {
-      // At the very end it may as well be what comes after the last layer.
-      const last = group?.pieces.at(-1);
-      if (last) last.b = i + 1;
-      return;
-    }
-    const layer = layerOf(path);
-    if (!layer) {
-      group = null;
-      return;
-    }
-    const { base, k } = layer;
-    if (group?.base !== base) {
-      group = { base, pieces: [] };
-      groups.push(group);
-    }
-    const last = group.pieces.at(-1);
-    if (last?.k === k) [last.b, last.own] = [i + 1, last.own + 1];
-    else group.pieces.push({ a: i, b: i + 1, k, own: 1 });
+    const layer = path && layerOf(path);
+    if (layer) {
+      const { base, k } = layer;
+      if (group?.base !== base) groups.push((group = { base, pieces: [], after: new Set() }));
+      const last = group.pieces.at(-1);
+      if (last?.k === k) [last.b, last.own] = [i + 1, last.own + 1];
+      else {
+        while (last?.b < i) group.after.add(keys[last.b++]);
+        group.pieces.push({ a: i, b: i + 1, k, own: 1 });
+      }
+    } else if (path) group = null;
+    if (group) group.end = i + 1;
   });
-  for (const one of groups) one.pieces = settled(one.pieces);
+  for (const one of groups) {
+    const last = one.pieces.at(-1);
+    while (last.b < one.end && one.after.has(keys[last.b])) last.b++;
+    one.pieces = settled(one.pieces);
+  }
   return groups.filter(({ base, pieces }) => alike(modules, base, pieces));
 }
 
@@ -128,7 +127,7 @@ export function itemsOf(keys, modules) {
     }
   };
   let done = 0;
-  for (const { base, pieces } of layersOf(modules)) {
+  for (const { base, pieces } of layersOf(modules, keys)) {
     plain(done, pieces[0].a);
     done = pieces[pieces.length - 1].b;
     items.push({ a: pieces[0].a, b: done, base, pieces });

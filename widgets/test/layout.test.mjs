@@ -88,12 +88,16 @@ test("data goes from the first node that has a tensor's address to the later one
 });
 
 test("layers of a model fold into one box by their modules, and say where they differ", () => {
-  const trace = step({ layers: 12, modules: (k) => `blocks.${k}.up` });
-  const scene = lay.layout(trace, lay.firstOpen(trace));
-  const run = scene.boxes[1];
-  assert.deepEqual([run.is, run.base, run.pieces.length], [lay.RUN, "blocks", 12]);
-  // The last node belongs to no module: to the last layer, as far as anybody knows.
-  assert.deepEqual(title(run, trace, { families: [] }), ["blocks × 12", "3 to 4 nodes each, not all alike · model.py:20"]);
+  const run = (layers, modules) => {
+    const trace = step({ layers, modules });
+    const box = lay.layout(trace, lay.firstOpen(trace)).boxes[1];
+    assert.deepEqual([box.is, box.base, box.pieces.length], [lay.RUN, "blocks", 12]);
+    return title(box, trace, { families: [] });
+  };
+  // The last node belongs to no module, so to none of the layers.
+  assert.deepEqual(run(12, (k) => `blocks.${k}.up`), ["blocks × 12", "3 nodes each · model.py:20"]);
+  const twice = run(13, (k) => `blocks.${k > 5 ? k - 1 : k}.up`);
+  assert.deepEqual(twice, ["blocks × 12", "3 to 6 nodes each, not all alike · model.py:20"]);
 });
 
 test("10,000 nodes are laid out in time, closed and open", () => {
