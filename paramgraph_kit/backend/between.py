@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import types
 from collections import Counter
 from collections.abc import Iterable
@@ -31,9 +30,9 @@ class Between:
         self.ran: dict[Line | None, Counter[str]] = {}
         self._breaks = breaks_so_far()
 
-    def tell(self, operation: str) -> None:
-        """An operation has launched something by itself."""
-        between, line = _place(sys._getframe(1))
+    def tell(self, operation: str, frame: types.FrameType) -> None:
+        """An operation has launched something by itself, called from there."""
+        between, line = _place(frame)
         if between:
             self.ran.setdefault(line, Counter())[operation] += 1
 

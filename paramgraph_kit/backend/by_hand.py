@@ -20,8 +20,9 @@ Replayed = Callable[[Any], None]
 
 @contextmanager
 def by_hand(captured: Captured, failed: Failed, replayed: Replayed) -> Iterator[None]:
-    """Tell of every capture with ``torch.cuda.graph`` that ends or fails, and of every replay, in any thread."""
+    """Tell of every capture that ends or fails, and of every replay, in any thread."""
     cuda, target = twin(), driver()
+    own = cuda.graph.__module__  # ``torch.cuda.graph`` ends its captures itself, and is told of as a whole
 
     def leaving(leave: Any) -> Any:
         @functools.wraps(leave)
@@ -40,6 +41,22 @@ def by_hand(captured: Captured, failed: Failed, replayed: Replayed) -> Iterator[
 
         return told
 
+    def ending(end: Any) -> Any:
+        @functools.wraps(end)
+        def told(graph: Any) -> Any:
+            if sys._getframe(1).f_globals.get("__name__") == own:
+                return end(graph)
+            nodes = target.recorded_nodes()
+            try:
+                ended = end(graph)
+            except BaseException as last:
+                failed(last)
+                raise
+            captured(graph, nodes)
+            return ended
+
+        return told
+
     def replaying(replay: Any) -> Any:
         @functools.wraps(replay)
         def told(graph: Any) -> Any:
@@ -52,6 +69,7 @@ def by_hand(captured: Captured, failed: Failed, replayed: Replayed) -> Iterator[
 
     with ExitStack() as stack:
         stack.enter_context(replaced(cuda.graph, "__exit__", leaving))
+        stack.enter_context(replaced(cuda.CUDAGraph, "capture_end", ending))
         stack.enter_context(replaced(cuda.CUDAGraph, "replay", replaying))
         yield
 

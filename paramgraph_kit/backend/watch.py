@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -51,6 +52,7 @@ class _Watch:
         self.kept: list[Any] = []  # what has an id above must not die before the end
         self.between = Between()
         self.timed: list[tuple[int, Any, Any]] = []  # the place of a launch, the moments before and after it
+        self.aside = 0  # how many of our own verbs are trying something
 
     def partition(self, launcher: Launcher) -> int:
         """The number of a partition, which is new to the trace at its first event."""
@@ -156,6 +158,11 @@ class _Watch:
         by_slot = dict(zip(variant.plan.stages[stage].slots, new, strict=True))
         return tuple(by_slot.get(slot, 0) for slot in variant.plan.slots)
 
+    def heard(self, operation: str) -> None:
+        """An operation has launched something by itself."""
+        if not self.aside:
+            self.between.tell(operation, sys._getframe(1))
+
     def finish(self) -> None:
         """Bring the partitions up to date, and add those that ran without a graph."""
         for launcher in [kept for kept in self.kept if isinstance(kept, Launcher)]:
@@ -169,6 +176,28 @@ class _Watch:
         seen = [graph for graph in self.kept if isinstance(graph, CompiledGraph)]
         self.trace.partitions.extend(self.between.partitions(seen, len(self.trace.partitions)))
         self.kept.clear()
+
+
+def _looking() -> list[_Watch]:
+    """The watches that what happens now is for."""
+    return [watch for watch in _active if not watch.aside]
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """What is captured and launched in this block is tried by us: whoever watches is told of none of it."""
+    with _lock:
+        away, known = list(_active), {graph.order for graph in compiled_graphs()}
+        for watch in away:
+            watch.aside += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            made = {graph.order: _ungraphed(graph) for graph in compiled_graphs() if graph.order not in known}
+            for watch in away:
+                watch.aside -= 1
+                watch.before |= made
 
 
 def _ungraphed(graph: CompiledGraph) -> dict[str, int]:
@@ -189,7 +218,7 @@ def _attach(launcher: Launcher, variant: Variant) -> None:
 
     def tell(stage: int, old: tuple[int, ...], new: tuple[int, ...]) -> Callable[[], None] | None:
         with _lock:
-            places = [(w, w.launch(launcher, variant, stage, old, new, 0 if stage else copied)) for w in _active]
+            places = [(w, w.launch(launcher, variant, stage, old, new, 0 if stage else copied)) for w in _looking()]
         timing = [(watch, place) for watch, place in places if len(watch.timed) < MOST_TIMED]
         first = target.mark() if timing else None
         if first is None:
@@ -209,11 +238,11 @@ def _made(launcher: Launcher, variant: Variant | None) -> None:
     """A variant was made while somebody watches, or there will be none."""
     with _lock:
         if variant is not None:
-            for watch in _active:
+            for watch in _looking():
                 watch.capture(launcher, variant)
             _attach(launcher, variant)
         elif any(each is launcher for graph in compiled_graphs() for each in graph.launchers):  # not while it is made
-            for watch in _active:
+            for watch in _looking():
                 watch.update(launcher)
 
 
@@ -226,13 +255,13 @@ def note_failure(failure: Failure) -> None:
 
 def _captured(graph: Any, nodes: int) -> None:
     with _lock:
-        for watch in _active:
+        for watch in _looking():
             watch.captured_by_hand(graph, nodes)
 
 
 def _failed(error: BaseException) -> None:
     with _lock:
-        for watch in _active:
+        for watch in _looking():
             failure = watch.explain(error)
             if failure.code != UNKNOWN:  # an exception in a capture that is not of the capture's making
                 watch.failed(failure)
@@ -240,7 +269,7 @@ def _failed(error: BaseException) -> None:
 
 def _replayed(graph: Any) -> None:
     with _lock:
-        for watch in _active:
+        for watch in _looking():
             watch.replayed(graph)
 
 
@@ -265,7 +294,7 @@ def watching(title: str, explain: Explain) -> Iterator[Trace]:
                 _attach(launcher, variant)
     hear = driver().hear
     try:
-        with hear(watch.between.tell) if hear is not None else nullcontext():
+        with hear(watch.heard) if hear is not None else nullcontext():
             yield trace
     except Exception as error:
         watch.failed(explain(error))  # a capture that failed has been noted when it did

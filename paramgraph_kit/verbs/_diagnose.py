@@ -76,8 +76,12 @@ class Diagnose:
         """
         if issubclass(type(what), BaseException):
             return _from_exception(what)
+        from paramgraph_kit.backend.watch import aside
+
         try:
-            return _told(self._of(what, args, kwargs, limit_s, confirm, fix))
+            with aside():
+                found = self._of(what, args, kwargs, limit_s, confirm, fix)
+            return _told(found)
         except (ParamgraphError, KeyboardInterrupt):
             raise
         except BaseException as error:  # what it is answers as it likes, and not only where it is called

@@ -356,6 +356,54 @@ def test_graphs_by_hand_and_their_replays_are_kept() -> None:
     assert "told" not in vars(pgk.cuda.graph)["__exit__"].__qualname__
 
 
+def test_graphs_that_are_begun_and_ended_by_hand_are_kept_too() -> None:
+    # GIVEN a capture without torch.cuda.graph, and one that fails so
+    x, graph, failing = inputs(), pgk.cuda.CUDAGraph(), pgk.cuda.CUDAGraph()
+    with pgk.watch("by hand") as trace:
+        with pgk.cuda.stream(pgk.cuda.Stream()):
+            graph.capture_begin()
+            y = x * 2 + 1
+            graph.capture_end()
+        # WHEN it is replayed
+        graph.replay()
+        graph.replay()
+    # THEN it is there once, with its nodes and replays
+    assert [p.graph for p in trace.partitions] == ["captured by hand 1"]
+    assert [len(capture.nodes) for capture in trace.captures] == [2]
+    assert [launch.call for launch in trace.launches] == [0, 1]
+    assert torch.equal(y, x * 2 + 1)
+    with pgk.watch("failing") as trace:
+        try:
+            with pgk.cuda.stream(pgk.cuda.Stream()):
+                failing.capture_begin()
+                try:
+                    broken(x)
+                finally:
+                    failing.capture_end()
+        except RuntimeError:
+            pgk.diagnose.repair()
+    assert [failure.code for failure in trace.failures] == ["sync-item"]
+    assert not trace.partitions
+    assert "told" not in vars(pgk.cuda.CUDAGraph)["capture_end"].__qualname__
+
+
+def test_what_the_doctor_tries_is_none_of_the_users_own_graphs() -> None:
+    # GIVEN a function with a problem, and its own graph
+    x, graph = inputs(), pgk.cuda.CUDAGraph()
+    with pgk.watch("diagnosed") as trace:
+        with pgk.cuda.graph(graph):
+            x * 2
+        # WHEN it is diagnosed and rewritten, which captures and launches what is tried
+        found = pgk.diagnose(broken, x, fix=True)
+        graph.replay()
+    # THEN the problem is kept, and of graphs only the user's
+    assert found.fix is not None
+    assert found.fix.complete
+    assert [failure.code for failure in trace.failures] == ["sync-item"]
+    assert [p.graph for p in trace.partitions] == ["captured by hand 1"]
+    assert len(trace.launches) == 1
+
+
 def test_five_watched_steps_fill_five_columns() -> None:
     # GIVEN the steps of a fix, each in a block of its own
     x, steps = inputs(), {}
