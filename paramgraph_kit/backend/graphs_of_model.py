@@ -40,6 +40,7 @@ class Model:
     def __init__(self, model: Any) -> None:
         self.modules: dict[int, Any] = {}  # by id; also what parameterize returned
         self._kinds: set[type] = set()  # of these, the user's own
+        self._of_torch: list[torch.nn.Module] = []  # of these, compiled themselves, and of a class of its
         self.codes: set[types.CodeType] = set()
         self.root: tuple[types.CodeType, ...] = ()  # of what was compiled; empty where only parts are
         self.options: list[Options] = []  # that it was compiled with, where torch.compile's result tells
@@ -62,7 +63,12 @@ class Model:
         if isinstance(model, torch.nn.Module):
             for module in model.modules():
                 self.modules[id(module)] = module
-                self._kinds |= {type(module)} if not _is_torch(type(module).forward.__code__) else set()
+                if not _is_torch(type(module).forward.__code__):
+                    self._kinds.add(type(module))
+                else:
+                    inner = getattr(module, "_orig_mod", None)  # what torch.compile returned may be a part, too
+                    if inner is not None or module is model or module._compiled_call_impl is not None:
+                        self._of_torch.append(module if inner is None else inner)
                 self._add_function(module.forward)
                 self._note_options(getattr(getattr(module, "dynamo_ctx", None), "callback", None))
                 self._add_callback(getattr(module, "_compiled_call_impl", None))
@@ -119,7 +125,13 @@ class Model:
         owner = graph.owner() if graph.owner is not None else None
         if owner is not None and id(owner) in self.modules:
             return True
-        return graph.callers.any_of(self.codes) and is_known(graph) and self._may_use(graph, dead=owner is None)
+        if graph.callers.any_of(self.codes):
+            return is_known(graph) and self._may_use(graph, dead=owner is None)
+        like = graph.like  # a class of torch's own: its code tells nothing, but Dynamo goes by that all the same
+        alike = like is not None and any(
+            type(module) is like.kind() and like.fits(module, wholly=owner is None) for module in self._of_torch
+        )
+        return alike and is_known(graph)
 
     def has_code(self, graph: CompiledGraph) -> bool:
         """Whether a graph was compiled of this model's code, be it for another module of its class."""

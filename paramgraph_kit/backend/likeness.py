@@ -17,13 +17,15 @@ class Likeness:
     """What Dynamo's guards tell modules of one class apart by, as far as a module shows it."""
 
     kind: weakref.ref[type]  # weakly: code leads to its graphs, and a class to its code
+    parts: tuple[tuple[str, weakref.ref[type]], ...]
     tensors: tuple[Any, ...]
     plain: tuple[Any, ...]
 
     def fits(self, module: torch.nn.Module, *, wholly: bool) -> bool:
-        """Whether a module of the same class has tensors of these shapes; ``wholly``: these plain attributes, too."""
+        """Whether a module of the same class has such parts and tensors; ``wholly``: these plain attributes, too."""
         other = likeness(module)
-        return self.tensors == other.tensors and (not wholly or self.plain == other.plain)
+        same = (self.parts, self.tensors) == (other.parts, other.tensors)
+        return same and (not wholly or self.plain == other.plain)
 
 
 def likeness(module: torch.nn.Module) -> Likeness:
@@ -41,6 +43,7 @@ def likeness(module: torch.nn.Module) -> Likeness:
     )
     return Likeness(
         weakref.ref(type(module)),
+        tuple((path, weakref.ref(type(each))) for path, each in module.named_modules()),
         tuple((name, () if is_lazy(tensor) else tuple(tensor.shape), tensor.dtype) for name, tensor in tensors),
         tuple((path, name, repr(value)) for path, name, value in plain),  # as text: 1 is no True
     )

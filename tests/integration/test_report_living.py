@@ -115,3 +115,55 @@ def test_who_comes_after_the_limit_is_told_of_it() -> None:
     assert [reason.code for reason in report.reasons] == ["recompile-limit"]
     assert "nothing is compiled yet" not in str(report)
     assert "nothing is compiled yet" not in report._repr_html_()
+
+
+def sequential(*last: torch.nn.Module) -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(8, 8), *last).to(pgk.device())
+
+
+def called(model: torch.nn.Module) -> Any:
+    compiled = torch.compile(model, backend="paramgraph")
+    with torch.no_grad():
+        for _ in range(3):
+            compiled(torch.randn(4, 8, device=pgk.device()))
+    return compiled
+
+
+def test_a_module_of_torchs_own_that_is_made_again_has_the_graph_that_it_uses() -> None:
+    # GIVEN a container of torch's, whose code is not the user's, compiled and called
+    first = called(sequential(torch.nn.Tanh(), torch.nn.Linear(8, 2)))
+    (row,) = pgk.report(first).rows
+    # WHEN the cell runs again, whether the first one lives or not
+    second = called(sequential(torch.nn.Tanh(), torch.nn.Linear(8, 2)))
+    assert [each.graph for each in pgk.report(second).rows] == [row.graph]
+    del first, second
+    third = called(sequential(torch.nn.Tanh(), torch.nn.Linear(8, 2)))
+    # THEN its report is of what it runs, and a diagnosis finds it
+    (again,) = pgk.report(third).rows
+    assert (again.graph, again.graphed, again.kernels) == (row.graph, row.graphed, row.kernels)
+    assert "1 of 1 partitions" in str(pgk.diagnose(third))
+    assert [each.graph for each in pgk.report(torch.nn.ModuleDict({"part": third})).rows] == [row.graph]
+    # AND one that only looks like it by its parameters has its own
+    other = called(sequential(torch.nn.Sigmoid(), torch.nn.Linear(8, 2)))
+    (its,) = pgk.report(other).rows
+    assert its.graph != again.graph
+    assert [each.graph for each in pgk.report(third).rows] == [again.graph]
+
+
+def test_a_part_like_a_compiled_module_is_not_taken_for_it() -> None:
+    # GIVEN a module of torch's that is compiled, and a model with a part like it, which is not
+    part = called(sequential(torch.nn.Softplus(), torch.nn.Linear(8, 2)))
+    names: dict[str, Any] = {"torch": torch}
+    exec(
+        "class Whole(torch.nn.Module):\n"
+        "    def __init__(self, part):\n"
+        "        super().__init__()\n"
+        "        self.part = part\n\n"
+        "    def forward(self, x):\n"
+        "        return self.part(x) + 1\n",
+        names,
+    )
+    whole = called(names["Whole"](sequential(torch.nn.Softplus(), torch.nn.Linear(8, 2))))
+    # WHEN asked THEN each has its own graph
+    assert {row.graph for row in pgk.report(part).rows}.isdisjoint(row.graph for row in pgk.report(whole).rows)
+    assert len(pgk.report(whole).rows) == 1
