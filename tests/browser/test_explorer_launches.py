@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 APP = "document.querySelector('#paramgraph-explorer > div').paramgraph"
+SCALE = f"{APP}.root.querySelector('.timeline .surface').picture.look.scale"
 STAGE = f"{APP}.root.querySelector('.stage canvas').toDataURL()"
 
 
@@ -136,13 +137,32 @@ def test_launches_play_and_zoom(view: Locator) -> None:
     assert bar.inner_text() == stopped
 
     # WHEN it is zoomed THEN a launch is wider, and everything fits again
-    scale = f"{APP}.root.querySelector('.timeline .surface').picture.look.scale"
-    before = page.evaluate(scale)
+    before = page.evaluate(SCALE)
     for _ in range(4):
         page.keyboard.press("+")
-    assert page.evaluate(scale) > 2 * before
+    assert page.evaluate(SCALE) > 2 * before
     page.keyboard.press("0")
-    assert page.evaluate(scale) == before
+    assert page.evaluate(SCALE) == before
+
+
+def test_nothing_covers_a_launch_in_a_narrow_pane(page: Page, trained: Trace, tmp_path: Path, shots: Path) -> None:
+    # GIVEN a pane that is narrow, with the timeline WHEN looked at
+    page.set_viewport_size({"width": 520, "height": 700})
+    page.goto(to_html(trained, tmp_path / "a.html").as_uri())
+    view = page.locator("#paramgraph-explorer")
+    view.get_by_role("tab", name="Timeline").click()
+    launches = view.get_by_label("Launches. Left and right walk", exact=False).bounding_box()
+    # THEN no button stands on its bars
+    assert launches is not None
+    for name in ("Zoom in", "Zoom out", "Show everything"):
+        button = view.locator(".timeline").get_by_role("button", name=name).bounding_box()
+        assert button is not None
+        assert button["y"] + button["height"] <= launches["y"], name
+    # AND they zoom
+    before = page.evaluate(SCALE)
+    view.locator(".timeline").get_by_role("button", name="Zoom in").click()
+    assert page.evaluate(SCALE) > before
+    shot(view, shots, "timeline-narrow")
 
 
 def test_times_of_a_device_are_an_axis(page: Page, tmp_path: Path, shots: Path) -> None:

@@ -19,7 +19,7 @@ export function drawLaunch(context, w, height, rows, turned, colours, more) {
   const at = columns(w);
   const say = (text, x, y, colour, how = {}) => write(context, text, x, y, colour, how);
   if (!rows.length) return say(UNKNOWN, 14, 24, colours.soft);
-  const narrow = w < 440;
+  const narrow = w < 500;
   say(narrow ? "this launch" : "parameterized: words of this launch", 14, 12, colours.accent, { weight: "600 " });
   say(narrow ? "frozen" : "frozen: reads for ever", w - 14, 12, colours.bad, { weight: "600 ", align: "right" });
   if (!narrow) (at.box > 95 ? ["today's memory", "the launch before", "first launch"] : ["today", "before", "first"]).forEach((name, n) => say(name, at.boxes[n] + at.box / 2, 28, colours.soft, { align: "center" }));

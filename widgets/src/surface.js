@@ -85,7 +85,7 @@ export class Surface {
   key(event) {
     const pan = { ArrowLeft: [60, 0], ArrowRight: [-60, 0], ArrowUp: [0, 60], ArrowDown: [0, -60] }[event.key];
     if (event.shiftKey && pan) this.pan(pan[0], pan[1]);
-    else if (event.key === "+" || event.key === "=") this.zoom(1.3);
+    else if ("+=".includes(event.key)) this.zoom(1.3);
     else if (event.key === "-") this.zoom(1 / 1.3);
     else if (event.key === "0") this.fit();
     else return this.on.key(event);

@@ -38,6 +38,7 @@ export class TimelineView {
       this.play,
       tool("›", "Next launch", "→", () => this.go(this.at + 1)),
       this.range,
+      this.surface.tools, // on the picture they would cover its last launches
       this.says,
     );
     this.element = h("div.timeline", this.bar, this.empty, this.surface.element, this.stage, this.asTable.element);
