@@ -35,7 +35,7 @@ def to_html(traces: Trace | Mapping[str, Trace], path: str | os.PathLike[str], *
     Args:
         traces: what to show: a trace, or the steps of a story by name.
         path: where to write.
-        title: the page's heading; the last trace's own title if None.
+        title: the page's heading; if None the trace's own title, or the names of the steps.
 
     Raises:
         TraceError: the file cannot be written, or a trace holds a value that cannot be shown.
@@ -53,7 +53,7 @@ def page(traces: Trace | Mapping[str, Trace], *, title: str | None = None) -> st
     """
     steps = {traces.title or "trace": traces} if isinstance(traces, Trace) else dict(traces)
     trace = list(steps.values())[-1]
-    heading = one_line(title or trace.title) or "paramgraph trace"
+    heading = one_line(title or (trace.title if len(steps) < 2 else " → ".join(steps))) or "paramgraph trace"
     sections = [
         _live(steps),
         _changes(steps),
@@ -72,7 +72,7 @@ def page(traces: Trace | Mapping[str, Trace], *, title: str | None = None) -> st
         f"<title>{escape(heading)}</title>\n<style>\n{style_sheet()}\n</style></head>\n<body><main>\n"
     )
     source = f'<span class="source"><span class="tag">{trace.source.origin}</span>{escape(trace.source.label())}</span>'
-    top = f"<header><h1>{escape(heading)}</h1>{source}{_tiles(trace)}</header>\n"
+    top = f"<header><h1>{escape(heading)}</h1>{source}{_tiles(trace, tuple(steps))}</header>\n"
     foot = f"<footer>Made by paramgraph_kit. Source: {escape(trace.source.label())}.</footer>\n</main>\n"
     script = f'<script type="module">{front_end()}</script></body></html>\n'
     return head + top + "\n".join(section for section in sections if section) + "\n" + foot + script
@@ -107,8 +107,10 @@ def _proofs(steps: Mapping[str, Trace]) -> str:
     return _section("Numbers", lead, [f'<div class="card scroll">{table}</div>'])
 
 
-def _tiles(trace: Trace) -> str:
+def _tiles(trace: Trace, steps: tuple[str, ...]) -> str:
     tiles: list[tuple[str, str]] = []
+    if len(steps) > 1:
+        tiles.append((f"last of {len(steps)} steps", escape(short(steps[-1], 13))))
     if trace.partitions:
         graphed = sum(p.graphed for p in trace.partitions)
         tiles.append(("graphed", f"{graphed} of {len(trace.partitions)}"))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from paramgraph_kit.explore import Explorer
+from paramgraph_kit.explore.page import page
 from paramgraph_kit.explore.steps import NOTHING, comparison
 from paramgraph_kit.trace import PoolAction, PoolEvent, Trace
 from tests.unit import explore_sample as sample
@@ -92,6 +93,18 @@ def test_an_explorer_of_steps_says_what_changed() -> None:
     assert "<th>failures</th><td>1: A value was read back to the CPU</td><td><b>none</b></td><td>none</td>" in table
     # AND the single views are those of the last step
     assert explorer.trace.title == "ours"
+
+
+def test_a_page_of_steps_is_called_by_them_and_says_whose_figures_stand_on_top() -> None:
+    # GIVEN the story WHEN its page is made THEN it has the names of its steps, and the figures that of the last one
+    whole = page(story())
+    assert "<h1>broken → graph trees → parameterized</h1>" in whole
+    assert "<dt>last of 3 steps</dt><dd>parameterized</dd>" in whole
+    # AND a page of one trace has its title, and nothing of steps
+    alone = page(story()["parameterized"])
+    assert "<h1>ours</h1>" in alone
+    assert "last of" not in alone
+    assert "<h1>mine</h1>" in page(story(), title="mine")
 
 
 def test_memory_of_the_steps_is_drawn_side_by_side_on_one_axis() -> None:
