@@ -6,6 +6,7 @@ import base64
 import os
 import sys
 from collections.abc import Mapping
+from html import escape
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -173,7 +174,14 @@ class Explorer:
                 bundle["image/png"] = base64.b64encode(self._small_picture().png(small=True)).decode()
             except UnsupportedError as error:
                 bundle["text/plain"] += f"\n({error})"
+        if len(self.steps) > 1 and (table := self.changes().html):
+            bundle["text/html"] = f"<div>{table}{self._last_picture(bundle.pop('image/png', ''))}</div>"
         return {**bundle, **self._live()}
+
+    def _last_picture(self, png: str) -> str:
+        """The picture of the last step, as HTML that needs no other file."""
+        name = escape(list(self.steps)[-1], quote=True)
+        return f'<p>{name}:</p><img src="data:image/png;base64,{png}" alt="the graph of {name}">' if png else ""
 
     def _ipython_display_(self) -> None:
         if not (self.is_live() and is_saved()):

@@ -34,5 +34,6 @@ def picture(bundle: Mapping[str, Any]) -> dict[str, Any]:
     said = html.escape(bundle["text/plain"], quote=True)
     drawn = bundle.get("image/png")
     shown = f'<img src="data:image/png;base64,{drawn}" alt="{said}">' if drawn else f"<pre>{said}</pre>"
+    shown = bundle.get("text/html", shown)  # of several steps: what changed, and the last one's picture
     text = f'<div class="{MARK}" style="display: none">{shown}</div><style>{_STYLE}</style>'
     return {"text/html": text, "text/plain": ""}

@@ -18,6 +18,7 @@ _BAD = "var(--bad, var(--jp-error-color1, #a03a12))"
 _GOOD = "var(--good, var(--jp-success-color1, #2d6a1f))"
 _PRE = (
     f"margin:2px 0;padding:6px 10px;border-radius:6px;background:{_BACK};font-size:12.5px;white-space:pre-wrap;"
+    "font-family:var(--jp-code-font-family, ui-monospace, monospace);"  # pages that nbconvert makes set another
     "word-break:normal;overflow-wrap:break-word"  # JupyterLab breaks words
 )
 _FIX = re.compile(r"before\s+(.*?)\nafter\s+(.*)", re.DOTALL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from paramgraph_kit.explore import Explorer
 from paramgraph_kit.explore.page import page
 from paramgraph_kit.explore.steps import NOTHING, comparison
+from paramgraph_kit.explore.stored import picture
 from paramgraph_kit.trace import PoolAction, PoolEvent, Trace
 from tests.unit import explore_sample as sample
 
@@ -93,6 +95,18 @@ def test_an_explorer_of_steps_says_what_changed() -> None:
     assert "<th>failures</th><td>1: A value was read back to the CPU</td><td><b>none</b></td><td>none</td>" in table
     # AND the single views are those of the last step
     assert explorer.trace.title == "ours"
+
+
+def test_what_is_stored_of_several_steps_is_their_table_too() -> None:
+    # GIVEN the story WHEN a notebook keeps it THEN every column is there, where only HTML is shown, and the picture
+    bundle = Explorer(story())._repr_mimebundle_()
+    assert Explorer(story()).changes().html in bundle["text/html"]
+    assert "image/png" not in bundle  # which GitHub and nbconvert would show without the table
+    if shutil.which("dot"):
+        assert 'alt="the graph of parameterized"' in bundle["text/html"]
+    assert bundle["text/html"] in picture(bundle)["text/html"]
+    # AND of one trace it is the picture, or the text
+    assert "text/html" not in Explorer(story()["broken"])._repr_mimebundle_()
 
 
 def test_a_page_of_steps_is_called_by_them_and_says_whose_figures_stand_on_top() -> None:
