@@ -15,10 +15,12 @@ from paramgraph_kit.trace.wording import kind_text
 
 if TYPE_CHECKING:
     from paramgraph_kit.doctor import FailureClass
+    from paramgraph_kit.doctor.observe.examine import Examination
     from paramgraph_kit.trace.model import Failure
 
 LIMIT_S = 30.0
 CHILD_S = 60.0  # a child process needs seconds for imports alone
+LEGACY = "legacy-stream"
 ENDS = ("raises", "exits", "time-limit")  # what ends a call, captured or not
 
 
@@ -296,18 +298,31 @@ def _as_a_function(
     What such a capture would freeze is no problem of a compiled model, which is guarded, and traced again.
     """
     from paramgraph_kit.doctor.known.catalogue import BY_ID
-    from paramgraph_kit.doctor.observe.examine import examine
-    from paramgraph_kit.doctor.observe.places import outside
     from paramgraph_kit.doctor.observe.trees import original_of
     from paramgraph_kit.verbs._device import device
 
     device()
-    found = examine(original_of(model), args, kwargs, limit_s=limit_s, caller=outside()).problems
+    found = _examined(original_of(model), args, kwargs, limit_s).problems
     refused = [f for f in found if (not BY_ID[f.code].silent or f.code in ENDS) and not _is_compiled_too(f)]
     lines = {(f.frame.file, f.frame.line) for f in refused if f.frame}
     if any(f.code == "optimizer-not-capturable" for f in refused):  # of its counts on the CPU nothing else is to say
         failures = [f for f in failures if f.frame or f.code not in ("cpu-op", "device-copy")]
     return [*refused, *(f for f in failures if f.frame is None or (f.frame.file, f.frame.line) not in lines)]
+
+
+def _examined(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], limit_s: float) -> Examination:
+    """What calls of a function show, without what a notebook still holds of its own calls."""
+    from paramgraph_kit.doctor.observe.examine import examine
+    from paramgraph_kit.doctor.observe.places import outside
+    from paramgraph_kit.verbs._left_over import let_go
+
+    caller = outside()
+    found = examine(function, args, kwargs, limit_s=limit_s, caller=caller)
+    if any(failure.code == LEGACY for failure in found.problems) and (gone := let_go()):
+        del found  # with what its calls returned
+        found = examine(function, args, kwargs, limit_s=limit_s, caller=caller)
+        found.notes = [gone, *found.notes]
+    return found
 
 
 def _is_compiled_too(failure: Failure) -> bool:
@@ -365,13 +380,11 @@ def _not_compiled(error: BaseException, told: list[Failure]) -> list[Failure]:
 def _from_function(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], limit_s: float, confirm: bool
 ) -> Diagnosis:
-    from paramgraph_kit.doctor.observe.examine import examine
-    from paramgraph_kit.doctor.observe.places import outside
     from paramgraph_kit.driver.select import driver
     from paramgraph_kit.verbs._device import device
 
     device()
-    found = examine(function, args, kwargs, limit_s=limit_s, caller=outside())
+    found = _examined(function, args, kwargs, limit_s)
     problems, notes = found.problems, found.notes
     state = "the device refuses every further call: restart the kernel" if found.lost else ""
     if confirm and not found.lost:

@@ -10,10 +10,10 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from paramgraph_kit.driver.files import REWRITTEN
 from paramgraph_kit.trace.errors import CaptureError, ParamgraphError
 from paramgraph_kit.trace.model import Failure, Proof, Trace
 from paramgraph_kit.trace.wording import frame_text, kind_text, one_line
+from paramgraph_kit.verbs._loop import is_cell, is_written, lines_of, state_of
 
 if TYPE_CHECKING:
     from paramgraph_kit.doctor.diagnosis import Diagnosis
@@ -182,12 +182,17 @@ class _Teller:
 
     def broken(self) -> bool:
         """Its capture as it is; whether it works and replays what eager computes."""
+        from paramgraph_kit.verbs._left_over import let_go
+
         self.chapter("A capture of it")
         try:
-            with self.step("captured as it is", "captured as it is") as trace:
-                seen = self.prover.captured()
-                wrong = self.truth.wrong(seen)
-                self.compare(trace, COPIED, seen)
+            try:
+                wrong = self.as_it_is()
+            except CaptureError as error:
+                if error.failure.code != "legacy-stream" or not (gone := let_go()):
+                    raise
+                self.say(gone, 3)
+                wrong = self.as_it_is()
         except CaptureError as error:
             self.failure = error.failure
             self.say(f"CUDA says      {one_line(error.failure.message)}", 3)
@@ -205,19 +210,29 @@ class _Teller:
             return False
         return not self.look()
 
+    def as_it_is(self) -> list[str]:
+        """Capture it, and where replays go wrong."""
+        with self.step("captured as it is", "captured as it is") as trace:
+            seen = self.prover.captured()
+            wrong = self.truth.wrong(seen)
+            self.compare(trace, COPIED, seen)
+        return wrong
+
     def look(self) -> bool:
         """Look for what a capture does not tell, too."""
         from paramgraph_kit.rewrite.rewriting import rewrite
         from paramgraph_kit.verbs import diagnose
 
         found = self.out.diagnosis = diagnose(self.function, *self.args, fix=True, **self.kwargs)
-        if not found and _state(self.function)[0]:  # a capture has nothing against a loss that needs gradients
+        if not found and state_of(self.function)[0]:  # a capture has nothing against a loss that needs gradients
             fix = rewrite(self.function, self.args, self.kwargs, ())
             found.fix = fix if fix.complete and fix.diff else None
         return bool(found)
 
     def found(self) -> None:
         """Every problem at its line, and the fix."""
+        from paramgraph_kit.verbs._left_over import WHY
+
         found = self.out.diagnosis
         if found is None:
             self.look()
@@ -232,6 +247,9 @@ class _Teller:
             told[:] = [*(own.pop((f.code, f.frame), f) for f in told), *own.values()]
         for failure in found.failures:
             self.say(f"{frame_text(failure.frame)}\n   {failure.title} [{failure.code}]", 3)
+        for note in found.notes:
+            if WHY in note:
+                self.say(note, 3)
         fix = found.fix
         if not found.failures:
             raise self.stop("its replays are wrong, and the doctor does not know why: compare the traces step by step")
@@ -251,7 +269,7 @@ class _Teller:
             for failure in fix.unsaid if fix is not None else left:
                 if failure.fix:
                     self.say(f"{frame_text(failure.frame)}\n{textwrap.indent(failure.fix, '   ')}", 3)
-            if _is_cell(self.function):
+            if is_cell(self.function):
                 where += ", and in a function of yours what the host does could move behind the launch"
             if not left and fix is not None and not fix.instead:
                 raise self.stop(
@@ -311,7 +329,7 @@ class _Teller:
 
         self.chapter("Parameterized: launched where the inputs are")
         around = self.around()
-        trains, state = _state(self.function)
+        trains, state = state_of(self.function)
         values = [*state.values()]
         # A function is traced, a training step runs under capture itself; so does what reaches tensors of its own,
         # and that without gradients, for no backward goes through such a launch.
@@ -344,10 +362,10 @@ class _Teller:
         if not proof.equal and not self.close(seen):
             raise self.stop("the parameterized results are not eager's: report this, and use the captured graph")
         self.out.complete = True
-        loop = "In your own loop" + (", with the cell's lines in a function" if _is_cell(self.function) else "")
+        loop = "In your own loop" + (", with the cell's lines in a function" if is_cell(self.function) else "")
         self.say(f"\n{self.out.function} is parameterized, and gives eager's results at every step. {loop}:")
-        named = [name for name, value in state.items() if _is_written(self.function, name, value, self.caller)]
-        for line in _lines(self.function, named if whole else None, self.out.fix):
+        named = [name for name, value in state.items() if is_written(self.function, name, value, self.caller)]
+        for line in lines_of(self.function, named if whole else None, self.out.fix):
             self.say(line, 3)
         if plain:
             self.say("under torch.no_grad()", 3)
@@ -398,40 +416,6 @@ def _nodes(trace: Trace) -> list[str]:
     return [*lines, *([f"  ... {len(nodes) - MOST_NODES} more"] if len(nodes) > MOST_NODES else [])]
 
 
-def _state(function: Any) -> tuple[bool, dict[str, Any]]:
-    """Whether a function can take optimizer steps; the modules, optimizers and tensors of the device that it names."""
-    import torch
-
-    from paramgraph_kit.backend.code_names import names_of as named_in
-    from paramgraph_kit.driver.select import device
-    from paramgraph_kit.rewrite.source.given import named_on_the_way
-    from paramgraph_kit.rewrite.source.reach import entry_of, names_of, owner_of
-    from paramgraph_kit.verbs._pieces import object_name
-
-    entry, owner, space = entry_of(function), owner_of(function), names_of(function)
-    own = getattr(owner, "__dict__", {})
-    code = entry.__code__ if entry is not None else (lambda: None).__code__
-    outer, me = named_in(code).globals | {*code.co_freevars}, object_name(owner, space)
-    known = {name: space[name] for name in sorted(outer) if name in space} | {me: owner}
-    known |= {f"{me}.{name}": value for name, value in own.items() if name in code.co_names}
-    known |= named_on_the_way(function)
-    kinds = (torch.nn.Module, torch.optim.Optimizer, torch.Tensor)
-    # What the host keeps in tensors of its own is none of the step's state: other values would be another graph.
-    state = {n: v for n, v in known.items() if isinstance(v, kinds) and getattr(v, "device", device()) == device()}
-    trains = any(isinstance(value, torch.optim.Optimizer) for value in (*space.values(), *own.values()))
-    return trains or "backward" in code.co_names, state
-
-
-def _is_written(function: Any, name: str, value: Any, caller: dict[str, Any]) -> bool:
-    """Whether the user can write a name where the story is told; what a function reaches by itself needs none."""
-    from paramgraph_kit.rewrite.source.reach import entry_of
-
-    entry, root = entry_of(function), name.partition(".")[0]
-    space = getattr(entry, "__globals__", {})
-    known = caller if any(each is function for each in caller.values()) else space  # it may have been imported
-    return root in known and (root != name or known[root] is value)
-
-
 def _unproved(said: str) -> str:
     """What to do about a fix that gives other numbers."""
     return COUNTED if "on the CPU, which no replay writes" in said else "Compare the traces step by step"
@@ -440,25 +424,6 @@ def _unproved(said: str) -> str:
 def _keeps_later(diff: str) -> bool:
     """Whether a fix keeps functions for after the launch."""
     return any(line.startswith("+") and "later.append(work)" in line for line in diff.splitlines())
-
-
-def _is_cell(function: Any) -> bool:
-    from paramgraph_kit.doctor import cell
-
-    return getattr(getattr(function, "__code__", None), "co_filename", "").removesuffix(REWRITTEN) in cell.FILES
-
-
-def _lines(function: Any, state: list[str] | None, fix: Rewriting | None) -> list[str]:
-    """What the user writes to have a function launched, and around each launch."""
-    from paramgraph_kit.rewrite.source.reach import names_of, owner_of
-    from paramgraph_kit.verbs._pieces import called, object_name
-
-    owner = owner_of(function)
-    me = object_name(owner, names_of(function)) if owner is not None else ""
-    name = "step" if _is_cell(function) else called(function)  # of which it is the body
-    given = "" if state is None else f", state=({', '.join(state)}{',' * (len(state) == 1)})" if state else ", state=[]"
-    around = fix.loop if fix is not None and fix.usage else []
-    return [f"launched = pgk.parameterize({name}{given})", *(line.replace("self.", f"{me}.") for line in around)]
 
 
 def story(fn: Any, *args: Any, say: Say | None = print, **kwargs: Any) -> Story:
