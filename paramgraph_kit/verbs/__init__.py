@@ -89,7 +89,8 @@ def parameterize(fn: Any, *examples: Any, state: Any = None, **options: Any) -> 
             is a whole step (forward, loss, ``backward()``, optimizer, ``zero_grad``) that becomes one graph: its own
             Python runs under capture, so nothing is traced and its kernels are eager's or its compiled model's. The
             state is not copied and stays where it is; ``fn`` may reach more of it by its closure. The first two calls
-            run ungraphed, the second is captured; ``verify`` is ``"first"`` where it is not given. See docs/step.md.
+            run ungraphed, the second is captured; ``verify`` is ``"first"`` where it is not given. In a notebook
+            results of earlier cells whose backward pass is done are detached. See docs/step.md.
         options: as for ``compile``.
 
     Raises:
@@ -125,7 +126,9 @@ def parameterize(fn: Any, *examples: Any, state: Any = None, **options: Any) -> 
     _check_callable("parameterize", fn)
     if state is not None:
         from paramgraph_kit.step.step import make_step
+        from paramgraph_kit.verbs._left_over import let_go
 
+        let_go()  # as the step does with what its own ungraphed calls leave
         return make_step(fn, examples, state, make_options({"verify": "first"} | options))
     from paramgraph_kit.backend.parameterized import parameterize as make
 

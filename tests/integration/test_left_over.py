@@ -52,6 +52,17 @@ def test_a_step_that_has_run_in_the_notebook_is_told_as_if_it_had_not(session: S
     assert any(held in note and "detached" in note for note in session["found"].notes)
 
 
+def test_a_step_is_launched_although_a_cell_has_shown_its_loss(session: Session) -> None:
+    # GIVEN a step that was called once in a cell
+    session.good(STEP + "train(x, y)")
+    # WHEN it is parameterized and called THEN it is launched
+    session.good(
+        "fast = pgk.parameterize(train, state=(net, opt))\n"
+        "with pgk.watch() as trace:\n    results = [fast(x, y) for _ in range(4)]"
+    )
+    assert len(session["trace"].launches) == 2, str(session.good("pgk.report(fast)").result)
+
+
 def test_what_a_backward_pass_may_still_go_through_is_left_alone(session: Session) -> None:
     # GIVEN a loss that nobody has differentiated yet
     session.good(STEP + "waiting = (net(x) - y).square().mean()")
