@@ -37,7 +37,10 @@ _NO_GPU = (
     "Found no NVIDIA driver",
     "No CUDA GPUs are available",
     "CUDA driver version is insufficient",  # CUDAGraph of a build that has CUDA, where no driver is
-    "Tried to instantiate dummy base class",  # CUDAGraph, Stream, Event
+    "Tried to instantiate dummy base class",  # CUDAGraph, Event
+    "requires CUDA support",  # Stream
+    "Cannot get CUDA generator without",
+    "Cannot access accelerator device when none is available",  # pinned memory, before ``device()`` was called
 )
 
 

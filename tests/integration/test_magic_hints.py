@@ -19,7 +19,16 @@ def test_cuda_without_a_gpu_points_at_the_device_that_is_there(session: Session)
     assert "Make it run first: device=pgk.device() and pgk.cuda run here too" in session["told"].stopped
     # AND so does any other cell, once the extension is loaded, and an error that leaves what is watched
     hint = "no GPU here: device=pgk.device() and pgk.cuda are the simulated ones"
-    for cell in ("torch.zeros(3, device='cuda')", "torch.zeros(3).cuda()", "torch.cuda.CUDAGraph()"):
+    for cell in (
+        "torch.zeros(3, device='cuda')",
+        "torch.zeros(3).cuda()",
+        "torch.cuda.CUDAGraph()",
+        "torch.cuda.Stream()",
+        "torch.cuda.Event().record()",
+        "torch.Generator(device='cuda')",
+        "torch.nn.Linear(2, 2, device='cuda:0')",
+        "torch.cuda.synchronize()",
+    ):
         assert hint in session.run(cell).err
     assert hint not in session.run("1 / 0").err
     watched = session.run("with pgk.watch():\n    torch.zeros(3, device='cuda')")
