@@ -130,15 +130,14 @@ class Machine:
 
     def move(self, storage: torch.UntypedStorage, fresh: torch.UntypedStorage) -> None:
         """Let a storage have the memory of another one, under every tensor over it; its own is freed."""
-        refs = {id(found): ref for ref in list(self._owned.values()) if (found := ref()) is storage or found is fresh}
         swap: Any = getattr(storage, SWAP, None)
         if swap is None:
             raise NotImplementedError(f"the simulated device resizes storages with torch 2.13, not {torch.__version__}")
+        old, new = self._ref_of(storage), self._ref_of(fresh)
         swap(self.storage_at(0, 0))  # torch swaps storages of two sizes only if one is empty
         swap(fresh)
-        old, new = refs.get(id(storage)), refs.get(id(fresh))
         if new is not None:
-            del self._owned[id(new)]
+            del self._owned[new.address]
             self._own(storage, new.address, new.free)
         if old is not None:
             self._died(old)
@@ -146,11 +145,17 @@ class Machine:
     def _own(self, storage: torch.UntypedStorage, address: int, free: Callable[[int], None]) -> None:
         ref = _StorageRef(storage, self._died)
         ref.address, ref.free = address, free
-        self._owned[id(ref)] = ref
+        self._owned[address] = ref
+
+    def _ref_of(self, storage: torch.UntypedStorage) -> _StorageRef | None:
+        """What frees a storage's memory; None of one over foreign memory."""
+        ref = self._owned.get(storage.data_ptr())
+        return ref if ref is not None and ref() is storage else None
 
     def _died(self, ref: _StorageRef) -> None:
-        del self._owned[id(ref)]
-        ref.free(ref.address)
+        if self._owned.get(ref.address) is ref:  # else another storage has its memory now
+            del self._owned[ref.address]
+            ref.free(ref.address)
 
     def empty_strided(self, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """An uninitialised tensor of the device."""
