@@ -150,6 +150,9 @@ class Source:
             [],
         )
         last = node.end_lineno or node.lineno
+        others = [self.parents[node], *(each for each in siblings if each is not node)]
+        if any(node.lineno in (line, end) or last == line for line, end in map(_ends, others)):
+            return self.replace(node, "pass")
         text = f"{self.indent(node)}pass\n" if len(siblings) == 1 else ""
         return Edit(first_line(node), 0, last + 1, 0, text)
 
@@ -262,12 +265,20 @@ def about_gradients(context: str) -> bool:
     return "no_grad" in context or "inference_mode" in context
 
 
+def _ends(node: ast.AST) -> tuple[int, int]:
+    """The lines that a statement, or the head of a compound one, begins and ends on."""
+    first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
+    return first, last if not getattr(node, "body", None) or isinstance(node, ast.Module) else first
+
+
 def within(node: ast.AST) -> Iterator[ast.AST]:
     """A node and all below it, without the bodies of functions defined in it."""
-    yield node
-    for child in ast.iter_child_nodes(node):
-        if not isinstance(child, (Function, ast.Lambda, ast.ClassDef)):
-            yield from within(child)
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        below = (n for n in ast.iter_child_nodes(node) if not isinstance(n, (Function, ast.Lambda, ast.ClassDef)))
+        waiting += reversed([*below])
 
 
 def heads(node: ast.stmt) -> Iterator[ast.AST]:
@@ -287,6 +298,11 @@ def heads(node: ast.stmt) -> Iterator[ast.AST]:
 
 def locals_of(function: Function) -> set[str]:
     """Names that are local to a function."""
+    return {*_locals_of(function)}
+
+
+@lru_cache(maxsize=256)  # rules ask it of one function hundreds of times
+def _locals_of(function: Function) -> frozenset[str]:
     arguments = function.args
     every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg)
     found = {argument.arg for argument in every if argument is not None}
@@ -302,7 +318,7 @@ def locals_of(function: Function) -> set[str]:
                 outer |= set(node.names)
             elif isinstance(node, Function):
                 found.add(node.name)
-    return found - outer
+    return frozenset(found - outer)
 
 
 def combined(node: ast.AugAssign, old: str, value: str) -> str:
