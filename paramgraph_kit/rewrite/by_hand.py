@@ -63,7 +63,9 @@ def _hint(attempt: Attempt, failure: Failure) -> str:
         return ""
     held = attributes_of(attempt.prover.state)
     tensors = attempt.forms_in(*at) if failure.code in DECIDED else {}  # others tell what makes a tensor
-    return hint(Place(*at, failure, attempt.device, space=attempt.space, attributes=held, tensors=tensors))
+    place = Place(*at, failure, attempt.device, space=attempt.space, attributes=held, tensors=tensors)
+    place.entry = attempt.entry_name
+    return hint(place)
 
 
 def unsaid(attempt: Attempt, failures: Sequence[Failure]) -> list[Failure]:

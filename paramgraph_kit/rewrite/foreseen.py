@@ -195,6 +195,8 @@ class _Foresight:
             for stop in (n for n in inside if isinstance(n, moving.STOPS)):
                 branch = self.source.parents.get(stop)
                 skips = isinstance(stop, ast.Continue) and isinstance(branch, ast.If) and branch in loop.body
+                if isinstance(branch, ast.If) and stop in branch.body and self._is_off(branch.test):
+                    continue
                 if not skips or any(each in inside and each.lineno > stop.lineno for each in asking):
                     return False
         iters = [each for loop in self.loops for each in _strict(loop.iter)]
@@ -211,6 +213,21 @@ class _Foresight:
                 return False
         around = {above for each in asking for above in self.source.above(each)}
         return not any(loop.orelse for loop in self.loops) and all(isinstance(n, (ast.For, ast.With)) for n in around)
+
+    def _is_off(self, test: ast.expr) -> bool:
+        """Whether an option rules a branch out: ``args.target_kl is not None and kl > args.target_kl``."""
+        first = test.values[0] if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else test
+        against_none = isinstance(first, ast.Compare) and isinstance(first.ops[0], ast.IsNot) and len(first.ops) == 1
+        node = first.left if isinstance(first, ast.Compare) and against_none else first
+        path = path_of(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
+        root, _, option = path.rpartition(".")
+        of_owner = root.partition(".")[0] in self.owner
+        if not option or (not of_owner and path.partition(".")[0] in locals_of(self.function)):
+            return False
+        value = self.value_of(path)
+        if value is None:  # or there is no such thing
+            return bool(root) and hasattr(self.value_of(root), option)
+        return value is False and not against_none
 
     def _is_gone_through(self, name: str, line: int) -> bool:
         """Whether a name is what a loop goes through, and by then still what that has given."""

@@ -67,6 +67,7 @@ class Lending:
         self.prover = prover or Prover(function, args, kwargs)
         self.entry = entry_of(function)
         self.file = self.entry.__code__.co_filename if self.entry is not None else ""
+        self.entry_name = self.entry.__code__.co_name if self.entry is not None else ""
         self.signature = inspect.signature(self.entry) if self.entry is not None else inspect.Signature()
         self.functions = [*self.prover.state.functions, *of_classes(self.prover.state)]
         self.space = names_of(function) | self._lent_by_arguments()

@@ -327,7 +327,8 @@ class Attempt(Lending):
         before = handed.shared(source, function, chosen, at_hand - moving.stored(before), host) if before else []
         self.ahead += [node for node in before if node not in self.ahead]
         blocks, deferred = self._deferred(source, failures, chosen)
-        if not chosen and not blocks:
+        left = [n for n in moving.body_of(function) if n not in chosen and not isinstance(n, moving.NAMED)]
+        if not left or not (chosen or blocks):
             return None
         hoisted: list[str] = []
         first: list[str] = []

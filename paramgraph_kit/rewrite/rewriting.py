@@ -136,13 +136,16 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
         lambda: attempt.foreseeing(failures),
         lambda: attempt.shortened(failures),
     ]
+    foreseen: list[Ways | None] = []
     for way in found_by:
         if (other := way()) is not None and (made := one(other)).complete:
             return made
+        if other is not None and other.foresees and made.diff:
+            foreseen.append(other.split(made.left))
     deciding = [f for f in failures if f.code in ("branch-frozen", "data-dependent-branch")]
-    ways = (attempt.parted(failures), attempt.split(first.left) or attempt.split(failures), attempt.split(deciding))
+    apart = (attempt.parted(failures), attempt.split(first.left) or attempt.split(failures), attempt.split(deciding))
     little: list[tuple[int, Rewriting]] = []  # with how much is in the graph
-    for other in ways:
+    for other in (*foreseen, *apart):
         if other is not None and (made := one(other)).complete:
             if _is_worth_it(other.prover, made):
                 return _with_more(other.prover.operations[1], made, one, [attempt.in_place_first])

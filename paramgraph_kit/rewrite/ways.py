@@ -34,7 +34,7 @@ class Ways(Foreseeing):
         other = Ways(self.function, self.args, self.kwargs, self.prover)
         other.moves = True
         other.knows(self)
-        other.steps, other.kept = self.steps, self.kept
+        other.steps, other.kept, other.foresees = self.steps, self.kept, self.foresees
         other.sources = self.sources  # what is kept in tensors has edits of these
         return other
 

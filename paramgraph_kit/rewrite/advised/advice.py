@@ -220,7 +220,8 @@ def _drawn_on_cpu(place: Place) -> str:
         value = made.value
         if drawn := _drawn_from(place, made):
             return f"`{name}` comes of `{drawn}`: stays as it is, and copies nothing, once that is drawn on the device"
-        if isinstance(value, ast.Call) and called(value) in DRAWN and "device" not in place.text(value):
+        of_torch = isinstance(value, ast.Call) and names_in(value.func) == {"torch"}
+        if isinstance(value, ast.Call) and of_torch and called(value) in DRAWN and "device" not in place.text(value):
             text = f"{place.text(value)[:-1]}, device={place.device})"
             return (
                 f"`{name}` is drawn on the CPU, at line {made.lineno}: `{name} = {text}` draws it there; other numbers "

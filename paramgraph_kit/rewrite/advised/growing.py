@@ -216,7 +216,7 @@ def bad_loss(place: Place) -> str:
     if not any(isinstance(n, _LEAVES) for part in node.body for n in within(part)):
         return ""
     for later in (n for part in function.body for n in within(part) if isinstance(n, ast.Expr)):
-        name = stepped(later) if later.lineno > node.lineno else ""
+        name = stepped(later, scaled=False) if later.lineno > node.lineno else ""
         if name and is_fusable(place.space, name) and not momentum_of(place, name):
             test = condition_of(place, node.test)
             return (

@@ -15,16 +15,62 @@ import torch
 from paramgraph_kit.rewrite.advised.from_host import assignments
 from paramgraph_kit.rewrite.expressions.sizes import FACTORIES
 from paramgraph_kit.rewrite.expressions.values import WRITERS
-from paramgraph_kit.rewrite.source.edits import heads, names_in, path_of, within
+from paramgraph_kit.rewrite.source.edits import Function, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, body_of
 from paramgraph_kit.rewrite.source.place import Place, called
 
+_BROUGHT = ("tensor-literal", "copy-to-gpu", "cpu-index", "host-random", "cpu-scalar-frozen")
 _FROM_LISTS = ("tensor", "as_tensor")
 _TYPED = ("LongTensor", "FloatTensor", "IntTensor", "BoolTensor", "DoubleTensor", "HalfTensor", "from_numpy")
 _FORMS = ("shape", "device", "dtype", "ndim")
 _REDUCED = ("sum", "mean", "max", "min", "amax", "amin", "any", "all", "norm", "prod", "count_nonzero")
 _READ = ("tolist", "item", "cpu", "numpy")
 _TELLS = (*WRITERS, "warn", "error", "critical", "exception", "log", "extend")
+
+
+def made_in_a_call(place: Place) -> str:
+    """``batch = buffer.sample(64)`` of the function that is captured, which makes tensors in methods of its own."""
+    helper, tree = place.source.function_of(place.statement), place.source.tree
+    if place.failure.code not in _BROUGHT or helper is None or not place.entry or helper.name == place.entry:
+        return ""
+    functions = {n.name: n for n in ast.walk(tree) if isinstance(n, Function)}
+    if (
+        place.entry not in functions
+        or sum(isinstance(n, Function) and n.name == place.entry for n in ast.walk(tree)) > 1
+    ):
+        return ""
+    found: list[tuple[ast.stmt, ast.Call]] = []
+    for node in (n for part in functions[place.entry].body for n in within(part)):
+        if isinstance(node, (ast.Assign, ast.Expr)):
+            calls = (n for n in ast.walk(node) if isinstance(n, ast.Call))
+            found += [(node, call) for call in calls if _leads(functions, call, helper.name)]
+    if len(found) != 1 or not _is_plain(place, found[0][1]):
+        return ""
+    statement, call = found[0]
+    return (
+        f"all that `{place.text(call)}` does, at line {statement.lineno}, is the host's: do that before each launch, "
+        f"and give `{place.entry}` what comes of it, as arguments"
+    )
+
+
+def _leads(functions: dict[str, Function], call: ast.Call, name: str, deep: int = 4) -> bool:
+    """Whether a call comes to a function of the same file."""
+    if called(call) == name:
+        return True
+    inner = functions.get(called(call)) if deep else None
+    below = (n for part in inner.body for n in within(part)) if inner is not None else ()
+    return any(isinstance(n, ast.Call) and _leads(functions, n, name, deep - 1) for n in below)
+
+
+def _is_plain(place: Place, call: ast.Call) -> bool:
+    """Whether a call is made with what the host has: a buffer of its own, and numbers."""
+    for node in ast.walk(call):
+        if isinstance(node, ast.Name):
+            value = place.space.get(node.id)
+            on_host = not isinstance(value, (torch.Tensor, torch.nn.Module))
+            if node.id not in place.space or not on_host:
+                return False
+    return True
 
 
 def stacked(place: Place) -> str:
@@ -244,4 +290,15 @@ def brought_back(place: Place) -> str:
     return ""
 
 
-MADE = (stacked, index_made, literal, before_launch, made_by_host, made_above, brought_back, of_sizes, only_tells)
+MADE = (
+    made_in_a_call,
+    stacked,
+    index_made,
+    literal,
+    before_launch,
+    made_by_host,
+    made_above,
+    brought_back,
+    of_sizes,
+    only_tells,
+)

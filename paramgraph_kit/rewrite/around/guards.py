@@ -47,7 +47,7 @@ def guard(place: Place, order: Sequence[ast.stmt]) -> Guard | None:
         return None  # what the branch leaves out would be added to the gradients
     written = False  # something behind the launch changes what the rest may read
     for part in rest:
-        name = optimizers.stepped(part) if isinstance(part, ast.Expr) else ""
+        name = optimizers.stepped(part, scaled=False) if isinstance(part, ast.Expr) else ""
         if not written and name and optimizers.is_fusable(place.space, name):
             asks = f"{name}.found_inf = ({_asked(place, node.test)}).float()"
             found.edits.append(place.source.before(part, [*optimizers.momentum_of(place, name), asks]))

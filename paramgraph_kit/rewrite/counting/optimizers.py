@@ -18,11 +18,14 @@ _OPTIONS = ("capturable", "fused", "foreach", "lr")
 _RATES = {"SGD": "1e-3", "Adam": "1e-3", "AdamW": "1e-3", "NAdam": "2e-3", "RAdam": "1e-3", "RMSprop": "1e-2"}
 
 
-def stepped(statement: ast.stmt) -> str:
-    """``opt`` for a statement with ``opt.step()``, or ""."""
+def stepped(statement: ast.stmt, *, scaled: bool = True) -> str:
+    """``opt`` for a statement with ``opt.step()`` and, where ``scaled``, with ``scaler.step(opt)``, or ""."""
     for node in heads(statement):
         if isinstance(node, ast.Call) and called(node) == "step" and isinstance(node.func, ast.Attribute):
-            return path_of(node.func.value)
+            name = path_of(node.func.value)
+            given = path_of(node.args[0]) if len(node.args) == 1 else ""
+            is_scaler = scaled and "scale" in name.rpartition(".")[2].lower()  # a closure is no optimizer
+            return given if given and is_scaler else name
     return ""
 
 

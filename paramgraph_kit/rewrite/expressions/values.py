@@ -15,6 +15,7 @@ from paramgraph_kit.rewrite.expressions.branches import assert_on_device, choose
 from paramgraph_kit.rewrite.expressions.sizes import FACTORIES, has_dimensions, is_in_size, is_size
 from paramgraph_kit.rewrite.source.edits import Edit, Function, heads, names_in, path_of
 from paramgraph_kit.rewrite.source.fixed import is_fixed
+from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import NUMBER, Place, array_type, called, integer, is_number
 
 COPIES = ("to", "cuda", "tensor", "as_tensor", "view", "reshape", "float", "long", "tolist")
@@ -421,7 +422,8 @@ def _is_listed(place: Place, name: str) -> bool:
     every = [n for part in (function.body if function is not None else ()) for n in ast.walk(part)]
     made = [n for n in every if isinstance(n, ast.Assign) and name in _stored(n)]
     arrays = [n for n in made if isinstance(n.value, ast.Call) and called(n.value) not in ("list", "sorted")]
-    return place.is_local(name) and not arrays
+    given = function is None or (name in arguments_of(function) and not made)
+    return place.is_local(name) and not given and not arrays
 
 
 def _stored(node: ast.Assign) -> set[str]:

@@ -50,6 +50,7 @@ class Place:
     begun: Mapping[str, Any] = field(default_factory=dict)  # what has another value than None later
     lent: Sequence[str] = ()  # expressions of the statement that are found before the launch, where they are asked for
     trains: bool = True  # gradients may go through what it computes
+    entry: str = ""  # the name of the function that is captured
 
     def text(self, node: ast.AST) -> str:
         """A node as it is written."""

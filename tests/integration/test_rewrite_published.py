@@ -1,0 +1,142 @@
+"""Fixes of what published training code has: minibatches of shuffled orders, scalers' steps, buffers of the host."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from tests.integration.rewritten import Fixed, Program, lines_of
+from tests.programs.running import captured, differences, eager
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the words are those of the simulated device")
+MINIBATCHES = """
+from types import SimpleNamespace
+options = SimpleNamespace(target_kl=None, quick=False)
+critic = nn.Linear(4, 1).to(device)
+opt = torch.optim.SGD(critic.parameters(), lr=1e-2)
+rows = []
+args = (torch.randn(8, 4, device=device), torch.randn(8, device=device))
+def f(states, returns):
+    order = np.arange(8)
+    for epoch in range(2):
+        np.random.shuffle(order)
+        for start in range(0, 8, 4):
+            picked = order[start:start + 4]
+            loss = (critic(states[picked]).view(-1) - returns[picked]).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        {option}
+            break
+    {rest}
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "whole"),
+    [
+        ("if options.target_kl is not None and loss > options.target_kl:", True),
+        ("if options.quick:", True),
+        ("if options.quick and epoch:", True),
+        ("if options.target_kl is None and epoch == 5:", False),
+        ("if loss > 1e9:", False),
+    ],
+)
+def test_a_loop_that_an_option_alone_might_end_is_foreseen(option: str, whole: bool, fixed: Fixed) -> None:
+    # GIVEN rounds that draw an order, and a way out of them WHEN rewritten
+    found = fixed(MINIBATCHES.format(option=option, rest="return loss"))
+    # THEN the orders come before the launch where the way is shut
+    assert ("picked = next(given)" in lines_of(found)) is whole
+    assert bool(found.complete) >= whole
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "rows.append(float(np.var(returns.cpu().numpy())))\n    rows.append(loss.item())",
+        "spread = np.var(returns.cpu().numpy())\n    rows.append(float(spread)); rows.append(loss.item())",
+        "spread = np.var(returns.cpu().numpy())\n    return loss, 1 - spread if spread else 0.0",
+    ],
+)
+def test_what_is_foreseen_and_what_is_behind_come_together(rest: str, fixed: Fixed) -> None:
+    # GIVEN orders that are drawn round by round, and numbers for the host at the end WHEN rewritten
+    found = fixed(MINIBATCHES.format(option="if options.quick:", rest=rest))
+    # THEN the ones come before the launch, the others behind it
+    assert found.complete, found
+    assert "picked = next(given)" in lines_of(found)
+    assert any(line.startswith("def after_f(") for line in lines_of(found))
+
+
+def test_a_step_through_a_scaler_is_that_of_its_optimizer(program: Program) -> None:
+    # GIVEN an optimizer that a method makes, and a scaler that is switched off
+    text = (
+        "class Net(nn.Linear):\n    def optimizers(self, rate, **options):\n"
+        "        optimizer = torch.optim.AdamW(self.parameters(), lr=rate, **options)\n        return optimizer\n"
+        "net = Net(4, 1).to(device)\noptimizer = net.optimizers(1e-2)\n"
+        'scaler = torch.amp.GradScaler("cuda", enabled=False)\nargs = (torch.randn(4, 4, device=device),)\n'
+        "def f(x):\n    loss = net(x).square().mean()\n    scaler.scale(loss).backward()\n"
+        "    scaler.unscale_(optimizer)\n    nn.utils.clip_grad_norm_(net.parameters(), 1.0)\n"
+        "    scaler.step(optimizer)\n    scaler.update()\n    optimizer.zero_grad(set_to_none=True)\n"
+        "    return loss.detach()\n"
+    )
+    truth, names = eager(program(text), "f"), program(text)
+    # WHEN diagnosed
+    found = pgk.diagnose(names["f"], *names["args"], fix=True)
+    # THEN it is made for capture where it is made, and all of the step is in the graph
+    assert "optimizer = torch.optim.AdamW(self.parameters(), lr=rate, **options, capturable=True)" in str(found)
+    assert found.fix is not None
+    assert found.fix.complete, found
+    assert "after_f" not in found.fix.diff
+    with found.fix.applied():
+        assert not differences(truth, captured(names, "f", found.fix.around), set())
+
+
+BUFFER = """
+class Buffer:
+    def __init__(self):
+        self.states = np.random.randn(50, 4).astype(np.float32)
+    def sample(self, n):
+        picked = np.random.randint(0, 50, size=n)
+        return {made}
+    def to_torch(self, array):
+        return torch.tensor(array, device=device)
+net = nn.Linear(4, 1).to(device)
+buffer, steps, args = Buffer(), 0, ()
+def f():
+    global steps
+    {body}
+"""
+SAMPLED = "batch = buffer.sample(8)\n    return net(batch).sum().detach()"
+
+
+def test_what_a_buffer_of_the_host_gives_comes_from_before_the_launch(fixed: Fixed) -> None:
+    # GIVEN a buffer whose methods make tensors of arrays WHEN rewritten
+    found = fixed(BUFFER.format(made="self.to_torch(self.states[picked])", body=SAMPLED))
+    # THEN it is not taken for a list of tensors, and where it is not moved the call is named that has to be
+    assert "torch.stack" not in str(found)
+    assert found.complete or "all that `buffer.sample(8)` does, at line" in str(found)
+    assert found.complete or "before each launch, and give `f` what comes of it, as arguments" in str(found)
+
+
+def test_an_array_s_numbers_are_not_drawn_on_the_device_by_numpy(program: Program) -> None:
+    # GIVEN a draw of numpy's that picks what is copied WHEN diagnosed
+    names = program(BUFFER.format(made="torch.as_tensor(self.states[picked]).to(device)", body=SAMPLED))
+    text = str(pgk.diagnose(names["f"], fix=True))
+    # THEN nothing asks numpy for a device
+    assert "size=n, device" not in text
+    assert "copy-to-gpu" in text
+
+
+def test_a_step_of_which_nothing_stays_is_not_rewritten(program: Program) -> None:
+    # GIVEN a step of which the host decides all
+    names = program(
+        BUFFER.format(
+            made="self.to_torch(self.states[picked])",
+            body="if steps % 2 == 0:\n        print(net(buffer.sample(8)).sum().item())\n    steps += 1",
+        )
+    )
+    # WHEN diagnosed THEN no rewriting is tried that leaves no lines
+    text = str(pgk.diagnose(names["f"], fix=True))
+    assert "is no Python" not in text
+    assert "branch-frozen" in text
