@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import builtins
-import dis
 import types
 from typing import Any
 
@@ -12,18 +10,11 @@ import torch
 
 from paramgraph_kit.rewrite.source.edits import names_in, path_of
 from paramgraph_kit.rewrite.source.place import NUMBER, Place, called
+from paramgraph_kit.rewrite.source.quiet import draws, is_quiet
 
 _COMPUTES = frozenset(("min", "max", "abs", "float", "int", "len", "sum", "tuple", "list", "range", "zip", "round"))
-_DRAWS = ("rand", "drop", "normal_", "sample", "bernoulli", "multinomial", "shuffle", "choice", "poisson")
+_MANY = (list, tuple, dict, torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)
 _LIBRARIES = frozenset(("torch", "F", "math", "np", "numpy", "nn"))
-_STORES = frozenset(("STORE_ATTR", "STORE_GLOBAL", "STORE_SUBSCR", "STORE_DEREF", "DELETE_SUBSCR", "YIELD_VALUE"))
-_NOISY = (
-    torch.nn.modules.dropout._DropoutNd,
-    torch.nn.modules.batchnorm._NormBase,
-    torch.nn.RNNBase,
-    torch.nn.MultiheadAttention,
-    torch.nn.RReLU,
-)
 # What is no number for some values, and has a gradient that is none either, though nobody takes it.
 SINGULAR = frozenset(
     """sqrt rsqrt log log2 log10 log1p acos asin atanh reciprocal pow div true_divide logit norm std
@@ -32,7 +23,6 @@ SINGULAR = frozenset(
 # What gives a tensor of its own, which nobody else sees written: ``v.sqrt().add_(eps)``.
 _OWN = SINGULAR | frozenset("exp clone square abs neg add sub mul sum mean sigmoid tanh zeros_like ones_like".split())  # noqa: SIM905
 RISKY = (ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
-DEEP = 3
 
 
 def is_pure(place: Place, node: ast.expr) -> bool:
@@ -49,11 +39,10 @@ def is_pure(place: Place, node: ast.expr) -> bool:
 
 def _is_quiet_call(place: Place, call: ast.Call) -> bool:
     name = called(call)
-    if (
-        any(word in name for word in _DRAWS)
-        or (name.endswith("_") and name != "requires_grad_" and not _is_of_its_own(call))
-        or name in ("step", "backward")
-    ):
+    if draws(name) or (name.endswith("_") and name != "requires_grad_" and not _is_of_its_own(call)):
+        return False
+    own = [each for each in candidates(place, call.func) if not _is_of_torch(each)]
+    if name in ("step", "backward") and not own:
         return False
     if isinstance(call.func, ast.Name) and name in _COMPUTES:
         return True
@@ -66,9 +55,11 @@ def _is_quiet_call(place: Place, call: ast.Call) -> bool:
     if getattr(value, "__module__", None) == "torch.nn.modules.module" and not name.startswith("_"):
         return name in ("parameters", "named_parameters", "buffers", "named_buffers", "modules", "children")
     if value is not None and not isinstance(value, types.BuiltinMethodType):
-        return _is_quiet(value, DEEP)
+        return is_quiet(value)
+    if own:
+        return all(map(is_quiet, own))
     if isinstance(call.func, ast.Name) and place.is_local(name):
-        return _is_one_of_quiet(place, name)
+        return False
     reads = name in ("parameters", "named_parameters", "buffers", "items", "values", "keys")
     return isinstance(call.func, ast.Attribute) and (hasattr(torch.Tensor, name) or reads)
 
@@ -81,26 +72,72 @@ def _is_of_its_own(call: ast.Call) -> bool:
     return isinstance(made, ast.Call) and called(made) in _OWN
 
 
-def _is_one_of_quiet(place: Place, name: str) -> bool:
-    """Whether what a loop goes through are functions and modules that only compute: ``for block in blocks``."""
-    function = place.source.function_of(place.statement)
-    bound = [n for n in ast.walk(function or place.statement) if isinstance(n, ast.Name) and n.id == name]
-    loops = [n for n in ast.walk(function or place.statement) if isinstance(n, ast.For)]
-    found: list[ast.expr] = []
-    for loop in loops:
-        pairs = [(loop.target, loop.iter)]
-        if isinstance(loop.iter, ast.Call) and called(loop.iter) in ("enumerate", "zip"):
-            targets = loop.target.elts if isinstance(loop.target, ast.Tuple) else []
-            skipped = 1 if called(loop.iter) == "enumerate" else 0
-            pairs = list(zip(targets[skipped:], loop.iter.args, strict=False))
-        found += [given for target, given in pairs if isinstance(target, ast.Name) and target.id == name]
-    if len(found) != 1 or sum(isinstance(n.ctx, ast.Store) for n in bound) != 1:
-        return False
-    path = path_of(found[0])
-    root = path.partition(".")[0]
-    held = _value(place, path) if path and (not place.is_local(root) or root == "self") else None
-    known = isinstance(held, (list, tuple, torch.nn.ModuleList, torch.nn.Sequential))
-    return known and all(_is_quiet(each, DEEP) for each in held or ())
+def candidates(place: Place, node: ast.expr) -> list[Any]:
+    """What an expression may be of what lives around the function: an element of a list that a loop goes through, too.
+
+    Nothing where that is not told.
+    """
+    if isinstance(node, ast.Name) and node.id != "self" and place.is_local(node.id):
+        return _bound(place, node.id)
+    if path := path_of(node):
+        value = _value(place, path)
+        if value is not None or not isinstance(node, ast.Attribute):
+            return [value] if value is not None else []
+    if isinstance(node, ast.Attribute):
+        held = [getattr(each, node.attr, None) for each in candidates(place, node.value)]
+        return held if all(each is not None for each in held) else []
+    if isinstance(node, ast.Subscript):
+        return [part for each in candidates(place, node.value) for part in _picked(each, node.slice)]
+    return []
+
+
+def _picked(held: Any, at: ast.expr) -> list[Any]:
+    if isinstance(held, (dict, torch.nn.ModuleDict)):
+        parts: dict[Any, Any] = dict(held.items())
+        return list(parts.values()) if not isinstance(at, ast.Constant) else [parts[k] for k in parts if k == at.value]
+    return list(held) if isinstance(held, _MANY) else []
+
+
+def _bound(place: Place, name: str) -> list[Any]:
+    """What the loops of a function, or one assignment, give to one of its names."""
+    function = place.source.function_of(place.statement) or place.statement
+    every = list(ast.walk(function))
+    stores = [n for n in every if isinstance(n, ast.Name) and n.id == name and not isinstance(n.ctx, ast.Load)]
+    given = [each for n in every if isinstance(n, ast.For) for each in _given(n.target, n.iter, name)]
+    assigned = [n for n in every if isinstance(n, ast.Assign) and len(n.targets) == 1 and n.targets[0] in stores]
+    given += [(n.value, False) for n in assigned]
+    found = [_gone_through(place, *each) for each in given]
+    return [part for each in found for part in each] if len(stores) == len(given) and all(found) else []
+
+
+def _gone_through(place: Place, value: ast.expr, goes: bool) -> list[Any]:
+    if isinstance(value, ast.Call) and called(value) == "values" and isinstance(value.func, ast.Attribute):
+        value = value.func.value
+    held = candidates(place, value)
+    if not goes:
+        return held
+    lists = [list(each.values() if isinstance(each, dict) else each) for each in held if isinstance(each, _MANY)]
+    return [part for each in lists for part in each] if len(lists) == len(held) else []
+
+
+def _given(target: ast.expr, value: ast.expr, name: str) -> list[tuple[ast.expr, bool]]:
+    """What a loop's name goes through: ``b`` of ``for i, (a, b) in enumerate(zip(xs, ys))`` goes through ``ys``."""
+    if isinstance(target, ast.Name):
+        return [(value, True)] if target.id == name else []
+    if not isinstance(target, ast.Tuple) or not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name):
+        return []
+    if called(value) == "enumerate" and value.args and len(target.elts) == 2:
+        return _given(target.elts[1], value.args[0], name)
+    pairs = zip(target.elts, value.args, strict=False) if called(value) == "zip" else ()
+    return [each for one, of in pairs for each in _given(one, of, name)]
+
+
+def _is_of_torch(value: Any) -> bool:
+    """Whether something is a function or a method of torch's own; modules of it are known by what they do."""
+    made = getattr(value, "__self__", None)
+    kind = type(made) if made is not None and not isinstance(made, types.ModuleType) else value
+    module = str(getattr(kind, "__module__", "") or "")
+    return module.partition(".")[0] == "torch" and not isinstance(value, torch.nn.Module)
 
 
 def _held(place: Place, path: str) -> Any:
@@ -118,34 +155,6 @@ def _value(place: Place, path: str) -> Any:
     for name in rest:
         found = getattr(found, name, None)
     return found
-
-
-def _is_quiet(value: Any, deep: int) -> bool:
-    """Whether a function or a module does nothing but compute, as far as its code tells."""
-    if isinstance(value, torch.nn.Module):
-        for module in value.modules():
-            if isinstance(module, _NOISY) and module.training:
-                return False
-            if module._forward_hooks or module._forward_pre_hooks:
-                return False
-            if not type(module).__module__.startswith("torch.nn") and not _is_quiet(type(module).forward, deep - 1):
-                return False
-        return True
-    code = getattr(getattr(value, "__func__", value), "__code__", None)
-    if not isinstance(code, types.CodeType) or deep == 0:
-        return False
-    if any(each.opname in _STORES for each in dis.get_instructions(code)):
-        return False
-    space = getattr(value, "__globals__", {})
-    for name in code.co_names:
-        if (name.endswith("_") and not name.endswith("__")) or any(word in name for word in _DRAWS):
-            return False
-        known = space.get(name, getattr(builtins, name, None))
-        if isinstance(known, types.FunctionType) and not _is_quiet(known, deep - 1):
-            return False
-        if known in (print, open, input, exec, eval, next, setattr, delattr) or name in ("append", "extend", "write"):
-            return False
-    return True
 
 
 def is_guarded(test: ast.expr, node: ast.expr, place: Place | None = None) -> bool:

@@ -1,0 +1,67 @@
+"""Fixes of programs that decode and infer, with what they call: methods, lists of modules, caches."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.integration.rewritten import Fixed, lines_of
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+WHOLE = {
+    "rounds that call a method named step": (
+        """
+class LM(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.emb, self.rnn, self.out = nn.Embedding(7, 8), nn.GRUCell(8, 8), nn.Linear(8, 7)
+    def step(self, tok, h):
+        h = self.rnn(self.emb(tok), h)
+        return self.out(h), h
+lm = LM().to(device)
+args = (torch.randint(1, 7, (3,), device=device), torch.randn(3, 8, device=device))
+@torch.no_grad()
+def f(tok, h):
+    out = tok.unsqueeze(1)
+    unfinished = torch.ones_like(tok)
+    for _ in range(6):
+        logits, h = lm.step(tok, h)
+        tok = logits.argmax(-1) * unfinished
+        out = torch.cat([out, tok[:, None]], dim=-1)
+        unfinished = unfinished * (tok != 3)
+        if unfinished.max() == 0:
+            break
+    return out
+""",
+        ["done = done | (unfinished.max() == 0)", "out = out.narrow(-1, 0, out.shape[-1] - int(left))"],
+    ),
+    "exits of pairs of modules": (
+        """
+layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(3)).to(device)
+heads = nn.ModuleList(nn.Linear(6, 3) for _ in range(3)).to(device)
+exits = [0, 0, 0]
+args = (torch.randn(1, 6, device=device) * 3,)
+@torch.no_grad()
+def f(x):
+    for i, (layer, head) in enumerate(zip(layers, heads)):
+        x = torch.tanh(layer(x))
+        best, pred = head(x).softmax(-1).max(-1)
+        if best.item() > 0.5:
+            exits[i] += 1
+            return pred
+    exits[-1] += 1
+    return pred
+""",
+        ["done = done | (best > 0.5)", "i = int(i_then)"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_what_decodes_and_infers_is_rewritten_whole(name: str, fixed: Fixed) -> None:
+    # GIVEN such a program WHEN rewritten THEN one graph does what it does, over other steps too
+    text, wanted = WHOLE[name]
+    found = fixed(text)
+    assert found.complete, found
+    assert [line for line in wanted if line not in lines_of(found)] == [], found

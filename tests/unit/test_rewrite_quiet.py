@@ -1,0 +1,80 @@
+"""What counts as code that only computes: what it calls by name is looked into."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from paramgraph_kit.rewrite.source.quiet import is_quiet
+
+
+class Memory:
+    """Something of a user's that keeps what it is given under a name that tensors have, too."""
+
+    def __init__(self) -> None:
+        self.held: list[Any] = []
+
+    def add(self, value: torch.Tensor) -> torch.Tensor:
+        """Keeps it."""
+        self.held.append(value)
+        return value
+
+
+class Net(torch.nn.Module):
+    """A module of a user's, with what it does in methods."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.memory, self.seen = torch.nn.ModuleList([torch.nn.Linear(2, 2)]), Memory(), 0
+
+    def helper(self, x: torch.Tensor) -> torch.Tensor:
+        """Only computes."""
+        outs = []
+        for layer in self.layers:
+            outs.append(layer(x).relu())
+        return torch.stack(outs).sum(0)
+
+    def counting(self, x: torch.Tensor) -> torch.Tensor:
+        """Counts as well."""
+        self.seen += 1
+        return x
+
+
+class Computes(Net):
+    """Calls a method that only computes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """That."""
+        return self.helper(x) + torch.cat([part * 2 for part in x.chunk(2)])
+
+
+class Counts(Net):
+    """Calls a method that counts."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """That."""
+        return self.counting(x)
+
+
+class Keeps(Net):
+    """Gives what it has to an object that keeps it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """That."""
+        return self.memory.add(x)
+
+
+class KeepsInside(Net):
+    """The same in a comprehension."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """That."""
+        return torch.stack([self.memory.add(part) for part in x])
+
+
+@pytest.mark.parametrize(("kind", "quiet"), [(Computes, True), (Counts, False), (Keeps, False), (KeepsInside, False)])
+def test_methods_that_a_module_calls_are_looked_into(kind: type[Net], quiet: bool) -> None:
+    # GIVEN a module that calls methods of its own, or of what it has WHEN asked THEN what these do counts
+    assert is_quiet(kind()) is quiet
