@@ -55,6 +55,51 @@ def f(x):
 """,
         ["done = done | (best > 0.5)", "i = int(i_then)"],
     ),
+    "edges that a mask takes out, counted and added up": (
+        """
+lin = nn.Linear(4, 4).to(device)
+args = (torch.randn(6, 4, device=device), torch.randint(0, 6, (2, 11), device=device))
+@torch.no_grad()
+def f(x, edge_index):
+    src, dst = edge_index
+    mask = src != dst
+    src, dst = src[mask], dst[mask]
+    deg = torch.bincount(dst, minlength=len(x)).float() + 1
+    norm = deg.rsqrt()
+    for _ in range(2):
+        msg = lin(x)[src] * (norm[src] * norm[dst])[:, None]
+        x = torch.zeros_like(x).index_add_(0, dst, msg).relu()
+    return x
+""",
+        [
+            "src, dst = torch.where(mask, src, 0), torch.where(mask, dst, 0)",
+            "x = torch.zeros_like(x).index_add_(0, dst, torch.where(mask[:, None], msg, 0)).relu()",
+        ],
+    ),
+    "edges that are padded with -1, as a pair": (
+        """
+net = nn.Linear(8, 4).to(device)
+args = (torch.randn(5, 4, device=device), torch.randint(0, 5, (2, 9), device=device))
+def feed(i):
+    made = torch.Generator().manual_seed(i)
+    edges = torch.randint(0, 5, (2, 9), generator=made)
+    edges[:, 9 - i % 4 :] = -1
+    return torch.randn(5, 4, generator=made).to(device), edges.to(device)
+@torch.no_grad()
+def f(x, edge_index):
+    edge_index = edge_index[:, edge_index[0] >= 0]
+    row, col = edge_index
+    pair = torch.cat([x[row], x[col]], dim=-1)
+    out = torch.zeros(x.shape[0], 4, device=x.device)
+    out.scatter_add_(0, col[:, None].expand(-1, 4), torch.tanh(net(pair)))
+    number = torch.zeros(x.shape[0], device=x.device).scatter_add_(0, col, torch.ones(col.numel(), device=x.device))
+    return out / number.clamp(min=1)[:, None]
+""",
+        [
+            "kept = edge_index[0] >= 0",
+            "edge_index = torch.where(kept, edge_index, 0)",
+        ],
+    ),
 }
 
 

@@ -361,7 +361,7 @@ def _masked(place: Place) -> str:
                 mask = place.text(masks[0])
                 return (
                     f"keep all of `{x}` and hand `{mask}` on beside it: what is computed for each is multiplied by it "
-                    f"(`values * {mask}[:, None]`) before it is added up"
+                    f"(`values * {mask if mask.isidentifier() else f'({mask})'}[:, None]`) before it is added up"
                 )
         elif isinstance(place.statement, ast.Return):
             mask = place.text(keep)

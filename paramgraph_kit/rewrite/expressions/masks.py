@@ -47,35 +47,35 @@ _MODULES = {
 
 def leave_out(place: Place) -> list[Edit]:
     """Picks of rows by one mask, from the statement on."""
-    found = next(_picks(place), None)
+    found = next(picks(place), None)
     function = place.source.function_of(place.statement)
     if found is None or function is None:
         return []
-    index = _mask_of(place, found)
+    index = mask_of(place, found)
     mask = place.text(index)
     order = [node for part in function.body for node in within(part) if isinstance(node, ast.stmt)]
     order = order[order.index(place.statement) :]
-    cut = next((n for n, node in enumerate(order) if n and _assigns(node, names_in(index))), len(order))
+    cut = next((n for n, node in enumerate(order) if n and assigns(node, names_in(index))), len(order))
     order, after = order[:cut], order[cut:]  # from there on it is another mask
     rows: set[str] = set()
     edits: list[Edit] = []
 
     def is_row(node: ast.AST) -> bool:
-        return _is_row(place, node, mask, rows)
+        return is_row_of(place, node, mask, rows)
 
     for node in order:
         if (value := _put_by(place, node, mask)) is not None and any(is_row(n) for n in within(value)):
             text = assigned_by_where(place, node) if isinstance(node, ast.Assign) else ""
             if not text or not is_rowwise(place, value, is_row):
                 return []
-            if place.trains and any(_is_singular(place, n, mask, rows) for n in within(value)):
+            if place.trains and any(is_singular(place, n, mask, rows) for n in within(value)):
                 return []
             edits.append(place.source.replace(node, text))
             continue
-        ends = list(_ends(place, node, mask, rows))
+        ends = list(ends_of(place, node, mask, rows))
         inside = {part for end in ends for part in ast.walk(end)}
-        left = [n for n in heads(node) if n not in inside and _is_row(place, n, mask, rows)]
-        counts = [n for n in heads(node) if n not in inside and _is_count(n, rows)]
+        left = [n for n in heads(node) if n not in inside and is_row_of(place, n, mask, rows)]
+        counts = [n for n in heads(node) if n not in inside and is_count(n, rows)]
         counted = {part for each in counts for part in ast.walk(each)}
         left = [n for n in left if n not in counted]
         if left:
@@ -91,21 +91,21 @@ def leave_out(place: Place) -> list[Edit]:
             given = list(end.args) if loss_of(place, end) or _of_torch(end) else [end.func]
             if not all(is_rowwise(place, each, is_row) for each in given):
                 return []
-            text = _reduced(place, end, mask, rows)
+            text = reduced(place, end, mask, rows)
             if not text:
                 return []
             edits.append(place.source.replace(end, text))
-        number, some = f"{_bracketed(mask)}.sum()" + ".item()" * _keeps(place, node), f"{_bracketed(mask)}.any()"
-        asked = [n for n in counts if _is_asked(place, n)]
+        number, some = f"{bracketed(mask)}.sum()" + ".item()" * keeps(place, node), f"{bracketed(mask)}.any()"
+        asked = [n for n in counts if is_asked(place, n)]
         edits += [place.source.replace(n, some if n in asked else number) for n in counts if isinstance(n, ast.expr)]
-        if place.trains and (left or ends) and any(_is_singular(place, n, mask, rows) for n in heads(node)):
+        if place.trains and (left or ends) and any(is_singular(place, n, mask, rows) for n in heads(node)):
             return []  # the gradient of a row that is left out would be no number
-    if any(names_in(node) & rows for node in after) or _may_be_others(place, [*order, *after], rows):
+    if any(names_in(node) & rows for node in after) or may_be_others(place, [*order, *after], rows):
         return []
     return edits
 
 
-def _may_be_others(place: Place, order: list[ast.stmt], rows: set[str]) -> bool:
+def may_be_others(place: Place, order: list[ast.stmt], rows: set[str]) -> bool:
     """Whether names of rows are read where they may be other rows: in a loop's next round, or behind a branch."""
     inner: ast.AST = place.statement
     while not isinstance(above := place.source.parents[inner], Function):
@@ -142,11 +142,11 @@ def _put_by(place: Place, node: ast.stmt, mask: str) -> ast.expr | None:
     return node.value if place.text(target.slice) == mask else None
 
 
-def _is_singular(place: Place, node: ast.AST, mask: str, rows: set[str]) -> bool:
+def is_singular(place: Place, node: ast.AST, mask: str, rows: set[str]) -> bool:
     """Whether an expression has no number, or no gradient, for some rows that a mask may have kept away from it."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, RISKY):
-        counts = {part for n in ast.walk(node.right) if _is_count(n, rows) for part in ast.walk(n)}
-        return any(_is_row(place, n, mask, rows) for n in ast.walk(node.right) if n not in counts)
+        counts = {part for n in ast.walk(node.right) if is_count(n, rows) for part in ast.walk(n)}
+        return any(is_row_of(place, n, mask, rows) for n in ast.walk(node.right) if n not in counts)
     if not isinstance(node, ast.Call) or called(node) not in SINGULAR:
         return False
     return _has_rows(place, node, mask, rows)
@@ -156,18 +156,20 @@ def _parts(target: ast.expr) -> list[ast.expr]:
     return target.elts if isinstance(target, ast.Tuple) else [target]
 
 
-def _assigns(node: ast.stmt, names: set[str]) -> bool:
+def assigns(node: ast.stmt, names: set[str]) -> bool:
+    """Whether a statement gives one of some names a value."""
     return any(isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.id in names for n in within(node))
 
 
-def _picks(place: Place) -> Iterator[ast.Subscript]:
+def picks(place: Place) -> Iterator[ast.Subscript]:
+    """What a statement picks by a mask."""
     for part in within(place.statement):
         loaded = isinstance(part, ast.Subscript) and isinstance(part.ctx, ast.Load)
-        if loaded and isinstance(part, ast.Subscript) and isinstance(_mask_of(place, part), MASKS):
+        if loaded and isinstance(part, ast.Subscript) and isinstance(mask_of(place, part), MASKS):
             yield part
 
 
-def _mask_of(place: Place, node: ast.Subscript) -> ast.expr:
+def mask_of(place: Place, node: ast.Subscript) -> ast.expr:
     """The index of rows: ``mask`` of ``x[mask]`` and of ``x[mask, 1:]``, where it is known to have one dimension."""
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
     if len(parts) < 2 or not all(isinstance(n, (ast.Slice, ast.Constant)) for n in parts[1:]):
@@ -180,12 +182,12 @@ def _mask_of(place: Place, node: ast.Subscript) -> ast.expr:
 def _all_of(place: Place, node: ast.Subscript) -> str:
     """The same of all rows."""
     whole = place.source.bracketed(node.value)
-    if _mask_of(place, node) is node.slice or not isinstance(node.slice, ast.Tuple):
+    if mask_of(place, node) is node.slice or not isinstance(node.slice, ast.Tuple):
         return whole
     return f"{whole}[:, {', '.join(map(place.text, node.slice.elts[1:]))}]"
 
 
-def _keeps(place: Place, node: ast.stmt) -> bool:
+def keeps(place: Place, node: ast.stmt) -> bool:
     """Whether a statement gives what it has found to something that outlives the function, as a log."""
     if isinstance(node, ast.Expr):
         return True
@@ -194,14 +196,15 @@ def _keeps(place: Place, node: ast.stmt) -> bool:
     return isinstance(node, (ast.Assign, ast.AugAssign)) and len(names) < len(targets)
 
 
-def _is_row(place: Place, node: ast.AST, mask: str, rows: set[str]) -> bool:
+def is_row_of(place: Place, node: ast.AST, mask: str, rows: set[str]) -> bool:
+    """Whether a node is rows that a mask has picked."""
     if isinstance(node, ast.Name):
         return isinstance(node.ctx, ast.Load) and node.id in rows
     loaded = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load)
-    return loaded and isinstance(node, ast.Subscript) and place.text(_mask_of(place, node)) == mask
+    return loaded and isinstance(node, ast.Subscript) and place.text(mask_of(place, node)) == mask
 
 
-def _is_count(node: ast.AST, rows: set[str]) -> bool:
+def is_count(node: ast.AST, rows: set[str]) -> bool:
     """``len(x)``, ``x.shape[0]`` and ``x.size(0)``."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len":
         return len(node.args) == 1 and isinstance(node.args[0], ast.Name) and node.args[0].id in rows
@@ -214,15 +217,15 @@ def _is_count(node: ast.AST, rows: set[str]) -> bool:
     return False
 
 
-def _is_asked(place: Place, node: ast.AST) -> bool:
+def is_asked(place: Place, node: ast.AST) -> bool:
     """Whether a number is all that a branch asks for, which then is whether there are any."""
     above = place.source.parents.get(node)
     if isinstance(above, ast.UnaryOp) and isinstance(above.op, ast.Not):
-        return _is_asked(place, above)
+        return is_asked(place, above)
     return node is getattr(above, "test", None)
 
 
-def _ends(place: Place, node: ast.stmt, mask: str, rows: set[str]) -> Iterator[ast.Call]:
+def ends_of(place: Place, node: ast.stmt, mask: str, rows: set[str]) -> Iterator[ast.Call]:
     """The calls of a statement that add rows up, the outermost ones."""
     inside: set[ast.AST] = set()
     for part in heads(node):
@@ -231,7 +234,7 @@ def _ends(place: Place, node: ast.stmt, mask: str, rows: set[str]) -> Iterator[a
         ending = called(part) in (*_WAYS, *_FILLED, *_SPREAD) and isinstance(part.func, ast.Attribute)
         if not (ending or loss_of(place, part)):
             continue
-        if any(_is_row(place, n, mask, rows) for n in ast.walk(part)):
+        if any(is_row_of(place, n, mask, rows) for n in ast.walk(part)):
             inside |= set(ast.walk(part))
             yield part
 
@@ -241,7 +244,8 @@ def _of_torch(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and path_of(call.func.value) == "torch" and bool(call.args)
 
 
-def _bracketed(text: str) -> str:
+def bracketed(text: str) -> str:
+    """A text that stands for one thing."""
     return text if text.isidentifier() else f"({text})"
 
 
@@ -249,15 +253,15 @@ def _whole(place: Place, node: ast.expr, mask: str) -> str:
     """An expression without the picks of a mask."""
     text = place.text(node)
     for part in ast.walk(node):
-        if isinstance(part, ast.Subscript) and place.text(_mask_of(place, part)) == mask:
+        if isinstance(part, ast.Subscript) and place.text(mask_of(place, part)) == mask:
             text = text.replace(place.text(part), _all_of(place, part))
     return text
 
 
-def _reduced(place: Place, call: ast.Call, mask: str, rows: set[str]) -> str:
+def reduced(place: Place, call: ast.Call, mask: str, rows: set[str]) -> str:
     """What adds up the rows that are kept, or ""."""
     given = {option.arg: option.value for option in call.keywords}
-    count = f"{_bracketed(mask)}.sum()" + ".clamp(min=1)" * is_chosen(place, call)
+    count = f"{bracketed(mask)}.sum()" + ".clamp(min=1)" * is_chosen(place, call)
     if (loss := loss_of(place, call)) is not None:
         kind, way, function = loss
         given.pop("reduction", None)
@@ -300,7 +304,7 @@ def _reduced(place: Place, call: ast.Call, mask: str, rows: set[str]) -> str:
             return ""
         mean = f"torch.where({mask}, {value}.movedim(0, -1), 0).sum(-1, keepdim=True) / {count}"
         squares = f"torch.where({mask}, ({value}.movedim(0, -1) - {mean}) ** 2, 0).sum(-1)"
-        return f"({squares} / ({_bracketed(mask)}.sum() - 1)){_SPREAD[called(call)]}"
+        return f"({squares} / ({bracketed(mask)}.sum() - 1)){_SPREAD[called(call)]}"
     text = f"torch.where({mask}, {value}.movedim(0, -1), 0)" + (".sum()" if whole else ".sum(-1)")
     if called(call) == "mean":
         text += f" / ({value}[0].numel() * {count})" if whole else f" / {count}"
@@ -334,7 +338,7 @@ def loss_of(place: Place, call: ast.Call) -> tuple[str, str, str] | None:
 
 
 def _has_rows(place: Place, node: ast.expr, mask: str, rows: set[str]) -> bool:
-    return any(_is_row(place, n, mask, rows) for n in ast.walk(node))
+    return any(is_row_of(place, n, mask, rows) for n in ast.walk(node))
 
 
 def _call(node: ast.expr, text: str) -> str:

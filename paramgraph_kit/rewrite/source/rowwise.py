@@ -71,10 +71,20 @@ def _keeps_rows(place: Place, part: ast.AST, is_row: IsRow) -> bool:
         return integer(part.args[0]) == -1 and _parts_rows(place, part)
     if name == "unsqueeze" and _dim(part) == -1:
         return True
+    if name in ("cat", "concat") and _is_function(part) and isinstance(part.args[0], (ast.List, ast.Tuple)):
+        dim, each = _dim(part), part.args[0].elts  # side by side, each with a row for each
+        return all(is_row(n) or _has_rows(n, is_row) for n in each) and (
+            dim > 0 or (dim < 0 and all((_rank(place, n) or 0) + dim > 0 for n in each))
+        )
     if name in _ALONG and (dim := _dim(part)):
         return dim > 0 or (_rank(place, _given(part)) or 0) + dim > 0 or _is_module(place, part)
     value = _value(place, path_of(part.func)) if path_of(part.func) else None
     return isinstance(value, torch.nn.Module) and all(_is_rowwise(place, each) for each in value.modules())
+
+
+def _has_rows(node: ast.expr, is_row: IsRow) -> bool:
+    """``x[row]`` and ``emb(row)``: something has a row for each."""
+    return any(map(is_row, ast.walk(node)))
 
 
 def _dim(call: ast.Call, at: int = 0) -> int:
