@@ -110,3 +110,49 @@ def test_what_decodes_and_infers_is_rewritten_whole(name: str, fixed: Fixed) -> 
     found = fixed(text)
     assert found.complete, found
     assert [line for line in wanted if line not in lines_of(found)] == [], found
+
+
+GROWN = """
+class Cache:
+    def __init__(self):
+        self.keys = [torch.zeros(1, 2, {room}, 4, device=device) for _ in range(2)]
+        self.values = [torch.zeros(1, 2, {room}, 4, device=device) for _ in range(2)]
+{beside}
+    def update(self, k, v, i):
+{lines}
+cache = Cache()
+lins = nn.ModuleList(nn.Linear(8, 24) for _ in range(2)).to(device)
+args = (torch.randn(1, 1, 8, device=device),)
+ignore = {{"cache"}}
+@torch.no_grad()
+def f(x):
+    for i, lin in enumerate(lins):
+        q, k, v = lin(x).view(1, -1, 3, 2, 4).permute(2, 0, 3, 1, 4)
+        k, v = cache.update(k, v, i)
+        x = x + F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(1, -1, 8)
+    return x
+"""
+
+
+def test_a_cache_that_grows_is_told_with_lines_that_are_rewritten_whole(fixed: Fixed) -> None:
+    # GIVEN a cache of each layer that is joined with what is new WHEN rewritten
+    joined = """\
+        self.keys[i] = torch.cat([self.keys[i], k], dim=-2)
+        self.values[i] = torch.cat([self.values[i], v], dim=-2)
+        return self.keys[i], self.values[i]"""
+    found = fixed(GROWN.format(room=1, beside="", lines=joined))
+    # THEN it is told how to write it with room for all of it, and a number of how many there are
+    told = str(found)
+    made = "self.filled = [0] * 2"
+    written = "self.keys[i][..., self.filled[i] : self.filled[i] + k.shape[-2], :] = k"
+    count, read = "self.filled[i] += k.shape[-2]", "self.keys[i][..., : self.filled[i], :]"
+    assert [each for each in (made, written, count, read) if each not in told] == [], told
+    # WHEN that is written, as it is told THEN it is rewritten whole, with the number as a tensor
+    lines = [written, written.replace("keys", "values").replace("k.", "v.").replace("= k", "= v"), count]
+    lines.append(f"return {read}, {read.replace('keys', 'values')}")
+    text = GROWN.format(
+        room=20, beside=f"        {made.replace('0', '1')}", lines="\n".join(f"        {line}" for line in lines)
+    )
+    found = fixed(text)
+    assert found.complete, found
+    assert [line for line in lines_of(found) if "self.keys[i].index_copy_(-2, self.filled[i] + torch.arange(" in line]

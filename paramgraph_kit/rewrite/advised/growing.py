@@ -1,115 +1,19 @@
-"""Advice for what has another size at each step, or is left early: caches, unique values, picks, bad losses."""
+"""Advice for what has another size at each step, or is left early: unique values, picks, bad losses."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
+from paramgraph_kit.rewrite.advised.grown import cache
 from paramgraph_kit.rewrite.counting.optimizers import is_fusable, momentum_of, stepped
 from paramgraph_kit.rewrite.expressions.branches import condition_of
 from paramgraph_kit.rewrite.expressions.rows import masks_of
 from paramgraph_kit.rewrite.expressions.shapes import assigned_by_where, form_of
 from paramgraph_kit.rewrite.expressions.sizes import DRAWN
-from paramgraph_kit.rewrite.source.edits import Function, assigned, heads, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.edits import heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called
 
-_GROWS = ("stale-input", "size-frozen", "host-counter", "branch-frozen", "output-alias")
 _LEAVES = (ast.Return, ast.Continue, ast.Break)
-
-
-def cache(place: Place) -> str:
-    """``self.k = torch.cat([self.k, k], dim=1)`` and ``past.append((k, v))``, which begin small and grow."""
-    function = place.source.function_of(place.statement)
-    if place.failure.code not in _GROWS or function is None:
-        return ""
-    joined = list(_joined(place, function))
-    reads = {path for path, _, _ in joined} & {path_of(n) for n in ast.walk(place.statement) if isinstance(n, ast.expr)}
-    for path, new, dim in joined:
-        if path in reads:
-            return _static(place, path, new, dim)
-    appended = place.statement.value if isinstance(place.statement, ast.Expr) else None
-    for path, call in _listed(function):
-        given = _appended(appended, path)
-        if given is not None:
-            parts = [place.text(n) for n in (given.elts if isinstance(given, ast.Tuple) else [given])]
-            return _static(place, path, ", ".join(parts), _dim(place, call))
-        if path in names_in(place.statement) and call in set(ast.walk(place.statement)):
-            return f"`{path}` is one tensor of the largest size then: read all of it, and mask what is not written yet"
-    for call in place.calls("cat", "concat") if place.failure.code == "stale-input" else ():
-        joined_parts = call.args[0].elts if call.args and isinstance(call.args[0], (ast.List, ast.Tuple)) else []
-        names = {path_of(target) for target, value in assigned(place.statement) if value is call}
-        if len(joined_parts) == 2 and path_of(joined_parts[0]) and names & set(map(path_of, joined_parts)):
-            return _static(place, path_of(joined_parts[0]), place.text(joined_parts[1]), _dim(place, call))
-    return ""
-
-
-def _appended(call: ast.expr | None, path: str) -> ast.expr | None:
-    """What ``path.append(x)`` appends."""
-    if not isinstance(call, ast.Call) or called(call) != "append" or not isinstance(call.func, ast.Attribute):
-        return None
-    return call.args[0] if path_of(call.func.value) == path and call.args else None
-
-
-def _static(place: Place, path: str, new: str, dim: str) -> str:
-    several = "for each of " * (", " in new)
-    one = new.partition(", ")[0]
-    return (
-        f"`{path}` grows at each step, and a graph has one size: {several}`{new}` make once a tensor with room for the "
-        f"longest in dimension {dim} (`{one}.new_zeros(...)`), and `at = torch.zeros(1, dtype=torch.long, "
-        f"device={place.device})` beside it; write here with `index_copy_({dim}, at + torch.arange({one}.shape[{dim}], "
-        f"device={place.device}), {one})`, add `at += {one}.shape[{dim}]` at the end of the step, and read all of it "
-        f"with a mask for what is not written yet (`torch.arange(room, device={place.device}) < at`)"
-    )
-
-
-def _joined(place: Place, function: Function) -> Iterator[tuple[str, str, str]]:
-    """What a function hands on to its next call, what is joined to it, and along which dimension."""
-    every = [n for part in function.body for n in within(part)]
-    stored = {path_of(n) for n in every if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Store)}
-    outer = {path for path in stored if "." in path or path not in locals_of(function)}
-    for node in every:
-        if not isinstance(node, ast.Call) or path_of(node.func) not in ("torch.cat", "torch.concat") or not node.args:
-            continue
-        parts = node.args[0].elts if isinstance(node.args[0], (ast.List, ast.Tuple)) else []
-        if len(parts) == 2 and path_of(parts[0]) in outer and path_of(parts[0]) in _given(every, node):
-            yield path_of(parts[0]), place.text(parts[1]), _dim(place, node)
-
-
-def _given(every: list[ast.AST], made: ast.expr) -> set[str]:
-    """What is given an expression, or a part of it, also by way of a local name."""
-    pairs = [pair for node in every for pair in assigned(node)]
-    first = {path_of(target) for target, value in pairs if _core(value) is made}
-    return first | {path_of(target) for target, value in pairs if path_of(_core(value)) in first}
-
-
-def _core(value: ast.expr) -> ast.expr:
-    """What a part is taken of, or what a method is called on: ``x`` of ``x[-n:].detach()``."""
-    while True:
-        if isinstance(value, ast.Subscript):
-            value = value.value
-        elif isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and not value.args:
-            value = value.func.value
-        else:
-            return value
-
-
-def _listed(function: Function) -> Iterator[tuple[str, ast.Call]]:
-    """Lists from around a function that it appends to and joins to one tensor."""
-    every = [n for part in function.body for n in within(part)]
-    calls = [n for n in every if isinstance(n, ast.Call)]
-    grown = {path_of(n.func.value) for n in calls if isinstance(n.func, ast.Attribute) and n.func.attr == "append"}
-    for node in calls:
-        if path_of(node.func) in ("torch.cat", "torch.concat", "torch.stack") and node.args:
-            given = node.args[0]
-            source = given.generators[0].iter if isinstance(given, (ast.ListComp, ast.GeneratorExp)) else given
-            path = path_of(source)
-            if path in grown and path.partition(".")[0] not in locals_of(function) - {"self"}:
-                yield path, node
-
-
-def _dim(place: Place, call: ast.Call) -> str:
-    given = [*call.args[1:], *(option.value for option in call.keywords if option.arg in ("dim", "axis"))]
-    return place.text(given[0]) if given else "0"
 
 
 def _unique_columns(place: Place, call: ast.Call, x: str) -> str:

@@ -320,7 +320,7 @@ def _load(texts: Texts, node: ast.Subscript, index: Index) -> Text:
 
 def _listed(shown: Sequence[str]) -> str:
     shown = [] if set(shown) <= {":", "..."} else list(shown)
-    while shown and shown[-1] == ":":
+    while shown and shown[-1] == ":" and "..." not in shown:
         shown.pop()
     return f"[{', '.join(shown)}]" if shown else ""
 
@@ -348,7 +348,7 @@ def _store(
         return True, _filled(texts, node, statement, index, moved[0])
     if "part" in kinds or not moved or given is None:
         return None
-    subtracted = texts.falls or any(isinstance(part, (ast.Sub, ast.USub)) for n in moved for part in ast.walk(parts[n]))
+    subtracted = texts.falls or any(_may_be_negative(parts[n]) for n in moved)
     at, single = moved[0], kinds[moved[0]] == "one"
     dim = _dim(parts, at)
     rest = [":" if n == at else texts.source.text(each) for n, each in enumerate(parts)]
@@ -377,6 +377,15 @@ def _store(
         return False, text
     sign = "=" if isinstance(statement, ast.Assign) else f"{_sign(statement)}="
     return True, lambda: f"{text()} {sign} {texts.bracketed(value)}{spread}"
+
+
+def _may_be_negative(part: ast.expr) -> bool:
+    """Whether something is taken off a place; ``k.shape[-2]`` takes nothing off."""
+    begin = part.lower if isinstance(part, ast.Slice) else part
+    every = list(ast.walk(begin)) if begin is not None else []
+    sizes = [n for n in every if isinstance(n, (ast.Subscript, ast.Call))]
+    inside = {n for each in sizes for n in ast.walk(each)}
+    return any(isinstance(n, (ast.Sub, ast.USub)) for n in every if n not in inside)
 
 
 def _sign(statement: ast.AugAssign) -> str:

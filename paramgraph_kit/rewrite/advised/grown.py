@@ -1,0 +1,176 @@
+"""Advice for what grows by a piece in each step, as caches of keys and values: room for all, and a number beside it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from paramgraph_kit.rewrite.source.edits import Function, assigned, locals_of, names_in, path_of, within
+from paramgraph_kit.rewrite.source.place import Place, called, fresh
+
+_GROWS = ("stale-input", "size-frozen", "host-counter", "branch-frozen", "output-alias")
+
+
+def cache(place: Place) -> str:
+    """``self.k = torch.cat([self.k, k], dim=1)`` and ``past.append((k, v))``, which begin small and grow."""
+    function = place.source.function_of(place.statement)
+    if place.failure.code not in _GROWS or function is None:
+        return ""
+    joined = list(_joined(place, function))
+    texts = {place.text(n) for n in ast.walk(place.statement) if isinstance(n, ast.expr)}
+    paths = {path for path in map(path_of, (n for n in ast.walk(place.statement) if isinstance(n, ast.expr))) if path}
+    for held, new, dim in joined:
+        if held in texts or held.partition("[")[0] in paths:
+            return _static(place, held, new, dim, several=len(joined) > 1)
+    appended = place.statement.value if isinstance(place.statement, ast.Expr) else None
+    for path, call in _listed(function):
+        given = _appended(appended, path)
+        if given is not None:
+            parts = [place.text(n) for n in (given.elts if isinstance(given, ast.Tuple) else [given])]
+            return _listed_static(place, path, parts, call)
+        if path in names_in(place.statement) and call in set(ast.walk(place.statement)):
+            return f"`{path}` is one tensor of the largest size then: read all of it, and mask what is not written yet"
+    for call in place.calls("cat", "concat") if place.failure.code == "stale-input" else ():
+        joined_parts = call.args[0].elts if call.args and isinstance(call.args[0], (ast.List, ast.Tuple)) else []
+        names = {path_of(target) for target, value in assigned(place.statement) if value is call}
+        if len(joined_parts) == 2 and path_of(joined_parts[0]) and names & set(map(path_of, joined_parts)):
+            one, new = map(place.text, joined_parts)
+            to = next(place.text(target) for target, value in assigned(place.statement) if value is call)
+            return _static(place, one, new, _dim(place, call), to, several=True)
+    return ""
+
+
+def _appended(call: ast.expr | None, path: str) -> ast.expr | None:
+    """What ``path.append(x)`` appends."""
+    if not isinstance(call, ast.Call) or called(call) != "append" or not isinstance(call.func, ast.Attribute):
+        return None
+    return call.args[0] if path_of(call.func.value) == path and call.args else None
+
+
+def _static(place: Place, held: str, new: str, dim: str, to: str = "", *, several: bool) -> str:
+    """What stands for ``held = torch.cat([held, new], dim)``; ``to``: the local name that has the result instead.
+
+    It says the place with a number of the host's, as it would be written without graphs: from there on it is rewritten.
+    """
+    number, made = _number_beside(place, held)
+    size = f"{new}.shape[{dim}]" if new.isidentifier() else f"({new}).shape[{dim}]"
+    part, read = (_slice(dim, each) for each in (f"{number} : {number} + {size}", f": {number}"))
+    behind = f"count `{number} += {size}` behind that" + ", once for all that grow by the same" * several
+    if to:
+        read = _slice(dim, f": {number} + {size}")
+        behind = (
+            f"read `{to} = {held}{read}`, hand the tensors themselves on, and count `{number} += {size}` at the end "
+            "of the step, once for all that grow by the same"
+        )
+    else:
+        behind += f", and read `{held}{read}` where `{held}` is read, `{number}` where its length is"
+    return (
+        f"`{held}` grows at each step, and a graph has one size: make it once with room for the longest that it gets, "
+        f"zeros of that size in dimension {dim}, with what it begins with at its beginning, and beside it a number of "
+        f"how many are there, `{made}`; here write `{held}{part} = {new}`, {behind}. Then diagnose it again: a place "
+        "that steps move becomes a tensor, and what is not written yet is masked"
+    )
+
+
+def _listed_static(place: Place, path: str, parts: Sequence[str], call: ast.Call) -> str:
+    """The same of ``path.append(x)``, which ``torch.stack(path)`` or ``torch.cat(path, dim)`` reads."""
+    number, made = _number_beside(place, path)
+    dim, stacks = _dim(place, call), called(call) == "stack"
+    each = [path] if len(parts) == 1 else [f"{path}[{n}]" for n in range(len(parts))]
+    size = "1" if stacks else f"{parts[0]}.shape[{dim}]"
+    at = number if stacks else f"{number} : {number} + {size}"
+    lines = "; ".join(f"{one}{_slice(dim, at)} = {part}" for one, part in zip(each, parts, strict=True))
+    read = ", ".join(f"`{one}{_slice(dim, f': {number}')}`" for one in each)
+    return (
+        f"`{path}` grows at each step, and a graph has one size: let it be "
+        f"{'a tensor' if len(parts) == 1 else f'a list of {len(parts)} tensors'} with room for the longest that it "
+        f"gets, zeros of that size in dimension {dim}, with what it begins with at its beginning, and beside it a "
+        f"number of how many are there, `{made}`; here write `{lines}`, count `{number} += {size}`, and read {read} "
+        f"for `{place.text(call)}`. Then diagnose it again: a place that steps move becomes a tensor, and what is not "
+        "written yet is masked"
+    )
+
+
+def _slice(dim: str, at: str) -> str:
+    """``[:, :, a : b]`` for dimension 2, ``[..., a : b, :]`` for -2."""
+    number = int(dim) if dim.lstrip("-").isdigit() else 0
+    if number < 0:
+        return f"[{', '.join(['...', at, *[':'] * (-1 - number)])}]"
+    return f"[{', '.join([*[':'] * number, at])}]"
+
+
+def _number_beside(place: Place, held: str) -> tuple[str, str]:
+    """How a number is written that lies beside a tensor, and how it is made: one for each of a list."""
+    owner, _, index = held.partition("[")
+    name = fresh("filled", names_in(place.source.tree) | set(place.attributes))
+    head, dot, _ = owner.rpartition(".")
+    function = place.source.function_of(place.statement)
+    own = locals_of(function) - {"self"} if function is not None else set[str]()
+    if not dot and owner in own:
+        return name, f"{name} = 0` around the function, which `global {name}` can count"
+    path = f"{head}{dot}{name}"
+    known = place.attributes.get(owner.rpartition(".")[2]) if dot else place.space.get(owner)
+    if index.rstrip("]").strip("\"'") != index.rstrip("]"):  # a key, not a place
+        return f'{owner}["{name}"]', f'{owner}["{name}"] = 0'
+    if index:
+        return f"{path}[{index}", f"{path} = [0] * {len(known) if isinstance(known, (list, tuple)) else 'n'}"
+    return path, f"{path} = 0" + f"` (`global {name}`)" * (not dot)
+
+
+def _joined(place: Place, function: Function) -> Iterator[tuple[str, str, str]]:
+    """What a function hands on to its next call, what is joined to it, and along which dimension."""
+    every = [n for part in function.body for n in within(part)]
+    nodes = (n for n in every if isinstance(n, (ast.Name, ast.Attribute, ast.Subscript)))
+    stored = {path_of(_whole(n)) for n in nodes if isinstance(n.ctx, ast.Store)}
+    outer = {path for path in stored if "." in path or path not in locals_of(function)}
+    for node in every:
+        if not isinstance(node, ast.Call) or path_of(node.func) not in ("torch.cat", "torch.concat") or not node.args:
+            continue
+        parts = node.args[0].elts if isinstance(node.args[0], (ast.List, ast.Tuple)) else []
+        first = path_of(_whole(parts[0])) if len(parts) == 2 else ""
+        if first and first in outer and first in _given(every, node):
+            yield place.text(parts[0]), place.text(parts[1]), _dim(place, node)
+
+
+def _whole(node: ast.expr) -> ast.expr:
+    """``self.keys`` of ``self.keys[i]``."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node
+
+
+def _given(every: list[ast.AST], made: ast.expr) -> set[str]:
+    """What is given an expression, or a part of it, also by way of a local name."""
+    pairs = [pair for node in every for pair in assigned(node)]
+    first = {path_of(_whole(target)) for target, value in pairs if _core(value) is made}
+    return first | {path_of(target) for target, value in pairs if path_of(_core(value)) in first}
+
+
+def _core(value: ast.expr) -> ast.expr:
+    """What a part is taken of, or what a method is called on: ``x`` of ``x[-n:].detach()``."""
+    while True:
+        if isinstance(value, ast.Subscript):
+            value = value.value
+        elif isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and not value.args:
+            value = value.func.value
+        else:
+            return value
+
+
+def _listed(function: Function) -> Iterator[tuple[str, ast.Call]]:
+    """Lists from around a function that it appends to and joins to one tensor."""
+    every = [n for part in function.body for n in within(part)]
+    calls = [n for n in every if isinstance(n, ast.Call)]
+    grown = {path_of(n.func.value) for n in calls if isinstance(n.func, ast.Attribute) and n.func.attr == "append"}
+    for node in calls:
+        if path_of(node.func) in ("torch.cat", "torch.concat", "torch.stack") and node.args:
+            given = node.args[0]
+            source = given.generators[0].iter if isinstance(given, (ast.ListComp, ast.GeneratorExp)) else given
+            path = path_of(source)
+            if path in grown and path.partition(".")[0] not in locals_of(function) - {"self"}:
+                yield path, node
+
+
+def _dim(place: Place, call: ast.Call) -> str:
+    given = [*call.args[1:], *(option.value for option in call.keywords if option.arg in ("dim", "axis"))]
+    return place.text(given[0]) if given else "0"
