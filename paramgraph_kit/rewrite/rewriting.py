@@ -130,6 +130,7 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
     if (given := _given_places(attempt, failures, _name_of(attempt.function))) is not None:
         return given
     found_by: list[Callable[[], Ways | None]] = [
+        lambda: attempt.bringing(failures),
         lambda: attempt.advancing(failures),
         lambda: attempt.leading(failures),
         attempt.sharing_what_is_drawn,

@@ -11,9 +11,11 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
+import torch
+
 from paramgraph_kit.rewrite.around.later import ran_in
 from paramgraph_kit.rewrite.counting.advance import Kept
-from paramgraph_kit.rewrite.counting.counted import Counter, Listed
+from paramgraph_kit.rewrite.counting.counted import Counter
 from paramgraph_kit.rewrite.lending import Lending
 from paramgraph_kit.rewrite.proving.closeness import differences
 from paramgraph_kit.rewrite.proving.proof import STEPS, Around, Seen, Truth
@@ -36,7 +38,7 @@ def wrong_from(attempt: Lending, truth: Truth, lines: Lent) -> str:
     if (kept := attempt.kept) is None:
         return ""
     prover, ran = attempt.prover, ran_in(kept.source, attempt.ran)
-    counters = [each for each in kept.counters if not each.made and type(each.value) is not float]
+    counters = [each for each in kept.counters if not each.made and not _is_real(each.value)]
     for start in _starts(kept, counters, ran) if counters else ():
         with _from(counters, start):
             own = prover.from_now()
@@ -58,6 +60,10 @@ def wrong_from(attempt: Lending, truth: Truth, lines: Lent) -> str:
     return ""
 
 
+def _is_real(value: Any) -> bool:
+    return value.is_floating_point() if isinstance(value, torch.Tensor) else type(value) is float
+
+
 def _seen(run: Callable[[], Seen]) -> Seen | None:
     try:
         return run()
@@ -69,7 +75,7 @@ def _seen(run: Callable[[], Seen]) -> Seen | None:
 def _from(counters: Sequence[Counter], start: int) -> Iterator[None]:
     before = [each.value for each in counters]
     for each in counters:
-        each.value = [start] * len(each.value) if isinstance(each, Listed) else start
+        each.value = each.begun(start)
         each.put(each.value)
     try:
         yield
@@ -81,7 +87,7 @@ def _from(counters: Sequence[Counter], start: int) -> Iterator[None]:
 
 def _starts(kept: Kept, counters: Sequence[Counter], ran: Sequence[ast.stmt]) -> list[int]:
     """Numbers that the file gives to the counts, those that a step asks about, and where buffers end."""
-    now = [each.value for each in counters]
+    now = [each.value for each in counters if not isinstance(each.value, torch.Tensor)]
     names = {each.name for each in counters} | {each.key for each in counters}
     given = list(_given(kept.source, names, {part for top in ran for part in ast.walk(top)}))
     asked = [number - 2 for number in _asked_about(ran)]

@@ -11,7 +11,7 @@ from paramgraph_kit.driver.select import device
 from paramgraph_kit.rewrite.around import later
 from paramgraph_kit.rewrite.around.feeding import FED
 from paramgraph_kit.rewrite.around.guards import guard
-from paramgraph_kit.rewrite.caches import placed
+from paramgraph_kit.rewrite.caches import brought, placed
 from paramgraph_kit.rewrite.counting import advance, outside
 from paramgraph_kit.rewrite.foreseen import Foreseeing
 from paramgraph_kit.rewrite.loops.asks import in_loop
@@ -74,6 +74,17 @@ class Ways(Foreseeing):
         )
         other.kept = self._around(kept)
         return other if other.kept is not None else None
+
+    def bringing(self, failures: Sequence[Failure]) -> Ways | None:
+        """The same with tensors of the host's that steps write on the device; None without any."""
+        other = self._other()
+        places = [(f, *at) for f in failures if f.code in brought.CODES and (at := other.place(f)) is not None]
+        for source in dict.fromkeys(source for _, source, _ in places):
+            named = self.device if source.file == self.file else f'"{device().type}"'
+            other.kept = brought.bring(self.prover, source, places, later.ran_in(source, self.ran), named)
+            if other.kept is not None:
+                return other
+        return None
 
     def _around(self, kept: advance.Kept | None, given: Collection[str] = ()) -> advance.Kept | None:
         """The same with what code around the step reads of the numbers."""

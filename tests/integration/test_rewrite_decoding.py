@@ -100,6 +100,42 @@ def f(x, edge_index):
             "edge_index = torch.where(kept, edge_index, 0)",
         ],
     ),
+    "a place in a tensor of the host's that is made anew": (
+        """
+pos = torch.tensor([0])
+cache = torch.zeros(20, 4, device=device)
+args = (torch.randn(1, 4, device=device),)
+@torch.no_grad()
+def f(x):
+    global pos
+    p = pos.to(device)
+    cache.index_copy_(0, p, x)
+    pos = pos + 1
+    return cache.sum(0) * p
+""",
+        ["pos = torch.tensor([0]).to(device)", "p = pos.to(device).clone()", "pos.copy_(pos + 1)"],
+    ),
+    "lengths of the host's to which a step adds": (
+        """
+class Cache:
+    def __init__(self):
+        self.lengths = torch.zeros(3, dtype=torch.long)
+        self.store = torch.zeros(3, 16, 4, device=device)
+cache = Cache()
+args = (torch.randn(3, 4, device=device),)
+@torch.no_grad()
+def f(x):
+    cache.store[torch.arange(3, device=device), cache.lengths.to(x.device)] = x
+    where = torch.arange(3) + cache.lengths
+    cache.lengths += 1
+    mask = torch.arange(16, device=device)[None] < cache.lengths.to(device)[:, None]
+    return (cache.store * mask[..., None]).sum(1) + where.to(x.device)[:, None]
+""",
+        [
+            "self.lengths = torch.zeros(3, dtype=torch.long).to(device)",
+            "where = torch.arange(3, device=device) + cache.lengths",
+        ],
+    ),
 }
 
 

@@ -134,7 +134,7 @@ def edits_of(
     each = {(counter.holder.kind, counter.name, repr(counter.key)): counter for counter in found}  # of many parameters
     for counter in each.values():
         fields = [] if source.file in cell.FILES else list(_fields(source, counter))
-        made = [] if source.file in cell.FILES else list(_made(source, counter))
+        made = [] if source.file in cell.FILES else list(first_values(source, counter))
         if not made and not fields and source.file not in cell.FILES:
             made = list(_set_up(source, counter, ran))
         kind = ", dtype=torch.float64" if counter.real else ""
@@ -184,7 +184,7 @@ def _writing_statements(source: Source, counter: Counter) -> Iterator[ast.stmt]:
             yield node
 
 
-def _made(source: Source, counter: Counter) -> Iterator[ast.expr]:
+def first_values(source: Source, counter: Counter) -> Iterator[ast.expr]:
     """Where a number gets its first value."""
     for node in ast.walk(source.tree):
         if isinstance(counter, Listed):

@@ -45,6 +45,10 @@ class Counter:
         """A tensor for it."""
         return torch.tensor(self.value, dtype=torch.float64 if self.real else torch.int64, device=device)
 
+    def begun(self, start: int) -> Any:
+        """What it holds where it begins at another number."""
+        return start
+
     def put(self, value: Any) -> None:
         """Hold another value."""
         if self.made:
@@ -70,6 +74,10 @@ class Listed(Counter):
     def tensor(self, device: torch.device) -> Any:
         """Tensors for them."""
         return list(torch.tensor(self.value, device=device))
+
+    def begun(self, start: int) -> Any:
+        """The same in all places."""
+        return [start] * len(self.value)
 
     def put(self, value: Any) -> None:
         """Hold other values."""
