@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from paramgraph_kit.rewrite.advised.kept_outside import kept_outside
 from tests.integration.rewritten import Fixed, lines_of
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
@@ -136,6 +137,21 @@ def f(x):
             "where = torch.arange(3, device=device) + cache.lengths",
         ],
     ),
+    "what top-p takes out of the only row, by places of a sort": (
+        """
+args = (torch.randn(1, 12, device=device),)
+@torch.no_grad()
+def f(x):
+    logits = x.clone()
+    s, idx = torch.sort(logits, descending=True)
+    remove = s.softmax(-1).cumsum(-1) > 0.8
+    remove[..., 1:] = remove[..., :-1].clone()
+    remove[..., 0] = 0
+    logits[0, idx[remove]] = -float("inf")
+    return logits
+""",
+        ['logits[0].masked_fill_(torch.zeros_like(remove).scatter_(-1, idx, remove)[0], -float("inf"))'],
+    ),
 }
 
 
@@ -192,3 +208,15 @@ def test_a_cache_that_grows_is_told_with_lines_that_are_rewritten_whole(fixed: F
     found = fixed(text)
     assert found.complete, found
     assert [line for line in lines_of(found) if "self.keys[i].index_copy_(-2, self.filled[i] + torch.arange(" in line]
+
+
+def test_a_set_of_tokens_that_a_step_goes_through_is_told_as_a_mask() -> None:
+    # GIVEN a penalty for tokens that the host has in a set, which are put there behind the launch
+    step = ["def f(x):\n", "    for t in told:\n", "        x[0, t] /= 1.3\n", "    token = x.argmax(-1)\n"]
+    lines = [*step, "    return token\n", "def after_f(token):\n", "    told.add(token.item())\n"]
+    # WHEN that is told THEN a mask of the device stands for the set, where it is read and where it is filled
+    text = kept_outside("told", lines, [*step, "    told.add(token.item())\n"], {"after_f"}, {"f"}, "device")
+    assert "line 2 `for t in told:`" in text
+    assert "`told_mask = torch.zeros(n, dtype=torch.bool, device=device)` once" in text
+    assert "`told_mask.index_fill_(0, token.reshape(-1), True)` in place of `told.add(token.item())`" in text
+    assert "let `x = x[0]`" in text

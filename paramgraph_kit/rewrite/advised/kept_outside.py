@@ -17,9 +17,12 @@ def kept_outside(name: str, lines: Sequence[str], original: Sequence[str], moved
     functions = [node for node in ast.walk(ast.parse("".join(lines))) if isinstance(node, Function)]
     read = [node for each in functions if each.name in ran and each.name not in moved for node in _reads(each, name)]
     bound = [node for each in functions if each.name in moved for node in _binds(each, name)]
-    if not read or not bound:
+    filled = [call for each in functions if each.name in moved for call in _fills(each, name)]
+    if not read or not (bound or filled):
         return ""
     place = _place(lines[read[0].lineno - 1].strip(), original)
+    if not bound:
+        return _as_mask(read[0], filled[0], name, place, device)
     path, text = _target(bound[0], name), ast.unparse(bound[0])
     if isinstance(read[0], ast.Assign) and is_rate(read[0].targets[0]):
         function = next(each.name for each in functions if read[0] in set(ast.walk(each)))
@@ -55,6 +58,54 @@ def kept_outside(name: str, lines: Sequence[str], original: Sequence[str], moved
         f"`{path}` is read in the graph, {place}: do that before each launch too, where the host still knows it, and "
         f"give the graph what comes of it in a tensor; or keep it as a tensor, {scalar}, and {written} where it changes"
     )
+
+
+def _as_mask(read: ast.stmt, call: ast.Call, name: str, place: str, device: str) -> str:
+    """What stands for a set or a list of numbers that the device has made, and that the step goes through or asks."""
+    path, value, mask = ast.unparse(call.func.value), call.args[0], f"{name}_mask"  # type: ignore[attr-defined]
+    while isinstance(value, ast.Call) and (_is_called(value, "item") or _is_called(value, "tolist") or value.args):
+        value = value.func.value if isinstance(value.func, ast.Attribute) and not value.args else value.args[0]
+    text = ast.unparse(value)
+    asks = [n for n in ast.walk(read) if isinstance(n, ast.Compare) and isinstance(n.ops[0], (ast.In, ast.NotIn))]
+    if not isinstance(read, ast.For) and not any(_is(n.comparators[0], name, ast.Load) for n in asks):
+        return ""
+    told = f"ask `{mask}[...]` for `... in {path}`"
+    if isinstance(read, ast.For) and isinstance(read.target, ast.Name):
+        part = next(_elements(read, read.target.id), None)
+        x = ast.unparse(part) if part is not None else "x"
+        told = (
+            f"without the loop, let `x = {x}`, compute of all of `x` what it makes of the element "
+            f"`{read.target.id}`, `new`, and write `x.copy_(torch.where({mask}, new, x))`"
+        )
+    return (
+        f"`{path}` is read in the graph, {place}: keep it on the device as a mask, `{mask} = torch.zeros(n, "
+        f"dtype=torch.bool, device={device})` once, for the `n` numbers that there can be; in the step "
+        f"`{mask}.index_fill_(0, {text}.reshape(-1), True)` in place of `{ast.unparse(call)}`, and here {told}"
+    )
+
+
+def _elements(loop: ast.For, name: str) -> Iterator[ast.expr]:
+    """``logits[0]`` of ``logits[0, t]``, and ``logits`` of ``logits[t]``."""
+    for node in (n for part in loop.body for n in ast.walk(part) if isinstance(n, ast.Subscript)):
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        if not isinstance(parts[-1], ast.Name) or parts[-1].id != name:
+            continue
+        first: ast.expr | None = ast.Tuple(parts[:-1], ast.Load()) if len(parts) > 2 else parts[0]
+        yield node.value if len(parts) == 1 or first is None else ast.Subscript(node.value, first, ast.Load())
+
+
+def _fills(function: ast.AST, name: str) -> Iterator[ast.Call]:
+    """What puts a number into a set or a list: ``seen.add(token.item())``."""
+    for node in (n for part in getattr(function, "body", ()) for n in ast.walk(part)):
+        one = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and len(node.args) == 1
+        if not one or not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        if node.func.attr in ("add", "append", "update", "extend") and _is(node.func.value, name, ast.Load):
+            yield node
+
+
+def _is_called(node: ast.Call, name: str) -> bool:
+    return isinstance(node.func, ast.Attribute) and node.func.attr == name
 
 
 def is_rate(node: ast.expr) -> bool:

@@ -136,8 +136,12 @@ def mask_by_rank(place: Place) -> list[Edit]:
         return []
     target = node.targets[0]
     if isinstance(target, ast.Subscript):
-        mask = _by_rank(place, function, _last_index(target))
+        index = _last_index(target)
+        mask = _by_rank(place, function, index)
         row = _row_of(place, target)
+        gone = form_of(place, index.slice) if isinstance(index, ast.Subscript) else None
+        if mask and gone is not None and gone.shape[:1] == (1,) and len(gone.shape) > 1 and _picks_one(target):
+            mask += "[0]"  # of the only row
         return [place.source.replace(node, f"{row}.masked_fill_({mask}, {place.text(node.value)})")] if mask else []
     mask = _by_rank(place, function, node.value) if isinstance(target, ast.Name) else ""
     if not mask or not isinstance(target, ast.Name):
@@ -157,6 +161,12 @@ def mask_by_rank(place: Place) -> list[Edit]:
 
 def _last_index(node: ast.Subscript) -> ast.expr:
     return node.slice.elts[-1] if isinstance(node.slice, ast.Tuple) else node.slice
+
+
+def _picks_one(node: ast.Subscript) -> bool:
+    """``x[0, at]`` of an ``x`` with one row."""
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
+    return len(parts) == 2 and integer(parts[0]) in (0, -1)
 
 
 def _row_of(place: Place, node: ast.Subscript) -> str:
