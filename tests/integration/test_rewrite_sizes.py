@@ -84,4 +84,24 @@ def f(x, lengths):
     return torch.zeros(end, device=x.device)
 """)
     assert not found.complete
-    assert "it decides a size" in str(found)
+    assert "`n` decides a size by way of `end`" in str(found)
+
+
+def test_a_bucket_that_the_host_finds_by_a_length_is_told_to_be_found_before_the_launch(fixed: Fixed) -> None:
+    # GIVEN a batch that is padded to the smallest of some sizes WHEN rewritten
+    found = fixed("""
+sizes, net = [4, 8, 16], nn.Linear(3, 2).to(device)
+args = (torch.randn(2, 6, 3, device=device), torch.tensor([5, 2], device=device))
+@torch.no_grad()
+def f(x, lengths):
+    longest = int(lengths.max())
+    size = next(n for n in sizes if n >= longest)
+    padded = torch.zeros(2, size, 3, device=device)
+    padded[:, : min(size, 6)] = x[:, :size]
+    return net(padded)
+""")
+    # THEN the length stays a number, which is told to be read before, with a graph for each size
+    assert "longest = lengths.max().detach()" not in lines_of(found)
+    told = str(found)
+    assert "do `longest = int(lengths.max())` before the launch" in told
+    assert "capture one graph for each `size` that comes" in told

@@ -10,8 +10,9 @@ import torch
 from paramgraph_kit.rewrite.advised.from_host import READS
 from paramgraph_kit.rewrite.expressions.branches import condition_of
 from paramgraph_kit.rewrite.expressions.shapes import mask_of
+from paramgraph_kit.rewrite.expressions.sizes import is_size, numbers_of, shape_for
 from paramgraph_kit.rewrite.source.edits import heads, names_in, path_of, within
-from paramgraph_kit.rewrite.source.moving import stored
+from paramgraph_kit.rewrite.source.moving import arguments_of, stored
 from paramgraph_kit.rewrite.source.place import Place, called
 from paramgraph_kit.rewrite.source.widths import width
 
@@ -62,6 +63,29 @@ def sized(place: Place) -> str:
             ):
                 return f"`{name}` decides a size: find it before the call, and give it as an argument, {EACH}"
     return ""
+
+
+def size_of_what_is_given(place: Place) -> str:
+    """``longest = int(lengths.max())`` of an argument, by which the host finds a size: a bucket."""
+    node, function = place.statement, place.source.function_of(place.statement)
+    if place.failure.code not in ("sync-item", "copy-to-cpu") or function is None or node not in function.body:
+        return ""
+    target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+    if not isinstance(target, ast.Name) or not is_size(place) or shape_for(place):
+        return ""
+    given, own = set(arguments_of(function)), place.local(node) - {target.id}
+    if not own or not own <= given or own & stored([n for n in function.body if n is not node]):
+        return ""
+    line = place.text(node)
+    others = sorted(numbers_of(place) - {target.id})
+    by = f" by way of `{others[0]}`" if others else ""
+    key = others[0] if others else target.id
+    return (
+        f"`{target.id}` decides a size{by}, of which each graph has one, and comes of what is given: do `{line}` "
+        f"before the launch, give `{target.id}` to `{function.name}` as a number, and capture one graph for each "
+        f"`{key}` that comes, `graphs[{key}]`; where what lies behind is masked anyway, always take the largest, "
+        "and one graph does"
+    )
 
 
 def multiplied(place: Place) -> str:
@@ -333,6 +357,7 @@ def _loop_around(place: Place, node: ast.AST) -> ast.For | ast.While | None:
 NEEDS = (
     checked,
     answers_otherwise,
+    size_of_what_is_given,
     multiplied,
     packed,
     sized,

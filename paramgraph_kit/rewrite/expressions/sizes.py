@@ -29,12 +29,14 @@ _MAKES = (
 )
 _OF_ONE = ("one_hot", "bincount", "reshape")  # functions that are given a tensor first
 _OPTIONS = ("minlength", "num_classes", "dim_size", "num_nodes", "num_segments", "output_size", "size")
+_SEARCHES = frozenset("next min max ceil floor log2 log int round bisect bisect_left bisect_right".split())  # noqa: SIM905
+_OF_HOST = (*_SEARCHES, "math", "bisect")
 _ARITHMETIC = (ast.Name, ast.BinOp, ast.UnaryOp, ast.Constant, ast.operator, ast.unaryop, ast.expr_context, ast.IfExp)
 
 
 def is_size(place: Place) -> bool:
     """Whether a statement's result is where the host needs a number: the end of a slice, of a range."""
-    names = _numbers(place)
+    names = numbers_of(place)
     function = place.source.function_of(place.statement)
     for node in ast.walk(function) if function is not None else ():
         if isinstance(node, ast.Slice) or (isinstance(node, ast.Call) and called(node) in (*FACTORIES, "range")):
@@ -46,16 +48,28 @@ def is_size(place: Place) -> bool:
     return False
 
 
-def _numbers(place: Place) -> set[str]:
+def _is_arithmetic(node: ast.expr) -> bool:
+    return all(isinstance(n, _ARITHMETIC) for n in ast.walk(node))
+
+
+def is_searched(node: ast.expr) -> bool:
+    """``next(b for b in SIZES if b >= n)`` and ``math.ceil(n / 8) * 8``: the host finds a number by another one."""
+    calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+    known = all(called(n) in _SEARCHES and path_of(n.func).partition(".")[0] in _OF_HOST for n in calls)
+    parts = [n for n in ast.walk(node) if isinstance(n, (ast.Subscript, ast.Attribute))]
+    return bool(calls) and known and all(any(n is call.func for call in calls) for n in parts)
+
+
+def numbers_of(place: Place) -> set[str]:
     """The names that a statement gives values to, and those that others compute of these alone."""
     names = {n.id for n in ast.walk(place.statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     function = place.source.function_of(place.statement)
     for node in ast.walk(function) if function is not None else ():
         if not isinstance(node, ast.Assign) or node.lineno <= place.statement.lineno:
             continue
-        if not names & names_in(node.value) or not all(isinstance(n, _ARITHMETIC) for n in ast.walk(node.value)):
+        if not names & names_in(node.value) or not (is_searched(node.value) or _is_arithmetic(node.value)):
             continue
-        if not any(_may_be_tensor(place, name) for name in names_in(node.value) - names):
+        if is_searched(node.value) or not any(_may_be_tensor(place, n) for n in names_in(node.value) - names):
             names = names | {each.id for each in node.targets if isinstance(each, ast.Name)}
     return names
 
