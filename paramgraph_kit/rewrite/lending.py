@@ -26,9 +26,9 @@ from paramgraph_kit.rewrite.expressions import graded
 from paramgraph_kit.rewrite.proving.proof import Arguments, Around, Prover
 from paramgraph_kit.rewrite.source import hosts, moving
 from paramgraph_kit.rewrite.source.borrow import BorrowError, borrowed, companion, compiled
-from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, scope_of
+from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, path_of, scope_of
 from paramgraph_kit.rewrite.source.given import expanded
-from paramgraph_kit.rewrite.source.place import Form
+from paramgraph_kit.rewrite.source.place import Form, called
 from paramgraph_kit.rewrite.source.reach import entry_of, names_of, of_classes, owner_of
 from paramgraph_kit.trace.model import Failure
 
@@ -73,6 +73,7 @@ class Lending:
         self.space = names_of(function) | self._lent_by_arguments()
         self.tensors: dict[str, Form] = {}  # local names that hold one as the function returns
         self.graded: set[str] = set()  # and one that needs gradients
+        self.filled: set[str] = set()  # and lists, tuples and dictionaries of tensors
         self.tensors_in: dict[tuple[str, str, int], dict[str, Form]] = {}  # the same of each function that ran,
         self.graded_in: dict[tuple[str, str, int], set[str]] = {}  # by its scope
         self.sources = {
@@ -130,6 +131,7 @@ class Lending:
             if code is entry:
                 self.tensors |= tensors
                 self.graded |= graded
+                self.filled |= {n for n, value in frame.f_locals.items() if _holds_tensors(value)}
 
         sys.setprofile(look)
         try:
@@ -139,7 +141,7 @@ class Lending:
 
     def knows(self, other: Lending) -> None:
         """Take over what has been seen of the function's steps."""
-        self.ran, self.tensors, self.graded = other.ran, other.tensors, other.graded
+        self.ran, self.tensors, self.graded, self.filled = other.ran, other.tensors, other.graded, other.filled
         self.tensors_in, self.graded_in, self.needed = other.tensors_in, other.graded_in, other.needed
 
     def forms_in(self, source: Source, statement: ast.stmt) -> dict[str, Form]:
@@ -199,6 +201,17 @@ class Lending:
         steps = [node for node in every if isinstance(node, ast.Expr) and optimizers.stepped(node) == name]
         return bool(steps) and all(id(node) in behind for node in steps)
 
+    def _calls(self, node: ast.stmt, failure: Failure) -> bool:
+        """Whether a statement calls the function in which something was found, by its name or as an object's own."""
+        calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+        name = failure.frame.function.rpartition(".")[2] if failure.frame is not None else ""
+        if name not in ("__call__", "forward") or (place := self.place(failure)) is None:
+            return name in map(called, calls)
+        function = place[0].function_of(place[1])
+        owner = place[0].parents.get(function) if function is not None else None
+        kinds = [type(self._value(path)) for n in calls if (path := path_of(n.func))]
+        return any(base.__name__ == getattr(owner, "name", "") for kind in kinds for base in kind.__mro__)
+
     def _is_schedule(self, node: ast.stmt) -> bool:
         """Whether a statement is the step of a learning rate's schedule."""
         name = optimizers.stepped(node) if isinstance(node, ast.Expr) else ""
@@ -226,7 +239,7 @@ class Lending:
         return None
 
     def _host_test(self, function: Function) -> Callable[[ast.expr], bool]:
-        return hosts.host_test(device().type, function, self.tensors, self.space, self._value)
+        return hosts.host_test(device().type, function, self.tensors, self.space, self._value, self.filled)
 
     def _watched_values(
         self,
@@ -359,6 +372,11 @@ class Lending:
         if function is None:
             raise BorrowError(f"{name} would need variables that only {self.entry.__qualname__} has")
         return function
+
+
+def _holds_tensors(value: Any) -> bool:
+    held = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return any(isinstance(each, torch.Tensor) and each.device.type == device().type for each in held)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import torch
 
 from paramgraph_kit.driver.files import display_name
 from paramgraph_kit.driver.select import device
-from paramgraph_kit.rewrite.around import clocks, feeding, handed, later, parts, tails
+from paramgraph_kit.rewrite.around import choosing, clocks, feeding, handed, later, parts, tails
 from paramgraph_kit.rewrite.around.guards import Guard
 from paramgraph_kit.rewrite.counting import advance, elsewhere, optimizers
 from paramgraph_kit.rewrite.expressions import carried, rows
@@ -66,6 +66,7 @@ class Attempt(Lending):
         self.leads = False  # rates of optimizers are written before the launch
         self.ended: Ending | None = None  # a loop whose end the device decides
         self.guard = Guard()  # a branch that leaves the step
+        self.late: set[str] = set()  # numbers that loops read of the device, for what is behind the launch
         self.forced: set[str] = set()  # numbers that move behind the launch, and that a graph would keep
         self.cut = -1  # the first statement of the function's body that runs behind the launch
 
@@ -191,10 +192,11 @@ class Attempt(Lending):
         lent = hosts.derived(function, self.forced, host) if self.forced else set[str]()
         for node in hosts.reading(function, lent, self.behind, host):
             wanted.setdefault(node, hosts.KEPT)
-        in_rounds = [part for node in moving.body_of(function) if isinstance(node, ast.For) for part in node.body]
+        in_rounds = [part for node in moving.body_of(function) for part in hosts.in_rounds(node)]
         every = [*moving.body_of(function), *in_rounds]
         statements = [node for node in every if node in wanted and node not in self.ahead]
-        found = [(s, node) for s in statements for node in feeding.candidates([s], host)]
+        ways = {s: feeding.otherwise(source, s) for s in statements}
+        found = [(s, node) for s in statements for node in feeding.candidates([s], host, ways[s])]
         # What each round asks for anew is foreseen, if at all.
         found = [(s, node) for s, node in found if s not in in_rounds or feeding.is_the_same(source, s, node)]
         seen = self._watched_values(source, [node for _, node in found])
@@ -206,7 +208,8 @@ class Attempt(Lending):
                 device().type,
                 source.parents.get(node),
                 copied=feeding.is_copy(node, host),
-                moves=hosts.reads_any(node, lent),
+                moves=hosts.reads_any(node, lent) or feeding.draws(node),
+                chosen=isinstance(statement, ast.If) and node is not statement.test,
                 refused=statement in wanted and wanted[statement].code == "cpu-scalar-frozen",
             )
             and parts.slice_of(source, node) is None
@@ -252,7 +255,8 @@ class Attempt(Lending):
             space = space | {moving.arguments_of(at[1])[0]: owner_of(self.function)}
         known = (space, self.forms_in(source, statement), self.numbers, attributes_of(self.prover.state))
         begun = carried.begun(self.prover.from_now()) if failure.code == "stale-input" else {}
-        return Place(source, statement, failure, self.device, cuda, *known, begun=begun, trains=trains)
+        gone = frozenset(part for node in self.behind for part in ast.walk(node))
+        return Place(source, statement, failure, self.device, cuda, *known, begun=begun, trains=trains, gone=gone)
 
     def _left_out(self, failure: Failure) -> str:
         """The optimizer whose step is all that a branch of the device decides."""
@@ -302,10 +306,14 @@ class Attempt(Lending):
                 for top in self._statements(source, function, failure, failures):
                     wanted.setdefault(top, []).append(failure)
         schedules = [node for node in moving.body_of(function) if self._is_schedule(node)] if wanted or failures else []
-        for node in schedules:  # it moves a rate that a graph would freeze, if not in the calls that were watched
+        rates = choosing.rates_behind(function) if wanted or failures else []
+        for node in (
+            *schedules,
+            *rates,
+        ):  # it moves a rate that a graph would freeze, if not in the calls that were watched
             wanted.setdefault(node, [])
         host = self._host_test(function)
-        at_hand = set(self.tensors) | moving.stored(self.ahead)
+        at_hand = set(self.tensors) | moving.stored(self.ahead) | self.late
         listed = handed.lists(source, function, self.tensors)
         for node in (each for one in listed for each in one.readers):
             wanted.setdefault(node, [])
@@ -313,7 +321,7 @@ class Attempt(Lending):
         self.sharing = bool(handed.shared(source, function, list(wanted), at_hand, host))
         before = handed.shared(source, function, list(wanted), at_hand, host) if self.shares and self.feeds else []
         at_hand |= moving.stored(before)
-        chosen = moving.choose(function, wanted, at_hand, host, self.graded)
+        chosen = choosing.choose(function, wanted, at_hand, host, self.graded)
         listed = [one for one in listed if set(one.readers) <= set(chosen) and not set(one.filling) & _below(chosen)]
         self.watch = clocks.stopwatch(source, function) if wanted and self.feeds else None
         timed = self.watch.stops if self.watch is not None else []
@@ -350,13 +358,14 @@ class Attempt(Lending):
         numbers = sorted(self.read_numbers & read) if tail is None and self.ended is None else []
         back = [f"{name} = {name}.{way}()" for names, way in ((texts, "tolist"), (numbers, "item")) for name in names]
         ended = ({**ended[0], **texts, **{name: name for name in numbers}}, [*ended[1], *back])
-        self.moved = moving.move(source, function, chosen, self.graded, first, gone, tail, self._filled(source), ended)
+        rated = optimizers.rated(chosen)
+        rate = self.rate or bool(rated) or (bool(schedules) and set(schedules) <= set(chosen))
+        more = self._filled(source, rate=rate)
+        self.moved = moving.move(source, function, chosen, self.graded, first, gone, tail, more, ended)
         if self.moved is None:
             self.watch = None
             return None
-        self.rate |= bool(schedules) and set(schedules) <= set(chosen)
-        self.rated = optimizers.rated(chosen)
-        self.rate |= bool(self.rated)
+        self.rated, self.rate = rated, rate
         self.moved.edits = edits + self.moved.edits
         handled = [f for node in (*chosen, *gone) for f in wanted.get(node, [])]
         filling = {node for one in listed for node in one.filling}
@@ -371,9 +380,14 @@ class Attempt(Lending):
         handled += [f for f in failures if f.code in OF_STEPS and f not in handled and self._is_behind(f)]
         return Plan(source, self.moved.edits, handled + [f for f in deferred if f not in handled], hoisted)
 
-    def _filled(self, source: Source) -> Callable[[ast.stmt], list[Edit]]:
+    def _filled(self, source: Source, *, rate: bool = False) -> Callable[[ast.stmt], list[Edit]]:
         kept = self.kept.counters if self.kept is not None else []
-        return lambda node: [*advance.rates(source, [node]), *advance.as_numbers(source, node, kept)]
+
+        def edits(node: ast.stmt) -> list[Edit]:
+            told = advance.rates_as_numbers(source, node) if rate else ()
+            return [*advance.rates(source, [node]), *advance.as_numbers(source, node, kept), *told]
+
+        return edits
 
     def _index(self, source: Source, function: Function, failure: Failure) -> int:
         """Which statement of the function's body a failure is in, or is called from; -1 where that is not known."""
@@ -382,13 +396,7 @@ class Attempt(Lending):
             return -1
         if place[0] is source and (top := moving.top_of(source, function, place[1])) is not None:
             return order.index(top)
-        called_by = [
-            number
-            for number, node in enumerate(order)
-            if failure.frame.function.rpartition(".")[2]
-            in {called(n) for n in ast.walk(node) if isinstance(n, ast.Call)}
-        ]
-        return called_by[0] if called_by else -1
+        return next((number for number, node in enumerate(order) if self._calls(node, failure)), -1)
 
     def _tail(self, source: Source, function: Function) -> moving.Tail | None:
         known = self._host_test(function), self.guard.stays, self.ended.left if self.ended is not None else None
@@ -456,8 +464,7 @@ class Attempt(Lending):
                 yield top
             return
         for node in moving.body_of(function):  # a call of the function in which it happens
-            calls = {called(n) for n in ast.walk(node) if isinstance(n, ast.Call)}
-            if isinstance(node, (ast.Expr, ast.If)) and failure.frame.function in calls:
+            if isinstance(node, (ast.Expr, ast.If)) and self._calls(node, failure):
                 yield node
 
     def _is_read_in(self, branch: ast.stmt | None, failure: Failure) -> bool:

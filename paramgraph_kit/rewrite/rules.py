@@ -32,6 +32,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     "sync-item": (
         branches.scaled,
         picked.take_by_rank,
+        calls.fill_with_a_tensor,
         lists.stack_the_elements,
         lists.reduce_on_device,
         values.keep_on_device,

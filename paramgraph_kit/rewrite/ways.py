@@ -18,7 +18,7 @@ from paramgraph_kit.rewrite.loops.asks import in_loop
 from paramgraph_kit.rewrite.loops.ending import ending
 from paramgraph_kit.rewrite.parted import asked_next, part
 from paramgraph_kit.rewrite.proving.proof import Prover
-from paramgraph_kit.rewrite.source import moving
+from paramgraph_kit.rewrite.source import hosts, moving
 from paramgraph_kit.rewrite.source.edits import Function, Source
 from paramgraph_kit.rewrite.source.reach import owner_of
 from paramgraph_kit.trace.model import Failure
@@ -122,6 +122,13 @@ class Ways(Foreseeing):
         other = self._other()
         other.moves = False
         return other
+
+    def reading_late(self) -> Ways | None:
+        """The same with numbers that loops read of the device as tensors, read behind the launch; None without any."""
+        other, at = self._other(), self._definition()
+        other.late = hosts.read_in_loops(at[1]) if at is not None else set()
+        other.read_numbers = self.read_numbers | other.late
+        return other if other.late else None
 
     def sharing_what_is_drawn(self) -> Ways | None:
         """The same with numbers that the host finds first as variables around it; None without any read behind it."""

@@ -68,11 +68,21 @@ class Values:
         """Whether it was not always the same."""
         return any(value != self.seen[0] for value in self.seen[1:])
 
-    def is_fed(self, device: str, above: ast.AST | None, *, copied: bool, refused: bool, moves: bool = False) -> bool:
+    def is_fed(
+        self,
+        device: str,
+        above: ast.AST | None,
+        *,
+        copied: bool,
+        refused: bool,
+        moves: bool = False,
+        chosen: bool = False,
+    ) -> bool:
         """Whether a graph can read it from a tensor: a number that moves, or a tensor that comes from the host.
 
         ``above`` is what reads it, ``refused`` says that a tensor of the CPU is a problem there, ``moves`` that a
-        number does although these steps have not shown it.
+        number does although these steps have not shown it, ``chosen`` that it is one of two that the device chooses
+        between.
         """
         if len(self.kinds) != 1 or len(self.forms) > 1:
             return False
@@ -81,7 +91,8 @@ class Values:
         if self.form is not None:
             refused = refused or copied or bool(self.form.shape)  # a tensor of the CPU that is an index
             return copied == (self.form.device == device) and (refused or self.moves)
-        ranked = isinstance(above, ast.Call) and called(above) == "topk"  # how many is what the device can decide
+        # How many is what the device can decide.
+        ranked = (isinstance(above, ast.Call) and called(above) == "topk") or chosen
         if self.kinds == {int} and not isinstance(above, (ast.BinOp, ast.UnaryOp, ast.Subscript, ast.AugAssign)):
             return ranked and (moves or self.moves)  # perhaps a size
         return (moves or self.moves) and (
@@ -116,8 +127,13 @@ class Feed:
     shared: list[str]  # variables that it makes around the function
 
 
-def candidates(statements: Iterable[ast.stmt], is_host: Callable[[ast.expr], bool]) -> list[ast.expr]:
-    """Expressions that may come from before the launch: copies to the device, and whatever is the host's alone."""
+def candidates(
+    statements: Iterable[ast.stmt], is_host: Callable[[ast.expr], bool], otherwise: Sequence[ast.stmt] = ()
+) -> list[ast.expr]:
+    """Expressions that may come from before the launch: copies to the device, and whatever is the host's alone.
+
+    ``otherwise`` is what a function does where a branch of these has not left it.
+    """
     found: list[ast.expr] = []
 
     def look(node: ast.AST, whole: bool = False) -> None:  # of arithmetic its names are enough, but as an index
@@ -145,8 +161,10 @@ def candidates(statements: Iterable[ast.stmt], is_host: Callable[[ast.expr], boo
     for statement in statements:
         if isinstance(statement, ast.If):
             found += [statement.test] if is_host(statement.test) else []
-            for part in statement.body if found and found[-1] is statement.test else ():
-                look(part.value) if isinstance(part, ast.Assign) else None
+            ways = (*statement.body, *statement.orelse, *otherwise)
+            for part in ways if found and found[-1] is statement.test else ():
+                value = part.value if isinstance(part, (ast.Assign, ast.Return)) else None
+                look(value) if value is not None else None
             continue
         for target in getattr(statement, "targets", []):
             if isinstance(target, ast.Subscript):
@@ -154,6 +172,20 @@ def candidates(statements: Iterable[ast.stmt], is_host: Callable[[ast.expr], boo
         if isinstance(value := getattr(statement, "value", None), ast.expr):
             look(value)
     return found
+
+
+def otherwise(source: Source, node: ast.stmt) -> list[ast.stmt]:
+    """``return b`` behind ``if c: return a``, if that is all."""
+    if not isinstance(node, ast.If) or node.orelse or len(node.body) != 1 or not isinstance(node.body[0], ast.Return):
+        return []
+    block: list[ast.stmt] = getattr(source.parents[node], "body", [])
+    behind = block[block.index(node) + 1 :] if node in block else []
+    return [each for each in behind if len(behind) == 1 and isinstance(each, ast.Return)]
+
+
+def draws(node: ast.expr) -> bool:
+    """Whether an expression draws a number of the host's, which is another one in each step."""
+    return any(isinstance(n, ast.Call) and "rand" in path_of(n.func) for n in ast.walk(node))
 
 
 def is_copy(node: ast.expr, is_host: Callable[[ast.expr], bool]) -> bool:
@@ -173,8 +205,7 @@ def _names_something(node: ast.expr) -> bool:
 
 def is_the_same(source: Source, statement: ast.stmt, node: ast.expr) -> bool:
     """Whether all rounds of the loop that a statement is in ask for one number, which was found before it."""
-    loop = source.parents.get(statement)
-    inside = moving.stored([loop]) if isinstance(loop, ast.For) else set[str]()
+    inside = moving.stored([loop for loop in source.above(statement) if isinstance(loop, (ast.For, ast.While))])
     return not names_in(node) & inside and not any(isinstance(n, ast.Call) for n in ast.walk(node))
 
 
@@ -282,17 +313,20 @@ def feed(
             return None
     if any(not is_of_host(each, is_host, set(arguments)) for each in moved):
         return None
-    first = min((order.index(tops[statement]) for statement, _, _ in fed), default=0)
-    stays = [each for each in order[:first] if each not in moved]
+    last = max((order.index(tops[statement]) for statement, _, _ in fed), default=0)
+    stays = [each for each in order[:last] if each not in moved]
     sized = {name for each in [*moved, *(node for _, node, _ in fed)] for name in only_sized(source, each)}
     sized -= {
         name for each in [*moved, *(node for _, node, _ in fed)] for name in names_in(each) - only_sized(source, each)
     }
-    changed = {p for each in stays for p in moving.written(each) if not (_keeps_its_size(each) and p in sized)}
-    reads = {path for _, node, _ in fed for path in moving.paths(node)} | {p for m in moved for p in moving.paths(m)}
     own = local - set(arguments)
-    if any(moving.touches(a, b) for a in changed if a.partition(".")[0] not in own for b in reads):
-        return None
+    reads = [(order.index(tops[statement]), moving.paths(node)) for statement, node, _ in fed]
+    reads += [(order.index(each), moving.paths(each)) for each in moved]
+    for each in stays:  # what is read behind it would be read before it
+        changed = {p for p in moving.written(each) if not (_keeps_its_size(each) and p in sized)}
+        behind = {path for number, known in reads if number > order.index(each) for path in known}
+        if any(moving.touches(a, b) for a in changed if a.partition(".")[0] not in own for b in behind):
+            return None
     taken = names_in(source.tree) | local | {line.partition(" = ")[0] for line in others}
     names: dict[str, str] = {}
     asks_gradients = any("requires_grad" in line for line in source.lines)
@@ -306,9 +340,8 @@ def feed(
         text, above = source.text(node), source.parents.get(node)
         lines = writing.setdefault(tops[statement], [])
         indexes = isinstance(above, ast.Subscript)
-        draws = any(isinstance(n, ast.Call) and "rand" in path_of(n.func) for n in ast.walk(node))
         asked = _asked(source, statement, node, drawn)
-        known = f"{text} {node.lineno} {node.col_offset}" if draws or asked else text
+        known = f"{text} {node.lineno} {node.col_offset}" if draws(node) or asked else text
         if isinstance(above, ast.Slice) and node is above.upper and parts.is_wide(source, above, fed):
             ends.setdefault(above, {})[False] = "", values  # as far behind the first as always
             continue
@@ -317,7 +350,7 @@ def feed(
             taken.add(name)
             begun = values.seen_one(device) if asked else values.zeros(device, indexes)
             hoisted.append(f"{name} = {begun}")
-            asks = draws and isinstance(statement, ast.If) and node is statement.test
+            asks = draws(node) and isinstance(statement, ast.If) and node is statement.test
             if asks and any(other is statement and one is not node for other, one, _ in fed):
                 drawn[statement] = fresh("chosen", taken)
                 taken.add(drawn[statement])
@@ -385,6 +418,9 @@ def _asked(source: Source, statement: ast.stmt, node: ast.expr, drawn: Mapping[a
     inside = isinstance(statement, ast.If) and node is not statement.test
     if not inside or not isinstance(statement, ast.If):
         return []
+    test = drawn.get(statement) or source.bracketed(statement.test)
+    if not any(part is node for other in statement.body for part in ast.walk(other)):
+        return [f"if not {test}:"]
     return [f"if {drawn.get(statement) or source.text(statement.test)}:"]
 
 

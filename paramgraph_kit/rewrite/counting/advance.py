@@ -376,3 +376,13 @@ def rates(source: Source, statements: Iterable[ast.stmt]) -> list[Edit]:
             if isinstance(at, ast.Constant) and at.value == "lr":
                 edits += _filled(source, node.targets[0], node.value)
     return edits
+
+
+def rates_as_numbers(source: Source, node: ast.stmt) -> Iterator[Edit]:
+    """``lrs.append(group["lr"])`` and ``rate = scheduler.get_last_lr()[0]`` keep numbers where rates are tensors."""
+    for part in ast.walk(node):
+        if not isinstance(part, ast.Subscript) or not isinstance(part.ctx, ast.Load) or not is_kept(source, part):
+            continue
+        entry = isinstance(part.slice, ast.Constant) and part.slice.value == "lr"
+        if entry or (isinstance(part.value, ast.Call) and called(part.value) == "get_last_lr"):
+            yield source.replace(part, f"float({source.text(part)})")

@@ -42,8 +42,8 @@ def choose_by_where(place: Place, condition: str = "") -> list[Edit]:
             return []
         if not may_run(place, yes.value, node) or not may_run(place, last.value, node):
             return []
-        one = kept_finite(place, yes.value, node.test, condition, taken=True)
-        other = kept_finite(place, last.value, node.test, condition, taken=False)
+        one = kept_finite(place, _unread(yes.value), node.test, condition, taken=True)
+        other = kept_finite(place, _unread(last.value), node.test, condition, taken=False)
         if len(following) > 1 and no is None:  # what comes between is computed in any case, and taken or not in the end
             # Of what the host has decided both ways were seen; what the device decides may have no gradient.
             if not (host or not place.trains) or not all(_only_assigns(place, part) for part in following[:-1]):
@@ -71,10 +71,16 @@ def _choose_one_name(place: Place, node: ast.If, condition: str) -> list[Edit]:
             return []
         if not may_run(place, yes.value, node) or not may_run(place, no.value, node):
             return []
-        one = kept_finite(place, yes.value, node.test, condition, taken=True)
-        other = kept_finite(place, no.value, node.test, condition, taken=False)
+        one = kept_finite(place, _unread(yes.value), node.test, condition, taken=True)
+        other = kept_finite(place, _unread(no.value), node.test, condition, taken=False)
         return [place.source.replace(node, f"{name} = torch.where({condition}, {one}, {other})")]
     return []
+
+
+def _unread(value: ast.expr) -> ast.expr:
+    """``x`` of ``x.item()``: what is chosen stays a tensor."""
+    read = isinstance(value, ast.Call) and called(value) == "item" and not value.args
+    return value.func.value if read and isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) else value
 
 
 def _only_assigns(place: Place, node: ast.stmt) -> bool:

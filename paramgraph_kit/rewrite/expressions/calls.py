@@ -164,3 +164,14 @@ def _stream_block(place: Place) -> tuple[ast.With, str] | None:
         if isinstance(item.context_expr, ast.Call) and called(item.context_expr) == "stream" and item.context_expr.args:
             return node, place.text(item.context_expr.args[0])
     return None
+
+
+def fill_with_a_tensor(place: Place) -> list[Edit]:
+    """``x.index_fill_(0, i, v)`` with a ``v`` of the device, which it reads on the host, is an ``index_copy_``."""
+    for call in place.calls("index_fill_"):
+        if not isinstance(call.func, ast.Attribute) or len(call.args) != 3 or isinstance(call.args[2], ast.Constant):
+            continue
+        x, (dim, index) = place.text(call.func.value), map(place.text, call.args[:2])
+        value = f"{place.source.bracketed(call.args[2])}.to({x}.dtype).expand_as({x}.index_select({dim}, {index}))"
+        return [place.source.replace(call, f"{x}.index_copy_({dim}, {index}, {value})")]
+    return []

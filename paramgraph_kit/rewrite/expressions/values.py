@@ -142,7 +142,9 @@ def branches_on(place: Place) -> Iterator[ast.stmt]:
     names = {n.id for n in ast.walk(place.statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     function = place.source.function_of(place.statement)
     for node in ast.walk(function) if function is not None else ():
-        if isinstance(node, (ast.If, ast.While, ast.Assert)) and names & names_in(node.test):
+        if not isinstance(node, (ast.If, ast.While, ast.Assert)) or node in place.gone:
+            continue
+        if names & names_in(node.test):
             yield node
 
 
@@ -407,7 +409,9 @@ def stack_the_list(place: Place) -> list[Edit]:
     """``torch.tensor(numbers, device=d)`` of a list that has tensors now becomes ``torch.stack(numbers)``."""
     for call in place.calls("tensor", "as_tensor"):
         if len(call.args) == 1 and isinstance(call.args[0], ast.Name) and _is_listed(place, call.args[0].id):
-            return [place.source.replace(call, f"torch.stack({call.args[0].id})")]
+            kinds = [place.text(option.value) for option in call.keywords if option.arg == "dtype"]
+            kind = f".to({kinds[0]})" if kinds else ""
+            return [place.source.replace(call, f"torch.stack({call.args[0].id}){kind}")]
         listed = call.args[0] if len(call.args) == 1 and place.source.file.endswith(REWRITTEN) else None
         if isinstance(listed, ast.ListComp) and not {o.arg for o in call.keywords} - {"device"}:
             return [place.source.replace(call, f"torch.stack({place.text(listed)})")]
@@ -420,7 +424,7 @@ def _is_listed(place: Place, name: str) -> bool:
     """Whether a name of the function's own is a list, and no array that a call has given."""
     function = place.source.function_of(place.statement)
     every = [n for part in (function.body if function is not None else ()) for n in ast.walk(part)]
-    made = [n for n in every if isinstance(n, ast.Assign) and name in _stored(n)]
+    made = [n for n in every if isinstance(n, ast.Assign) and name in _stored(n) and n is not place.statement]
     arrays = [n for n in made if isinstance(n.value, ast.Call) and called(n.value) not in ("list", "sorted")]
     given = function is None or (name in arguments_of(function) and not made)
     return place.is_local(name) and not given and not arrays

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from paramgraph_kit.rewrite.source import moving
-from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, Source, locals_of, path_of, within
+from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, Source, assigned, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.place import NUMBER, Form, called
 from paramgraph_kit.trace.model import Failure
 
@@ -71,13 +71,20 @@ def is_of_host(statement: ast.stmt, is_host: Callable[[ast.expr], bool], argumen
 
 
 def host_test(
-    device: str, function: Function, forms: Mapping[str, Form], space: Mapping[str, Any], value_of: Callable[[str], Any]
+    device: str,
+    function: Function,
+    forms: Mapping[str, Form],
+    space: Mapping[str, Any],
+    value_of: Callable[[str], Any],
+    filled: Collection[str] = (),
 ) -> Callable[[ast.expr], bool]:
-    """Whether an expression is one of the host's alone, as far as its names tell."""
+    """Whether an expression is one of the host's alone, as far as its names tell; ``filled`` are lists of tensors."""
     local = locals_of(function)
 
     def of_path(path: str, node: ast.expr) -> bool:
         first = path.partition(".")[0]
+        if first in filled and not _was_of_host(first, node):
+            return False
         if first in local:
             known = first not in forms or forms[first].device != device or _was_of_host(first, node)
             return first != "self" and known
@@ -148,11 +155,19 @@ def _last_names(node: ast.AST) -> Iterable[str]:
             yield part.id if isinstance(part, ast.Name) else part.attr
 
 
+def in_rounds(node: ast.stmt) -> Iterable[ast.stmt]:
+    """The statements that each round of a loop runs, and of the loops in it."""
+    for part in node.body if isinstance(node, ast.For) else ():
+        yield part
+        yield from in_rounds(part)
+
+
 def reading(
     function: Function, names: Collection[str], behind: Collection[ast.stmt], is_host: Callable[[ast.expr], bool]
 ) -> list[ast.stmt]:
     """Statements of a graph that read one of these names, and are not the host's alone."""
-    order = (node for node in moving.body_of(function) if not isinstance(node, COMPOUND) and node not in behind)
+    every = (part for node in moving.body_of(function) if node not in behind for part in (node, *in_rounds(node)))
+    order = (node for node in every if not isinstance(node, COMPOUND))
     return [node for node in order if names and reads_any(node, names) and not is_of_host(node, is_host, set())]
 
 
@@ -168,6 +183,47 @@ def numbers_read(function: Function) -> set[str]:
     stores = [n for n in every if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
     other = {n.id for n in stores if id(n) not in made or not _is_read_number(made[id(n)])}
     return {n.id for n in stores} - other
+
+
+def read_in_loops(function: Function) -> set[str]:
+    """The variables of a function that are numbers at first, and that its loops read of the device: the last, or all.
+
+    ``kl = 0.0`` before a loop with ``kl = x.item()`` or ``total += loss.item()``, and nothing else there that reads it.
+    """
+    order = list(moving.body_of(function))
+    first = {path_of(n): node for node in order for n, value in assigned(node) if _is_plain(n, value)}
+    found = set[str]()
+    for name, made in first.items():
+        stores = [
+            n
+            for node in order
+            for n in within(node)
+            if name in moving.stored([n]) and isinstance(n, (ast.Assign, ast.AugAssign))
+        ]
+        filling = [n for n in stores if n is not made]
+        loops = [node for node in order if isinstance(node, (ast.For, ast.While)) and set(filling) & set(within(node))]
+        known = len(loops) == 1 and order.index(made) < order.index(loops[0]) and set(filling) <= set(within(loops[0]))
+        if not known or not all(_reads_device(n) for n in filling):
+            continue
+        others = [n for n in ast.walk(loops[0]) if isinstance(n, ast.Name) and n.id == name]
+        if all(isinstance(n.ctx, ast.Store) for n in others):
+            found.add(name)
+    return found
+
+
+def _is_plain(target: ast.expr, value: ast.expr) -> bool:
+    return isinstance(target, ast.Name) and isinstance(value, ast.Constant)
+
+
+def _reads_device(node: ast.stmt) -> bool:
+    """``kl = x.item()`` and ``total += loss.item() * len(x)``."""
+    if not isinstance(node, (ast.Assign, ast.AugAssign)) or isinstance(getattr(node, "op", None), ast.Div):
+        return False
+    target = node.target if isinstance(node, ast.AugAssign) else node.targets[0]
+    value = node.value
+    while isinstance(value, ast.BinOp):
+        value = value.left
+    return isinstance(target, ast.Name) and isinstance(value, ast.Call) and _is_read_number(value)
 
 
 def _is_read_number(value: ast.expr) -> bool:

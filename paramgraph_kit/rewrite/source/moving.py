@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,11 +24,12 @@ from paramgraph_kit.rewrite.source.edits import (
 from paramgraph_kit.rewrite.source.place import called
 
 # Methods that read, and change nothing of what they belong to.
-_READS = frozenset(
+READS = frozenset(
     """item detach cpu numpy tolist sum mean max min eq float size numel norm any all abs argmax argmin long int std var
     state_dict get_last_lr format isfinite isnan topk flatten view memory_allocated items keys values get""".split()  # noqa: SIM905
 )
 _MODULES = frozenset(("torch", "np", "numpy", "math", "time", "F", "cuda", "random"))
+DEEP = 3  # through how many functions an argument is followed
 NAMED = (ast.Global, ast.Nonlocal)
 STOPS = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Break, ast.Continue)
 
@@ -125,76 +127,10 @@ def is_backward(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward"
 
 
-def choose(
-    function: Function,
-    wanted: Iterable[ast.stmt],
-    tensors: set[str],
-    is_host: Callable[[ast.expr], bool],
-    graded: Collection[str] = (),
-) -> list[ast.stmt]:
-    """Those of some statements that can all be moved together, with what depends on them.
-
-    ``tensors``: the local names that hold one when the function returns, which alone can be handed over; ``graded``:
-    those of them that need gradients.
-    """
-    order, wished = list(body_of(function)), set(wanted)
-    order = order[: early_end(order)]  # what an early return skips is not done behind each launch
-    here = locals_of(function) - set(arguments_of(function)) - tensors
-    chosen = [node for node in order if node in wished and is_movable(node, graded)]
-    for node in [node for node in order if node not in chosen]:
-        needing = isinstance(node, (ast.If, ast.Expr)) and is_movable(node)
-        if needing and any(_needs(node, one) for one in chosen if order.index(one) < order.index(node)):
-            chosen.append(node)
-        elif _keeps(node, function, is_host) and any(_needs(node, one) for one in chosen if one is not node):
-            chosen.append(node)  # what the host keeps of what moves, although these calls have not changed it
-    chosen.sort(key=order.index)
-    while True:
-        kept = [
-            node
-            for node in chosen
-            if not _is_needed(function, node, chosen) and not names_in(node) & here - stored(chosen)
-        ]
-        if len(kept) == len(chosen):
-            return kept
-        chosen = kept
-
-
-def early_end(order: list[ast.stmt]) -> int:
-    """The number of the first statement that may leave a function, and is not its last."""
-    leaving = (n for n, node in enumerate(order[:-1]) if any(isinstance(part, ast.Return) for part in within(node)))
-    return next(leaving, len(order))
-
-
-def _keeps(node: ast.stmt, function: Function, is_host: Callable[[ast.expr], bool]) -> bool:
-    """Whether a statement computes on the host alone, and keeps that beyond the function."""
-    if not isinstance(node, (ast.Assign, ast.AugAssign)) or not is_host(node.value):
-        return False
-    names = {path.partition(".")[0] for path in written(node)}
-    return bool(names) and not names & locals_of(function)
-
-
 def stored(nodes: Iterable[ast.AST]) -> set[str]:
     """Names that are assigned below some nodes."""
     every = (part for node in nodes for part in ast.walk(node))
     return {n.id for n in every if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-
-
-def _needs(node: ast.stmt, before: ast.stmt) -> bool:
-    return any(touches(a, b) for a in written(before) for b in paths(node))
-
-
-def _is_needed(function: Function, node: ast.stmt, moved: list[ast.stmt]) -> bool:
-    """Whether a statement that stays behind reads what ``node`` writes, or changes what it reads."""
-    order, reads = list(body_of(function)), free_names(node) & locals_of(function)
-    fills = any(_fills_given(part) for part in within(node))
-    for later in order[order.index(node) + 1 :]:
-        if later in moved:
-            continue
-        if fills and any(isinstance(n, ast.Call) and called(n) not in _READS for n in within(later)):
-            return True  # the gradients that a step takes are clipped before it
-        if stored([later]) & reads or _needs(later, node):
-            return True
-    return False
 
 
 def written(node: ast.stmt) -> Iterator[str]:
@@ -210,19 +146,10 @@ def written(node: ast.stmt) -> Iterator[str]:
         for target in targets:
             for each in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
                 yield path_of(each)
-        if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr not in _READS:
+        if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr not in READS:
             path = path_of(part.func.value)
             if path and path.split(".")[0] not in _MODULES:
                 yield path
-
-
-def _fills_given(node: ast.AST) -> bool:
-    """``nn.utils.clip_grad_norm_(parameters, 1.0)``, which writes what it is given, and ``p.grad.mul_(0.5)``."""
-    if not isinstance(node, ast.Call) or not called(node).endswith("_") or called(node).startswith("_"):
-        return False
-    if isinstance(node.func, ast.Attribute) and "grad" in path_of(node.func.value).split("."):
-        return True
-    return isinstance(node.func, ast.Name) or path_of(node.func).partition(".")[0] in ("torch", "nn", "F")
 
 
 def _fills(loop: ast.For) -> bool:
@@ -352,9 +279,32 @@ def cloned(source: Source, node: ast.stmt, results: Iterable[str]) -> Iterator[E
 def is_kept(source: Source, node: ast.expr) -> bool:
     """Whether what an expression gives may live on: in a list, a variable, or by a method's leave."""
     above = source.parents.get(node)
-    of_method = isinstance(above, ast.Call) and node in above.args and isinstance(above.func, ast.Attribute)
-    keeps = of_method and isinstance(above, ast.Call) and _may_keep(above.func)
-    return keeps or isinstance(above, (ast.Assign, ast.Dict, ast.List, ast.Tuple, ast.keyword))
+    if isinstance(above, ast.Call) and node in above.args:
+        if isinstance(above.func, ast.Attribute):
+            return _may_keep(above.func)
+        return isinstance(above.func, ast.Name) and _is_kept_by(source, above.func.id, above.args.index(node), DEEP)
+    return isinstance(above, (ast.Assign, ast.Dict, ast.List, ast.Tuple, ast.keyword))
+
+
+def _is_kept_by(source: Source, name: str, number: int, deep: int) -> bool:
+    """Whether a function or an object of the file that is called so may keep its argument with that number."""
+    if hasattr(builtins, name):
+        return False
+    every = [n for n in ast.walk(source.tree) if isinstance(n, Function)]
+    own = [n for n in every if n.name == name] or [n for n in every if n.name in ("__call__", "forward")]
+    for function in own:
+        given = arguments_of(function)[is_method(source, function) :]
+        names = given[number : number + 1] or [each.arg for each in (function.args.vararg,) if each is not None]
+        for part in (n for top in function.body for n in ast.walk(top)):
+            if not isinstance(part, ast.Name) or part.id not in names or not isinstance(part.ctx, ast.Load):
+                continue
+            call = source.parents.get(part)
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and part in call.args:
+                if deep == 0 or _is_kept_by(source, call.func.id, call.args.index(part), deep - 1):
+                    return True
+            elif is_kept(source, part) or isinstance(call, (ast.Return, ast.Starred, ast.Yield, ast.IfExp)):
+                return True
+    return not own
 
 
 def _may_keep(function: ast.expr) -> bool:

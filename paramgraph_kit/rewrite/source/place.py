@@ -49,6 +49,7 @@ class Place:
     brought: list[str] = field(default_factory=list)  # attributes that are on the device from now on
     begun: Mapping[str, Any] = field(default_factory=dict)  # what has another value than None later
     lent: Sequence[str] = ()  # expressions of the statement that are found before the launch, where they are asked for
+    gone: Collection[ast.AST] = ()  # what goes behind the launch
     trains: bool = True  # gradients may go through what it computes
     entry: str = ""  # the name of the function that is captured
 

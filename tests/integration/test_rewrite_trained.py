@@ -1,0 +1,180 @@
+"""Fixes of training steps: rates, numbers and draws of the host around the launch, and what is kept of its results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.integration.rewritten import lines_of, rewritten
+from tests.programs import running
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+NET = """\
+net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2)).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+args = (torch.randn(8, 4, device=device), torch.randn(8, 2, device=device))
+"""
+STEP = """\
+    opt.zero_grad()
+    loss = F.mse_loss(net(x), y)
+    loss.backward()
+    opt.step()
+"""
+# what is whole, with lines that the diff adds
+WHOLE = {
+    "a rate that grows behind the step, and is kept as a number": (
+        NET
+        + "best, rates, n = float('inf'), [], 0\ndef f(x, y):\n    global best, n\n"
+        + STEP
+        + """\
+    n += 1
+    smoothed = loss.item() / (1 - 0.9 ** n)
+    best = min(best, smoothed)
+    lr = opt.param_groups[0]["lr"]
+    rates.append(lr)
+    for g in opt.param_groups:
+        g["lr"] = lr * 1.1
+    return loss.detach()
+""",
+        ['lr = float(opt.param_groups[0]["lr"])', 'g["lr"].fill_(lr * 1.1)'],
+    ),
+    "an object that is called, and keeps the best loss": (
+        NET
+        + """\
+class Stopper:
+    def __init__(self):
+        self.best, self.bad = None, 0
+    def __call__(self, value):
+        if self.best is None or value < self.best:
+            self.best = value
+            self.bad = 0
+        else:
+            self.bad += 1
+stopper = Stopper()
+def f(x, y):
+"""
+        + STEP
+        + """\
+    stopper(loss.detach())
+    if stopper.bad == 2:
+        for g in opt.param_groups:
+            g["lr"] *= 0.5
+    return loss.detach()
+""",
+        ["stopper(loss.detach().clone())"],
+    ),
+    "a number that the last round of a loop reads decides behind it": (
+        NET
+        + """\
+beta = 0.1
+def f(x, y):
+    global beta
+    size = 0.0
+    for _ in range(2):
+        opt.zero_grad()
+        loss = F.mse_loss(net(x), y) + beta * net(x).square().mean()
+        loss.backward()
+        opt.step()
+        size = loss.item()
+    if size > 1.0:
+        beta *= 1.5
+    elif size < 0.9:
+        beta /= 1.5
+    return loss.detach()
+""",
+        ["size = loss.detach()", "size = size.item()", "beta_in.fill_(beta)"],
+    ),
+    "a number that only some steps move, in a list that a loop makes": (
+        NET
+        + """\
+rate, n = 0.1, 0
+def f(x, y):
+    global rate, n
+    w = [p.detach() for p in net.parameters()]
+    for _ in range(2):
+        for _ in range(2):
+            w = [p - rate * p for p in w]
+    n += 1
+    if n % 4 == 0:
+        rate *= 0.5
+    return w[0]
+""",
+        ["rate_in.fill_(rate)", "w = [p - rate_in * p for p in w]"],
+    ),
+    "a list that is filled from its beginning, and becomes a tensor of its name": (
+        """\
+base = 0.0
+args = (torch.rand(5, device=device),)
+def f(rewards):
+    global base
+    total, returns = 0.0, []
+    for r in rewards.tolist()[::-1]:
+        total = r + 0.9 * total
+        returns.insert(0, total)
+    returns = torch.tensor(returns, dtype=torch.float32, device=rewards.device)
+    base = 0.9 * base + 0.1 * returns[0].item()
+    return returns - base
+""",
+        ["returns = torch.stack(returns).to(torch.float32)"],
+    ),
+    "a draw, or what the device finds": (
+        """\
+net = nn.Linear(4, 3).to(device)
+eps, past = 0.8, torch.zeros(4, dtype=torch.long, device=device)
+args = (torch.randn(4, device=device),)
+@torch.no_grad()
+def f(s):
+    global eps
+    if random.random() < eps:
+        action = random.randrange(3)
+    else:
+        action = net(s).argmax().item()
+    past[1:] = past[:-1].clone()
+    past[0] = action
+    eps *= 0.9
+    return past.clone()
+""",
+        ["if chosen:", "action = torch.where(given_in, given_in_2, net(s).argmax())"],
+    ),
+    "a draw in the second of two returns": (
+        """\
+net = nn.Linear(4, 3).to(device)
+n = 0
+args = (torch.randn(4, device=device),)
+@torch.no_grad()
+def f(s):
+    global n
+    eps = 0.1 + 0.8 * math.exp(-n / 5)
+    n += 1
+    if random.random() > eps:
+        return net(s).argmax().item()
+    return random.randrange(3)
+""",
+        ["if not chosen:", "return torch.where(given_in, net(s).argmax(), given_in_2)"],
+    ),
+    "a fill by an index with a value of the device": (
+        """\
+past = torch.zeros(5, dtype=torch.long, device=device)
+args = (torch.randn(5, 5, device=device),)
+def f(x):
+    past.index_fill_(0, x.sum(0).argmax().reshape(1), x.sum(1).argmax())
+    return past.clone()
+""",
+        ["x.sum(1).argmax().to(past.dtype).expand_as("],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_training_step_is_rewritten_whole(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a step, and more steps than are tried WHEN it is rewritten
+    monkeypatch.setattr(running, "STEPS", 30)
+    text, lines = WHOLE[name]
+    fix = rewritten(text, tmp_path)
+    # THEN that is whole, replays of one graph do over all of them what the step does, and the lines are these
+    assert fix.complete, fix
+    for line in lines:
+        assert any(line in each for each in lines_of(fix)), fix
