@@ -178,3 +178,66 @@ def test_a_training_step_is_rewritten_whole(name: str, tmp_path: Path, monkeypat
     assert fix.complete, fix
     for line in lines:
         assert any(line in each for each in lines_of(fix)), fix
+
+
+OWN = """\
+class Own(torch.optim.Optimizer):
+    def __init__(self, params, lr=0.02):
+        super().__init__(params, dict(lr=lr, momentum=0.9, nesterov=True))
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                buf = self.state[p].setdefault("buf", torch.zeros_like(p))
+                buf.lerp_(p.grad, 1 - group["momentum"])
+                g = p.grad.lerp(buf, group["momentum"]) if group["nesterov"] else buf
+                p.add_(g, alpha=-group["lr"])
+net = nn.Linear(4, 2).to(device)
+opt, n = Own(net.parameters()), 0
+args = (torch.randn(8, 4, device=device), torch.randn(8, 2, device=device))
+def f(x, y):
+    global n
+    loss = F.mse_loss(net(x), y)
+    loss.backward()
+    for group in opt.param_groups:
+        group["momentum"] = 0.8 + 0.1 * min(n / 20, 1.0)
+        group["lr"] = 0.02 / (1 + n)
+    opt.step()
+    net.zero_grad()
+    n += 1
+    return loss.detach()
+"""
+LAYER = """\
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.drop = nn.Linear(4, 4), 0.4
+    def forward(self, x):
+        if random.random() < self.drop:
+            return x
+        return x + self.fc(x) / (1 - self.drop)
+blocks = nn.ModuleList([Block(), Block()]).to(device)
+args = (torch.randn(3, 4, device=device),)
+def f(x):
+    for block in blocks:
+        x = block(x)
+    return x
+"""
+
+
+def test_numbers_of_a_group_that_are_set_anew_are_told_as_tensors_filled_before_each_launch(tmp_path: Path) -> None:
+    # GIVEN an optimizer of one's own, two of whose numbers the step sets WHEN a fix is asked for
+    told = "\n".join(rewritten(OWN, tmp_path).instead)
+    # THEN both are filled before each launch, nothing constant is told to be decided, and `alpha=` is told
+    assert 'as `group["momentum"].fill_(0.8 + 0.1 * min(n / 20, 1.0))`' in told, told
+    assert 'group["momentum"] = torch.tensor(group["momentum"], device=device)' in told
+    assert 'write there `group["lr"].fill_(0.02 / (1 + n))`; a tensor is no `alpha=`' in told
+    assert '`p.add_(g * (-group["lr"]))`' in told
+    assert "nesterov" not in told.replace('if group["nesterov"] else buf  [', "")
+
+
+def test_a_layer_that_is_left_out_by_chance_is_told_with_its_own_attributes(tmp_path: Path) -> None:
+    # GIVEN a layer whose attribute decides a branch and divides WHEN a fix is asked for THEN the attribute stays one
+    told = "\n".join(rewritten(LAYER, tmp_path).instead)
+    assert "drawn = torch.rand((), device=device) < self.drop" in told, told
+    assert "torch.where(drawn, 1, self)" not in told

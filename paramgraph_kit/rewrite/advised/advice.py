@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from paramgraph_kit.rewrite.advised.from_host import READS, assignments, behind, cycled, decided
+from paramgraph_kit.rewrite.advised.groups import called_for_itself, multiplied, set_anew
 from paramgraph_kit.rewrite.advised.growing import GROWING, computed_anyway, rows_of_a_mask, weighed
 from paramgraph_kit.rewrite.advised.kept_outside import is_rate
 from paramgraph_kit.rewrite.advised.made_on_host import MADE
@@ -83,7 +84,7 @@ def _rate(place: Place) -> str:
     return (
         f"line {written[0].lineno}, `{place.text(written[0])}`, belongs {where} each launch, with what `{value}` comes "
         f"of; make the optimizer with `lr=torch.tensor(..., device={place.device})`, and write there "
-        f"`{target}.fill_({value})`"
+        f"`{target}.fill_({value})`{multiplied(place, 'lr')}"
     )
 
 
@@ -423,7 +424,9 @@ _ADVICE: tuple[Advice, ...] = (
     weighed,
     _left_early,
     cycled,
+    set_anew,
     decided,
+    called_for_itself,
     behind,
     computed_anyway,
     rows_of_a_mask,

@@ -84,7 +84,7 @@ def decided(place: Place) -> str:
             )
         return _before("chosen_in", place.text(node.test), "torch.bool", place, f"in place of the branch {instead}")
     for each in heads(node):
-        if isinstance(each, ast.IfExp):
+        if isinstance(each, ast.IfExp) and place.failure.code in ("branch-frozen", "host-random"):
             text = f"torch.where(chosen_in, {place.text(each.body)}, {place.text(each.orelse)})"
             more = "; in a loop one element for each time round" * bool(place.loops())
             return _before("chosen_in", place.text(each.test), "torch.bool", place, f"here `{text}`{more}")

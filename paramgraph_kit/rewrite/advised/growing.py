@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 
+import torch
+
 from paramgraph_kit.rewrite.advised.grown import cache
 from paramgraph_kit.rewrite.counting.optimizers import is_fusable, momentum_of, stepped
 from paramgraph_kit.rewrite.expressions.branches import condition_of
@@ -334,6 +336,8 @@ def computed_anyway(place: Place) -> str:
         return ""
     targets = [each for n in inside if isinstance(n, ast.Assign) for each in n.targets]
     targets += [n.target for n in inside if isinstance(n, ast.AugAssign)]
+    if any(_is_of_host(place, each) for each in targets):
+        return ""  # what an object counts is no tensor
     last = [place.text(each) for each in targets if not isinstance(each, ast.Tuple)][-1:]
     if not last:
         return ""
@@ -342,3 +346,11 @@ def computed_anyway(place: Place) -> str:
 
 
 GROWING = (looked_up, bad_loss, asked_first, rounds, cache, unique, picked_together, longest, shuffled)
+
+
+def _is_of_host(place: Place, target: ast.expr) -> bool:
+    """Whether a branch gives another value to what an object, or the file, has as a number or as nothing yet."""
+    if isinstance(target, ast.Attribute):
+        return target.attr in place.attributes and not isinstance(place.attributes[target.attr], torch.Tensor)
+    known = isinstance(target, ast.Name) and not place.is_local(target.id) and target.id in place.space
+    return known and not isinstance(place.space[getattr(target, "id", "")], torch.Tensor)

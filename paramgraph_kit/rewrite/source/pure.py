@@ -180,7 +180,12 @@ def kept_finite(place: Place, node: ast.expr, test: ast.expr, condition: str, *,
         elif isinstance(part, ast.Call) and called(part) in SINGULAR:
             inside = [*part.args] + ([part.func.value] if isinstance(part.func, ast.Attribute) else [])
         for each in inside:
-            spots += [n for n in ast.walk(each) if isinstance(n, ast.Name) and n.id in asked and place.is_local(n.id)]
+            owners = {n.value for n in ast.walk(each) if isinstance(n, ast.Attribute)}  # no numbers
+            spots += [
+                n
+                for n in ast.walk(each)
+                if isinstance(n, ast.Name) and n.id in asked and place.is_local(n.id) and n not in owners
+            ]
     text = place.text(node)
     if not spots or "\n" in text or not place.trains:
         return text
