@@ -262,7 +262,7 @@ class Attempt(Lending):
         """The optimizer whose step is all that a branch of the device decides."""
         known = failure.code == "data-dependent-branch" and id(failure) not in self.unsafe
         place = self.place(failure) if known else None
-        name = optimizers.left_out(place[1]) if place is not None else ""
+        name = optimizers.left_out(place[1], place[0]) if place is not None else ""
         return name if name and optimizers.is_fusable(self.space, name) else ""
 
     def _optimizers(self, failures: Sequence[Failure]) -> list[Plan]:

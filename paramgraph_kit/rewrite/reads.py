@@ -34,7 +34,8 @@ def frozen(
     stay = [each for each in functions if each.name in ran and each.name not in moved]
     if any(map(_steps, stay)) and any(_groups(each, rates) for each in _reached(functions, moved)):
         return ".param_groups"  # an optimizer's step reads them, wherever that is written
-    bound = {name for each in functions if each.name in moved for name in _bound(each, containers, tensors)}
+    around = [each for each in _reached(functions, moved) if each.name in moved or each not in stay]
+    bound = {name for each in around for name in _bound(each, containers, tensors)}
     for function in functions:
         if function.name in ran and function.name not in moved:
             unread = _unread(function, [each for each in functions if each.name in ran])

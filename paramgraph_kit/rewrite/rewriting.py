@@ -133,7 +133,7 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
         lambda: attempt.bringing(failures),
         lambda: attempt.advancing(failures),
         lambda: attempt.leading(failures),
-        attempt.reading_late,
+        lambda: attempt.reading_late(failures),
         attempt.sharing_what_is_drawn,
         lambda: attempt.foreseeing(failures),
         lambda: attempt.shortened(failures),

@@ -23,7 +23,7 @@ from paramgraph_kit.rewrite.expressions import (
     spectra,
     values,
 )
-from paramgraph_kit.rewrite.loops import early, ending, lists
+from paramgraph_kit.rewrite.loops import early, ending, lists, searched
 from paramgraph_kit.rewrite.source.edits import Edit
 from paramgraph_kit.rewrite.source.place import Place
 
@@ -37,6 +37,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
         lists.reduce_on_device,
         values.keep_on_device,
         lengthwise.mask_the_part,
+        searched.look_at_all,
         early.go_on,
         early.leave_round_out,
         early.count_up,
@@ -51,6 +52,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     "data-dependent-branch": (
         optimizers.leave_the_step_out,
         rows.drop_the_guard,
+        searched.look_at_all,
         early.go_on,
         early.leave_round_out,
         lists.average_those_kept,
@@ -64,6 +66,7 @@ RULES: dict[str, tuple[Rule, ...]] = {  # tried in this order
     ),
     "compare-on-cpu": (
         spectra.add_the_frames,
+        searched.look_at_all,
         early.go_on,
         early.leave_round_out,
         ending.end_all,

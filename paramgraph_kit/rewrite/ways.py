@@ -14,6 +14,7 @@ from paramgraph_kit.rewrite.around.guards import guard
 from paramgraph_kit.rewrite.caches import brought, placed
 from paramgraph_kit.rewrite.counting import advance, outside
 from paramgraph_kit.rewrite.foreseen import Foreseeing
+from paramgraph_kit.rewrite.loops import searched
 from paramgraph_kit.rewrite.loops.asks import in_loop
 from paramgraph_kit.rewrite.loops.ending import ending
 from paramgraph_kit.rewrite.parted import asked_next, part
@@ -123,10 +124,14 @@ class Ways(Foreseeing):
         other.moves = False
         return other
 
-    def reading_late(self) -> Ways | None:
+    def reading_late(self, failures: Sequence[Failure]) -> Ways | None:
         """The same with numbers that loops read of the device as tensors, read behind the launch; None without any."""
         other, at = self._other(), self._definition()
         other.late = hosts.read_in_loops(at[1]) if at is not None else set()
+        places = [(place, f) for f in failures if f.code in ENDS and (place := other.place(f)) is not None]
+        for (source, node), failure in places if at is not None else ():
+            if searched.look_at_all(other._place_of(source, node, failure)) and (helper := source.function_of(node)):
+                other.late |= searched.given_by(at[1], helper.name) if at is not None else set()
         other.read_numbers = self.read_numbers | other.late
         return other if other.late else None
 

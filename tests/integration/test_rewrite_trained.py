@@ -155,6 +155,64 @@ def f(s):
 """,
         ["if not chosen:", "return torch.where(given_in, net(s).argmax(), given_in_2)"],
     ),
+    "loss scaling by hand, in which some steps overflow, the first one too": (
+        """\
+class Scaler:
+    def __init__(self):
+        self.scale, self.good = 64.0, 0
+    def overflows(self, params):
+        for p in params:
+            if p.grad is not None and not torch.isfinite(p.grad).all():
+                return True
+        return False
+    def update(self, overflow):
+        if overflow:
+            self.scale, self.good = max(self.scale / 2, 1.0), 0
+        else:
+            self.good += 1
+            if self.good % 3 == 0:
+                self.scale *= 2
+net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2)).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+scaler = Scaler()
+args = (torch.randn(8, 4, device=device), torch.randn(8, 2, device=device))
+def feed(i):
+    x = torch.randn(8, 4, generator=torch.Generator().manual_seed(i))
+    x[0, 0] = math.inf if i in (0, 4, 9, 10, 17) else 1.0
+    return x.to(device), torch.ones(8, 2, device=device)
+def f(x, y):
+    opt.zero_grad()
+    loss = F.mse_loss(net(x), y)
+    (loss * scaler.scale).backward()
+    overflow = scaler.overflows(net.parameters())
+    if not overflow:
+        for p in net.parameters():
+            p.grad.div_(scaler.scale)
+        opt.step()
+    scaler.update(overflow)
+    return loss.detach()
+""",
+        ["p.grad.div_(scale_in)", "found = found | (torch.logical_not(torch.isfinite(p.grad).all()))"],
+    ),
+    "a number that only an object called behind the step moves, after more steps than are tried": (
+        """\
+class Weight:
+    def __init__(self):
+        self.beta, self.n = 0.1, 0
+    def update(self, loss):
+        self.n += 1
+        if self.n % 12 == 0 and loss > 0:
+            self.beta *= 4
+net, weight = nn.Linear(4, 2).to(device), Weight()
+args = (torch.rand(8, 4, device=device),)
+@torch.no_grad()
+def f(x):
+    loss = (net(x).square() + weight.beta * x.sum()).mean()
+    weight.update(loss.item())
+    return loss
+""",
+        ["beta_in.fill_(weight.beta)"],
+    ),
     "a fill by an index with a value of the device": (
         """\
 past = torch.zeros(5, dtype=torch.long, device=device)

@@ -235,11 +235,11 @@ def slice_before(source: Source, function: Function, statement: ast.stmt, node: 
     """The statements that a value is made by, in order; None where one of them cannot be taken out."""
     order = list(moving.body_of(function))
     local, arguments = locals_of(function), set(moving.arguments_of(function))
-    needed = set(moving.paths(node))
+    needed, quiet = set(moving.paths(node)), moving.changes_nothing(source)
     sized = only_sized(source, node)
     kept: list[ast.stmt] = []
     for before in reversed(order[: order.index(statement)]):
-        written = set(moving.written(before)) | (moving.stored([before]) - _bound(before))
+        written = set(moving.written(before, quiet)) | (moving.stored([before]) - _bound(before))
         touched = {b.partition(".")[0] for a in written for b in needed if a and moving.touches(a, b)}
         if not touched or (touched <= sized and _keeps_its_size(before)):
             continue
@@ -322,8 +322,9 @@ def feed(
     own = local - set(arguments)
     reads = [(order.index(tops[statement]), moving.paths(node)) for statement, node, _ in fed]
     reads += [(order.index(each), moving.paths(each)) for each in moved]
+    quiet = moving.changes_nothing(source)
     for each in stays:  # what is read behind it would be read before it
-        changed = {p for p in moving.written(each) if not (_keeps_its_size(each) and p in sized)}
+        changed = {p for p in moving.written(each, quiet) if not (_keeps_its_size(each) and p in sized)}
         behind = {path for number, known in reads if number > order.index(each) for path in known}
         if any(moving.touches(a, b) for a in changed if a.partition(".")[0] not in own for b in behind):
             return None

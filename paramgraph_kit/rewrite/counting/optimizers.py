@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +15,7 @@ from paramgraph_kit.rewrite.source.edits import Edit, Source, heads, locals_of, 
 from paramgraph_kit.rewrite.source.place import Place, called, fresh
 
 _OPTIONS = ("capturable", "fused", "foreach", "lr")
+_SCALES = ("mul_", "div_", "clamp_", "clip_")
 _RATES = {"SGD": "1e-3", "Adam": "1e-3", "AdamW": "1e-3", "NAdam": "2e-3", "RAdam": "1e-3", "RMSprop": "1e-2"}
 
 
@@ -101,23 +102,48 @@ def _last(node: ast.expr) -> str:
     return path_of(node).rpartition(".")[2]
 
 
-def left_out(statement: ast.stmt) -> str:
-    """``opt`` for ``if c: opt.step()``, or ""."""
-    if not isinstance(statement, ast.If) or statement.orelse or len(statement.body) != 1:
+def left_out(statement: ast.stmt, source: Source) -> str:
+    """``opt`` for ``if c: opt.step()``, also with what only scales gradients before it, or ""."""
+    if not isinstance(statement, ast.If) or statement.orelse:
         return ""
-    only = statement.body[0]
-    call = only.value if isinstance(only, ast.Expr) else None
-    return stepped(only) if isinstance(call, ast.Call) and not call.args and not call.keywords else ""
+    *before, last = statement.body
+    call = last.value if isinstance(last, ast.Expr) else None
+    name = stepped(last) if isinstance(call, ast.Call) and not call.args and not call.keywords else ""
+    return name if name and (not before or _scales_new_gradients(source, statement, before)) else ""
+
+
+def _scales_new_gradients(source: Source, branch: ast.If, before: Sequence[ast.stmt]) -> bool:
+    """Whether statements only scale gradients that each step makes anew, and that nothing reads behind them."""
+    for part in (n for node in before for n in within(node)):
+        if isinstance(part, ast.Expr):
+            call = part.value if isinstance(part.value, ast.Call) else None
+            func = call.func if call is not None else None
+            owner = path_of(func.value).split(".") if isinstance(func, ast.Attribute) else []
+            clips = call is not None and called(call) in ("clip_grad_norm_", "clip_grad_value_")
+            if not clips and not (call is not None and owner[-1:] == ["grad"] and called(call) in _SCALES):
+                return False
+        elif isinstance(part, ast.stmt) and not isinstance(part, (ast.For, ast.If)):
+            return False
+    function = source.function_of(branch)
+    every = [n for part in (function.body if function is not None else ()) for n in within(part)]
+    zeros = [n for n in every if isinstance(n, ast.Call) and called(n) == "zero_grad" and n.lineno < branch.lineno]
+    read = [n for n in every if isinstance(n, ast.Attribute) and n.attr == "grad"]
+    return bool(zeros) and not any(n.lineno > (branch.end_lineno or 0) for n in read)
 
 
 def leave_the_step_out(place: Place) -> list[Edit]:
     """``if c: opt.step()`` steps always, and the kernels of a fused optimizer change nothing where ``c`` is false."""
-    name = left_out(place.statement)
-    if not name or not is_fusable(place.space, name) or not isinstance(place.statement, ast.If):
+    node, source = place.statement, place.source
+    name = left_out(node, source)
+    if not name or not is_fusable(place.space, name) or not isinstance(node, ast.If):
         return []
-    condition = condition_of(place, place.statement.test)
-    lines = [*momentum_of(place, name), f"{name}.found_inf = torch.logical_not({condition}).float()", f"{name}.step()"]
-    return [place.source.replace(place.statement, f"\n{place.source.indent(place.statement)}".join(lines))]
+    condition = condition_of(place, node.test)
+    lines = [*momentum_of(place, name), f"{name}.found_inf = torch.logical_not({condition}).float()"]
+    if len(node.body) == 1:
+        return [source.replace(node, f"\n{source.indent(node)}".join([*lines, f"{name}.step()"]))]
+    head, end = source.replace(node, ""), source.replace(node.test, "")
+    without = Edit(head.line, head.column, end.end_line, end.end_column, "with torch.no_grad()")  # as far in as before
+    return [without, source.before(node.body[-1], lines)]
 
 
 def is_fusable(space: Mapping[str, Any], name: str) -> bool:

@@ -156,8 +156,9 @@ def _last_names(node: ast.AST) -> Iterable[str]:
 
 
 def in_rounds(node: ast.stmt) -> Iterable[ast.stmt]:
-    """The statements that each round of a loop runs, and of the loops in it."""
-    for part in node.body if isinstance(node, ast.For) else ():
+    """The statements that each round of a loop runs, and of the loops in it, and those of branches."""
+    inside = [*node.body, *node.orelse] if isinstance(node, ast.If) else node.body if isinstance(node, ast.For) else []
+    for part in inside:
         yield part
         yield from in_rounds(part)
 

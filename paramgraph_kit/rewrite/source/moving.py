@@ -28,6 +28,7 @@ READS = frozenset(
     """item detach cpu numpy tolist sum mean max min eq float size numel norm any all abs argmax argmin long int std var
     state_dict get_last_lr format isfinite isnan topk flatten view memory_allocated items keys values get""".split()  # noqa: SIM905
 )
+CHANGES = frozenset("append extend insert pop popleft appendleft remove clear update add setdefault discard".split())  # noqa: SIM905
 _MODULES = frozenset(("torch", "np", "numpy", "math", "time", "F", "cuda", "random"))
 DEEP = 3  # through how many functions an argument is followed
 NAMED = (ast.Global, ast.Nonlocal)
@@ -133,8 +134,8 @@ def stored(nodes: Iterable[ast.AST]) -> set[str]:
     return {n.id for n in every if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
-def written(node: ast.stmt) -> Iterator[str]:
-    """Every ``a.b`` that a statement assigns, or that it calls a method of which may change it."""
+def written(node: ast.stmt, quiet: Collection[str] = ()) -> Iterator[str]:
+    """Every ``a.b`` that a statement assigns, or that it calls a method of which may change it, unless ``quiet``."""
     for part in within(node):
         targets: list[ast.expr] = []
         if isinstance(part, ast.For) and _fills(part):
@@ -146,10 +147,26 @@ def written(node: ast.stmt) -> Iterator[str]:
         for target in targets:
             for each in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
                 yield path_of(each)
-        if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr not in READS:
-            path = path_of(part.func.value)
+        method = part.func if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) else None
+        if isinstance(part, ast.Call) and method is not None and method.attr not in READS and method.attr not in quiet:
+            path = path_of(method.value)
             if path and path.split(".")[0] not in _MODULES:
                 yield path
+
+
+def changes_nothing(source: Source) -> set[str]:
+    """The names of the file's methods that give nothing of their objects another value, as far as their text tells."""
+    every = [n for n in ast.walk(source.tree) if isinstance(n, Function) and is_method(source, n)]
+    loud = {n.name for n in every if any(_may_change(part) for top in n.body for part in ast.walk(top))}
+    return {n.name for n in every} - loud
+
+
+def _may_change(node: ast.AST) -> bool:
+    if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
+        return True
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return path_of(node.func).startswith("self.") or node.func.attr in CHANGES
+    return isinstance(node, (ast.Global, ast.Nonlocal))
 
 
 def _fills(loop: ast.For) -> bool:
