@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
+
+import torch
 
 from paramgraph_kit.doctor.explain.exception import explain
 from paramgraph_kit.doctor.explain.gather import text_of
@@ -10,6 +13,8 @@ from paramgraph_kit.doctor.known.evidence import first_line
 from paramgraph_kit.rewrite.advised.advice import hint
 from paramgraph_kit.rewrite.advised.from_host import DECIDED
 from paramgraph_kit.rewrite.planning import Attempt
+from paramgraph_kit.rewrite.source.edits import on_one_line, within
+from paramgraph_kit.rewrite.source.moving import stored
 from paramgraph_kit.rewrite.source.place import Place
 from paramgraph_kit.rewrite.source.reach import attributes_of
 from paramgraph_kit.trace.model import Failure
@@ -65,7 +70,26 @@ def _hint(attempt: Attempt, failure: Failure) -> str:
     tensors = attempt.forms_in(*at) if failure.code in DECIDED else {}  # others tell what makes a tensor
     place = Place(*at, failure, attempt.device, space=attempt.space, attributes=held, tensors=tensors)
     place.entry = attempt.entry_name
-    return hint(place)
+    return hint(place) or (_rebound(attempt) if failure.code == "stale-input" else "")
+
+
+def _rebound(attempt: Attempt) -> str:
+    """Tensors around the function that it gives other tensors' names: ``global x``, and ``x = batch()``."""
+    at = attempt._definition()
+    every = [n for part in at[1].body for n in within(part)] if at is not None else []
+    outer = {name for node in every if isinstance(node, ast.Global) for name in node.names}
+    held = {name for name in outer if isinstance(attempt.space.get(name), torch.Tensor)}
+    for node in every:
+        names = sorted(stored([node]) & held) if isinstance(node, ast.Assign) else []
+        if at is not None and names and isinstance(node, ast.Assign):
+            many = f"`{'`, `'.join(names)}` {'are other tensors' if len(names) > 1 else 'is another tensor'}"
+            rounds = "each of its rounds" if any(isinstance(n, ast.For) for n in at[0].above(node)) else "it"
+            return (
+                f"{many} from line {node.lineno} on, `{on_one_line(at[0].text(node))}`, and a graph reads what was "
+                f"there at its capture: have what {rounds} needs made before the launch, and written into tensors that "
+                f"stay, `{names[0]}_in.copy_(...)`, which the step reads"
+            )
+    return ""
 
 
 def unsaid(attempt: Attempt, failures: Sequence[Failure]) -> list[Failure]:

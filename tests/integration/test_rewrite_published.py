@@ -140,3 +140,39 @@ def test_a_step_of_which_nothing_stays_is_not_rewritten(program: Program) -> Non
     text = str(pgk.diagnose(names["f"], fix=True))
     assert "is no Python" not in text
     assert "branch-frozen" in text
+
+
+PINNED = """
+class Loader:
+    def __init__(self):
+        self.at, self.table = 0, np.random.RandomState(0).randn(50, 8, 4).astype(np.float32)
+    def batch(self):
+        self.at = (self.at + 1) % 50
+        return torch.from_numpy(self.table[self.at]).pin_memory().to(device, non_blocking=True)
+net, loader, args = nn.Linear(4, 1).to(device), Loader(), ()
+kept = torch.zeros(8, 4).pin_memory()
+def f():
+    x = {x}
+    return net(x).sum().detach()
+"""
+
+
+@pytest.mark.parametrize(
+    ("x", "found"),
+    [
+        ("loader.batch()", True),
+        ("torch.rand(8, 4).pin_memory().to(device, non_blocking=True)", True),
+        ("torch.zeros(8, 4, device=device).copy_(torch.ones(8, 4).pin_memory(), non_blocking=True)", True),
+        ("kept.to(device, non_blocking=True)", False),  # it stays, and whoever writes it in between is read
+    ],
+)
+def test_pinned_memory_that_a_step_makes_is_gone_by_a_replay(
+    x: str, found: bool, fixed: Fixed, program: Program
+) -> None:
+    # GIVEN a copy from pinned memory, which CUDA allows in a capture WHEN diagnosed
+    names = program(PINNED.format(x=x))
+    codes = [each.code for each in pgk.diagnose(names["f"]).failures]
+    # THEN it is told where the memory is made anew in each call, and nothing that is wrong is called whole
+    assert ("copy-to-gpu" in codes) is found
+    if found:
+        fixed(PINNED.format(x=x))

@@ -18,7 +18,7 @@ from paramgraph_kit.doctor.observe.forks import Forks
 from paramgraph_kit.doctor.observe.limit import TimeUp
 from paramgraph_kit.doctor.observe.own_graphs import OwnGraphs
 from paramgraph_kit.doctor.observe.places import Place, Places
-from paramgraph_kit.doctor.observe.refusals import NUMBER, UNCAPTURED, Operation, operation, refusal
+from paramgraph_kit.doctor.observe.refusals import NUMBER, UNCAPTURED, Operation, copies_pinned, operation, refusal
 from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.files import OURS, is_library, package_of
@@ -226,6 +226,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             shapes = ", ".join(f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in tensors[:2])
             what = f"{op.name} of {shapes}"
             self.refused(refused.message, refused.code, refused.operation, place, what, sure=refused.sure)
+        elif keys and keys[-1] in keeper.made and copies_pinned(op, tensors, self._device):
+            self.silent("copy-to-gpu", "its pinned memory is of this call: a graph would read where it was", place)
         node = _current_node() if place.in_backward and on_device and tensors[0].numel() > 1 else None
         if node is not None and (name := _ASKING.get(node.name().rstrip("0123456789"))) is not None:
             said = f"the backward pass of {name} asks whether a factor is 0"  # only where no mode is on

@@ -248,6 +248,14 @@ def _copy(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], device: str)
     return None
 
 
+def copies_pinned(op: Operation, tensors: list[torch.Tensor], device: str) -> bool:
+    """Whether it copies the last of some tensors from pinned memory to the device: a graph does from that address."""
+    if op.name not in ("_to_copy", "copy_") or not tensors or tensors[-1].device.type != "cpu":
+        return False
+    there = op.name == "_to_copy" or tensors[0].device.type == device
+    return there and tensors[-1].numel() > 0 and bool(tensors[-1].is_pinned())
+
+
 def _through_pageable(
     target: Any, source: torch.Tensor, kwargs: dict[str, Any], non_blocking: bool, *, to_host: bool
 ) -> bool:

@@ -216,6 +216,7 @@ def _drawn_on_cpu(place: Place) -> str:
                 f"graph reads{again}, which keeps its numbers; or draw on the device with a generator made there, "
                 "`torch.Generator(device)`, that is registered with the graph"
             )
+        text = text.replace(".pin_memory()", "")
         return f"draw on the device, `{text}`: other numbers than the CPU's, so it was not rewritten"
     for name, made in assignments(place):
         value = made.value
