@@ -134,7 +134,7 @@ def _unsafe_reason(node: torch.fx.Node) -> tuple[str, str] | None:
         return "unsafe-op", host_read(node) or "torch lists it as unsafe in CUDA graphs"
     if (why := host_read(node)) is not None:
         return "unsafe-op", why
-    for argument in node.args if isinstance(target, torch._ops.HigherOrderOperator) else ():
+    for argument in node.args:
         # auto_functionalized runs the operation that is its first argument, with_effects that behind its token
         if isinstance(argument, torch._ops.OpOverload) and torch.Tag.cudagraph_unsafe in argument.tags:
             return "unsafe-op", f"{argument} is tagged cudagraph_unsafe"
