@@ -315,8 +315,7 @@ class Step:
             text += " changes in tensors on the device, or set it before the first call"
             raise RefusedError(Reason("too-many-variants", text, self._line_of(differing)))
         numbers = Counter(found.place for found in filter(None, differing) if found.is_number)
-        if numbers and max(numbers.values()) >= MAX_SCALARS:
-            place = numbers.most_common(1)[0][0]
+        if numbers and numbers[place := max(numbers, key=numbers.__getitem__)] >= MAX_SCALARS:
             frame = self._line_of([found for found in filter(None, differing) if found.place == place])
             raise RefusedError(changing(f"{place} is a number", frame))
         if sum(map(len, self._graphs.values())) >= MAX_GRAPHS:

@@ -129,6 +129,10 @@ def test_who_addresses_memory_after_it_was_freed_needs_it() -> None:
     found.allocations[0].died = 2
     # WHEN asked THEN that node needs it as well
     assert set(needs_of(found)[0]) == {0, 1, 3}
+    # AND so does the very first that came when it was gone
+    found = captured(chain(3), [512], [[0, 2]], 0, [])
+    found.allocations[0] = replace(found.allocations[0], died=2)
+    assert list(needs_of(found)[0]) == [0, 1, 2]
 
 
 def test_a_launcher_is_settled_on_what_it_launches() -> None:
