@@ -51,6 +51,7 @@ SIMULATOR = tuple(  # what driver/sim is built on; checked together before the d
         ("torch._C:_dispatch_get_all_op_names", "which operations there are"),
         ("torch._C:_dispatch_has_kernel_for_dispatch_key", "which of them have a CPU kernel"),
         ("torch._C:_dispatch_has_computed_kernel_for_dispatch_key", "which kernel a custom operation has"),
+        ("torch._C:_conv_determine_backend_memory_format", "how a convolution's result lies, for who traces it"),
         ("torch._C:_current_graph_task_id", "whether a kernel runs in a backward"),
         ("torch._C:_current_autograd_node", "which backward node runs a kernel"),
         ("torch._C:_autograd._get_sequence_nr", "which stream a backward node was made on"),

@@ -53,7 +53,7 @@ def register() -> torch.device:
     from .graphed import install_offloading
     from .guard import DeviceGuard, install, outlive_threads
     from .kernels import Kernel, for_every_cpu_operation
-    from .libraries import install_recurrent
+    from .libraries import install_convolutions, install_recurrent
     from .pinned import is_pinned, pin
     from .recurrent import recurrent_kernels
     from .refused import install_int_mm, refusing
@@ -90,6 +90,7 @@ def register() -> torch.device:
     _keep_parameters()
     _give_to_others()
     install_recurrent()
+    install_convolutions()
     install_int_mm()
     install_offloading()
     if "torch._dynamo.utils" in sys.modules:  # otherwise the backend does it, once it is asked for

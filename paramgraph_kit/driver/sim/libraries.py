@@ -222,6 +222,7 @@ def _is_depthwise(op: Any, args: Sequence[Any]) -> bool:
     return not in_order and (tensor.dtype != torch.float16 or groups < CUDNN_CHANNELS)
 
 
+IMAGES = 4  # dimensions
 CUDNN_CHANNELS = 32  # from so many on halves may be cuDNN's
 _tried: set[tuple[Any, ...]] = set()  # convolutions whose kernels cuDNN has timed in this process
 
@@ -404,6 +405,33 @@ def library_kernels() -> dict[str, Any]:
     kernels(TRANSFORMS, transform_kernel)
     kernels(("convolution", "convolution_backward"), convolution_kernel)
     return found
+
+
+def install_convolutions() -> None:
+    """Let who traces know that a convolution of images that lie channels last gives such, as cuDNN's and these do.
+
+    On devices that are not its own torch takes it for contiguous, and code that was traced so reads it in that order.
+    """
+    plain = torch_name("_conv_determine_backend_memory_format")
+
+    def determined(tensor: torch.Tensor, weight: torch.Tensor, backend: Any) -> torch.memory_format:
+        if tensor.device.type != DEVICE_NAME or tensor.dim() != IMAGES:
+            found: torch.memory_format = plain(tensor, weight, backend)
+            return found
+        return torch.channels_last if _lies_last(tensor) or _lies_last(weight) else torch.contiguous_format
+
+    setattr(torch._C, plain.__name__, determined)
+
+
+def _lies_last(tensor: torch.Tensor) -> bool:
+    """Whether torch suggests channels last for a tensor of four dimensions: not where it lies in both orders."""
+    least: Any = 1
+    for n in (1, 3, 2, 0):
+        step = tensor.stride(n)
+        if not tensor.shape[n] or step < least or (n == 0 and least == tensor.stride(1)):
+            return False
+        least = step * tensor.shape[n]
+    return True
 
 
 def install_recurrent() -> None:
