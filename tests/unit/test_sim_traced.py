@@ -1,6 +1,9 @@
-"""What who traces for the simulated device knows of its convolutions."""
+"""What a process knows of the simulated device before it is made, and what who traces knows of its convolutions."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -12,6 +15,18 @@ import paramgraph_kit as pgk
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the simulator exists only without a GPU")
 ORDERS = [torch.contiguous_format, torch.channels_last]
 DEVICE = pgk.device()  # at import: before any test of this process runs a backward
+
+
+def test_a_seed_that_was_set_before_the_device_was_made_counts() -> None:
+    # GIVEN a fresh process that sets a seed before it asks for the device WHEN it draws, and again from the same seed
+    code = (
+        "import torch\ntorch.manual_seed(3)\n"
+        "from paramgraph_kit.driver.select import device\n"
+        "first = torch.rand(4, device=device())\ntorch.manual_seed(3)\n"
+        "assert first.tolist() == torch.rand(4, device=device()).tolist()\n"
+    )
+    # THEN the numbers are the same, as with CUDA
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def steps_of(tensor: torch.Tensor) -> list[int]:

@@ -51,6 +51,7 @@ class Machine:
         self.allocator = CachingAllocator(self.arena)
         self.hearing: list[Callable[[str], None]] = []  # who is told of operations that run in no graph
         self.generator = DeviceGenerator()
+        self.generator.manual_seed(torch.initial_seed())  # as with CUDA, a seed counts that was set before
         self.user_pools: list[tuple[int, int, PoolId]] = []  # (thread, moment, pool) of use_mem_pool, innermost last
         self._owned: dict[int, _StorageRef] = {}  # keeps the weak references alive
         context = self.arena.map(GRANULE)  # what a device holds beside the allocator
