@@ -25,6 +25,11 @@ ELSEWHERE = Reason(
     "called-elsewhere",
     "called only inside another capture or a whole step, which has its kernels itself, or under forward-mode gradients",
 )
+WARMING = Reason(
+    "not-called",
+    "called too few times: the first call of a step runs as it is, and so does one that ends in an error; the next of"
+    " the same shapes is captured",
+)
 MOST_SOURCE = 20_000  # characters of one kernel's text
 
 
@@ -55,7 +60,8 @@ def partition_of(graph: CompiledGraph, launcher: Launcher, number: int) -> Parti
     variants = live_variants(launcher)
     reasons = tuple(launcher.reasons)
     if not variants and not reasons:
-        reasons = (ELSEWHERE if launcher.ungraphed_calls else NOT_CALLED,)
+        called = WARMING if graph.name.startswith("step ") else ELSEWHERE
+        reasons = (called if launcher.ungraphed_calls else NOT_CALLED,)
     return Partition(
         number,
         graph.name,

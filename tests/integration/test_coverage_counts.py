@@ -261,6 +261,29 @@ def test_whoever_compiles_the_whole_is_told_of_the_whole(way: str) -> None:
     assert not eager(trace)
 
 
+def test_a_step_without_a_graph_says_which_call_is_captured() -> None:
+    # GIVEN a step that fails at first
+    weight = torch.zeros(3, device=DEVICE)
+
+    def train(x: Tensor) -> Tensor:
+        weight.add_(x)
+        return weight.sum()
+
+    step = pgk.parameterize(train, state=weight)
+    for _ in range(4):
+        with pytest.raises(RuntimeError, match="must match"):
+            step(torch.ones(2, device=DEVICE))
+    # WHEN it is reported THEN nothing is said of other captures
+    (reason,) = pgk.report(step).reasons
+    assert reason.code == "not-called"
+    assert "ends in an error" in reason.message
+    # AND calls that come to their end are launched
+    for _ in range(3):
+        step(torch.ones(3, device=DEVICE))
+    assert [row.launches for row in pgk.report(step).rows] > [0]
+    assert not pgk.report(step).reasons
+
+
 def test_a_model_that_a_whole_step_calls_is_in_the_step() -> None:
     # GIVEN a compiled model whose only calls are those of a step that is captured whole
     net = nn.Sequential(Block(), nn.Linear(8, 1)).to(DEVICE)
