@@ -89,7 +89,8 @@ def check_observation(seen: Observation) -> None:
     if seen.host_written:
         raise RefusedError(_host_written(seen))
     if seen.moved:
-        text = f"{seen.moved[0]} lies elsewhere or looks otherwise after the call: write into it in place"
+        text = f"{seen.moved[0]} lies elsewhere or looks otherwise after the call: write into it in place, and set its"
+        text += " shape and requires_grad before the call, or of its .detach()"
         raise RefusedError(Reason("side-effect", text))
     for leaf in flatten(seen.result)[0]:
         if isinstance(leaf, torch.Tensor):

@@ -67,3 +67,20 @@ def test_how_often_a_tensor_was_written_is_not_counted_by_a_launch() -> None:
     seen[0] = 7
     # THEN it sees it
     assert step(x).tolist() == [2.0] * 3
+
+
+def test_an_argument_that_is_told_to_need_gradients_is_refused_with_what_helps() -> None:
+    # GIVEN a step that wants the gradient of its argument WHEN it is called THEN it says what to do instead
+    step = pgk.parameterize(lambda x: torch.autograd.grad(x.requires_grad_().square().sum(), x)[0], state=[])
+    for _ in range(4):
+        assert step(torch.ones(3, device=pgk.device())).tolist() == [2.0] * 3
+    (reason,) = pgk.report(step).reasons
+    assert reason.code == "side-effect"
+    assert "requires_grad before the call, or of its .detach()" in reason.message
+    # AND with that it is launched
+    better = pgk.parameterize(
+        lambda x: torch.autograd.grad((y := x.detach().requires_grad_()).square().sum(), y)[0], state=[]
+    )
+    for _ in range(4):
+        assert better(torch.ones(3, device=pgk.device())).tolist() == [2.0] * 3
+    assert sum(row.launches for row in pgk.report(better).rows) == 2
