@@ -13,6 +13,7 @@ from paramgraph_kit.driver.replaced import replaced
 from paramgraph_kit.driver.select import driver, twin
 
 NOT_BY_HAND = "torch._inductor"  # CUDAGraph Trees are nobody's own captures
+NOT_THE_USERS = ("torch.", "paramgraph_kit.driver")  # ``torch.cuda.graph``, told of as a whole, and what we record
 Captured = Callable[[Any, int], None]  # a graph, and how many nodes were recorded into it
 Failed = Callable[[BaseException], None]
 Replayed = Callable[[Any], None]
@@ -22,7 +23,6 @@ Replayed = Callable[[Any], None]
 def by_hand(captured: Captured, failed: Failed, replayed: Replayed) -> Iterator[None]:
     """Tell of every capture that ends or fails, and of every replay, in any thread."""
     cuda, target = twin(), driver()
-    own = cuda.graph.__module__  # ``torch.cuda.graph`` ends its captures itself, and is told of as a whole
 
     def leaving(leave: Any) -> Any:
         @functools.wraps(leave)
@@ -44,7 +44,7 @@ def by_hand(captured: Captured, failed: Failed, replayed: Replayed) -> Iterator[
     def ending(end: Any) -> Any:
         @functools.wraps(end)
         def told(graph: Any) -> Any:
-            if sys._getframe(1).f_globals.get("__name__") == own:
+            if _module(sys._getframe(1)).startswith(NOT_THE_USERS):
                 return end(graph)
             nodes = target.recorded_nodes()
             try:
@@ -75,5 +75,8 @@ def by_hand(captured: Captured, failed: Failed, replayed: Replayed) -> Iterator[
 
 
 def _is_torchs(caller: FrameType) -> bool:
-    name: str = caller.f_globals.get("__name__", "")
-    return name.startswith(NOT_BY_HAND)
+    return _module(caller).startswith(NOT_BY_HAND)
+
+
+def _module(caller: FrameType) -> str:
+    return str(caller.f_globals.get("__name__", ""))

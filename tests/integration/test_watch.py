@@ -385,6 +385,12 @@ def test_graphs_that_are_begun_and_ended_by_hand_are_kept_too() -> None:
     assert [failure.code for failure in trace.failures] == ["sync-item"]
     assert not trace.partitions
     assert "told" not in vars(pgk.cuda.CUDAGraph)["capture_end"].__qualname__
+    # AND what a driver of ours captures, as that of a GPU does for each graph that is launched, is none of the user's
+    ours: dict[str, Any] = {"__name__": "paramgraph_kit.driver.cuda.record"}
+    exec("def record(graph, run):\n    graph.capture_begin()\n    run()\n    graph.capture_end()", ours)
+    with pgk.watch("ours") as trace, pgk.cuda.stream(pgk.cuda.Stream()):
+        ours["record"](pgk.cuda.CUDAGraph(), lambda: x * 2)
+    assert not trace.partitions
 
 
 def test_what_the_doctor_tries_is_none_of_the_users_own_graphs() -> None:
