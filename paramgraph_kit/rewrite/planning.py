@@ -39,6 +39,7 @@ MOVABLE = frozenset(
     """sync-item host-counter print copy-to-cpu output-alias grad-scaler branch-frozen data-dependent-branch query
     captured-event learning-rate-frozen""".split()  # noqa: SIM905
 )
+READ = ("sync-item", "copy-to-cpu")
 OF_STEPS = ("optimizer-not-capturable", "learning-rate-frozen")
 
 
@@ -67,6 +68,7 @@ class Attempt(Lending):
         self.ended: Ending | None = None  # a loop whose end the device decides
         self.guard = Guard()  # a branch that leaves the step
         self.late: set[str] = set()  # numbers that loops read of the device, for what is behind the launch
+        self.reads_there = False  # what the host reads in the middle of a step stays as it is
         self.forced: set[str] = set()  # numbers that move behind the launch, and that a graph would keep
         self.cut = -1  # the first statement of the function's body that runs behind the launch
 
@@ -98,6 +100,9 @@ class Attempt(Lending):
         rest = []
         for failure in left:
             place = self.place(failure) if id(failure) not in handled | self.unsafe.keys() else None
+            if place is not None and self.reads_there and failure.code in READ:
+                rest.append(failure)
+                continue
             if place is None:
                 continue
             source, statement = place

@@ -156,6 +156,10 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
         return late
     if (made_so := _given_in_tensors(stale, failures, truth)) is not None:
         return made_so
+    if (other := attempt.reading_there(failures, first.left)) is not None:
+        plain = one(other)  # numbers that stay on the device have only moved the question to other lines
+        known = all(any(f is each for each in failures) for f in plain.left)
+        first = plain if known and plain.left else first
     most, least = max(little, key=lambda pair: pair[0], default=(0, first))
     if most:
         least.instead, least.is_little = first.instead, True  # what would bring more into the graph
@@ -369,7 +373,7 @@ def _again(rounds: Rounds, truth: Truth) -> list[Failure]:
 def _once_more(first: Ways) -> Ways:
     """The same function, on the lines that it has by now."""
     again = Ways(first.function, first.args, first.kwargs, first.prover)
-    again.steps, again.read_numbers = first.steps, first.read_numbers
+    again.steps, again.read_numbers, again.reads_there = first.steps, first.read_numbers, first.reads_there
     return again
 
 

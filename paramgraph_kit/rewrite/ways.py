@@ -18,6 +18,7 @@ from paramgraph_kit.rewrite.loops import searched
 from paramgraph_kit.rewrite.loops.asks import in_loop
 from paramgraph_kit.rewrite.loops.ending import ending
 from paramgraph_kit.rewrite.parted import asked_next, part
+from paramgraph_kit.rewrite.planning import READ
 from paramgraph_kit.rewrite.proving.proof import Prover
 from paramgraph_kit.rewrite.source import hosts, moving
 from paramgraph_kit.rewrite.source.edits import Function, Source
@@ -154,6 +155,14 @@ class Ways(Foreseeing):
         other = self._other()
         other.leads = True
         return other if other._rates_ahead(failures) else None
+
+    def reading_there(self, failures: Sequence[Failure], left: Sequence[Failure]) -> Ways | None:
+        """The same with what the host reads left where it is; None where that has brought no new problems."""
+        other = self._other()
+        other.reads_there = True
+        read = [f for f in failures if f.code in READ and not any(f is each for each in left)]
+        new = [f for f in left if f.code in ENDS and not any(f is each for each in failures)]
+        return other if read and new else None
 
     def split(self, left: Sequence[Failure]) -> Ways | None:
         """The same with all from the first place on that is left behind the launch; None where nothing is before it."""

@@ -220,3 +220,53 @@ def test_a_set_of_tokens_that_a_step_goes_through_is_told_as_a_mask() -> None:
     assert "`told_mask = torch.zeros(n, dtype=torch.bool, device=device)` once" in text
     assert "`told_mask.index_fill_(0, token.reshape(-1), True)` in place of `told.add(token.item())`" in text
     assert "let `x = x[0]`" in text
+
+
+def test_a_search_that_the_host_decides_is_told_as_rounds_to_capture(fixed: Fixed) -> None:
+    # GIVEN a beam search with scores and tokens of the host's WHEN rewritten
+    found = fixed("""
+emb, cell, proj = nn.Embedding(7, 6).to(device), nn.GRUCell(6, 6).to(device), nn.Linear(6, 7).to(device)
+args = (torch.randn(1, 6, device=device),)
+@torch.no_grad()
+def f(h0):
+    beams = [([0], 0.0, h0)]
+    for _ in range(3):
+        found = []
+        for tokens, score, h in beams:
+            x = emb(torch.tensor([tokens[-1]], device=device))
+            h = cell(x, h)
+            top = proj(h).log_softmax(-1)[0].topk(2)
+            for s, t in zip(top.values.tolist(), top.indices.tolist()):
+                found.append((tokens + [t], score + s, h))
+        beams = sorted(found, key=lambda each: each[1], reverse=True)[:2]
+    return beams[0][0]
+""")
+    # THEN what the host reads stays there, and what it asks for is told as what can be captured
+    assert not found.complete
+    assert not [line for line in lines_of(found) if "unbind" in line]
+    told = str(found)
+    assert "is what can be captured" in told
+    assert "make it a function of `h`, `tokens` that returns `h`, `top`" in told
+
+
+def test_what_picks_by_a_number_of_the_device_at_the_end_is_told_behind_the_launch(fixed: Fixed) -> None:
+    # GIVEN drafted tokens of which as many are returned as the device accepts WHEN rewritten
+    found = fixed("""
+net = nn.Linear(5, 5).to(device)
+args = (torch.randn(4, 5, device=device), torch.rand(4, device=device))
+total = 0
+@torch.no_grad()
+def f(x, u):
+    global total
+    p = net(x).softmax(-1)
+    drafted, n = [row.argmax() for row in p], 0
+    for i in range(4):
+        if u[i] > 3 * p[i].max():
+            break
+        n += 1
+    total += 1
+    return torch.stack(drafted[:n] + [p[0].argmin()])
+""")
+    # THEN it is whole, or told with its own names
+    told = "return `drafted`, `n`, `p` as they are, and make `torch.stack(drafted[:n] + [p[0].argmin()])`"
+    assert found.complete or told in str(found), found

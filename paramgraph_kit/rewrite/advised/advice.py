@@ -14,7 +14,7 @@ from paramgraph_kit.rewrite.advised.groups import called_for_itself, multiplied,
 from paramgraph_kit.rewrite.advised.growing import GROWING, computed_anyway, rows_of_a_mask, weighed
 from paramgraph_kit.rewrite.advised.kept_outside import is_rate
 from paramgraph_kit.rewrite.advised.made_on_host import MADE
-from paramgraph_kit.rewrite.advised.needs import NEEDS
+from paramgraph_kit.rewrite.advised.needs import NEEDS, size_of_what_is_given
 from paramgraph_kit.rewrite.advised.otherwise import at_least, cut_out, drawn_there
 from paramgraph_kit.rewrite.expressions.shapes import LOSSES, PER_ROW
 from paramgraph_kit.rewrite.expressions.sizes import DRAWN, FACTORIES, is_size, shape_for
@@ -110,8 +110,13 @@ def _rate_by_another(place: Place, every: list[ast.AST]) -> str:
 
 
 def _listed(place: Place) -> str:
-    if place.failure.code in READS and isinstance(place.statement, ast.Return):
-        return "return the tensors themselves, and make numbers or lists of them behind the launch"
+    node = place.statement
+    if place.failure.code in READS and isinstance(node, ast.Return) and node.value is not None:
+        names = sorted(place.local(node.value) - {"self"})
+        text = place.text(node.value)
+        if not names or "\n" in text or isinstance(node.value, ast.Name):
+            return "return the tensors themselves, and make numbers or lists of them behind the launch"
+        return f"return `{'`, `'.join(names)}` as they are, and make `{text}` of them behind the launch"
     return ""
 
 
@@ -410,6 +415,7 @@ _ADVICE: tuple[Advice, ...] = (
     *GROWING,
     *NEEDS,
     cut_out,
+    size_of_what_is_given,
     drawn_there,
     _a_size,
     _rows_of_eye,

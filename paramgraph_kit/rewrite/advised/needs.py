@@ -357,7 +357,6 @@ def _loop_around(place: Place, node: ast.AST) -> ast.For | ast.While | None:
 NEEDS = (
     checked,
     answers_otherwise,
-    size_of_what_is_given,
     multiplied,
     packed,
     sized,

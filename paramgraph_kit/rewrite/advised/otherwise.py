@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 
+import torch
+
 from paramgraph_kit.rewrite.advised.from_host import DECIDED, READS
 from paramgraph_kit.rewrite.expressions.branches import choose_by_where
-from paramgraph_kit.rewrite.source.edits import Function, names_in, path_of, within
+from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.pure import candidates
 
 _BOUNDED = ("tensor-bound", *READS)
 _LARGEST = ("max", "amax")
@@ -103,6 +106,35 @@ def _names_before(function: Function, loop: ast.stmt) -> set[str]:
     return {n.id for n in every if n.lineno < loop.lineno}
 
 
+def _one_round(place: Place) -> str:
+    """A loop in which the host asks for what modules compute: a round of it is what can be captured."""
+    loop = place.loops()[0]
+    loop = place.loops()[1] if loop is place.statement and len(place.loops()) > 1 else loop
+    before = [part for part in loop.body if part.lineno < place.statement.lineno and not isinstance(part, COMPOUND)]
+    made = [part for part in before if any(_is_module(place, n) for n in ast.walk(part) if isinstance(n, ast.Call))]
+    if not made:
+        return ""
+    parts = before[before.index(made[0]) :]
+    stores, reads = set[str](), set[str]()
+    for part in parts:
+        loads = {n.id for n in ast.walk(part) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        reads |= {name for name in loads - stores if place.is_local(name)}
+        stores |= {n.id for n in ast.walk(part) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    later = [n for n in ast.walk(loop) if isinstance(n, ast.Name) and n.lineno > parts[-1].lineno]
+    gives = sorted(stores & {n.id for n in later})
+    lines = f"lines {parts[0].lineno} to {parts[-1].lineno}" if len(parts) > 1 else f"line {parts[0].lineno}"
+    given = f" of `{'`, `'.join(sorted(reads))}`" if reads else ""
+    return (
+        f"what a round computes, {lines}, is what can be captured: make it a function{given} that returns "
+        f"`{'`, `'.join(gives) or 'what it computes'}`, launch that in the loop, numbers of the host's in tensors that "
+        "are filled before each launch, and let the host ask between two launches"
+    )
+
+
+def _is_module(place: Place, call: ast.Call) -> bool:
+    return any(isinstance(each, torch.nn.Module) for each in candidates(place, call.func))
+
+
 def at_least(place: Place) -> str:
     """What always can be done, in the names of the line, where no other advice is known."""
     code, node, function = place.failure.code, place.statement, place.source.function_of(place.statement)
@@ -121,6 +153,8 @@ def at_least(place: Place) -> str:
                 f'here: `{name} = torch.compile({name}, backend="paramgraph")` launches what lies before and after it'
             )
         if (loops := place.loops()) and (loop := loops[-1]) is not node:
+            if told := _one_round(place):
+                return told
             begun = _names_before(function, loop) & names_in(loop)
             given = f", return what it reads of `{'`, `'.join(sorted(begun))}`" if begun else ""
             return (
