@@ -239,7 +239,9 @@ class Lending:
         return None
 
     def _host_test(self, function: Function) -> Callable[[ast.expr], bool]:
-        return hosts.host_test(device().type, function, self.tensors, self.space, self._value, self.filled)
+        test = hosts.host_test(device().type, function, self.tensors, self.space, self._value, self.filled)
+        found = self.kept.counters if self.kept is not None else []
+        return lambda node: test(node) and not any(one.is_at(part) for part in ast.walk(node) for one in found)
 
     def _watched_values(
         self,

@@ -230,7 +230,10 @@ class Attempt(Lending):
         head = [*(self.watch.starts if self.watch is not None else []), *self.ahead]
 
         def feed(some: Sequence[Fed]) -> feeding.Feed | None:
-            return feeding.feed(source, function, some, self.device, host, choose, others, head)
+            made = feeding.feed(source, function, some, self.device, host, choose, others, head)
+            counted = self.kept.counters if self.kept is not None else []  # tensors by now, which the graph reads
+            parts_of = [part for each in made.moved for part in ast.walk(each)] if made is not None else []
+            return made if not any(one.is_at(part) for part in parts_of for one in counted) else None
 
         self.fed = feed(fed)
         if self.fed is None:  # what cannot go there must not keep the others from it

@@ -15,6 +15,10 @@ WITHIN = (
     "where `a : a + n` ends within its tensor: eager cuts a slice off at the end, and what indexes beyond it fails, "
     "on a GPU for the whole process"
 )
+RATED = (
+    'a rate is a tensor now: what else sets it writes `group["lr"].fill_(rate)`; a number in its place, also one of a '
+    "checkpoint from before, reaches no graph"
+)
 
 
 def provisos(new: Sequence[str]) -> list[str]:
@@ -23,5 +27,7 @@ def provisos(new: Sequence[str]) -> list[str]:
     >>> [each is WITHIN for each in provisos(["+    y = x[p + torch.arange(4, device=x.device)]"])]
     [True]
     """
-    signs = (("_assert_async(", ASSERTED), (OWN, GRADED), (" + torch.arange(", WITHIN))
-    return [text for sign, text in signs if any(sign in line for line in new)]
+    signs = [("_assert_async(", ASSERTED), (OWN, GRADED), (" + torch.arange(", WITHIN)]
+    signs += [("lr=torch.tensor(", RATED), ('["lr"] = torch.tensor(', RATED)]
+    found = [text for sign, text in signs if any(sign in line for line in new)]
+    return list(dict.fromkeys(found))

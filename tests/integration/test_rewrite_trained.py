@@ -236,6 +236,8 @@ def test_a_training_step_is_rewritten_whole(name: str, tmp_path: Path, monkeypat
     assert fix.complete, fix
     for line in lines:
         assert any(line in each for each in lines_of(fix)), fix
+    # THEN that a rate is a tensor now is told
+    assert ("a rate is a tensor now" in "".join(fix.verified)) == ("lr=torch.tensor(" in fix.diff)
 
 
 OWN = """\
@@ -299,3 +301,31 @@ def test_a_layer_that_is_left_out_by_chance_is_told_with_its_own_attributes(tmp_
     told = "\n".join(rewritten(LAYER, tmp_path).instead)
     assert "drawn = torch.rand((), device=device) < self.drop" in told, told
     assert "torch.where(drawn, 1, self)" not in told
+
+
+def test_a_weight_that_some_steps_compute_of_gradients_is_told_as_a_tensor_from_its_beginning(tmp_path: Path) -> None:
+    # GIVEN a weight that is a mean by numpy of what was read, in some steps WHEN a fix is asked for
+    text = """\
+net = nn.Linear(4, 2).to(device)
+weight, it = 1.0, 0
+args = (torch.randn(8, 4, device=device),)
+def f(x):
+    global weight, it
+    one, other = net(x).square().mean(), net(x).abs().mean()
+    if it % EVERY == 0:
+        size = np.mean([g.abs().mean().item() for g in torch.autograd.grad(one, net.parameters(), retain_graph=True)])
+        weight = 0.9 * weight + 0.1 * size
+    loss = one + weight * other
+    net.zero_grad()
+    loss.backward()
+    it += 1
+    return loss.detach()
+"""
+    told = "\n".join(rewritten(text.replace("EVERY", "3"), tmp_path).instead)
+    # THEN it is told as a tensor that is written where it stands, and no graph for each of its values
+    assert "with `weight = torch.tensor(1.0, device=device)` where it begins" in told, told
+    # WHEN each step moves it THEN it is told to stay on the device, at the line that reads it
+    always = "\n".join(rewritten(text.replace("it % EVERY == 0", "it >= 0"), tmp_path).instead)
+    assert "keep `weight` on the device, `weight = torch.tensor(1.0, device=device)` where it begins" in always, always
+    assert "`weight.copy_(0.9 * weight + 0.1 * size)`" in always
+    assert "give `weight`" not in told + always

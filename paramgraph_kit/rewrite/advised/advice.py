@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from paramgraph_kit.rewrite.advised.carried_numbers import moved_by_itself
 from paramgraph_kit.rewrite.advised.from_host import READS, assignments, behind, cycled, decided
 from paramgraph_kit.rewrite.advised.groups import called_for_itself, multiplied, set_anew
 from paramgraph_kit.rewrite.advised.growing import GROWING, computed_anyway, rows_of_a_mask, weighed
@@ -437,5 +438,6 @@ _ADVICE: tuple[Advice, ...] = (
     behind,
     computed_anyway,
     rows_of_a_mask,
+    moved_by_itself,
     at_least,
 )

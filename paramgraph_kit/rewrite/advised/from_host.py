@@ -82,6 +82,7 @@ def decided(place: Place) -> str:
                 f"`{place.text(node.test)}` for each of them before each launch, give each call its element, and take "
                 f"{instead.replace('chosen_in', 'drawn')}"
             )
+        instead += _begun_there(place, inside)
         return _before("chosen_in", place.text(node.test), "torch.bool", place, f"in place of the branch {instead}")
     for each in heads(node):
         if isinstance(each, ast.IfExp) and place.failure.code in ("branch-frozen", "host-random"):
@@ -119,6 +120,21 @@ def decided(place: Place) -> str:
             text = f"`{name}` comes from line {drawn.lineno}, `{place.text(drawn)}`"
             return f"{text}: with the tensor `{name}_in` in its place there it is one here"
     return ""
+
+
+def _begun_there(place: Place, inside: list[ast.AST]) -> str:
+    """What a branch writes on the device is a tensor from where it begins, and so is what it reads."""
+    targets = [t for n in inside if isinstance(n, ast.Assign) for t in n.targets]
+    targets += [n.target for n in inside if isinstance(n, ast.AugAssign)]
+    names = dict.fromkeys(t.id for t in targets if isinstance(t, ast.Name) and not place.is_local(t.id))
+    made = [
+        f"`{name} = torch.tensor({place.space[name]!r}, device={place.device})`"
+        for name in names
+        if type(place.space.get(name)) in (int, float)
+    ]
+    return f", with {' and '.join(made)} where it begins and tensors, without `.item()`, for what that reads" * bool(
+        made
+    )
 
 
 def _random(value: ast.expr) -> bool:

@@ -1,0 +1,71 @@
+"""Advice for a number that a step moves itself and reads on the device: a weight, a baseline, a coefficient."""
+
+from __future__ import annotations
+
+import ast
+
+from paramgraph_kit.rewrite.source.edits import path_of, within
+from paramgraph_kit.rewrite.source.moving import paths
+from paramgraph_kit.rewrite.source.place import Place, called
+
+_OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
+
+
+def moved_by_itself(place: Place) -> str:
+    """``loss = a + weight * b`` where the step gives ``weight`` another number, from what it has read or not."""
+    function = place.source.function_of(place.statement)
+    if place.failure.code != "scalar-frozen" or function is None:
+        return ""
+    every = [n for part in function.body for n in within(part)]
+    giving = [n for n in every if isinstance(n, (ast.Assign, ast.AugAssign)) and n is not place.statement]
+    for path in sorted(p for p in paths(place.statement) if _is_number(place, p)):
+        made = [n for n in giving if path in map(path_of, n.targets if isinstance(n, ast.Assign) else [n.target])]
+        if len(made) != 1 or place.is_local(path):
+            continue
+        one, name = made[0], path.rpartition(".")[2]
+        line = f"line {one.lineno}, `{place.text(one)}`,"
+        once = (
+            f"once `{name}_in = torch.zeros((), device={place.device})`, before each launch `{name}_in.fill_({path})`"
+        )
+        if not _reads_device(place, one, giving):
+            where = "behind" if one.lineno > place.statement.lineno else "before"
+            return f"{line} belongs {where} each launch; {once}, here `{name}_in` for `{path}`"
+        if one.lineno > place.statement.lineno:
+            return f"{line} belongs behind each launch, with what it reads; {once}, here `{name}_in` for `{path}`"
+        value = place.text(one.value)
+        if isinstance(one, ast.AugAssign):
+            if type(one.op) not in _OPERATORS:
+                continue
+            value = f"{path} {_OPERATORS[type(one.op)]} ({value})"
+        kept = value.replace(".item()", ".detach()")
+        return (
+            f"keep `{path}` on the device, `{path} = torch.tensor({_value(place, path)!r}, device={place.device})` "
+            f"where it begins, line {one.lineno} `{path}.copy_({kept})` with tensors for all that it reads, and make a "
+            "number of it behind the launch"
+        )
+    return ""
+
+
+def _value(place: Place, path: str) -> object:
+    return place.space.get(path) if "." not in path else place.attributes.get(path.rpartition(".")[2])
+
+
+def _is_number(place: Place, path: str) -> bool:
+    return type(_value(place, path)) in (int, float)
+
+
+def _reads_device(place: Place, node: ast.Assign | ast.AugAssign, giving: list[ast.Assign | ast.AugAssign]) -> bool:
+    """Whether what a statement gives comes of something that was read of the device, through the step's own names."""
+    names, seen = set(paths(node.value)), set[ast.AST]()
+    todo: list[ast.expr] = [node.value]
+    while todo:
+        value = todo.pop()
+        if any(isinstance(n, ast.Call) and called(n) in ("item", "tolist", "cpu", "numpy") for n in ast.walk(value)):
+            return True
+        for other in giving:
+            target = other.targets[0] if isinstance(other, ast.Assign) else other.target
+            if other not in seen and path_of(target) in names and other is not node:
+                seen.add(other)
+                names |= paths(other.value)
+                todo.append(other.value)
+    return bool(names & place.tensors.keys())
