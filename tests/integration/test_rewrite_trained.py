@@ -329,3 +329,43 @@ def f(x):
     assert "keep `weight` on the device, `weight = torch.tensor(1.0, device=device)` where it begins" in always, always
     assert "`weight.copy_(0.9 * weight + 0.1 * size)`" in always
     assert "give `weight`" not in told + always
+
+
+PICKED = """\
+net = nn.Linear(4, 3).to(device)
+opt = torch.optim.Adam(net.parameters(), lr=1e-2)
+skipped, shares = 0, []
+args = (torch.randn(8, 4, device=device),)
+def f(x):
+    global skipped
+    wrong = net(x).square().sum(1)
+    hard = wrong[wrong > 1.0]
+    if hard.numel() == 0:
+        skipped += 1
+        return None
+    loss = hard.mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    shares.append(hard.numel() / len(x))
+    return loss.detach()
+"""
+
+
+def test_what_a_mask_picks_and_a_step_averages_is_told_as_sums_that_work_when_written(tmp_path: Path) -> None:
+    # GIVEN a step that averages what a mask picks, and leaves where that is nothing WHEN a fix is asked for
+    told = "\n".join(rewritten(PICKED, tmp_path).instead)
+    # THEN sums of all are told, and a name for the mask
+    new = {
+        "hard = wrong[wrong > 1.0]": "keep = wrong > 1.0",
+        "hard.mean()": "(torch.where(keep, wrong, 0).sum() / keep.sum())",
+        "hard.numel()": "keep.sum()",
+    }
+    assert all(text in told for text in new.values()), told
+    # WHEN they are written so THEN one graph is left, in which the device leaves the step out
+    text = PICKED
+    for old, mended in new.items():
+        text = text.replace(old, mended)
+    fix = rewritten(text, tmp_path)
+    assert fix.complete, fix
+    assert "opt.found_inf = (keep.sum() == 0).float()" in lines_of(fix)

@@ -17,6 +17,7 @@ from paramgraph_kit.rewrite.advised.kept_outside import is_rate
 from paramgraph_kit.rewrite.advised.made_on_host import MADE
 from paramgraph_kit.rewrite.advised.needs import NEEDS, size_of_what_is_given
 from paramgraph_kit.rewrite.advised.otherwise import at_least, cut_out, drawn_there
+from paramgraph_kit.rewrite.advised.picked_rows import averaged_and_counted
 from paramgraph_kit.rewrite.expressions.shapes import LOSSES, PER_ROW
 from paramgraph_kit.rewrite.expressions.sizes import DRAWN, FACTORIES, is_size, shape_for
 from paramgraph_kit.rewrite.expressions.values import made_there
@@ -428,6 +429,7 @@ _ADVICE: tuple[Advice, ...] = (
     _brought,
     _picked_by_number,
     _listed,
+    averaged_and_counted,
     _masked,
     weighed,
     _left_early,

@@ -1,0 +1,48 @@
+"""Advice for what a mask picks, and that is only averaged, added up and counted afterwards."""
+
+from __future__ import annotations
+
+import ast
+
+from paramgraph_kit.rewrite.source.edits import within
+from paramgraph_kit.rewrite.source.place import Place, called, fresh
+
+_INSTEAD = {
+    "mean": "(torch.where({keep}, {x}, 0).sum() / {keep}.sum())",
+    "sum": "torch.where({keep}, {x}, 0).sum()",
+    "numel": "{keep}.sum()",
+    "max": "{x}.masked_fill(~{keep}, -torch.inf).max()",
+    "min": "{x}.masked_fill(~{keep}, torch.inf).min()",
+}
+
+
+def averaged_and_counted(place: Place) -> str:
+    """``hard = x[mask]`` with ``hard.mean()``, ``hard.numel()`` and ``len(hard)`` below it."""
+    node, function = place.statement, place.source.function_of(place.statement)
+    if place.failure.code != "dynamic-shape" or function is None or not isinstance(node, ast.Assign):
+        return ""
+    value, target = node.value, node.targets[0]
+    if not isinstance(value, ast.Subscript) or not isinstance(target, ast.Name) or len(node.targets) != 1:
+        return ""
+    if isinstance(value.slice, (ast.Slice, ast.Tuple, ast.Constant)):
+        return ""
+    name, x, mask = target.id, place.text(value.value), place.text(value.slice)
+    every = [n for part in function.body for n in within(part)]
+    reads = [n for n in every if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
+    keep = (
+        mask if isinstance(value.slice, ast.Name) else fresh("keep", {n.id for n in every if isinstance(n, ast.Name)})
+    )
+    found = dict[str, str]()
+    for read in reads:
+        above = place.source.parents.get(read)
+        call = place.source.parents.get(above) if isinstance(above, ast.Attribute) else above
+        if not isinstance(call, ast.Call) or (called(call) != "len" and (call.args or call.keywords)):
+            return ""
+        what = "numel" if called(call) == "len" else called(call)
+        if what not in _INSTEAD or (isinstance(above, ast.Attribute) and call.func is not above):
+            return ""
+        found[place.text(call)] = _INSTEAD[what].format(keep=keep, x=x)
+    if not found:
+        return ""
+    made = f"`{keep} = {mask}` here, and " if keep != mask else ""
+    return f"keep all of `{x}`: {made}" + ", ".join(f"`{new}` for `{old}`" for old, new in found.items())
