@@ -126,7 +126,8 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
             if (other := attempt.guarded(failures)) is not None and (behind := one(other)).complete:
                 return behind
     if first.complete:
-        return _with_more(moved, first, one, [lambda: attempt.advancing(failures), attempt.in_place_first])
+        both = [lambda: attempt.advancing(failures), lambda: attempt.advancing_in_place(failures)]
+        return _with_more(moved, first, one, [*both, attempt.in_place_first])
     if (given := _given_places(attempt, failures, _name_of(attempt.function))) is not None:
         return given
     found_by: list[Callable[[], Ways | None]] = [

@@ -119,6 +119,13 @@ class Ways(Foreseeing):
         (other.args, other.kwargs), other.moves = other.prover.inputs, True
         return (other, plain, [name for _, name in known]) if other.kept is not None else None
 
+    def advancing_in_place(self, failures: Sequence[Failure]) -> Ways | None:
+        """The same as ``advancing`` where lines are rewritten where they stand before any goes around the launch."""
+        other = self.advancing(failures)
+        if other is not None:
+            other.moves = False
+        return other
+
     def in_place_first(self) -> Ways:
         """The same where lines are rewritten where they stand before any goes around the launch."""
         other = self._other()
