@@ -383,7 +383,11 @@ class Attempt(Lending):
         for f in failures if tail is not None else ():
             number = self._index(source, function, f)
             handled += [f] if number >= last and order[number] not in kept else []
-        handled += [f for f in failures if self.watch is not None and self._is_timing(source, f, [*gone, *timed])]
+        handled += [
+            f
+            for f in failures
+            if self.watch is not None and clocks.is_timing(source, f, self.place(f), [*gone, *timed])
+        ]
         self.behind = list(chosen)
         handled += [f for f in failures if f.code in OF_STEPS and f not in handled and self._is_behind(f)]
         return Plan(source, self.moved.edits, handled + [f for f in deferred if f not in handled], hoisted)
@@ -409,14 +413,6 @@ class Attempt(Lending):
     def _tail(self, source: Source, function: Function) -> moving.Tail | None:
         known = self._host_test(function), self.guard.stays, self.ended.left if self.ended is not None else None
         return tails.tail(source, function, self.cut, *known, self.graded) if self.cut >= 0 else None
-
-    def _is_timing(self, source: Source, failure: Failure, statements: Sequence[ast.stmt]) -> bool:
-        """Whether something was found in what only a stopwatch calls, or in one of its statements."""
-        place = self.place(failure)
-        if place is not None and place[1] in statements:
-            return True
-        name = failure.frame.function if failure.frame is not None else ""
-        return clocks.only_called_from(source, name, statements)
 
     def _deferred(
         self, source: Source, failures: Sequence[Failure], chosen: Sequence[ast.stmt]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from paramgraph_kit.rewrite.source.edits import Function, Source, is_text, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import body_of, is_closed, stored
+from paramgraph_kit.trace.model import Failure
 
 _CLOCKS = frozenset(("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time", "time_ns", "process_time"))
 
@@ -116,3 +117,12 @@ def only_called_from(source: Source, name: str, statements: Sequence[ast.stmt]) 
     inside = {n for each in statements for n in within(each)}
     calls = [n for n in ast.walk(source.tree) if isinstance(n, ast.Call) and path_of(n.func) == name]
     return bool(calls) and all(call in inside for call in calls)
+
+
+def is_timing(
+    source: Source, failure: Failure, place: tuple[Source, ast.stmt] | None, statements: Sequence[ast.stmt]
+) -> bool:
+    """Whether something was found in what only a stopwatch calls, or in one of its statements."""
+    if place is not None and place[1] in statements:
+        return True
+    return only_called_from(source, failure.frame.function if failure.frame is not None else "", statements)
