@@ -113,7 +113,7 @@ def questions(value: Any) -> list[Ask]:
     """What to ask of an object whose state no dictionary shows; nothing of others.
 
     >>> kept = threading.Event()
-    >>> ask, = questions(kept)
+    >>> ask, *_ = questions(kept)
     >>> kept.set()
     >>> ask()
     True
