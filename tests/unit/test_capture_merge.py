@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from paramgraph_kit.capture.words import merge_ambiguous
+from paramgraph_kit.capture.words import _groups, merge_ambiguous
 from paramgraph_kit.driver.api import RawAllocation as Allocation
 
 NODES = 20
@@ -122,3 +122,14 @@ def test_work_grows_with_the_number_of_allocations_and_not_with_its_square() -> 
     # THEN eight times as many ask for little more than eight times as much
     assert many < 14 * few
     assert many < 60 * 2 * 4000
+
+
+def test_what_two_reach_together_is_met_in_the_same_look() -> None:
+    # GIVEN a large one, one in it that lives longer, and one that is in the first's bytes and the second's time
+    large, inside, later = Allocation(0, 100, 0, 5), Allocation(10, 10, 2, 7), Allocation(50, 10, 6, 8)
+    # WHEN looked at once THEN all three are one, in any order
+    for rows in ([large, inside, later], [later, inside, large], [inside, later, large]):
+        assert _groups(rows) == [rows]
+    # AND what is in the bytes of neither, or in the time of neither, stays apart
+    for apart in (Allocation(100, 10, 6, 8), Allocation(50, 10, 7, 8)):
+        assert _groups([large, inside, apart]) == [[large, inside], [apart]]

@@ -12,6 +12,9 @@ import pytest
 import torch.fx
 
 import paramgraph_kit
+from paramgraph_kit.capture import pair, words
+from paramgraph_kit.driver import phantom_layout, tensors
+from paramgraph_kit.driver.sim import allocator
 from paramgraph_kit.launch import generate, launcher, lent, plan, probation, room, stages
 from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.partition import fixed, frames, host_reads, lanes, normalize
@@ -21,6 +24,7 @@ from paramgraph_kit.step import arguments, holders, observe, reach, release, spe
 from paramgraph_kit.step.capture import record_step
 from paramgraph_kit.step.guard import Difference
 from paramgraph_kit.step.names import Names
+from paramgraph_kit.trace import format as trace_format
 from paramgraph_kit.trace.model import Role
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -46,6 +50,17 @@ KIB, MIB = 1 << 10, 1 << 20
         (step, {"MAX_GRAPHS": 64, "MAX_FUTILE": 8, "MAX_STALE": 3, "MAX_LOOKS": 4}),
         (verify, {"LARGE": 16 * MIB, "ENOUGH": 2}),
         (holders, {"_IMMUTABLE": 256, "_HEAP": 512}),
+        (phantom_layout, {"GRAIN": 2 * MIB, "GAP": 4 * MIB, "ROUND": 512, "_SHIFT": 0x5A5A00, "_MODULUS": 1 << 24}),
+        (tensors, {"_PIECE": 512 * KIB, "_TURN": 0x5851F42D4C957F2D}),
+        (
+            trace_format,
+            {"MAX_BYTES": 24 * MIB, "MAX_VALUES": 1_500_000, "MAX_SLOTS": 64 * KIB, "_SINCE": {"proofs": 2}},
+        ),
+        (pair, {"ALIGNMENT": 256, "TRITONS": 16}),
+        (
+            words,
+            {"SMALL": 32, "REACH": 2 * MIB, "_FIRST_ADDRESS": 64 * KIB, "_END": 1 << 57, "_LOWER_HALF": (1 << 32) - 1},
+        ),
     ],
 )
 def test_the_figures_are_these(where: Any, figures: dict[str, float]) -> None:
@@ -86,6 +101,21 @@ def test_what_is_so_unless_it_is_said() -> None:
     assert host_reads.leaving_out.__wrapped__.__kwdefaults__ == {"alike": False}  # type: ignore[attr-defined]
     assert normalize.normalized.__kwdefaults__ == {"constants": True}
     assert Split.partitions.__defaults__ == (0,)
+    assert defaults(pair.Output)["source"] == -1
+    assert (pair.Output(pair.Kind.FRESH).offset, words.Host(bool).read, words.Host(bool).owned) == (0, False, ())
+    found = defaults(pair.Captured)
+    assert (found["returns_tuple"], found["capture_s"], found["aligned"]) == (True, 0.0, 256)
+    assert pair.capture_pair.__kwdefaults__ is None or pair.capture_pair.__kwdefaults__ == {
+        "eager": False,
+        "anchored": 0,
+    }
+    assert trace_format._SINCE == {"proofs": 2}
+    assert allocator.Stats() == allocator.Stats(0, 0, 0, 0, 0)
+    assert allocator.DEFAULT_POOL == (0, 0)
+    assert tensors.PLAIN == (False, False)
+    assert tensors.same_bits.__kwdefaults__ == {"layout": False}
+    assert trace_format.save.__kwdefaults__ == trace_format.dumps.__kwdefaults__ == {"strip_source": False}
+    assert phantom_layout.Layout.place.__defaults__ == (0,)
 
 
 def test_a_state_has_launched_nothing_on_no_stream() -> None:
