@@ -152,15 +152,25 @@ def test_a_graph_that_was_wrong_is_dropped_and_refused() -> None:
     assert found.destroy.called
 
 
-def test_calls_are_counted_once_each() -> None:
-    # GIVEN a step WHEN called three times THEN the first runs, the second is watched, and the third is launched
+def test_calls_and_captures_are_counted_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a step WHEN called three times THEN the first runs, the second is watched and captured, the third launched
+    record = mock.Mock(side_effect=record_step)
+    monkeypatch.setattr(steps, "record_step", record)
     made = step()
-    x = ones(4)
     counted = []
-    for _ in range(4):
+    for x in (ones(4), ones(4), ones(4), ones(5), ones(5), ones(4)):
         made(x)
-        counted.append((list(made._calls.values()), made._launcher.calls.ungraphed))
-    assert counted == [([1], 1), ([2], 2), ([2], 2), ([2], 2)]
+        counted.append((list(made._calls.values()), made._launcher.calls.ungraphed, list(made._futile.values())))
+    # AND with other arguments the first call is watched already, which may make things that stay
+    assert counted == [
+        ([1], 1, []),
+        ([2], 2, [1]),
+        ([2], 2, []),
+        ([2, 1], 3, [1]),
+        ([2, 1], 3, []),
+        ([2, 1], 3, []),
+    ]
+    assert [each.kwargs["lazily"] for each in record.call_args_list] == [False, True]
 
 
 def test_the_newest_graph_is_asked_first() -> None:
