@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
+import pytest
 import torch
 
 import paramgraph_kit as pgk
-from paramgraph_kit.capture.pair import Captured, Kind, Output
+from paramgraph_kit.capture.pair import Captured, Kind, Output, capture_pair
 from paramgraph_kit.driver.api import RawAllocation
+from paramgraph_kit.step import capture
+from paramgraph_kit.step import step as steps
 from paramgraph_kit.step.called import _of_optimizers
-from paramgraph_kit.step.capture import Alias, _arrange, _keepable, _state, _Taker
+from paramgraph_kit.step.capture import Alias, _arrange, _keepable, _state, _Taker, record_step
 from paramgraph_kit.step.cells import TENSOR
 from paramgraph_kit.trace.model import Word, WordKind
 from tests.integration.launch_bench import DRIVER
@@ -134,3 +138,18 @@ def test_a_state_of_a_tensor_and_a_number_is_carried_on() -> None:
     (cell,) = graph._others
     assert (cell.leaves[0] is TENSOR, cell.leaves[1:], cell.reads) == (True, [3], [0])
     assert graph.variant.state.launches == 3
+
+
+@pytest.mark.parametrize(("whole", "counted"), [(False, 0), (True, 2)])
+def test_arguments_that_are_all_of_their_storage_are_counted(
+    whole: bool, counted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a step that is captured for any two arguments, or for whole ones WHEN captured THEN these are told as such
+    pair = mock.Mock(side_effect=capture_pair)
+    monkeypatch.setattr(capture, "capture_pair", pair)
+    monkeypatch.setattr(steps, "record_step", lambda *parts, **how: record_step(*parts, **(how | {"anchored": whole})))
+    made: Any = pgk.parameterize(lambda x, y: x * y, state=(), verify="off")
+    for _ in range(2):
+        made(ones(4), ones(4))
+    assert [each.kwargs["anchored"] for each in pair.call_args_list] == [counted]
+    assert [graph.anchored for graphs in made._graphs.values() for graph in graphs] == [whole]

@@ -10,9 +10,10 @@ import torch
 
 from paramgraph_kit.backend.asked import LARGE
 from paramgraph_kit.step.names import Names
-from paramgraph_kit.step.observe import Observation, observe, value_of
+from paramgraph_kit.step.observe import Observation, observe, snapshot, value_of
 from tests.integration.launch_bench import DEVICE, DRIVER
 from tests.unit.test_exact_steps import ones
+from tests.unit.test_exact_tensors import Holding
 
 SPACE: dict[str, Any] = {"__name__": "users", "__file__": __file__, "torch": torch}
 
@@ -100,3 +101,41 @@ def test_an_array_is_compared_by_value_up_to_its_limit(nbytes: int, compared: bo
     assert value_of(array.view(np.int8)) != value_of(array)
     # AND what objects are in one is nobody's bytes
     assert value_of(np.array([object()], dtype=object))[-1] == b""
+
+
+def test_what_the_call_asks_of_the_world_is_told() -> None:
+    # GIVEN code that asks for the time, and code that does not WHEN watched THEN the first is told
+    assert seen(users("import time\ndef f(x): return x * time.time()"), ones(2)).asked is not None
+    assert seen(users("def f(x): return x * 2"), ones(2)).asked is None
+
+
+def test_tensors_of_a_module_that_torch_has_made_are_constants_of_its_code() -> None:
+    # GIVEN a module of operations with a tensor of its own, which somebody's code calls WHEN watched THEN it is known
+    made = torch.fx.GraphModule(torch.nn.Module(), torch.fx.Graph())
+    made.register_buffer("table", ones(3))
+    x = made.graph.placeholder("x")
+    made.graph.output(made.graph.call_function(torch.add, (x, made.graph.get_attr("table"))))
+    made.recompile()
+    names = Names()
+    found = seen(lambda given: made(given), ones(3), names=names)
+    assert found.result.tolist() == [2, 2, 2]
+    assert [t is made.table for t in names.constants.values()] == [True]
+
+
+def test_names_of_code_that_is_made_in_the_call_are_new_but_for_the_module_s_own() -> None:
+    # GIVEN code that makes a function with global names of its own, and calls it WHEN watched THEN its name is new
+    text = (
+        "def f(x):\n space = {'rate': 2.0, '__name__': 'late'}\n exec('def h(x): return x * rate, __name__', space)\n"
+    )
+    found = seen(users(f"{text} return space['h'](x)"), ones(2))
+    assert found.result[0].tolist() == [2, 2]
+    assert "rate" in found.unforeseen
+    assert not any(name.startswith("__") for name in found.unforeseen)
+
+
+def test_only_plain_tensors_with_memory_are_looked_at() -> None:
+    # GIVEN a plain tensor, a sparse one, and one that holds another WHEN a snapshot is taken THEN it is of the first
+    plain, sparse, holding = ones(2), torch.eye(2).to_sparse(), Holding(ones(3))
+    taken = snapshot([("plain", plain), ("sparse", sparse), ("holding", holding)], [], Names())
+    assert list(taken.looks) == [id(plain), id(holding.whole)]
+    assert {id(plain), id(sparse), id(holding)} <= taken.versions.keys()
