@@ -13,14 +13,16 @@ import torch
 import paramgraph_kit as pgk
 from paramgraph_kit.capture.pair import Captured, Kind, Output, capture_pair
 from paramgraph_kit.driver.api import RawAllocation
-from paramgraph_kit.step import capture
+from paramgraph_kit.step import capture, refusals
 from paramgraph_kit.step import step as steps
 from paramgraph_kit.step.called import _of_optimizers
 from paramgraph_kit.step.capture import Alias, _arrange, _keepable, _state, _Taker, record_step
 from paramgraph_kit.step.cells import TENSOR
+from paramgraph_kit.step.refusals import check_backward, check_observation
 from paramgraph_kit.trace.model import Word, WordKind
 from tests.integration.launch_bench import DRIVER
-from tests.unit.test_exact_steps import change, gradient, ones
+from tests.unit.test_exact_steps import change, gradient, observation, ones, refused
+from tests.unit.test_exact_tensors import Holding
 
 
 def test_what_an_optimizer_keeps_is_called_after_its_parameter() -> None:
@@ -153,3 +155,30 @@ def test_arguments_that_are_all_of_their_storage_are_counted(
         made(ones(4), ones(4))
     assert [each.kwargs["anchored"] for each in pair.call_args_list] == [counted]
     assert [graph.anchored for graphs in made._graphs.values() for graph in graphs] == [whole]
+
+
+def test_results_that_no_graph_gives_are_told_by_what_they_are() -> None:
+    # GIVEN results that hold other tensors, that are sparse, or on the host, beside one of the device WHEN asked
+    frozen = "a result is on the CPU, where its value would be frozen: return the device's"
+    cases: list[tuple[Any, str, str]] = [
+        (Holding(ones(2)), "unknown-output", "the step returns a Holding, and a graph returns plain tensors: "),
+        (torch.eye(2).to_sparse(), "host-output", frozen),
+        (torch.ones(2), "host-output", frozen),
+    ]
+    for result, code, text in cases:
+        # THEN the first that is none is told
+        said = refused(check_observation, observation(result=[ones(1), result]))
+        assert said is not None
+        assert said[0] == code
+        assert said[1].startswith(text)
+    assert refused(check_observation, observation(result=[ones(1), 3])) is None
+
+
+def test_hooks_around_a_step_are_asked_for_as_they_are_outside_of_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN hooks for saved tensors around a step, or none WHEN asked THEN torch is asked for those that count
+    for hooks, code in ((None, None), (("pack", "unpack"), "unknown-state")):
+        asked = mock.Mock(return_value=hooks)
+        monkeypatch.setattr(refusals, "torch_name", lambda name, asked=asked: asked)
+        said = refused(check_backward)
+        assert (said and said[0]) == code
+        assert asked.mock_calls == [mock.call(False)]
