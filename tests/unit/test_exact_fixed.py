@@ -331,3 +331,26 @@ def test_bytes_that_are_known_while_running_count_as_they_are_guessed() -> None:
         return SimpleNamespace(node=SimpleNamespace(hint=hint))
 
     assert [_bytes(tensor(nbytes)) for nbytes in (512, 0, symbol(640), symbol(0), symbol(None))] == [512, 0, 640, 0, 0]
+
+
+def test_a_constant_is_kept_as_an_index_and_not_where_a_kernel_reads_it() -> None:
+    # GIVEN a constant of the host that is an index, and one that a kernel reads, beside what is worked out
+    owner: Any = torch.nn.Module()
+    owner.register_buffer("rows", torch.tensor([0, 1]))
+    owner.register_buffer("scale", torch.tensor(2.0))
+    graph = torch.fx.Graph(owner)
+    x = graph.placeholder("x")
+    rows, scale = graph.get_attr("rows"), graph.get_attr("scale")
+    made = graph.call_function(aten.arange.default, (2,))
+    by_rows = graph.call_function(aten.index.Tensor, (x, [rows]))
+    by_made = graph.call_function(aten.index.Tensor, (x, [made]))
+    scaled = graph.call_function(aten.mul.Tensor, (by_rows, scale))
+    graph.output((by_made, scaled))
+    for node in (x, by_rows, by_made, scaled):
+        node.meta["val"] = fake(2, 2)
+    for node in (rows, made):
+        node.meta["val"] = fake(2, device="cpu", dtype=torch.int64)
+    scale.meta["val"] = fake(device="cpu")
+    # WHEN kept THEN both indices are on the device, and the number stays where it is
+    found = fixed.keep_fixed(torch.fx.GraphModule(owner, graph), "cuda", compute=False)
+    assert [each.nbytes for each in found] == [16, 16]
