@@ -373,6 +373,12 @@ def test_sizes_are_rounded_up_to_512_and_nothing_to_one_of_these() -> None:
     assert [plans._rounded(n) for n in (0, 1, 511, 512, 513, 1024, 1025)] == [512, 512, 512, 512, 1024, 1024, 1536]
 
 
+def test_a_buffer_begins_where_it_lies_in_one_block_or_at_the_next() -> None:
+    # GIVEN blocks of 1024 bytes WHEN asked from where on a buffer may lie THEN to the byte
+    cases = [(0, 4096, 0), (512, 512, 512), (512, 513, 1024), (1, 1023, 1), (1, 1024, 1024), (1025, 1024, 2048)]
+    assert [plans._within_one(at, size, 1024) for at, size, _ in cases] == [place for _, _, place in cases]
+
+
 def test_eight_stages_at_most_unless_somebody_says_otherwise() -> None:
     # GIVEN / WHEN / THEN
     assert Options().stages == 8
