@@ -319,6 +319,19 @@ def test_a_launch_with_nothing_inside_takes_nothing_and_returns_a_list_where_the
     assert source(f, code(), Form())[0] == SMALL.splitlines()
 
 
+def test_a_launch_without_inputs_returns_the_memory_that_it_has_made() -> None:
+    # GIVEN one output on the first allocation of all, one on none at all, and no inputs
+    f = captured()
+    f.words, f.recording.nodes[1:] = [(Word(0, WordKind.POINTER, 0, 0),)], []
+    f.recording.streams, f.recording.events = (), ()
+    f.allocations, f.input_positions, f.scalars, f.specs = [RawAllocation(0, 16, 0)], [], (), []
+    f.outputs = [Output(Kind.FRESH, 0, 0, (4,), (1,), FLOAT), Output(Kind.FRESH, -1, 0, (0,), (1,), FLOAT)]
+    # WHEN its launch is written THEN the first is what the kernel has written to
+    lines, _ = source(f, code(), Form())
+    assert " o0 = empty((4,), (1,), t0)" in lines
+    assert lines[-1] == " return (o0, empty((0,), (1,), e1), )"
+
+
 @pytest.mark.parametrize(("count", "written"), [(7, ["None"] * 7), (8, ["*none8"]), (9, ["*none9"])])
 def test_eight_results_that_are_nothing_come_in_one_piece(count: int, written: list[str]) -> None:
     # GIVEN results, some of them nothing WHEN written THEN many in a row are one
