@@ -97,6 +97,13 @@ def test_a_notebook_shows_the_verdict_beside_the_picture(
     assert picture.keys() == {"image/png"}
 
 
+def test_an_answer_that_launches_nothing_is_told_so() -> None:
+    # GIVEN an answer that hands its input on WHEN graded THEN the verdict says what is missing, in no error's words
+    said = str(grade(1, lambda x: x))
+    assert "not yet: nothing of it runs on the device, so its graph is empty" in said
+    assert "Error" not in said
+
+
 def test_every_puzzle_has_a_beginning_a_solution_and_a_cheat() -> None:
     # GIVEN what the notebooks grade
     calls = [

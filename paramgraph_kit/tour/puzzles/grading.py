@@ -22,7 +22,7 @@ from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.tour.puzzles.problems import CALLS, PUZZLES, Puzzle, Random, Steps, off
 from paramgraph_kit.tour.puzzles.verdict import Limit, Verdict
 from paramgraph_kit.trace import ParamgraphError, Trace
-from paramgraph_kit.trace.errors import CaptureError
+from paramgraph_kit.trace.errors import CaptureError, UnsupportedError
 from paramgraph_kit.trace.model import Capture
 from paramgraph_kit.trace.wording import kind_text, one_line
 
@@ -107,7 +107,10 @@ def _graph(puzzle: Puzzle, function: Callable[..., Any]) -> tuple[dict[str, int]
         line = f": {error.failure.frame.text}" if error.failure.frame else ""
         raise WrongError(f"the capture fails: {error.failure.title}{line}") from error
     memory = cuda.max_memory_allocated() - before - every
-    trace = pgk.explore(graph).trace
+    try:
+        trace = pgk.explore(graph).trace
+    except UnsupportedError as error:
+        raise WrongError("nothing of it runs on the device, so its graph is empty") from error
     scratch, earlier = set[int](), list[list[Tensor]]()
     for call in range(CALLS):
         inputs = puzzle.inputs(generator)
