@@ -6,6 +6,7 @@ delete. Its backward pass is done, so that all its graph can still do is be in t
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator, Mapping
 from types import FrameType
@@ -30,6 +31,7 @@ def let_go() -> str:
             names.append(name)
     if not names:
         return ""
+    gc.collect()  # exceptions, and the calls that they hold, are cycles
     named = names if len(names) <= MOST_NAMED else [*names[: MOST_NAMED - 1], f"{len(names) - MOST_NAMED + 1} others"]
     listed = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
     says = "are detached: their graphs" if names[1:] else "is detached: its graph"

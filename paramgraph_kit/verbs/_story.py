@@ -186,21 +186,17 @@ class _Teller:
 
         self.chapter("A capture of it")
         try:
-            try:
-                wrong = self.as_it_is()
-            except CaptureError as error:
-                if error.failure.code != "legacy-stream" or not (gone := let_go()):
-                    raise
+            wrong, self.failure = self.as_it_is()
+            if self.failure is not None and self.failure.code == "legacy-stream" and (gone := let_go()):
                 self.say(gone, 3)
-                wrong = self.as_it_is()
-        except CaptureError as error:
-            self.failure = error.failure
-            self.say(f"CUDA says      {one_line(error.failure.message)}", 3)
-            self.say(f"which means    {error.failure.title} [{error.failure.code}]", 3)
-            self.say(f"at             {frame_text(error.failure.frame)}", 3)
-            return False
+                wrong, self.failure = self.as_it_is()
         except Exception as error:
             self.say(f"it raises      {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}", 3)
+            return False
+        if self.failure is not None:
+            self.say(f"CUDA says      {one_line(self.failure.message)}", 3)
+            self.say(f"which means    {self.failure.title} [{self.failure.code}]", 3)
+            self.say(f"at             {frame_text(self.failure.frame)}", 3)
             return False
         self.say(
             "it captures" + (f", but replays go wrong: {wrong[0]}" if wrong else ", and replays give eager's numbers"),
@@ -210,13 +206,16 @@ class _Teller:
             return False
         return not self.look()
 
-    def as_it_is(self) -> list[str]:
-        """Capture it, and where replays go wrong."""
-        with self.step("captured as it is", "captured as it is") as trace:
-            seen = self.prover.captured()
-            wrong = self.truth.wrong(seen)
-            self.compare(trace, COPIED, seen)
-        return wrong
+    def as_it_is(self) -> tuple[list[str], Failure | None]:
+        """Capture it: where replays go wrong, or why it fails, without what an exception holds of the call."""
+        try:
+            with self.step("captured as it is", "captured as it is") as trace:
+                seen = self.prover.captured()
+                wrong = self.truth.wrong(seen)
+                self.compare(trace, COPIED, seen)
+        except CaptureError as error:
+            return [], error.failure
+        return wrong, None
 
     def look(self) -> bool:
         """Look for what a capture does not tell, too."""

@@ -45,6 +45,8 @@ def test_a_step_that_has_run_in_the_notebook_is_told_as_if_it_had_not(session: S
     assert session["again"].complete, str(session["again"])
     assert f"{held}" in str(session["again"])
     assert "its graph would have drawn a capture to the default stream" in str(session["again"])
+    assert "legacy-stream" not in str(session["again"])
+    assert not any(f.code == "legacy-stream" for trace in session["again"].traces.values() for f in trace.failures)
     # AND a diagnosis of the function agrees, whoever is asked first
     session.good(call)
     session.good("found = pgk.diagnose(train, x, y)")
