@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from paramgraph_kit.rewrite.advised.kept_outside import kept_outside
-from tests.integration.rewritten import Fixed, lines_of
+from tests.integration.rewritten import Fixed, lines_of, run
+from tests.programs.running import captured, differences, eager
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
 
@@ -100,6 +103,26 @@ def f(x, edge_index):
             "kept = edge_index[0] >= 0",
             "edge_index = torch.where(kept, edge_index, 0)",
         ],
+    ),
+    "points out of range that a mask takes out of a grid": (
+        """
+net = nn.Linear(3, 4).to(device)
+args = (torch.rand(12, 3, device=device) * 10 - 2,)
+def feed(i):
+    return (torch.rand(12, 3, generator=torch.Generator().manual_seed(i)).to(device) * 12 - 3 * (i % 2),)
+@torch.no_grad()
+def f(points):
+    mask = (points[:, 0] >= 0) & (points[:, 0] < 8) & (points[:, 1] >= 0) & (points[:, 1] < 8)
+    points = points[mask]
+    ix, iy = (points[:, 0] / 2).long(), (points[:, 1] / 2).long()
+    cell = iy * 4 + ix
+    feats = torch.relu(net(points))
+    grid = torch.zeros(16, 4, device=points.device)
+    grid.index_add_(0, cell, feats)
+    count = torch.zeros(16, device=points.device).index_add_(0, cell, torch.ones(len(points), device=points.device))
+    return grid / count.clamp(min=1).unsqueeze(-1)
+""",
+        ["cell = torch.where(mask, iy * 4 + ix, 0)", "grid.index_add_(0, cell, torch.where(mask[:, None], feats, 0))"],
     ),
     "a place in a tensor of the host's that is made anew": (
         """
@@ -270,3 +293,32 @@ def f(x, u):
     # THEN it is whole, or told with its own names
     told = "return `drafted`, `n`, `p` as they are, and make `torch.stack(drafted[:n] + [p[0].argmin()])`"
     assert found.complete or told in str(found), found
+
+
+WINDOW = """
+class Context:
+    def __init__(self):
+        self.frames, self.buf = 5, torch.zeros(1, 0, 6, device=device)
+    def __call__(self, x):
+{lines}
+        return self.buf
+context, conv = Context(), nn.Linear(6, 4).to(device)
+args = (torch.randn(1, 2, 6, device=device),)
+@torch.no_grad()
+def f(x):
+    return conv(context(x)).mean(dim=1)
+"""
+
+
+def test_a_window_that_fills_is_told_with_lines_of_which_a_graph_is_right(fixed: Fixed, tmp_path: Path) -> None:
+    # GIVEN the last frames of what is joined WHEN rewritten
+    found = fixed(WINDOW.format(lines="        self.buf = torch.cat([self.buf, x], dim=1)[:, -self.frames :]"))
+    # THEN it is told that it has its last size soon, and how it is written then
+    told = str(found)
+    new = "new = torch.cat([self.buf, x], dim=1)[:, -self.frames :]"
+    kept = "self.buf = self.buf.copy_(new) if self.buf.shape == new.shape else new"
+    assert new in told
+    assert kept in told
+    # WHEN that is written THEN a graph that is captured once it is full does what the function does
+    text = WINDOW.format(lines=f"        {new}\n        {kept}")
+    assert not differences(eager(run(text, tmp_path), "f"), captured(run(text, tmp_path), "f"), set())

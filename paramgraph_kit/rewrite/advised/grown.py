@@ -20,6 +20,8 @@ def cache(place: Place) -> str:
     texts = {place.text(n) for n in ast.walk(place.statement) if isinstance(n, ast.expr)}
     paths = {path for path in map(path_of, (n for n in ast.walk(place.statement) if isinstance(n, ast.expr))) if path}
     for held, new, dim in joined:
+        if (held in texts or held.partition("[")[0] in paths) and (told := _window(place, function, held, new, dim)):
+            return told
         if held in texts or held.partition("[")[0] in paths:
             return _static(place, held, new, dim, several=len(joined) > 1)
     appended = place.statement.value if isinstance(place.statement, ast.Expr) else None
@@ -38,6 +40,36 @@ def cache(place: Place) -> str:
             to = next(place.text(target) for target, value in assigned(place.statement) if value is call)
             return _static(place, one, new, _dim(place, call), to, several=True)
     return ""
+
+
+def _window(place: Place, function: Function, held: str, new: str, dim: str) -> str:
+    """``self.buf = torch.cat([self.buf, x], 1)[:, -n:]``, also cut in a line of its own: it has one size once full."""
+    value, cut = "", ""
+    for node in (n for part in function.body for n in within(part) if isinstance(n, ast.Assign)):
+        part = node.value if isinstance(node.value, ast.Subscript) and place.text(node.targets[0]) == held else None
+        if part is None or not any(_is_last(each) for each in ast.walk(part.slice)):
+            continue
+        if isinstance(part.value, ast.Call) and called(part.value) in ("cat", "concat"):
+            value = place.text(part)
+        elif place.text(part.value) == held:
+            index = place.text(part)[len(held) :]
+            value, cut = (
+                f"torch.cat([{held}, {new}], dim={dim}){index}",
+                f", without what cuts it at line {node.lineno}",
+            )
+    if not value:
+        return ""
+    return (
+        f"`{held}` is a window, which has its last size after a few steps: here `new = {value}` and "
+        f"`{held} = {held}.copy_(new) if {held}.shape == new.shape else new`{cut}; call the step without a graph "
+        "until it is full, and capture it then"
+    )
+
+
+def _is_last(node: ast.AST) -> bool:
+    """``-n:``."""
+    low = node.lower if isinstance(node, ast.Slice) and node.upper is None else None
+    return isinstance(low, ast.UnaryOp) and isinstance(low.op, ast.USub)
 
 
 def _appended(call: ast.expr | None, path: str) -> ast.expr | None:

@@ -72,7 +72,7 @@ class _Edges:
         """Whether a node is something with a row for each edge."""
         if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id in self.pairs:
             return integer(node.slice) is not None
-        return is_row_of(self.place, node, self.mask, self.rows)
+        return is_row_of(self.place, node, self.mask, self.rows) and not self._is_asked(node)
 
     def take(self, node: ast.stmt) -> bool:
         """One statement; whether it may have all edges."""
@@ -126,8 +126,31 @@ class _Edges:
             return False
         self.rows.update(n.id for n in targets if isinstance(n, ast.Name))
         inner = [n for n in left if isinstance(n, ast.Subscript) and not self._is_of_pair(n)]
-        self.edits += [self.place.source.replace(n, _whole(self.place, n, self.name)) for n in inner]
+        texts = [_whole(self.place, n, self.name) for n in inner]
+        if inner == [node.value] and texts == [self.place.text(node.targets[0])] and self.name == self.mask:
+            self.edits.append(self.place.source.without(node))
+            return True
+        self.edits += [self.place.source.replace(n, text) for n, text in zip(inner, texts, strict=True)]
+        self.edits += self._within_reach(node)
         return True
+
+    def _is_asked(self, node: ast.AST) -> bool:
+        """``points.device`` is that of all of them, too."""
+        above = self.place.source.parents.get(node)
+        return isinstance(above, ast.Attribute) and above.attr in ("device", "dtype")
+
+    def _within_reach(self, node: ast.Assign) -> list[Edit]:
+        """``cell = y * width + x`` that is an index later: of what is left out it may be none."""
+        one = node.targets[0] if len(node.targets) == 1 else None
+        form = self.place.tensors.get(one.id) if isinstance(one, ast.Name) else None
+        picked = isinstance(node.value, ast.Subscript) and self.is_row(node.value)
+        if form is None or form.dtype not in (torch.int64, torch.int32) or len(form.shape) != 1 or picked:
+            return []
+        at = self.place.source.replace(node.value, "")
+        return [
+            Edit(at.line, at.column, at.line, at.column, f"torch.where({self.name}, "),
+            Edit(at.end_line, at.end_column, at.end_line, at.end_column, ", 0)"),
+        ]
 
     def _is_of_pair(self, node: ast.Subscript) -> bool:
         return isinstance(node.value, ast.Name) and node.value.id in self.pairs
