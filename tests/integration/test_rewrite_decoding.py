@@ -124,6 +124,25 @@ def f(points):
 """,
         ["cell = torch.where(mask, iy * 4 + ix, 0)", "grid.index_add_(0, cell, torch.where(mask[:, None], feats, 0))"],
     ),
+    "tables of which one is made of another": (
+        """
+class Scheduler:
+    def __init__(self):
+        self.betas = torch.linspace(1e-4, 0.05, 10)
+        self.alphas = 1 - self.betas
+    def step(self, eps, t, x):
+        beta, alpha = self.betas[t].to(x.device), self.alphas[t].to(x.device)
+        return (x - beta * eps) / alpha.sqrt()
+scheduler, net = Scheduler(), nn.Linear(4, 4).to(device)
+args = (torch.randn(3, 4, device=device),)
+@torch.no_grad()
+def f(x):
+    for t in reversed(range(0, 10, 3)):
+        x = scheduler.step(net(x), t, x)
+    return x
+""",
+        ["self.betas = torch.linspace(1e-4, 0.05, 10, device=device)"],
+    ),
     "a place in a tensor of the host's that is made anew": (
         """
 pos = torch.tensor([0])
@@ -322,3 +341,30 @@ def test_a_window_that_fills_is_told_with_lines_of_which_a_graph_is_right(fixed:
     # WHEN that is written THEN a graph that is captured once it is full does what the function does
     text = WINDOW.format(lines=f"        {new}\n        {kept}")
     assert not differences(eager(run(text, tmp_path), "f"), captured(run(text, tmp_path), "f"), set())
+
+
+def test_a_number_that_ends_a_loop_is_not_told_to_go_behind_the_launch(fixed: Fixed) -> None:
+    # GIVEN tokens that are read one by one, until one ends the loop, by a module that counts WHEN rewritten
+    found = fixed("""
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.emb, self.out, self.steps = nn.Embedding(7, 6), nn.Linear(6, 7), 0
+    def forward(self, token):
+        self.steps += 1
+        return self.out(self.emb(token) + self.steps)
+net = Net().to(device)
+args = (torch.zeros(1, dtype=torch.long, device=device),)
+@torch.no_grad()
+def f(token):
+    tokens, done, n = [], False, 0
+    while not done and n < 5:
+        token = net(token).argmax(-1)
+        t = token.item()
+        tokens.append(t)
+        done = t == 4
+        n += 1
+    return tokens
+""")
+    # THEN a round of it is told as what can be captured
+    assert found.complete or "make it a function of `token` that returns `token`" in str(found), found

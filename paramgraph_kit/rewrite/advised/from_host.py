@@ -11,7 +11,7 @@ import torch
 from paramgraph_kit.rewrite.expressions.branches import choose_by_where
 from paramgraph_kit.rewrite.expressions.sizes import is_size
 from paramgraph_kit.rewrite.source.edits import Function, heads, locals_of, names_in, path_of, within
-from paramgraph_kit.rewrite.source.moving import arguments_of, paths
+from paramgraph_kit.rewrite.source.moving import arguments_of, paths, stored
 from paramgraph_kit.rewrite.source.place import Place, called
 from paramgraph_kit.trace.model import Failure
 
@@ -338,6 +338,21 @@ def _goes_on(place: Place, node: ast.Assign) -> str:
     return ""
 
 
+def _ends_a_loop(place: Place, node: ast.stmt) -> bool:
+    """Whether a loop around a statement goes on or ends by what it gives a value to: ``done = token == eos``."""
+    for loop in place.loops():
+        known = stored([node])
+        inside = [n for part in loop.body for n in within(part) if isinstance(n, ast.stmt)]
+        for each in inside * 2:  # what comes of it, also in the next round
+            if isinstance(each, (ast.Assign, ast.AugAssign)) and names_in(each.value) & known:
+                known = known | stored([each])
+        tests = [loop.test] if isinstance(loop, ast.While) else []
+        tests += [n.test for n in inside if isinstance(n, ast.If) and any(isinstance(e, ast.Break) for e in n.body)]
+        if any(names_in(test) & known for test in tests):
+            return True
+    return False
+
+
 def behind(place: Place) -> str:
     """Work of the host in the function itself that could be behind the launch."""
     if place.failure.code not in ("host-counter", *READS, "print") or is_size(place):
@@ -347,6 +362,8 @@ def behind(place: Place) -> str:
         return ""
     if isinstance(node, ast.Assign) and (filled := _filled(place, node)):
         return filled
+    if _ends_a_loop(place, node):
+        return ""
     function = place.source.function_of(node)
     call = node.value if isinstance(node, ast.Expr) else None
     kept = path_of(call.func).removesuffix(".append") if isinstance(call, ast.Call) and called(call) == "append" else ""

@@ -127,7 +127,7 @@ def _one_round(place: Place) -> str:
     return (
         f"what a round computes, {lines}, is what can be captured: make it a function{given} that returns "
         f"`{'`, `'.join(gives) or 'what it computes'}`, launch that in the loop, numbers of the host's in tensors that "
-        "are filled before each launch, and let the host ask between two launches"
+        "are filled before each launch, and let the host ask between two launches; then diagnose that function"
     )
 
 

@@ -13,7 +13,7 @@ from paramgraph_kit.doctor.restore.host_state import HostState
 from paramgraph_kit.rewrite.advised.advice import on_device, tables
 from paramgraph_kit.rewrite.advised.from_host import assignments
 from paramgraph_kit.rewrite.expressions.literals import is_of_the_device, is_only_read, is_table
-from paramgraph_kit.rewrite.source.edits import Edit, heads
+from paramgraph_kit.rewrite.source.edits import Edit, heads, path_of
 from paramgraph_kit.rewrite.source.moving import arguments_of
 from paramgraph_kit.rewrite.source.place import Place, called
 
@@ -32,7 +32,21 @@ def make_it_on_device(place: Place) -> list[Edit]:
             continue
         place.brought.append(path.rpartition(".")[2])
         found.append(place.source.replace(made.value, on_device(made.value, place.text(made.value), place.device)))
+        place.brought.extend(_made_of(place, made, place.brought))
     return found
+
+
+def _made_of(place: Place, made: ast.Assign, names: Sequence[str]) -> Iterator[str]:
+    """Other attributes that are made of some, where these are: ``self.alphas = 1 - self.betas``."""
+    function, known = place.source.function_of(made), set(names)
+    for node in function.body if function is not None else ():
+        target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+        if not isinstance(node, ast.Assign) or not isinstance(target, ast.Attribute) or target.attr in known:
+            continue
+        read = {n.attr for n in ast.walk(node.value) if isinstance(n, ast.Attribute) and path_of(n.value) == "self"}
+        if read & known and isinstance(place.attributes.get(target.attr), torch.Tensor):
+            known.add(target.attr)
+            yield target.attr
 
 
 def gather_there(place: Place) -> list[Edit]:
