@@ -66,6 +66,16 @@ class Keeps(Net):
         return self.memory.add(x)
 
 
+class KeepsElsewhere(Net):
+    """Gives what it has to a local object, by a method that tensors have, too."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """That."""
+        for memory in [self.memory]:
+            memory.add(x)
+        return x
+
+
 class KeepsInside(Net):
     """The same in a comprehension."""
 
@@ -74,7 +84,10 @@ class KeepsInside(Net):
         return torch.stack([self.memory.add(part) for part in x])
 
 
-@pytest.mark.parametrize(("kind", "quiet"), [(Computes, True), (Counts, False), (Keeps, False), (KeepsInside, False)])
+NOISY = (Counts, Keeps, KeepsInside, KeepsElsewhere)
+
+
+@pytest.mark.parametrize(("kind", "quiet"), [(Computes, True), *((kind, False) for kind in NOISY)])
 def test_methods_that_a_module_calls_are_looked_into(kind: type[Net], quiet: bool) -> None:
     # GIVEN a module that calls methods of its own, or of what it has WHEN asked THEN what these do counts
     assert is_quiet(kind()) is quiet

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dis
 
 import torch
 
@@ -14,6 +15,7 @@ from paramgraph_kit.rewrite.expressions.shapes import assigned_by_where, form_of
 from paramgraph_kit.rewrite.expressions.sizes import DRAWN
 from paramgraph_kit.rewrite.source.edits import heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called
+from paramgraph_kit.rewrite.source.pure import candidates
 
 _LEAVES = (ast.Return, ast.Continue, ast.Break)
 
@@ -334,6 +336,8 @@ def computed_anyway(place: Place) -> str:
     calls = (n for n in inside if isinstance(n, ast.Call))
     if any(called(n) in ("backward", "step", "item", "append", "print", "save") for n in calls):
         return ""
+    if told := _changed_by_call(place, node):
+        return told
     targets = [each for n in inside if isinstance(n, ast.Assign) for each in n.targets]
     targets += [n.target for n in inside if isinstance(n, ast.AugAssign)]
     if any(_is_of_host(place, each) for each in targets):
@@ -343,6 +347,31 @@ def computed_anyway(place: Place) -> str:
         return ""
     test = condition_of(place, node.test)
     return f"compute it in any case, and keep it or not: `{last[0]} = torch.where({test}, new, {last[0]})`"
+
+
+def _changed_by_call(place: Place, node: ast.If) -> str:
+    """``if c: tracker.update(z)``: the call in any case, and what it changes as it was where it is not meant."""
+    for block, taken in ((node.body, True), (node.orelse, False)):
+        for part in block:
+            call = part.value if isinstance(part, ast.Expr) and isinstance(part.value, ast.Call) else None
+            if call is None or not isinstance(call.func, ast.Attribute):
+                continue
+            owner, names = place.text(call.func.value), list[str]()
+            for method in candidates(place, call.func):
+                code, held = getattr(method, "__code__", None), getattr(method, "__self__", None)
+                stores = [i.argval for i in dis.get_instructions(code) if i.opname == "STORE_ATTR"] if code else []
+                names += [n for n in dict.fromkeys(stores) if isinstance(getattr(held, n, None), torch.Tensor)]
+            if not names:
+                continue
+            before = "; ".join(f"{n}_then = {owner}.{n}.clone()" for n in names)
+            test = condition_of(place, node.test)
+            ways = (f"{owner}.{{0}}, {{0}}_then" if taken else f"{{0}}_then, {owner}.{{0}}").format
+            after = "; ".join(f"{owner}.{n}.copy_(torch.where({test}, {ways(n)}))" for n in names)
+            return (
+                f"call it in any case and keep what it changes or not, without the branch: `{before}` before "
+                f"`{place.text(call)}`, behind it `{after}`; what the branch counts adds `torch.where(...)` of the same"
+            )
+    return ""
 
 
 GROWING = (looked_up, bad_loss, asked_first, rounds, cache, unique, picked_together, longest, shuffled)

@@ -383,7 +383,8 @@ def _may_be_negative(part: ast.expr) -> bool:
     """Whether something is taken off a place; ``k.shape[-2]`` takes nothing off."""
     begin = part.lower if isinstance(part, ast.Slice) else part
     every = list(ast.walk(begin)) if begin is not None else []
-    sizes = [n for n in every if isinstance(n, (ast.Subscript, ast.Call))]
+    shapes = [n for n in every if isinstance(n, ast.Subscript) and path_of(n.value).endswith(".shape")]
+    sizes = [*shapes, *(n for n in every if isinstance(n, ast.Call) and called(n) in ("size", "len"))]
     inside = {n for each in sizes for n in ast.walk(each)}
     return any(isinstance(n, (ast.Sub, ast.USub)) for n in every if n not in inside)
 

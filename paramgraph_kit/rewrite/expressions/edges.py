@@ -24,7 +24,7 @@ from paramgraph_kit.rewrite.expressions.masks import (
     reduced,
 )
 from paramgraph_kit.rewrite.expressions.shapes import form_of
-from paramgraph_kit.rewrite.source.edits import Edit, heads, locals_of, names_in, within
+from paramgraph_kit.rewrite.source.edits import Edit, Function, heads, locals_of, names_in, within
 from paramgraph_kit.rewrite.source.place import Place, called, fresh, integer
 from paramgraph_kit.rewrite.source.rowwise import is_rowwise
 
@@ -51,9 +51,13 @@ def leave_edges_out(place: Place) -> list[Edit]:
     if not isinstance(index, ast.Name):  # what it asks may be another thing a line later
         name = fresh("kept", names_in(place.source.tree) | locals_of(function))
     edges = _Edges(place, place.text(index), name)
-    if not all(map(edges.take, order[:cut])) or not edges.puts:
+    form = form_of(place, index)
+    if (form is not None and len(form.shape) != 1) or not all(map(edges.take, order[:cut])) or not edges.puts:
         return []
     names = edges.rows | edges.pairs
+    own = [n for n in ast.walk(function) if isinstance(n, (Function, ast.Lambda)) and n is not function]
+    if any(names_in(n) & names for n in own):
+        return []
     if any(names_in(node) & names for node in order[cut:]) or may_be_others(place, order, names):
         return []
     return edges.edits

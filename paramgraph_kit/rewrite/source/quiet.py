@@ -66,6 +66,8 @@ def _is_quiet_code(code: types.CodeType, space: dict[str, Any], own: Own, deep: 
         return False
     if not all(_may_be_named(name, value, deep) for name, value in _named(code, space, own)):
         return False
+    if _calls_for_nothing(code):
+        return False
     inner = (each for each in code.co_consts if isinstance(each, types.CodeType))
     return all(_is_quiet_code(each, space, own, deep) for each in inner)
 
@@ -107,6 +109,17 @@ def _named(code: types.CodeType, space: dict[str, Any], own: Own) -> Iterator[tu
                 yield name, found
         elif each.opname not in ("PUSH_NULL", "CACHE", "EXTENDED_ARG", "PRECALL"):
             found = _UNKNOWN
+
+
+def _calls_for_nothing(code: types.CodeType) -> bool:
+    """Whether a call's result is let go, as nobody does who only computes; but for lists that the code itself makes."""
+    lists, dropped, kept, before, loaded = _own_lists(code), 0, 0, "", ""
+    for each in dis.get_instructions(code):
+        dropped += each.opname == "POP_TOP" and before.startswith("CALL")
+        kept += str(each.argval) in ("append", "extend") and loaded in lists
+        before = each.opname
+        loaded = str(each.argval) if each.opname.startswith("LOAD_FAST") else ""
+    return dropped > kept
 
 
 def _own_lists(code: types.CodeType) -> set[str]:
