@@ -29,7 +29,7 @@ from paramgraph_kit.rewrite.source.borrow import BorrowError, borrowed, companio
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, path_of, scope_of
 from paramgraph_kit.rewrite.source.given import expanded
 from paramgraph_kit.rewrite.source.place import Form, called
-from paramgraph_kit.rewrite.source.reach import entry_of, names_of, of_classes, owner_of
+from paramgraph_kit.rewrite.source.reach import attributes_of, entry_of, names_of, of_classes, owner_of
 from paramgraph_kit.trace.model import Failure
 
 
@@ -223,6 +223,8 @@ class Lending:
         found = owner_of(self.function) if first == "self" else self.space.get(first)
         for name in rest:
             found = getattr(found, name, None)
+        if found is None and first == "self" and len(rest) == 1:  # of another object, which a step calls
+            return attributes_of(self.prover.state).get(rest[0])
         return found
 
     def _definition(self) -> tuple[Source, Function] | None:

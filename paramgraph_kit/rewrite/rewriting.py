@@ -32,6 +32,7 @@ LIMIT_S = 30.0
 UNSTEADY = "two runs from one state give other results"
 LITTLE = "this is right, but with so little in its graph it may be no faster: what stands below brings more there"
 TRIES = 4  # how often rewrites that change the numbers are taken back
+AGAIN = 7  # how often what rewritten lines still have is rewritten
 
 
 @dataclass(slots=True)
@@ -338,7 +339,7 @@ def _safe(attempt: Ways, around: Around | None, failures: Sequence[Failure], tru
 
 def _again(rounds: Rounds, truth: Truth) -> list[Failure]:
     """Rewrite what is still found in rewritten lines, as far as that goes; returns what is left in the end."""
-    first, tries = rounds.all[0][0], TRIES
+    first, tries = rounds.all[0][0], AGAIN
     while True:
         with rounds.applied():
             problems = examine(first.function, first.args, first.kwargs, limit_s=LIMIT_S).problems
