@@ -213,6 +213,82 @@ def f(x):
 """,
         ["beta_in.fill_(weight.beta)"],
     ),
+    "an optimizer of one's own that reads norms, decides by them and counts": (
+        """\
+class Own(torch.optim.Optimizer):
+    def __init__(self, params, lr=0.01):
+        super().__init__(params, dict(lr=lr))
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                if not state:
+                    state["step"], state["m"], state["v"] = 0, torch.zeros_like(p), torch.zeros_like(p)
+                state["step"] += 1
+                state["m"].lerp_(p.grad, 0.1)
+                state["v"].lerp_(p.grad.square(), 0.01)
+                m = state["m"] / (1 - 0.9 ** state["step"])
+                update = m / ((state["v"] / (1 - 0.99 ** state["step"])).sqrt() + 1e-6)
+                w, u = p.norm().item(), update.norm().item()
+                trust = min(w / u, 10.0) if w > 0 and u > 0 else 1.0
+                p.add_(update, alpha=-group["lr"] * trust)
+net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2)).to(device)
+opt = Own(net.parameters())
+args = (torch.randn(8, 4, device=device), torch.randn(8, 2, device=device))
+def f(x, y):
+"""
+        + STEP
+        + "    return loss.detach()\n",
+        ["torch.tensor(0, dtype=torch.float64, device=device)", "p.add_(update * (-group["],
+    ),
+    "an optimizer that another object holds, and a radius that warms up": (
+        """\
+class Climber:
+    def __init__(self, params, base):
+        self.params, self.base = list(params), base
+    @torch.no_grad()
+    def step(self, rho):
+        size = torch.sqrt(sum(p.grad.square().sum() for p in self.params))
+        for p in self.params:
+            p.add_(p.grad * (rho / (size + 1e-12)))
+        self.base.step()
+net = nn.Linear(4, 2).to(device)
+climber, n = Climber(net.parameters(), torch.optim.Adam(net.parameters(), lr=1e-2)), 0
+args = (torch.randn(8, 4, device=device), torch.randn(8, 2, device=device))
+def f(x, y):
+    global n
+    rho = 0.05 * min(1.0, (n + 1) / 12)
+    net.zero_grad()
+    loss = F.mse_loss(net(x), y)
+    loss.backward()
+    climber.step(rho)
+    n += 1
+    return loss.detach()
+""",
+        ["torch.optim.Adam(net.parameters(), lr=1e-2, capturable=True)"],
+    ),
+    "a step size that an error decides, in a loop that ends early": (
+        """\
+net = nn.Linear(2, 2).to(device)
+args = (torch.randn(5, 2, device=device),)
+@torch.no_grad()
+def f(y):
+    t, h = 0.0, 0.4
+    for _ in range(7):
+        if t >= 1.0:
+            break
+        h = min(h, 1.0 - t)
+        slope = torch.tanh(net(y))
+        error = (h * (torch.tanh(net(y + h * slope)) - slope)).abs().max().item()
+        if error < 0.2:
+            y = y + h * slope
+            t += h
+        h = h * min(2.0, max(0.3, 0.9 * (0.2 / (error + 1e-9)) ** 0.5))
+    return y
+""",
+        ["torch.full((), 0.4, dtype=torch.float64, device=device)", "torch.minimum(h, 1.0 - t)"],
+    ),
     "a fill by an index with a value of the device": (
         """\
 past = torch.zeros(5, dtype=torch.long, device=device)

@@ -76,7 +76,27 @@ def go_on(place: Place) -> list[Edit]:
         edits.append(place.source.replace(part, f"{name} = {text}"))
     test = condition_of(place, node.test).replace(".item()", "")
     test = test if isinstance(node.test, SIMPLE) else f"({test})"
+    edits += _tensors_from_the_beginning(place, function, loop, names & known)
     return [*edits, place.source.replace(node, f"{done} = {done} | {test}")]
+
+
+def _tensors_from_the_beginning(
+    place: Place, function: Function, loop: ast.For | ast.While, names: set[str]
+) -> list[Edit]:
+    """``h = 0.4`` before a loop with ``h = min(h, 1 - t)``: what the device chooses between is a tensor at once."""
+    every = [n for part in loop.body for n in ast.walk(part) if isinstance(n, ast.Call)]
+    calls = [n for n in every if isinstance(n.func, ast.Name) and n.func.id in ("min", "max")]
+    edits = []
+    for name in sorted(names & {n.id for call in calls for each in call.args for n in _names(each)}):
+        starts = [value for made, value in given_to(function, name) if made.lineno < loop.lineno]
+        if len(starts) == 1 and isinstance(starts[0], ast.Constant) and type(starts[0].value) is float:
+            text = f"torch.full((), {place.text(starts[0])}, dtype=torch.float64, device={place.device})"
+            edits.append(place.source.replace(starts[0], text))
+    return edits
+
+
+def _names(node: ast.AST) -> list[ast.Name]:
+    return [n for n in ast.walk(node) if isinstance(n, ast.Name)]
 
 
 def _in_rounds(place: Place, loop: ast.While, count: ast.AugAssign, function: Function) -> list[Edit]:
