@@ -44,7 +44,7 @@ from paramgraph_kit.rewrite.source.edits import (
     path_of,
     within,
 )
-from paramgraph_kit.rewrite.source.place import Form, called, fresh, renamed
+from paramgraph_kit.rewrite.source.place import Form, around_launch, called, fresh, renamed
 from paramgraph_kit.trace.model import Failure
 
 _SIMPLE = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr)
@@ -131,7 +131,7 @@ class _Foresight:
         changed = self._changed(given, seen, choose)
         if changed is None or not all(self.fillers.values()):
             return None
-        name = f"before_{function.name.strip('_')}"
+        name = around_launch(source, function, "before")
         read = {n for node in (*self.kept, *(ask.node for ask in self.asks)) for n in names_in(node)}
         read |= {n for loop in self.loops for n in names_in(loop.iter)}
         parameters = [each for each in self.arguments if each in read or each in self.owner]

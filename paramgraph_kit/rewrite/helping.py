@@ -15,6 +15,7 @@ from paramgraph_kit.rewrite.planning import Attempt
 from paramgraph_kit.rewrite.proving.proof import STEPS
 from paramgraph_kit.rewrite.source import hosts, moving
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, locals_of, names_in, within
+from paramgraph_kit.rewrite.source.place import around_launch
 from paramgraph_kit.trace.model import Failure
 
 
@@ -179,7 +180,7 @@ def _together(
         if not lines or not (max(at) < min(lines) or min(at) >= max(lines)):
             return None  # the host would draw in another order
         every = [(own, min(lines)), *found] if max(lines) <= min(at) else [*found, (own, min(lines))]
-    name = f"before_{function.name.strip('_')}"
+    name = around_launch(source, function, "before")
     needed = {parameter for fed, _ in every for parameter in fed.parameters}
     arguments = [each for each in moving.arguments_of(function) if each in needed]
     body, edits = list[str](), list[Edit]()

@@ -315,10 +315,8 @@ class Attempt(Lending):
                     wanted.setdefault(top, []).append(failure)
         schedules = [node for node in moving.body_of(function) if self._is_schedule(node)] if wanted or failures else []
         rates = choosing.rates_behind(function) if wanted or failures else []
-        for node in (
-            *schedules,
-            *rates,
-        ):  # it moves a rate that a graph would freeze, if not in the calls that were watched
+        # A graph would freeze what these move or ask, if not in the calls that were watched.
+        for node in (*schedules, *rates, *later.tellers(function, wanted)):
             wanted.setdefault(node, [])
         host = self._host_test(function)
         at_hand = set(self.tensors) | moving.stored(self.ahead) | self.late

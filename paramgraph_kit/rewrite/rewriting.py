@@ -22,6 +22,7 @@ from paramgraph_kit.rewrite.proving.worth import ENOUGH, is_mostly_inside
 from paramgraph_kit.rewrite.provisos import provisos
 from paramgraph_kit.rewrite.reads import frozen
 from paramgraph_kit.rewrite.source.given import name_of, written
+from paramgraph_kit.rewrite.source.in_order import too_early
 from paramgraph_kit.rewrite.starts import wrong_from
 from paramgraph_kit.rewrite.ways import Ways
 from paramgraph_kit.trace.errors import CaptureError
@@ -228,7 +229,8 @@ def _rewritten(attempt: Ways, failures: Sequence[Failure], truth: Truth, found: 
     plans = _safe(attempt, None, failures, truth)
     if plans:
         rounds.add(attempt, plans)
-        found.verified += [why] if (why := wrong_from(attempt, truth, rounds)) else []
+        why = wrong_from(attempt, truth, rounds) or too_early(attempt.sources, rounds.texts)
+        found.verified += [why] if why else []
         plans = plans if not why else []
     handled = {id(f) for plan in plans for f in plan.failures}
     left = [f for f in failures if id(f) not in handled]

@@ -176,3 +176,60 @@ def test_pinned_memory_that_a_step_makes_is_gone_by_a_replay(
     assert ("copy-to-gpu" in codes) is found
     if found:
         fixed(PINNED.format(x=x))
+
+
+def test_lines_are_defined_above_what_reads_them(fixed: Fixed) -> None:
+    # GIVEN a table of the host's that a helper picks from WHEN rewritten in two rounds
+    found = fixed(
+        "table = torch.linspace(0, 1, 10)\ndef extract(a, t):\n    return a[t.cpu()].to(t.device)\n"
+        "net = nn.Linear(4, 4).to(device)\nargs, losses = (torch.randn(4, 4, device=device),), []\n"
+        "def f(x):\n    t = torch.randint(0, 10, (4,)).to(device)\n    loss = (net(x) * extract(table, t)).mean()\n"
+        "    losses.append(loss.item())\n    return loss.detach()\n"
+    )
+    # THEN no line of the file stands above one that it needs
+    assert found.complete, found
+    added = lines_of(found)
+    made = [line.partition(" = ")[0] for line in added if "_in = " in line]
+    assert not [line for line in added if "_on_device = " in line and any(name in line for name in made)]
+
+
+def test_a_function_of_the_user_s_keeps_its_name(fixed: Fixed) -> None:
+    # GIVEN a program that has a function of the name that ours would have WHEN rewritten
+    found = fixed(
+        "net, rows = nn.Linear(4, 1).to(device), []\nargs = (torch.randn(4, 4, device=device),)\n"
+        "def f(x):\n    y = net(x).sum()\n    rows.append(y.item())\n    return y.detach()\n"
+        'def after_f(kind):\n    print("mine", kind)\n'
+    )
+    # THEN ours has another one
+    assert found.complete, found
+    assert "def after_f_2(y):  # after each launch" in lines_of(found)
+    assert "after_f_2(" in found.usage
+
+
+def test_what_tells_by_a_count_goes_where_it_is_counted(fixed: Fixed) -> None:
+    # GIVEN a branch that tells every hundredth step, which the calls that are watched do not reach
+    found = fixed(
+        "net, rows, steps = nn.Linear(4, 1).to(device), [], 7\nargs = (torch.randn(4, 4, device=device),)\n"
+        "class Writer:\n    def add_scalar(self, name, value, step):\n        rows.append((name, value, step))\n"
+        "writer = Writer()\n"
+        "def f(x):\n    global steps\n    y = net(x).sum()\n    if steps % 100 == 0:\n"
+        '        writer.add_scalar("y", y.item(), steps)\n    steps += 1\n    return y.detach()\n'
+    )
+    # WHEN rewritten THEN it is behind the launch, beside the count
+    assert found.complete, found
+    behind = found.diff.partition("# after each launch")[2]
+    assert "if steps % 100 == 0:" in behind
+
+
+def test_a_helper_that_trains_is_not_taken_for_the_host_s(program: Program) -> None:
+    # GIVEN a helper that makes a tensor of numbers, and takes a step
+    names = program(
+        "net, rewards = nn.Linear(4, 1).to(device), [1.0, 2.0]\nopt = torch.optim.SGD(net.parameters(), lr=1e-2)\n"
+        "args = (torch.randn(2, 4, device=device),)\n"
+        "def finish(x):\n    total, returns = 0.0, []\n    for r in rewards:\n        total = r + 0.9 * total\n"
+        "        returns.append(total)\n    returns = torch.tensor(returns).to(device)\n"
+        "    loss = (net(x).view(-1) * returns).sum()\n    opt.zero_grad()\n    loss.backward()\n    opt.step()\n"
+        "def f(x):\n    rewards[0] += 1.0\n    done = finish(x)\n    return net(x).detach()\n"
+    )
+    # WHEN diagnosed THEN nobody is told to call it before the launch
+    assert "all that `finish(x)` does" not in str(pgk.diagnose(names["f"], *names["args"], fix=True))

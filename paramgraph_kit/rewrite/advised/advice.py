@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from paramgraph_kit.rewrite.advised.carried_numbers import moved_by_itself
-from paramgraph_kit.rewrite.advised.from_host import READS, assignments, behind, cycled, decided
+from paramgraph_kit.rewrite.advised.from_host import BROUGHT, READS, assignments, behind, cycled, decided
 from paramgraph_kit.rewrite.advised.groups import called_for_itself, multiplied, set_anew
 from paramgraph_kit.rewrite.advised.growing import GROWING, computed_anyway, rows_of_a_mask, weighed
 from paramgraph_kit.rewrite.advised.kept_outside import is_rate
@@ -26,7 +26,6 @@ from paramgraph_kit.rewrite.source.place import Place, called
 
 Advice = Callable[[Place], str]
 NUMBERED = (ast.Name, ast.Attribute, ast.BinOp)
-BROUGHT = ("copy-to-gpu", "tensor-literal", "cpu-index", "cpu-scalar-frozen")
 READ_THERE = ("copy-to-cpu", "sync-item")
 HELD = (*BROUGHT, "mixed-devices")
 SIZED = (*FACTORIES, *DRAWN, "range", "repeat", "expand", "one_hot")

@@ -16,6 +16,7 @@ from paramgraph_kit.rewrite.source.place import Place, called
 from paramgraph_kit.trace.model import Failure
 
 READS = ("sync-item", "copy-to-cpu")
+BROUGHT = ("copy-to-gpu", "tensor-literal", "cpu-index", "cpu-scalar-frozen")
 DECIDED = ("host-random", "branch-frozen", "size-frozen", "scalar-frozen", "host-counter", "cpu-scalar-frozen")
 BEHIND = (
     "belongs behind the launch: leave it, it moves there once the other lines are mended; or move it there yourself"

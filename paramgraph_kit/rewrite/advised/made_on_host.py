@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from paramgraph_kit.rewrite.advised.from_host import assignments
+from paramgraph_kit.rewrite.advised.from_host import BROUGHT, assignments
 from paramgraph_kit.rewrite.expressions.sizes import FACTORIES
 from paramgraph_kit.rewrite.expressions.values import WRITERS
 from paramgraph_kit.rewrite.source.edits import Function, heads, names_in, path_of, within
 from paramgraph_kit.rewrite.source.moving import arguments_of, body_of
 from paramgraph_kit.rewrite.source.place import Place, called
 
-_BROUGHT = ("tensor-literal", "copy-to-gpu", "cpu-index", "host-random", "cpu-scalar-frozen")
 _FROM_LISTS = ("tensor", "as_tensor")
 _TYPED = ("LongTensor", "FloatTensor", "IntTensor", "BoolTensor", "DoubleTensor", "HalfTensor", "from_numpy")
 _FORMS = ("shape", "device", "dtype", "ndim")
@@ -31,7 +30,12 @@ _TELLS = (*WRITERS, "warn", "error", "critical", "exception", "log", "extend")
 def made_in_a_call(place: Place) -> str:
     """``batch = buffer.sample(64)`` of the function that is captured, which makes tensors in methods of its own."""
     helper, tree = place.source.function_of(place.statement), place.source.tree
-    if place.failure.code not in _BROUGHT or helper is None or not place.entry or helper.name == place.entry:
+    if (
+        place.failure.code not in (*BROUGHT, "host-random")
+        or helper is None
+        or not place.entry
+        or helper.name == place.entry
+    ):
         return ""
     functions = {n.name: n for n in ast.walk(tree) if isinstance(n, Function)}
     if (
@@ -39,9 +43,11 @@ def made_in_a_call(place: Place) -> str:
         or sum(isinstance(n, Function) and n.name == place.entry for n in ast.walk(tree)) > 1
     ):
         return ""
+    if _on_device(place, functions.get(helper.name)):
+        return ""
     found: list[tuple[ast.stmt, ast.Call]] = []
     for node in (n for part in functions[place.entry].body for n in within(part)):
-        if isinstance(node, (ast.Assign, ast.Expr)):
+        if isinstance(node, ast.Assign):
             calls = (n for n in ast.walk(node) if isinstance(n, ast.Call))
             found += [(node, call) for call in calls if _leads(functions, call, helper.name)]
     if len(found) != 1 or not _is_plain(place, found[0][1]):
@@ -60,6 +66,15 @@ def _leads(functions: dict[str, Function], call: ast.Call, name: str, deep: int 
     inner = functions.get(called(call)) if deep else None
     below = (n for part in inner.body for n in within(part)) if inner is not None else ()
     return any(isinstance(n, ast.Call) and _leads(functions, n, name, deep - 1) for n in below)
+
+
+def _on_device(place: Place, helper: Function | None) -> bool:
+    """Whether a function names models, optimizers or tensors of the device, so that it does more than the host's."""
+    nodes = [n for part in helper.body for n in ast.walk(part)] if helper is not None else []
+    values = (place.space.get(n.id) for n in nodes if isinstance(n, ast.Name))
+    kinds = (torch.nn.Module, torch.optim.Optimizer, torch.Tensor)
+    trains = any(isinstance(n, ast.Call) and called(n) in ("backward", "step") for n in nodes)
+    return trains or any(isinstance(value, kinds) for value in values)
 
 
 def _is_plain(place: Place, call: ast.Call) -> bool:

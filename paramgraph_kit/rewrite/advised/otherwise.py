@@ -6,7 +6,7 @@ import ast
 
 import torch
 
-from paramgraph_kit.rewrite.advised.from_host import DECIDED, READS
+from paramgraph_kit.rewrite.advised.from_host import BROUGHT, DECIDED, READS
 from paramgraph_kit.rewrite.expressions.branches import choose_by_where
 from paramgraph_kit.rewrite.source.edits import COMPOUND, Function, names_in, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called
@@ -163,6 +163,16 @@ def at_least(place: Place) -> str:
                 "instead, which the graph returns, and go through that behind the launch"
             )
         return f"end what is captured before {line}{what}, and do that line with all after it behind the launch"
+    if code in BROUGHT:
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        name = target.id if isinstance(target, ast.Name) else "values"
+        written = f"into a tensor of the device that stays, `{name}_in.copy_(...)`, and read `{name}_in` here"
+        if (loops := place.loops()) and (loop := loops[-1]) is not node:
+            return (
+                f"each round of the loop of line {loop.lineno} brings something of the host's here: make one round the "
+                f"function that is captured, and before each launch write what it brings {written}"
+            )
+        return f"before each launch write what the host has here {written}"
     if code in DECIDED:
         what = f"`{names}`, where the host decides it," if names else "what the host decides here"
         return f"give {what} to the function: as a number among its arguments, of which each has a graph"

@@ -20,7 +20,7 @@ from paramgraph_kit.rewrite.counting.advance import rates
 from paramgraph_kit.rewrite.source import moving
 from paramgraph_kit.rewrite.source.edits import Edit, Function, Source, first_line, locals_of, names_in, path_of
 from paramgraph_kit.rewrite.source.hosts import done_again, is_of_host, only_sized
-from paramgraph_kit.rewrite.source.place import NUMBER, Form, called, fresh, renamed
+from paramgraph_kit.rewrite.source.place import NUMBER, Form, around_launch, called, fresh, renamed
 
 FED = frozenset(
     """tensor-literal copy-to-gpu cpu-index host-random cpu-scalar-frozen scalar-frozen size-frozen copy-to-cpu
@@ -387,7 +387,7 @@ def feed(
     needed = {n for node in (*(node for _, node, _ in fed), *together) for n in names_in(node)}
     owner = arguments[:1] if moving.is_method(source, function) else []
     parameters = [name for name in arguments if name in needed or name in owner]
-    name = f"before_{function.name.strip('_')}"
+    name = around_launch(source, function, "before")
     blank = not source.lines[first_line(function) - 2].strip()
     off = ["@torch.no_grad()"] if head else []
     top = [*[""] * (not blank), *off, f"def {name}({', '.join(parameters)}):  # before each launch"]

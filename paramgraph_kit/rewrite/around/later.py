@@ -26,6 +26,7 @@ from paramgraph_kit.rewrite.source.edits import (
 )
 from paramgraph_kit.rewrite.source.moving import (
     arguments_of,
+    body_of,
     cloned,
     is_closed,
     is_kept,
@@ -58,6 +59,13 @@ def only_tells(node: ast.stmt) -> bool:
     """Whether a branch does nothing but tell that it was taken."""
     parts = [*node.body, *node.orelse] if isinstance(node, ast.If) else []
     return bool(parts) and all(isinstance(part, ast.Expr) and _is_log(part) for part in parts)
+
+
+def tellers(function: Function, counting: Iterable[ast.stmt]) -> list[ast.stmt]:
+    """Branches that only tell, decided by what others count: ``if step % 100 == 0: log(loss)``, in no step so far."""
+    counted = stored([node for node in counting if isinstance(node, (ast.AugAssign, ast.Assign))])
+    branches = (node for node in body_of(function) if isinstance(node, ast.If))
+    return [node for node in branches if only_tells(node) and names_in(node.test) & counted]
 
 
 def blocks(source: Source, wanted: Iterable[ast.stmt], ran: Sequence[ast.AST]) -> list[Block]:

@@ -304,7 +304,8 @@ def look_up_there(place: Place) -> list[Edit]:
         if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Name) or place.local(node.value):
             continue
         index = node.slice
-        if not isinstance(place.space.get(node.value.id), torch.Tensor) or not isinstance(index, ast.Call):
+        held = place.space.get(node.value.id)
+        if not isinstance(held, torch.Tensor) or not isinstance(index, ast.Call):
             continue
         if called(index) != "cpu" or not isinstance(index.func, ast.Attribute):
             continue
@@ -312,7 +313,8 @@ def look_up_there(place: Place) -> list[Edit]:
         outer = place.source.parents.get(attribute) if isinstance(attribute, ast.Attribute) else None
         whole = outer if isinstance(outer, ast.Call) and called(outer) in ("to", "cuda") else node
         name = node.value.id
-        table = place.hoist(f"{name}_on_device", f"{name}.to({place.device})")
+        there = held.device.type != "cpu"
+        table = name if there else place.hoist(f"{name}_on_device", f"{name}.to({place.device})")
         found.append(place.source.replace(whole, f"{table}[{place.text(index.func.value)}]"))
     return found
 

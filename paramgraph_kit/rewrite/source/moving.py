@@ -21,7 +21,7 @@ from paramgraph_kit.rewrite.source.edits import (
     path_of,
     within,
 )
-from paramgraph_kit.rewrite.source.place import called
+from paramgraph_kit.rewrite.source.place import around_launch, called
 
 # Methods that read, and change nothing of what they belong to.
 READS = frozenset(
@@ -230,7 +230,7 @@ def move(
     edits, names, extra = returned
     edits += source.without_all(moved)
     edits += fewer_globals(source, stay)
-    name = f"after_{function.name.strip('_')}"
+    name = around_launch(source, function, "after")
     parameters = [*given, *names]
     lines = ["", f"def {name}({', '.join(parameters)}):  # after each launch"]
     for word, kind in (("global", ast.Global), ("nonlocal", ast.Nonlocal)):

@@ -120,6 +120,18 @@ def is_number(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and called(node) in ("len", "size", "sqrt", "numel")
 
 
+def around_launch(source: Source, function: Function, when: str) -> str:
+    """``before_step`` or ``after_step``, unless the user has such a function; those that are written here say when."""
+    marks = (f"# {when} each launch",)
+    own = {n.name for n in ast.walk(source.tree) if isinstance(n, Function)}
+    ours = {n.name for n in ast.walk(source.tree) if isinstance(n, Function) and _line(source, n).endswith(marks)}
+    return fresh(f"{when}_{function.name.strip('_')}", own - ours)
+
+
+def _line(source: Source, function: Function) -> str:
+    return source.lines[function.lineno - 1].rstrip()
+
+
 def renamed(text: str, new: Mapping[str, str]) -> str:
     """A text with other expressions in the places of some, each as a whole and none within another one.
 
