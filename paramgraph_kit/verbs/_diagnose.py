@@ -106,7 +106,8 @@ class Diagnose:
             return found
         from paramgraph_kit.rewrite.own_lines import in_own_lines
 
-        by_hand = _fixed(found, what, args, kwargs) if fix else []
+        with redirect_stdout(io.StringIO()):  # the function has printed when it was looked at
+            by_hand = _fixed(found, what, args, kwargs) if fix else []
         diff = found.fix.diff if found.fix is not None else ""
         own = tuple(in_own_lines(what, args, kwargs, found.failures, by_hand, diff))
         found.untried = own != found.failures and not fix
@@ -320,7 +321,8 @@ def _examined(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], limi
     found = examine(function, args, kwargs, limit_s=limit_s, caller=caller)
     if any(failure.code == LEGACY for failure in found.problems) and (gone := let_go()):
         del found  # with what its calls returned
-        found = examine(function, args, kwargs, limit_s=limit_s, caller=caller)
+        with redirect_stdout(io.StringIO()):  # as the first time
+            found = examine(function, args, kwargs, limit_s=limit_s, caller=caller)
         found.notes = [gone, *found.notes]
     return found
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -222,7 +223,8 @@ class _Teller:
         from paramgraph_kit.rewrite.rewriting import rewrite
         from paramgraph_kit.verbs import diagnose
 
-        found = self.out.diagnosis = diagnose(self.function, *self.args, fix=True, **self.kwargs)
+        with redirect_stdout(io.StringIO()):  # what it prints is no line of the story
+            found = self.out.diagnosis = diagnose(self.function, *self.args, fix=True, **self.kwargs)
         if not found and state_of(self.function)[0]:  # a capture has nothing against a loss that needs gradients
             fix = rewrite(self.function, self.args, self.kwargs, ())
             found.fix = fix if fix.complete and fix.diff else None

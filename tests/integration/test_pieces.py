@@ -11,7 +11,7 @@ import torch
 import paramgraph_kit as pgk
 from paramgraph_kit.backend.registry import compiled_graphs
 from tests.integration.rewritten import rewritten, run
-from tests.programs.running import differences, eager
+from tests.programs.running import differences, eager, load
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
 
@@ -108,3 +108,40 @@ def test_a_story_that_stops_says_what_can_be_launched_till_then(tmp_path: Path) 
     story = pgk.story(names["f"], *names["args"], say=None)
     assert story.stopped.endswith("; till then it can be launched in pieces, as said")
     assert 'torch.compile(f, backend="paramgraph")' in str(story)
+
+
+EPOCH = """
+import torch
+import paramgraph_kit as pgk
+device = pgk.device()
+model = torch.nn.Linear(8, 4).to(device)
+opt = torch.optim.Adam(model.parameters())
+data = [(torch.randn(4, 8), torch.randint(0, 4, (4,))) for _ in range(3)]
+running = 0.0
+args = ()
+def epoch():
+    global running
+    for x, y in data:
+        x, y = x.to(device), y.to(device)
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        running += loss.item()
+    print("mine")
+"""
+
+
+def test_what_the_function_prints_is_seen_once_and_not_between_the_lines_of_a_story(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # GIVEN a function that prints, of which pieces can be launched
+    names = load(EPOCH, tmp_path / "program.py")
+    # WHEN it is diagnosed, which tries more than one thing THEN its own words are there once
+    found = pgk.diagnose(names["epoch"], fix=True)
+    assert found.fix is not None
+    assert found.fix.pieces
+    assert capsys.readouterr().out == "mine\n"
+    # AND a story has its own lines alone
+    pgk.story(names["epoch"], say=None)
+    assert capsys.readouterr().out == ""
