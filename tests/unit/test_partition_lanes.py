@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,7 +29,8 @@ _ours: Any = torch.library.Library("streams", "FRAGMENT")  # type: ignore[no-unt
 
 def define_missing() -> None:
     """The operations as torch's newer versions define them: graphs of older ones do not carry streams."""
-    importlib.import_module("torch._dynamo.variables.streams")
+    with suppress(ModuleNotFoundError):  # older ones know of no streams
+        importlib.import_module("torch._dynamo.variables.streams")
     for name, arguments in _KNOWN.items():
         if not hasattr(torch.ops.streams, name):
             _ours.define(f"{name}({arguments}) -> ()")
