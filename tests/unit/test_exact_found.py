@@ -7,8 +7,11 @@ import contextvars
 import functools
 import gc
 import io
+import logging
+import queue
 import threading
 import weakref
+from concurrent import futures
 from typing import Any
 
 import numpy as np
@@ -157,3 +160,22 @@ def test_what_is_private_to_python_of_a_module_is_not_walked_though_code_looks_n
     made: Any = types.ModuleType("mine")
     made.held, made.__hidden__ = [1], [2]
     assert [name for name, _ in whole(reached(made, dynamic=True), "sequence")] == ["it.held"]
+
+
+@pytest.mark.parametrize(
+    ("made", "known"),
+    [
+        (threading.Event, True),
+        (queue.Queue, True),
+        (threading.Condition, False),  # which tells nothing
+        (logging.Formatter, False),
+        (futures.Future, False),
+        (Runner, True),
+    ],
+)
+def test_objects_of_python_s_threads_are_known_where_they_answer_and_loggers_and_futures_by_answers_alone(
+    made: Any, known: bool
+) -> None:
+    # GIVEN objects of the user's and of Python's modules for threads and logging WHEN walked THEN these have a class
+    value = made()
+    assert any(each is value for each in reached(value).objects) is known

@@ -347,6 +347,15 @@ def test_an_input_that_is_returned_or_not_addressed_frees_nothing_as_it_dies() -
         assert len(make_plan(found, dying=[0], most_stages=8).stages) == stages
 
 
+def test_an_output_that_no_node_addresses_is_made_before_the_first() -> None:
+    # GIVEN an input that dies with the first node, and an output of its size that no node addresses, or the second does
+    size = 99 << 20
+    for users, stages in (([], 1), ([1], 2)):
+        found = captured(chain(2), [size, size], [[0], users], 1, [1])
+        # WHEN planned THEN cutting gains something where the output can come later
+        assert len(make_plan(found, dying=[0], most_stages=8).stages) == stages
+
+
 def test_words_are_bound_that_are_pointers_to_an_allocation() -> None:
     # GIVEN a node with a pointer, a number that an allocation stands beside, and a pointer to none WHEN bound
     words = (Word(0, WordKind.POINTER, 0, 8), Word(8, WordKind.SCALAR, 0), Word(16, WordKind.POINTER, None))

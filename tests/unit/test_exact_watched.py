@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from paramgraph_kit.backend.asked import LARGE
 from paramgraph_kit.step.names import Names
 from paramgraph_kit.step.observe import Observation, observe, snapshot, value_of
+from paramgraph_kit.step.streams import Streams
 from tests.integration.launch_bench import DEVICE, DRIVER
 from tests.unit.test_exact_steps import ones
 from tests.unit.test_exact_tensors import Holding
@@ -139,3 +141,29 @@ def test_only_plain_tensors_with_memory_are_looked_at() -> None:
     taken = snapshot([("plain", plain), ("sparse", sparse), ("holding", holding)], [], Names())
     assert list(taken.looks) == [id(plain), id(holding.whole)]
     assert {id(plain), id(sparse), id(holding)} <= taken.versions.keys()
+
+
+@pytest.mark.parametrize(
+    ("waits", "captures", "aside"),
+    [(False, False, True), (True, False, False), (False, True, False), (True, True, False)],
+)
+def test_a_stream_is_aside_that_has_not_waited_and_is_in_no_capture_of_the_call_s(
+    waits: bool, captures: bool, aside: bool
+) -> None:
+    # GIVEN a call that enters another stream, which has waited for its own or not, in a capture of the call's or not
+    now = [7]
+    driver: Any = SimpleNamespace(current_stream=lambda: now[0], is_capturing=lambda: captures)
+    followed = Streams(driver)
+    if waits:
+        event = object()
+        followed._forks.record(event, 7)
+        followed._forks.wait(event, 9)
+    # WHEN it is left again THEN a capture would not have it in the one case
+    for stream in (7, 9, 9, 7):
+        now[0] = stream
+        followed.look("call", None)
+    assert followed.aside is aside
+    assert followed._captured == ({9} if captures and not waits else set())
+    # AND once something has run on the call's own it is the same
+    followed.look("c_call", torch.ones(1).add)
+    assert followed.aside is aside
