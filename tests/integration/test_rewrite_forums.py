@@ -56,9 +56,25 @@ NOT_WHOLE = (
     "a replay buffer of",
     "a trainer with accumulation",
     "a langevin",
+    "a muon",
+    "triplet mining",
+    "a pinn",
+    "ctc training",
+    "ppo minibatches from",
+    "vq vae codebook",
 )
 # A branch beside a draw is not told, or what follows of one is told too; of two lines that write a number, the other.
-NOT_FOUND = ("dqn select", "epsilon greedy", "tacotron like", "dynamic loss scaling")
+NOT_FOUND = (
+    "dqn select",
+    "epsilon greedy",
+    "tacotron like",
+    "dynamic loss scaling",
+    "hand written loss",
+    "dqn acts",
+    "a pinn",
+    "a maml outer",
+    "stochastic depth by",
+)
 
 
 @pytest.mark.parametrize(

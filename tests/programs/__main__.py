@@ -56,6 +56,8 @@ What a batch had shown was mended before the next was written. Today counts prog
 | eleventh, three of 15 are clean | 12 | 40 of 41 | 7 (58%) | 8 (67%) | 10 |
 | fourteenth, two of 14 are clean | 12 | 37 of 42 (and one false alarm) | 6 (50%) | 7 (58%) | 9 |
 | fifteenth, one of eight is clean | 7 | 29 of 29 | 4 (57%), one of them wrong | 3 (43%) | 4 |
+| eighteenth, training programs | 20 | 80 of 85 (and four false alarms, in one of them) | 8 (40%) | 9 (45%) | 15 |
+| nineteenth, the same after what those had shown was mended | 10 | 41 of 41 | 6 (60%) | 7 (70%) | 8 |
 | eighth, no training, three of 15 clean | 12 | 37 of 37 | 7 (58%) | 7 (58%) | 11 |
 | tenth, also none | 12 | 39 of 39 (and one false alarm) | 9 (75%), one of them wrong | 7 (58%) | 11 |
 | twelfth, also none | 12 | 23 of 23 | 6 (50%) | 8 (67%) | 7 |
