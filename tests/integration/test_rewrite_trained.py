@@ -445,3 +445,35 @@ def test_what_a_mask_picks_and_a_step_averages_is_told_as_sums_that_work_when_wr
     fix = rewritten(text, tmp_path)
     assert fix.complete, fix
     assert "opt.found_inf = (keep.sum() == 0).float()" in lines_of(fix)
+
+
+CODES = """\
+class Codes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("rows", torch.randn(6, 3))
+        self.register_buffer("counts", torch.rand(6))
+        self.revived = 0
+    def forward(self, z):
+        self.counts.mul_(0.9)
+        dead = self.counts < 0.3
+        if dead.any():
+            n_dead = int(dead.sum())
+            self.revived += n_dead
+            picks = z[torch.randint(0, z.size(0), (n_dead,), device=z.device)]
+            self.rows[dead] = picks
+        return self.rows.sum()
+codes = Codes().to(device)
+args = (torch.randn(8, 3, device=device),)
+@torch.no_grad()
+def f(z):
+    return codes(z)
+"""
+
+
+def test_rows_that_a_branch_makes_for_a_mask_are_told_for_all_rows(tmp_path: Path) -> None:
+    # GIVEN rows that are drawn for as many as a mask has WHEN a fix is asked for
+    told = "\n".join(rewritten(CODES, tmp_path).instead)
+    # THEN they are told for all rows, with other numbers, and the count behind the launch
+    assert "`picks = z[torch.randint(0, z.size(0), (dead.shape[0],), device=z.device)]`, but draws" in told, told
+    assert "`n_dead = int(dead.sum())` belongs behind the launch" in told

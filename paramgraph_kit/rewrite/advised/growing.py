@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dis
+import re
 
 import torch
 
@@ -150,12 +151,33 @@ def asked_first(place: Place) -> str:
             f"leave the question out, and write for all rows: `{lines}`, with `{mask}[:, None]` where these are rows; "
             f"it changes nothing where `{mask}` has nothing"
         )
-        if any(called(n) in DRAWN for each in put for n in ast.walk(each) if isinstance(n, ast.Call)):
+        made, text = _for_all_rows(place, put, rest, mask, text)
+        rest = [n for n in rest if n not in made]
+        if any(called(n) in DRAWN for each in (*put, *made) for n in ast.walk(each) if isinstance(n, ast.Call)):
             text += ", but draws in each step: other numbers than before, so it was not rewritten"
         if rest:
             text += f"; `{place.text(rest[0])}` belongs behind the launch: return what it reads, taken before that"
         return text
     return ""
+
+
+def _for_all_rows(
+    place: Place, put: list[ast.Assign | ast.AugAssign], rest: list[ast.stmt], mask: str, text: str
+) -> tuple[list[ast.stmt], str]:
+    """What a branch makes for as many rows as a mask has, made for all of them: those lines, and the longer text."""
+    read = {name for each in put for name in names_in(each.value)}
+    given = [(n, t.id) for n in rest if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)]
+    counts = [name for n, name in given if f"{mask}.sum()" in place.text(n)]
+    made = list[ast.stmt]()
+    for node, name in given:
+        if name not in read or name in counts:
+            continue
+        new = place.text(node)
+        for each in counts:
+            new = re.sub(rf"\b{re.escape(each)}\b", f"{mask}.shape[0]", new)
+        made.append(node)
+        text += f"; before that, `{new}`"
+    return made, text
 
 
 def _is_at(place: Place, node: ast.Assign | ast.AugAssign, mask: str) -> bool:
