@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Collection, Iterator
 
+import torch
+
 from paramgraph_kit.rewrite.source.edits import Function, locals_of, path_of, within
+from paramgraph_kit.rewrite.source.moving import MODULES
 from paramgraph_kit.rewrite.source.place import called
 
 _CHANGES = frozenset(
@@ -34,13 +38,21 @@ def frozen(
     stay = [each for each in functions if each.name in ran and each.name not in moved]
     if any(map(_steps, stay)) and any(_groups(each, rates) for each in _reached(functions, moved)):
         return ".param_groups"  # an optimizer's step reads them, wherever that is written
-    around = [each for each in _reached(functions, moved) if each.name in moved or each not in stay]
+    reached = _reached(functions, moved)
+    around = [each for each in reached if each.name in moved or each not in stay]
     bound = {name for each in around for name in _bound(each, containers, tensors)}
     for function in functions:
         if function.name in ran and function.name not in moved:
             unread = _unread(function, [each for each in functions if each.name in ran])
             if read := bound & set(_read(function, unread)):
                 return min(read)
+    if any(each.name == "__call__" for each in reached):  # of objects, whose own lines may all be behind
+        for owner in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+            calls = [part for part in owner.body if isinstance(part, Function) and part.name == "__call__"]
+            changed = {name for each in calls for name in _bound(each, containers, tensors)}
+            for function in (each for each in stay if each not in owner.body):
+                if read := changed & set(_read(function)):
+                    return min(read)
     return ""
 
 
@@ -69,8 +81,20 @@ def _reached(functions: list[Function], names: Collection[str]) -> list[Function
     wanted = set(names)
     while more := [each for each in functions if each.name in wanted and each not in found]:
         found += more
-        wanted |= {called(node) for each in more for node in ast.walk(each) if isinstance(node, ast.Call)}
+        calls = [node for each in more for node in ast.walk(each) if isinstance(node, ast.Call)]
+        wanted |= {called(node) for node in calls}
+        known = {each.name for each in functions}
+        if any(_may_be_an_object(node.func, known) for node in calls):
+            wanted.add("__call__")
     return found
+
+
+def _may_be_an_object(func: ast.expr, functions: Collection[str]) -> bool:
+    """Whether what is called is none of the file's functions, of Python's, or of a library's."""
+    path = path_of(func)
+    own = bool(path) and path.rpartition(".")[2] not in functions and not hasattr(builtins, path)
+    method = isinstance(func, ast.Attribute) and (hasattr(torch.Tensor, func.attr) or func.attr in _CHANGES)
+    return own and not method and path.partition(".")[0] not in MODULES
 
 
 def _groups(function: Function, rates: bool) -> bool:

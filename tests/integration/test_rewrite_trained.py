@@ -289,6 +289,27 @@ def f(y):
 """,
         ["torch.full((), 0.4, dtype=torch.float64, device=device)", "torch.minimum(h, 1.0 - t)"],
     ),
+    "the same where objects are called in a loop": (
+        """\
+class Weight:
+    def __init__(self):
+        self.beta, self.n = 0.1, 0
+    def __call__(self, loss):
+        self.n += 1
+        if self.n % 12 == 0 and loss > 0:
+            self.beta *= 4
+net, weight = nn.Linear(4, 2).to(device), Weight()
+hooks = [weight]
+args = (torch.rand(8, 4, device=device),)
+@torch.no_grad()
+def f(x):
+    loss = (net(x).square() + weight.beta * x.sum()).mean()
+    for hook in hooks:
+        hook(loss.item())
+    return loss
+""",
+        ["beta_in.fill_(weight.beta)"],
+    ),
     "a fill by an index with a value of the device": (
         """\
 past = torch.zeros(5, dtype=torch.long, device=device)

@@ -29,7 +29,7 @@ READS = frozenset(
     state_dict get_last_lr format isfinite isnan topk flatten view memory_allocated items keys values get""".split()  # noqa: SIM905
 )
 CHANGES = frozenset("append extend insert pop popleft appendleft remove clear update add setdefault discard".split())  # noqa: SIM905
-_MODULES = frozenset(("torch", "np", "numpy", "math", "time", "F", "cuda", "random"))
+MODULES = frozenset(("torch", "np", "numpy", "math", "time", "F", "cuda", "random"))
 DEEP = 3  # through how many functions an argument is followed
 NAMED = (ast.Global, ast.Nonlocal)
 STOPS = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Break, ast.Continue)
@@ -150,7 +150,7 @@ def written(node: ast.stmt, quiet: Collection[str] = ()) -> Iterator[str]:
         method = part.func if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) else None
         if isinstance(part, ast.Call) and method is not None and method.attr not in READS and method.attr not in quiet:
             path = path_of(method.value)
-            if path and path.split(".")[0] not in _MODULES:
+            if path and path.split(".")[0] not in MODULES:
                 yield path
 
 
@@ -327,7 +327,7 @@ def _is_kept_by(source: Source, name: str, number: int, deep: int) -> bool:
 def _may_keep(function: ast.expr) -> bool:
     """Whether what a method is given may live on in what it belongs to: torch's own compute."""
     known = isinstance(function, ast.Attribute) and hasattr(torch.Tensor, function.attr) and function.attr != "add"
-    return not known and path_of(function).partition(".")[0] not in _MODULES
+    return not known and path_of(function).partition(".")[0] not in MODULES
 
 
 def _is_in(node: ast.AST, moved: list[ast.stmt], source: Source) -> bool:
