@@ -62,6 +62,15 @@ NOT_WHOLE = (
     "ctc training",
     "ppo minibatches from",
     "vq vae codebook",
+    "a cache of tuples that",
+    "a DynamicCache with",
+    "top-k, top-p",
+    "beam search with scores",
+    "speculative decoding where",
+    "a Kalman filter",
+    "decoding in a while loop",
+    "a context of the last",
+    "a tracker that updates",
 )
 # A branch beside a draw is not told, or what follows of one is told too; of two lines that write a number, the other.
 NOT_FOUND = (

@@ -66,6 +66,10 @@ at a wrong line) | 3 (25%), two nearly wholly behind the launch | 2 (17%) | 9 |
 | sixteenth, the same after what those had shown was mended | 8 | 33 of 33 | 5 (63%), one nearly wholly behind \
 the launch | 4 (50%) | 7 |
 | seventeenth, once more | 6 | 27 of 27 | 2 (33%) | 3 (50%) | 5 |
+| twentieth, servers, caches, samplers and searches | 20 | 54 of 55 | 9 (45%), one nearly wholly \
+behind the launch | 9 (45%) | 14 |
+| twenty-first, the same after what those had shown was mended | 10 | 26 of 26 | 6 (60%), one of them wrong, \
+one nearly wholly behind the launch | 4 (40%) | 7 |
 """
 
 

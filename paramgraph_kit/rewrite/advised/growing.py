@@ -385,10 +385,10 @@ def _changed_by_call(place: Place, node: ast.If) -> str:
                 names += [n for n in dict.fromkeys(stores) if isinstance(getattr(held, n, None), torch.Tensor)]
             if not names:
                 continue
-            before = "; ".join(f"{n}_then = {owner}.{n}.clone()" for n in names)
+            before = "; ".join(f"{n}_kept, {n}_then = {owner}.{n}, {owner}.{n}.clone()" for n in names)
             test = condition_of(place, node.test)
             ways = (f"{owner}.{{0}}, {{0}}_then" if taken else f"{{0}}_then, {owner}.{{0}}").format
-            after = "; ".join(f"{owner}.{n}.copy_(torch.where({test}, {ways(n)}))" for n in names)
+            after = "; ".join(f"{n}_kept.copy_(torch.where({test}, {ways(n)})); {owner}.{n} = {n}_kept" for n in names)
             return (
                 f"call it in any case and keep what it changes or not, without the branch: `{before}` before "
                 f"`{place.text(call)}`, behind it `{after}`; what the branch counts adds `torch.where(...)` of the same"
