@@ -59,6 +59,27 @@ def f(x):
 """,
         ["done = done | (best > 0.5)", "i = int(i_then)"],
     ),
+    "exits of modules in a dictionary, at the first or at none": (
+        """
+layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3)).to(device)
+heads = nn.ModuleDict({str(i): nn.Linear(4, 3) for i in range(3)}).to(device)
+args = (torch.randn(1, 4, device=device) * 3,)
+counts = [0, 0, 0, 0]
+def feed(i):
+    return (torch.randn(1, 4, generator=torch.Generator().manual_seed(i)).to(device) * (40, 0.1, 3)[i % 3],)
+@torch.no_grad()
+def f(x):
+    for i, layer in enumerate(layers):
+        x = layer(x).relu()
+        p = heads[str(i)](x).softmax(-1)
+        if p.max() > 0.6:
+            counts[i] += 1
+            return p
+    counts[3] += 1
+    return p * 0
+""",
+        ["done = done | (p.max() > 0.6)"],
+    ),
     "edges that a mask takes out, counted and added up": (
         """
 lin = nn.Linear(4, 4).to(device)

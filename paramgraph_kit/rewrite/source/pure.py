@@ -12,7 +12,9 @@ from paramgraph_kit.rewrite.source.edits import names_in, path_of
 from paramgraph_kit.rewrite.source.place import NUMBER, Place, called
 from paramgraph_kit.rewrite.source.quiet import draws, is_quiet
 
-_COMPUTES = frozenset(("min", "max", "abs", "float", "int", "len", "sum", "tuple", "list", "range", "zip", "round"))
+_COMPUTES = frozenset(
+    "min max abs float int len sum tuple list range zip round str reversed enumerate".split()  # noqa: SIM905
+)
 _MANY = (list, tuple, dict, torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)
 _LIBRARIES = frozenset(("torch", "F", "math", "np", "numpy", "nn"))
 # What is no number for some values, and has a gradient that is none either, though nobody takes it.
