@@ -119,10 +119,11 @@ def questions(value: Any) -> list[Ask]:
     True
     """
     found: list[Ask] = [functools.partial(ask, value) for kinds, ask in _TABLE if isinstance(value, kinds)]
-    held = getattr(value, "get_obj", None) if type(value).__module__.startswith("multiprocessing") else None
+    module = type(value).__module__ or ""  # of a class that says None there, too
+    held = getattr(value, "get_obj", None) if module.startswith("multiprocessing") else None
     if held is not None:
         return [*found, lambda: bytes(held())]
-    if (type(value).__module__ or "").partition(".")[0] in _THREADS and not isinstance(value, threading.Thread):
+    if module.partition(".")[0] in _THREADS and not isinstance(value, threading.Thread):
         found += [functools.partial(_plain_parts, value)] if _plain_parts(value) else []
     return found
 

@@ -64,7 +64,7 @@ def f(n):
     longest = int(n.max())
     return torch.ones(4, device=device)[:longest].softmax(0)[0] + n
 """,
-        "take it from a shape",
+        "capture one graph for each `longest` that comes",
     ),
     "random numbers of the CPU": (
         """

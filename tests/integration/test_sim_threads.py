@@ -154,14 +154,14 @@ def test_a_backward_is_captured_after_a_compiled_one() -> None:
 def test_a_storage_may_be_resized_while_another_thread_makes_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a tensor that another thread makes just while the simulated device looks for the one that is resized
     x = torch.ones(2, device=DEVICE)
-    owned, made = machine()._owned, list[torch.Tensor]()
+    look_up, made = machine()._ref_of, list[torch.Tensor]()
 
-    class Looked:
-        def __call__(self) -> None:
-            if not made:
-                made.append(torch.ones(3, device=DEVICE))
+    def looked_up(storage: torch.UntypedStorage) -> Any:
+        if not made:
+            made.append(torch.ones(3, device=DEVICE))
+        return look_up(storage)
 
-    monkeypatch.setitem(owned, -1, Looked())
+    monkeypatch.setattr(machine(), "_ref_of", looked_up)
     # WHEN resized THEN both are right
     x.resize_(4096)
     x.fill_(2)
