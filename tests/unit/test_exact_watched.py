@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from paramgraph_kit.backend.asked import LARGE
+from paramgraph_kit.backend.asked import LARGE, questions
 from paramgraph_kit.step.names import Names
 from paramgraph_kit.step.observe import Observation, observe, snapshot, value_of
 from paramgraph_kit.step.streams import Streams
@@ -167,3 +167,8 @@ def test_a_stream_is_aside_that_has_not_waited_and_is_in_no_capture_of_the_call_
     # AND once something has run on the call's own it is the same
     followed.look("c_call", torch.ones(1).add)
     assert followed.aside is aside
+
+
+def test_an_object_of_a_class_without_a_module_is_asked_nothing() -> None:
+    # GIVEN what a C extension may make WHEN asked THEN it is passed by
+    assert questions(type("Bare", (), {"__module__": None})()) == []
