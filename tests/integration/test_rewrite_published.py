@@ -233,3 +233,27 @@ def test_a_helper_that_trains_is_not_taken_for_the_host_s(program: Program) -> N
     )
     # WHEN diagnosed THEN nobody is told to call it before the launch
     assert "all that `finish(x)` does" not in str(pgk.diagnose(names["f"], *names["args"], fix=True))
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        ("h = lin(x)", "`n = x.shape[0]`"),
+        ("h = torch.relu(lin(x))", "`n = x.shape[0]`"),
+        ("h = torch.zeros(n, 3, device=x.device)", "decides a size"),
+    ],
+)
+def test_a_size_is_not_told_to_come_of_what_has_it(made: str, told: str, program: Program) -> None:
+    # GIVEN a size that is read of an index, and tensors that are made of it, or have it anyway
+    names = program(
+        "lin = nn.Linear(3, 4).to(device)\n"
+        "args = (torch.randn(6, 3, device=device), torch.tensor([[0, 1, 5], [5, 2, 5]], device=device))\n"
+        f"def f(x, edges):\n    n = int(edges.max()) + 1\n    src, dst = edges\n    {made}\n"
+        "    total = torch.zeros(n, device=x.device)\n    total = total.index_add(0, dst, h[src].sum(-1))\n"
+        "    return (h[src] / (total[dst].unsqueeze(-1) + 2)).detach()\n"
+    )
+    # WHEN diagnosed THEN it comes of what is there before, or is given
+    text = str(pgk.diagnose(names["f"], *names["args"], fix=True).fix)
+    assert told in text
+    assert "total.shape" not in text
+    assert "h.shape" not in text

@@ -164,12 +164,33 @@ def shape_for(place: Place) -> str:
         rows = pick.value
         while isinstance(rows, ast.Call) and len(rows.args) == 1:
             rows = rows.args[0]  # a layer keeps the rows
-        if isinstance(rows, ast.Name) and rows.id not in index and place.is_local(rows.id):
+        known = rows.id if isinstance(rows, ast.Name) and rows.id not in index and place.is_local(rows.id) else ""
+        if known and (known := _known_rows(place, known, names[0])):
             return (
-                f"it decides a size: `{names[0]} = {rows.id}.shape[0]` has a row for each that `{place.text(pick)}` "
+                f"it decides a size: `{names[0]} = {known}.shape[0]` has a row for each that `{place.text(pick)}` "
                 f"may pick, also for the last ones, which nothing may name today; or give `{names[0]}` as a "
                 "number among the arguments, of which each has a graph"
             )
+    return ""
+
+
+def _known_rows(place: Place, name: str, size: str) -> str:
+    """What has as many rows as a name, and is there where a size is read; "" for what is made of that size."""
+    function = place.source.function_of(place.statement)
+    every = [n for part in function.body for n in within(part)] if function is not None else []
+    assigns = [n for n in every if isinstance(n, ast.Assign)]
+    for _ in assigns:
+        made = [n for n in assigns if name in {x.id for t in n.targets for x in ast.walk(t) if isinstance(x, ast.Name)}]
+        if len(made) > 1 or (made and size in names_in(made[0].value)):
+            return ""
+        if not made or made[0].lineno < place.statement.lineno:
+            return name
+        value = made[0].value
+        while isinstance(value, ast.Call) and len(value.args) == 1 and called(value) not in (*FACTORIES, *DRAWN):
+            value = value.args[0]  # a layer keeps the rows
+        if not isinstance(value, ast.Name):
+            return ""
+        name = value.id
     return ""
 
 
