@@ -161,8 +161,9 @@ def _first_whole(attempt: Ways, failures: Sequence[Failure]) -> Rewriting:
         return made_so
     if (other := attempt.reading_there(failures, first.left)) is not None:
         plain = one(other)  # numbers that stay on the device have only moved the question to other lines
-        known = all(any(f is each for each in failures) and not attempt.is_returned(f) for f in plain.left)
-        first = plain if known and plain.left else first
+        known = all(any(f is each for each in failures) for f in plain.left)
+        nothing = all(map(attempt.is_returned, plain.left))  # would be in the graph
+        first = plain if known and plain.left and not nothing else first
     most, least = max(little, key=lambda pair: pair[0], default=(0, first))
     if most:
         least.instead, least.is_little = first.instead, True  # what would bring more into the graph

@@ -21,7 +21,7 @@ def read_too_early(old: Sequence[str], new: Sequence[str]) -> str:
 
     >>> read_too_early(["x = 1"], ["y = z", "x = 1", "z = 2"])
     'z'
-    >>> read_too_early(["x = 1"], ["def f():", "    return z", "z = x = 1"])
+    >>> read_too_early(["x = 1"], ["def f():", "    return z", "z = x = [y for y in (1, 2)]"])
     ''
     """
     try:
@@ -32,8 +32,8 @@ def read_too_early(old: Sequence[str], new: Sequence[str]) -> str:
     made = stored(after.body) - known
     for node in after.body:
         if not isinstance(node, (Function, ast.ClassDef)):
+            made -= stored([node])  # what a comprehension goes through, too
             reads = (n.id for n in within(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
             if early := next((name for name in reads if name in made), ""):
                 return early
-            made -= stored([node])
     return ""
