@@ -20,6 +20,7 @@ from paramgraph_kit.rewrite.expressions.masks import (
     is_singular,
     mask_of,
     may_be_others,
+    parts_of,
     picks,
     reduced,
 )
@@ -109,7 +110,7 @@ class _Edges:
 
     def _is_pair(self, node: ast.Assign) -> bool:
         """``edge_index = edge_index[:, mask]``, and ``src, dst = edge_index`` of such."""
-        names = [n.id for target in node.targets for n in _parts(target) if isinstance(n, ast.Name)]
+        names = [n.id for target in node.targets for n in parts_of(target) if isinstance(n, ast.Name)]
         index = _pair(self.place, node)
         if index is not None and self.place.text(index) == self.mask and isinstance(node.value, ast.Subscript):
             text = f"torch.where({self.name}, {self.place.source.bracketed(node.value.value)}, 0)"
@@ -123,7 +124,7 @@ class _Edges:
 
     def _computes(self, node: ast.stmt, left: list[ast.AST], puts: bool) -> bool:
         """Whether a statement gives local names what it computes of each edge alone."""
-        targets = [n for t in node.targets for n in _parts(t)] if isinstance(node, ast.Assign) else []
+        targets = [n for t in node.targets for n in parts_of(t)] if isinstance(node, ast.Assign) else []
         if puts or not isinstance(node, ast.Assign) or not all(isinstance(n, ast.Name) for n in targets):
             return False
         if not is_rowwise(self.place, node.value, self.is_row) and not _is_fresh(node.value, self.is_row):
@@ -158,10 +159,6 @@ class _Edges:
 
     def _is_of_pair(self, node: ast.Subscript) -> bool:
         return isinstance(node.value, ast.Name) and node.value.id in self.pairs
-
-
-def _parts(target: ast.expr) -> list[ast.expr]:
-    return target.elts if isinstance(target, ast.Tuple) else [target]
 
 
 def _is_put(call: ast.Call) -> bool:

@@ -80,12 +80,12 @@ def leave_out(place: Place) -> list[Edit]:
         left = [n for n in left if n not in counted]
         if left:
             if not isinstance(node, ast.Assign) or not all(
-                isinstance(n, ast.Name) for t in node.targets for n in _parts(t)
+                isinstance(n, ast.Name) for t in node.targets for n in parts_of(t)
             ):
                 return []
             if not is_rowwise(place, node.value, is_row):
                 return []
-            rows.update(n.id for t in node.targets for n in _parts(t) if isinstance(n, ast.Name))
+            rows.update(n.id for t in node.targets for n in parts_of(t) if isinstance(n, ast.Name))
             edits += [place.source.replace(n, _all_of(place, n)) for n in left if isinstance(n, ast.Subscript)]
         for end in ends:
             given = list(end.args) if loss_of(place, end) or _of_torch(end) else [end.func]
@@ -119,7 +119,7 @@ def may_be_others(place: Place, order: list[ast.stmt], rows: set[str]) -> bool:
             for part in block[: block.index(inner)]:
                 again |= {name for node in within(part) for name in _loaded(node)} - known
                 if isinstance(part, ast.Assign):
-                    known |= {n.id for t in part.targets for n in _parts(t) if isinstance(n, ast.Name)}
+                    known |= {n.id for t in part.targets for n in parts_of(t) if isinstance(n, ast.Name)}
             if again & rows:
                 return True
         inner = above
@@ -152,7 +152,8 @@ def is_singular(place: Place, node: ast.AST, mask: str, rows: set[str]) -> bool:
     return _has_rows(place, node, mask, rows)
 
 
-def _parts(target: ast.expr) -> list[ast.expr]:
+def parts_of(target: ast.expr) -> list[ast.expr]:
+    """What an assignment gives a value to, each by itself."""
     return target.elts if isinstance(target, ast.Tuple) else [target]
 
 

@@ -11,6 +11,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from paramgraph_kit.rewrite.expressions.masks import bracketed
 from paramgraph_kit.rewrite.expressions.shapes import assigned_by_where
 from paramgraph_kit.rewrite.source.edits import Edit, path_of, within
 from paramgraph_kit.rewrite.source.place import Place, called
@@ -36,7 +37,7 @@ def compute_all_rows(place: Place) -> list[Edit]:
     if found is None or not block:
         return []
     edits = [source.without(node)]
-    chosen = found.mask if found.rows_first else f"{_bracketed(found.mask)}.T"
+    chosen = found.mask if found.rows_first else f"{bracketed(found.mask)}.T"
     ended, rows = False, set[str]()  # names of what is computed of rows
 
     def is_row(each: ast.AST) -> bool:
@@ -48,7 +49,7 @@ def compute_all_rows(place: Place) -> list[Edit]:
         reads = {n.id for n in ast.walk(part) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
         if counts_only(part, {found.row, found.column}):
             for each in _lengths(part, {found.row, found.column}):
-                edits.append(source.replace(each, f"int({_bracketed(found.mask)}.sum())"))
+                edits.append(source.replace(each, f"int({bracketed(found.mask)}.sum())"))
             continue
         computed = [n for n in ast.walk(part) if isinstance(n, ast.expr) and is_row(n)]
         value = part.value if isinstance(part, (ast.Assign, ast.AugAssign, ast.Expr)) else None
@@ -153,7 +154,7 @@ def _put_back(place: Place, part: ast.stmt, found: Picks, chosen: str) -> list[E
     if inner is None:
         return []
     whole, at = place.source.replace(part, ""), place.source.replace(value, "")
-    has = f"{_bracketed(chosen)}.any(-1, keepdim=True)"
+    has = f"{bracketed(chosen)}.any(-1, keepdim=True)"
     return [
         Edit(whole.line, whole.column, at.line, at.column, f"{out} += torch.where({has}, "),
         *inner,
@@ -178,7 +179,7 @@ def _whole(place: Place, node: ast.expr, found: Picks, chosen: str) -> list[Edit
             more = part.slice.elts[2:]
             if not all(isinstance(each, ast.Constant) and each.value is None for each in more):
                 return None
-            new = f"({text} * {_bracketed(chosen)}).sum(-1)" + "[:, None]" * len(more)
+            new = f"({text} * {bracketed(chosen)}).sum(-1)" + "[:, None]" * len(more)
         elif names == [found.row] and isinstance(part.slice, ast.Tuple) and _is_none_first(part.slice):
             new = f"{text}[None]"
         else:
@@ -192,10 +193,6 @@ def _whole(place: Place, node: ast.expr, found: Picks, chosen: str) -> list[Edit
 def _is_none_first(node: ast.Tuple) -> bool:
     first = node.elts[0]
     return len(node.elts) == 2 and isinstance(first, ast.Constant) and first.value is None
-
-
-def _bracketed(text: str) -> str:
-    return text if text.isidentifier() else f"({text})"
 
 
 def asks_whether_any(node: ast.If, name: str) -> bool:
