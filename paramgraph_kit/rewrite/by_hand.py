@@ -68,8 +68,8 @@ def _hint(attempt: Attempt, failure: Failure) -> str:
         return ""
     held = attributes_of(attempt.prover.state)
     tensors = attempt.forms_in(*at) if failure.code in DECIDED else {}  # others tell what makes a tensor
-    place = Place(*at, failure, attempt.device, space=attempt.space, attributes=held, tensors=tensors)
-    place.entry = attempt.entry_name
+    entry = attempt.entry_name
+    place = Place(*at, failure, attempt.device, space=attempt.space, attributes=held, tensors=tensors, entry=entry)
     return hint(place) or (_rebound(attempt) if failure.code == "stale-input" else "")
 
 
