@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from paramgraph_kit.driver.files import REWRITTEN
 
 if TYPE_CHECKING:
-    from paramgraph_kit.rewrite.rewriting import Rewriting
+    from paramgraph_kit.rewrite.result import Rewriting
 
 
 def state_of(function: Any) -> tuple[bool, dict[str, Any]]:

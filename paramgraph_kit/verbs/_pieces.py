@@ -23,7 +23,7 @@ from paramgraph_kit.rewrite.source.given import name_of
 from paramgraph_kit.rewrite.source.reach import names_of, owner_of
 
 if TYPE_CHECKING:
-    from paramgraph_kit.rewrite.rewriting import Rewriting
+    from paramgraph_kit.rewrite.result import Rewriting
 
 STEADY = 2  # calls at the end in which nothing may be compiled any more
 LIMIT_S = 60.0  # for all that is tried: a step that compiles anew at each call takes minutes, and proves nothing

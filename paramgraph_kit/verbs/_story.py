@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from paramgraph_kit.doctor.diagnosis import Diagnosis
     from paramgraph_kit.explore import Explorer
     from paramgraph_kit.rewrite.proving.proof import Around, Prover, Seen, Truth
-    from paramgraph_kit.rewrite.rewriting import Rewriting
+    from paramgraph_kit.rewrite.result import Rewriting
 
 Say = Callable[[str], None]
 NEW_INPUT = "a call on new inputs, against eager"

@@ -1,0 +1,210 @@
+"""What of a step the host can do before its launch: it is fed, or asked first."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from paramgraph_kit.driver.select import device
+from paramgraph_kit.rewrite.around import clocks, feeding, parts
+from paramgraph_kit.rewrite.around.guards import Guard
+from paramgraph_kit.rewrite.counting import optimizers
+from paramgraph_kit.rewrite.expressions import carried
+from paramgraph_kit.rewrite.expressions.branches import choose_by_where, choose_one
+from paramgraph_kit.rewrite.lending import Lending, Plan
+from paramgraph_kit.rewrite.loops.ending import Ending
+from paramgraph_kit.rewrite.proving.proof import Prover
+from paramgraph_kit.rewrite.source import hosts, moving
+from paramgraph_kit.rewrite.source.edits import (
+    Edit,
+    Function,
+    Source,
+    is_text,
+    locals_of,
+    names_in,
+    without_gradients,
+)
+from paramgraph_kit.rewrite.source.place import Place
+from paramgraph_kit.rewrite.source.reach import attributes_of, numbers_of, owner_of
+from paramgraph_kit.trace.model import Failure
+
+Fed = tuple[ast.stmt, ast.expr, feeding.Values]
+
+
+class Ahead(Lending):
+    """One function, with what can be done before its launch."""
+
+    def __init__(
+        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], prover: Prover | None = None
+    ) -> None:
+        super().__init__(function, args, kwargs, prover)
+        self.moves = prover is None  # what is rewritten again leaves alone what was moved
+        self.numbers = numbers_of(self.prover.state)
+        self.device = self._device_text()
+        self.unsafe: dict[int, str] = {}  # by failure: why a rewrite where it stands was taken back
+        self.elsewhere: set[int] = set()  # those of which its move behind the launch has not been tried yet
+        self.feeds = True  # work may be moved before the launch
+        self.defers = True  # and, from wherever it is done, behind it
+        self.sharing = False  # there is something of that
+        self.watch: clocks.Stopwatch | None = None
+        self.shares = False  # what the host finds first is known behind the launch, too
+        self.leads = False  # rates of optimizers are written before the launch
+        self.ended: Ending | None = None  # a loop whose end the device decides
+        self.guard = Guard()  # a branch that leaves the step
+        self.late: set[str] = set()  # numbers that loops read of the device, for what is behind the launch
+        self.reads_there = False  # what the host reads in the middle of a step stays as it is
+        self.forced: set[str] = set()  # numbers that move behind the launch, and that a graph would keep
+        self.ahead: list[ast.stmt] = []  # what is done before the launch, as it stands
+        self.rated: list[str] = []  # optimizers of which something that is moved writes the rate
+        self.cut = -1  # the first statement of the function's body that runs behind the launch
+
+    def _device_text(self) -> str:
+        space = self.space
+        known = space.get("device", space.get("DEVICE"))
+        if isinstance(known, (str, torch.device)) and torch.device(known).type == device().type:
+            return "device" if "device" in space else "DEVICE"
+        return f'"{device().type}"'
+
+    def _rates_ahead(self, failures: Sequence[Failure]) -> list[ast.stmt]:
+        """Statements by which the host gives an optimizer its rate, with what they need, for before the launch."""
+        at = self._definition()
+        if at is None or not any(failure.code == "learning-rate-frozen" for failure in failures):
+            return []
+        source, function = at
+        found: list[ast.stmt] = []
+        for node in moving.body_of(function):
+            if not optimizers.rated([node]) or not moving.is_closed(node):
+                continue
+            for value in optimizers.given_rates(node):
+                kept = feeding.slice_before(source, function, node, value)
+                if kept is None:
+                    return []
+                found += [each for each in kept if each not in found]
+            found.append(node)
+        test = self._host_test(function)
+        if any(not hosts.is_of_host(node, test, set(moving.arguments_of(function))) for node in found):
+            return []
+        return [node for node in moving.body_of(function) if node in found]
+
+    def _opening(self, failures: Sequence[Failure]) -> list[ast.stmt]:
+        """What a function begins with, where the host decides whether it is done: it is done before the launch."""
+        at = self._definition()
+        if at is None:
+            return []
+        source, function = at
+        decided = set[ast.stmt]()
+        for failure in failures:
+            known = failure.code == "branch-frozen" and id(failure) not in self.unsafe
+            place = self.place(failure) if known else None
+            inside = place is not None and place[0] is source and place[1] in function.body
+            if place is None or not inside or not isinstance(place[1], ast.If):
+                continue
+            if not choose_by_where(self._place_of(*place, failure), "chosen_in"):
+                decided.add(place[1])
+        if not decided:
+            return []
+        last = max(function.body.index(node) for node in decided)
+        skipped = (ast.Global, ast.Nonlocal)
+        head = [node for node in function.body[: last + 1] if not isinstance(node, skipped) and not is_text(node)]
+        test, arguments = self._host_test(function), set(moving.arguments_of(function))
+        made, rest = moving.stored(head) & locals_of(function), function.body[last + 1 :]
+        if any(names_in(node) & made for node in rest) or not rest:
+            return []
+        for node in head:
+            if optimizers.rebinds(node):
+                return []
+            if not moving.is_movable(node) or not names_in(node) & locals_of(function) <= arguments | made:
+                return []
+            if node not in decided and not hosts.is_of_host(node, test, arguments):
+                return []
+        return head
+
+    def _keeps_ahead(self, function: Function, chosen: Sequence[ast.stmt]) -> bool:
+        """Whether nothing that stays reads what would be assigned before the launch."""
+        made = moving.stored(self.ahead) & locals_of(function)
+        stay = [node for node in moving.body_of(function) if node not in self.ahead and node not in chosen]
+        behind = {name for node in chosen for name in names_in(node)} & made
+        return not any(names_in(node) & made - moving.stored([node]) for node in stay) and not behind & set(self.space)
+
+    def _fed(self, failures: Sequence[Failure], others: Sequence[str]) -> Plan | None:
+        """Host work that the function needs first, moved before the launch."""
+        at = self._definition()
+        wanted = {place[1]: f for f in failures if f.code in feeding.FED and (place := self.place(f)) is not None}
+        if at is None or not (wanted or self.watch is not None or self.ahead or self.forced):
+            return None
+        source, function = at
+        host = self._host_test(function)
+        lent = hosts.derived(function, self.forced, host) if self.forced else set[str]()
+        for node in hosts.reading(function, lent, self.behind, host):
+            wanted.setdefault(node, hosts.KEPT)
+        in_rounds = [part for node in moving.body_of(function) for part in hosts.in_rounds(node)]
+        every = [*moving.body_of(function), *in_rounds]
+        statements = [node for node in every if node in wanted and node not in self.ahead]
+        ways = {s: feeding.otherwise(source, s) for s in statements}
+        found = [(s, node) for s in statements for node in feeding.candidates([s], host, ways[s])]
+        # What each round asks for anew is foreseen, if at all.
+        found = [(s, node) for s, node in found if s not in in_rounds or feeding.is_the_same(source, s, node)]
+        seen = self._watched_values(source, [node for _, node in found])
+        items = [(statement, node, values) for (statement, node), values in zip(found, seen, strict=False)]
+        fed = [
+            (statement, node, values)
+            for statement, node, values in items
+            if values.is_fed(
+                device().type,
+                source.parents.get(node),
+                copied=feeding.is_copy(node, host),
+                moves=hosts.reads_any(node, lent) or feeding.draws(node),
+                chosen=isinstance(statement, ast.If) and node is not statement.test,
+                refused=statement in wanted and wanted[statement].code == "cpu-scalar-frozen",
+            )
+            and parts.slice_of(source, node) is None
+        ]
+        fed += parts.fitting(source, items)
+        if not fed and self.watch is None and not self.ahead:
+            return None
+
+        def choose(statement: ast.stmt, node: ast.expr, condition: str) -> list[Edit]:
+            given = [each for at, each, _ in fed if at is statement]
+            return self._choose(self._place_of(source, statement, wanted[statement]), node, condition, given)
+
+        head = [*(self.watch.starts if self.watch is not None else []), *self.ahead]
+
+        def feed(some: Sequence[Fed]) -> feeding.Feed | None:
+            made = feeding.feed(source, function, some, self.device, host, choose, others, head)
+            counted = self.kept.counters if self.kept is not None else []  # tensors by now, which the graph reads
+            parts_of = [part for each in made.moved for part in ast.walk(each)] if made is not None else []
+            return made if not any(one.is_at(part) for part in parts_of for one in counted) else None
+
+        self.fed = feed(fed)
+        if self.fed is None:  # what cannot go there must not keep the others from it
+            apart = [[item for item in fed if item[0] is one] for one in dict.fromkeys(item[0] for item in fed)]
+            fed = [item for items in apart if feed(items) is not None for item in items]
+            self.fed = feed(fed) if fed else None
+        if self.fed is None:
+            return None
+        inside = {id(n) for top in (*head, *self.fed.moved, *(each for each, _, _ in fed)) for n in ast.walk(top)}
+        handled = [f for f in failures if (place := self.place(f)) is not None and id(place[1]) in inside]
+        return Plan(source, self.fed.edits, handled, self.fed.hoisted)
+
+    def _choose(self, place: Place, node: ast.expr, condition: str, given: Sequence[ast.expr]) -> list[Edit]:
+        """A branch whose test the host has found, as the device chooses; ``given``: what it asks the host for."""
+        place.lent = [place.text(each) for each in given]
+        above = place.source.parents.get(node)
+        return (
+            choose_one(place, above, condition) if isinstance(above, ast.IfExp) else choose_by_where(place, condition)
+        )
+
+    def _place_of(self, source: Source, statement: ast.stmt, failure: Failure) -> Place:
+        cuda = "cuda" if "cuda" in names_in(source.tree) else "torch.cuda"
+        trains = any(tensor.requires_grad for tensor in self.prover.state.tensors)
+        trains = trains and not without_gradients(source, statement)
+        at, space = self._definition(), self.space
+        if at is not None and source.function_of(statement) is at[1] and moving.is_method(*at):
+            space = space | {moving.arguments_of(at[1])[0]: owner_of(self.function)}
+        known = (space, self.forms_in(source, statement), self.numbers, attributes_of(self.prover.state))
+        begun = carried.begun(self.prover.from_now()) if failure.code == "stale-input" else {}
+        gone = frozenset(part for node in self.behind for part in ast.walk(node))
+        return Place(source, statement, failure, self.device, cuda, *known, begun=begun, trains=trains, gone=gone)

@@ -1,0 +1,210 @@
+"""What of a step the host can do behind its launch: what only tells, or is put off."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+
+from paramgraph_kit.driver.files import display_name
+from paramgraph_kit.rewrite.ahead import Ahead
+from paramgraph_kit.rewrite.around import choosing, clocks, handed, later, tails
+from paramgraph_kit.rewrite.counting import advance, optimizers
+from paramgraph_kit.rewrite.expressions import rows
+from paramgraph_kit.rewrite.lending import Plan
+from paramgraph_kit.rewrite.rules import edits_for
+from paramgraph_kit.rewrite.source import moving
+from paramgraph_kit.rewrite.source.edits import (
+    Edit,
+    Function,
+    Source,
+    free_names,
+    names_in,
+)
+from paramgraph_kit.rewrite.source.place import called
+from paramgraph_kit.trace.model import Failure
+
+MOVABLE = frozenset(
+    """sync-item host-counter print copy-to-cpu output-alias grad-scaler branch-frozen data-dependent-branch query
+    captured-event learning-rate-frozen""".split()  # noqa: SIM905
+)
+OF_STEPS = ("optimizer-not-capturable", "learning-rate-frozen")
+
+
+def _below(nodes: Sequence[ast.stmt]) -> set[ast.AST]:
+    return {part for node in nodes for part in ast.walk(node)}
+
+
+class Behind(Ahead):
+    """One function, with what can be done behind its launch."""
+
+    def _moved(self, failures: Sequence[Failure]) -> Plan | None:
+        """Host work of the function itself, moved behind the launch."""
+        at = self._definition()
+        if at is None:
+            return None
+        source, function = at
+        wanted: dict[ast.stmt, list[Failure]] = {}
+        for failure in failures:
+            if failure.code in MOVABLE:
+                for top in self._statements(source, function, failure, failures):
+                    wanted.setdefault(top, []).append(failure)
+        schedules = [node for node in moving.body_of(function) if self._is_schedule(node)] if wanted or failures else []
+        rates = choosing.rates_behind(function) if wanted or failures else []
+        # A graph would freeze what these move or ask, if not in the calls that were watched.
+        for node in (*schedules, *rates, *later.tellers(function, wanted)):
+            wanted.setdefault(node, [])
+        host = self._host_test(function)
+        at_hand = set(self.tensors) | moving.stored(self.ahead) | self.late
+        listed = handed.lists(source, function, self.tensors)
+        for node in (each for one in listed for each in one.readers):
+            wanted.setdefault(node, [])
+        at_hand |= {one.name for one in listed}
+        self.sharing = bool(handed.shared(source, function, list(wanted), at_hand, host))
+        before = handed.shared(source, function, list(wanted), at_hand, host) if self.shares and self.feeds else []
+        at_hand |= moving.stored(before)
+        chosen = choosing.choose(function, wanted, at_hand, host, self.graded)
+        listed = [one for one in listed if set(one.readers) <= set(chosen) and not set(one.filling) & _below(chosen)]
+        self.watch = clocks.stopwatch(source, function) if wanted and self.feeds else None
+        timed = self.watch.stops if self.watch is not None else []
+        tail = self._tail(source, function)
+        ends = tail.statements if tail is not None else []
+        chosen = [node for node in moving.body_of(function) if node in chosen or node in timed or node in ends]
+        parted = self.ended.gone if self.ended is not None else []  # the rest of it is read behind the launch
+        chosen = [node for node in chosen if node not in [*self.ahead, *parted]]
+        chosen = moving.with_their_zeros(function, chosen, self.graded)
+        self.ahead = self.ahead if self._keeps_ahead(function, chosen) else []
+        before = handed.shared(source, function, chosen, at_hand - moving.stored(before), host) if before else []
+        self.ahead += [node for node in before if node not in self.ahead]
+        blocks, deferred = self._deferred(source, failures, chosen)
+        left = [n for n in moving.body_of(function) if n not in chosen and not isinstance(n, moving.NAMED)]
+        if not left or not (chosen or blocks):
+            return None
+        hoisted: list[str] = []
+        first: list[str] = []
+        edits: list[Edit] = []
+        if blocks:
+            start = later.outermost(source, self.function, function)
+            taken = names_in(source.tree)
+            edits, name, first = later.defer(
+                source, blocks, start, function, taken, self.graded_in, self._filled(source), self.read_numbers
+            )
+            hoisted.append(f"{name} = []")
+        edits += [edit for one in listed for edit in one.edits]
+        edits += [*self.guard.edits, *(self.ended.edits if self.ended is not None else [])]
+        gone = [*(self.watch.starts if self.watch is not None else []), *self.ahead]
+        gone += self.ended.gone if self.ended is not None else []
+        ended = (self.ended.handed, self.ended.lines) if self.ended is not None else ({}, [])
+        texts = {one.name: f"torch.stack({one.name})" for one in listed}
+        read = {name for node in chosen for name in free_names(node)} - moving.stored([*chosen, *gone])
+        numbers = sorted(self.read_numbers & read) if tail is None and self.ended is None else []
+        back = [f"{name} = {name}.{way}()" for names, way in ((texts, "tolist"), (numbers, "item")) for name in names]
+        ended = ({**ended[0], **texts, **{name: name for name in numbers}}, [*ended[1], *back])
+        rated = optimizers.rated(chosen)
+        rate = self.rate or bool(rated) or (bool(schedules) and set(schedules) <= set(chosen))
+        more = self._filled(source, rate=rate)
+        self.moved = moving.move(source, function, chosen, self.graded, first, gone, tail, more, ended)
+        if self.moved is None:
+            self.watch = None
+            return None
+        self.rated, self.rate = rated, rate
+        self.moved.edits = edits + self.moved.edits
+        handled = [f for node in (*chosen, *gone) for f in wanted.get(node, [])]
+        filling = {node for one in listed for node in one.filling}
+        handled += [f for f in failures if (place := self.place(f)) is not None and place[1] in filling]
+        last = self.cut - (self.ended is not None)
+        order, kept = list(moving.body_of(function)), self.guard.stays
+        for f in failures if tail is not None else ():
+            number = self._index(source, function, f)
+            handled += [f] if number >= last and order[number] not in kept else []
+        handled += [
+            f
+            for f in failures
+            if self.watch is not None and clocks.is_timing(source, f, self.place(f), [*gone, *timed])
+        ]
+        self.behind = list(chosen)
+        handled += [f for f in failures if f.code in OF_STEPS and f not in handled and self._is_behind(f)]
+        return Plan(source, self.moved.edits, handled + [f for f in deferred if f not in handled], hoisted)
+
+    def _filled(self, source: Source, *, rate: bool = False) -> Callable[[ast.stmt], list[Edit]]:
+        kept = self.kept.counters if self.kept is not None else []
+
+        def edits(node: ast.stmt) -> list[Edit]:
+            told = advance.rates_as_numbers(source, node) if rate else ()
+            return [*advance.rates(source, [node]), *advance.as_numbers(source, node, kept), *told]
+
+        return edits
+
+    def _index(self, source: Source, function: Function, failure: Failure) -> int:
+        """Which statement of the function's body a failure is in, or is called from; -1 where that is not known."""
+        order, place = list(moving.body_of(function)), self.place(failure)
+        if place is None or failure.frame is None:
+            return -1
+        if place[0] is source and (top := moving.top_of(source, function, place[1])) is not None:
+            return order.index(top)
+        return next((number for number, node in enumerate(order) if self._calls(node, failure)), -1)
+
+    def _tail(self, source: Source, function: Function) -> moving.Tail | None:
+        known = self._host_test(function), self.guard.stays, self.ended.left if self.ended is not None else None
+        return tails.tail(source, function, self.cut, *known, self.graded) if self.cut >= 0 else None
+
+    def _deferred(
+        self, source: Source, failures: Sequence[Failure], chosen: Sequence[ast.stmt]
+    ) -> tuple[list[later.Block], list[Failure]]:
+        """What the host does elsewhere in the step and can be put off, and what that is for."""
+        if not self.defers:
+            return [], []
+        left = [self.ended.left] if self.ended is not None and self.ended.left is not None else []
+        moved = {node for each in (*chosen, *left) for node in ast.walk(each)}
+        # What moved lines call is done behind the launch already, when nobody goes through the list any more.
+        behind = later.reached(self.sources.values(), {called(node) for node in moved if isinstance(node, ast.Call)})
+        failures = [f for f in failures if f.frame is not None and f.frame.function.rpartition(".")[2] not in behind]
+        at = {id(f): place[1] for f in failures if f.code in later.CODES and (place := self.place(f))}
+        for f in failures:
+            if f.code == "data-dependent-branch" and (place := self.place(f)) and later.only_tells(place[1]):
+                at[id(f)] = place[1]
+        wanted = [at[id(f)] for f in failures if id(f) in at and at[id(f)] not in moved and self._is_of(source, f)]
+        shapes = [place[1] for f in failures if f.code == "dynamic-shape" and (place := self.place(f))]
+        listed = moving.stored([node for node in shapes if isinstance(node, ast.Assign)])
+        wanted = [node for node in wanted if not rows.counts_only(node, listed)]  # of a list that may go
+        ran = [node for node in later.ran_in(source, self.ran) if node not in chosen]
+        found = later.steady(source, later.blocks(source, wanted, ran), self.tensors_in, self.tensors)
+        inside = {node for block in found for node in block.statements}
+        return found, [f for f in failures if at.get(id(f)) in inside]
+
+    def _is_of(self, source: Source, failure: Failure) -> bool:
+        return failure.frame is not None and display_name(source.file) == failure.frame.file
+
+    def _statements(
+        self, source: Source, function: Function, failure: Failure, failures: Sequence[Failure]
+    ) -> Iterator[ast.stmt]:
+        place = self.place(failure)
+        if place is None or failure.frame is None:
+            return
+        if failure.code == "learning-rate-frozen":
+            yield from (node for node in moving.body_of(function) if self._is_schedule(node))
+            return
+        inside = place[0] is source and source.function_of(place[1]) is function
+        if inside and failure.code == "grad-scaler":
+            yield from moving.unscaled_before(function, place[1])
+        if inside:
+            if isinstance(place[1], (ast.Return, ast.Assert)):
+                return
+            top = moving.top_of(source, function, place[1])
+            in_place = isinstance(top, ast.If) and id(failure) not in self.unsafe
+            in_place = in_place and not any(self._is_read_in(top, each) for each in failures)
+            if top is not None and not (in_place and edits_for(self._place_of(*place, failure))):
+                yield top
+            return
+        for node in moving.body_of(function):  # a call of the function in which it happens
+            if isinstance(node, (ast.Expr, ast.If)) and self._calls(node, failure):
+                yield node
+
+    def _is_read_in(self, branch: ast.stmt | None, failure: Failure) -> bool:
+        """Whether a number of the device's is made one of the host's, or kept there, in what a branch does."""
+        place = self.place(failure) if failure.code in ("sync-item", "host-counter", "print") else None
+        return (
+            place is not None
+            and isinstance(branch, ast.If)
+            and place[1] is not branch
+            and any(place[1] is node for part in (*branch.body, *branch.orelse) for node in ast.walk(part))
+        )

@@ -1,0 +1,54 @@
+"""Lines of the user's, rewritten: the diff, what was tried with it, and what is left to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from paramgraph_kit.rewrite.proving.proof import NOTHING, Around
+from paramgraph_kit.trace.model import Failure
+
+
+@dataclass(slots=True)
+class Rewriting:
+    """Lines of the user's, rewritten: the diff, what was tried with it, and what is left to do by hand."""
+
+    function: str
+    diff: str = ""
+    verified: list[str] = field(default_factory=list)
+    instead: list[str] = field(default_factory=list)  # what could not be rewritten safely, and what to do
+    left: list[Failure] = field(default_factory=list)  # the same as data
+    unsaid: list[Failure] = field(default_factory=list)  # those of which ``instead`` does not say what to write
+    complete: bool = False  # everything found is rewritten, and one graph gives eager's numbers
+    is_little: bool = False  # but most of it runs behind that, and ``instead`` says how more would be in it
+    otherwise: Rewriting | None = None  # such a one, for where nothing better is known
+    usage: str = ""  # how what was moved behind the launch is called
+    loop: list[str] = field(default_factory=list)  # the same as a user's lines, about what `launched` is
+    pieces: str = ""  # what compiling it brings where it cannot be one graph, tried as well
+    around: Around = NOTHING  # what was moved, as functions of a step's inputs and result
+    stale: str = ""  # what gets another value behind the launch, and a graph would keep
+    _borrow: Any = None
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """While this lasts the user's own function runs the rewritten lines; nothing is written to a file."""
+        if self._borrow is None:
+            yield
+            return
+        with self._borrow():
+            yield
+
+    def __str__(self) -> str:
+        parts = [self.diff] if self.diff else []
+        parts += [f"  then   {self.usage}"] if self.usage else []
+        parts += [f"  tried  {line}" for line in self.verified]
+        parts += [f"  {'by hand' if not self.is_little else 'for more'}  {line}" for line in self.instead]
+        parts += [f"  pieces   {self.pieces}"] if self.pieces else []
+        return "\n".join(parts) if parts else "  nothing to rewrite"
+
+    def __repr__(self) -> str:
+        lines = sum(line.startswith("+") and not line.startswith("+++") for line in self.diff.splitlines())
+        state = "verified" if self.complete else f"{len(self.instead)} by hand"
+        return f"Rewriting({self.function}: {lines} new lines, {state})"

@@ -1,0 +1,147 @@
+"""Rewritten, and rewritten again on the lines that come of it, each round tried against the function as it is."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from paramgraph_kit.doctor.observe.examine import examine
+from paramgraph_kit.driver.files import REWRITTEN
+from paramgraph_kit.rewrite import by_hand
+from paramgraph_kit.rewrite.lending import Plan
+from paramgraph_kit.rewrite.proving.proof import NOTHING, Around, Truth
+from paramgraph_kit.rewrite.ways import Ways
+from paramgraph_kit.trace.model import Failure
+
+LIMIT_S = 30.0
+TRIES = 4  # how often rewrites that change the numbers are taken back
+AGAIN = 7  # how often what rewritten lines still have is rewritten
+
+
+class Rounds:
+    """Rewritten once, and what that has shown rewritten again, each on the lines of the one before."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[Ways, Any]] = []  # with the context in which its lines run
+        self.texts: dict[str, list[str]] = {}  # the lines of each file, as the last has left them
+        self.around = NOTHING
+        self.mover: Ways  # the one whose lines go around the launch
+
+    @property
+    def moves(self) -> bool:
+        """Whether something goes around the launch."""
+        return self.around.before is not None or self.around.after is not None
+
+    def add(self, attempt: Ways, plans: Sequence[Plan]) -> None:
+        """One more."""
+        if not self.moves:
+            self.mover, self.around = attempt, attempt.around(plans)
+        elif attempt.only_feeds:
+            self.mover.fed, self.around = attempt.fed, _joined(self.around, attempt.around(plans))
+        self.all.append((attempt, attempt.borrow(plans)))
+        texts = attempt.texts(plans)
+        self.texts |= {file.removesuffix(REWRITTEN * (len(self.all) - 1)): lines for file, lines in texts.items()}
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """While this lasts the user's functions run the lines of the last."""
+        with ExitStack() as stack:
+            for _, lent in self.all:
+                stack.enter_context(lent())
+            yield
+
+
+def safe(attempt: Ways, around: Around | None, failures: Sequence[Failure], truth: Truth) -> list[Plan]:
+    """Plans for what was found, without those that change what the function does."""
+    for _ in range(TRIES):
+        plans = attempt.plans(failures)
+        wrong = _changed(attempt, around, plans, truth)
+        if not wrong:
+            return plans
+        for plan, why in wrong:
+            attempt.take_back(plan, why)
+    return []
+
+
+def again(rounds: Rounds, truth: Truth) -> list[Failure]:
+    """Rewrite what is still found in rewritten lines, as far as that goes; returns what is left in the end."""
+    first, tries = rounds.all[0][0], AGAIN
+    while True:
+        with rounds.applied():
+            problems = examine(first.function, first.args, first.kwargs, limit_s=LIMIT_S).problems
+            attempt = _once_more(first)
+            if any(failure.code == "data-dependent-branch" for failure in problems) and tries:
+                with attempt.watched():  # what is a tensor by now
+                    first.prover.from_now().eager(rounds.around)
+            attempt.tensors = first.tensors
+            plans = safe(attempt, rounds.around, problems, truth) if problems and tries else []
+            if not plans and problems and tries and not rounds.moves:  # by now it may go around the launch
+                attempt = _once_more(first)
+                attempt.moves = True
+                with attempt.watched():
+                    first.prover.from_now().eager()
+                plans = safe(attempt, None, problems, truth)
+                if not plans and all(attempt.is_returned(each) for each in problems):
+                    attempt = attempt.split(problems) or attempt  # what is picked of the results is behind the launch
+                    plans = safe(attempt, None, problems, truth)
+                    inside, behind = attempt.prover.operations
+                    plans = plans if inside >= behind else []
+            elif not plans and problems and tries and rounds.around.before is None:  # what only a rewrite has shown
+                attempt = _once_more(first)
+                attempt.moves = attempt.only_feeds = True
+                with attempt.watched():
+                    first.prover.from_now().eager(rounds.around)
+                plans = safe(attempt, rounds.around, problems, truth)
+        if not plans:
+            return problems
+        rounds.add(attempt, plans)
+        tries -= 1
+
+
+def _once_more(first: Ways) -> Ways:
+    """The same function, on the lines that it has by now."""
+    again = Ways(first.function, first.args, first.kwargs, first.prover)
+    again.steps, again.read_numbers, again.reads_there = first.steps, first.read_numbers, first.reads_there
+    return again
+
+
+def _joined(first: Around, more: Around) -> Around:
+    """What goes around a launch already, with what it does not have yet."""
+    return Around(first.before or more.before, first.after or more.after)
+
+
+def _changed(attempt: Ways, around: Around | None, plans: Sequence[Plan], truth: Truth) -> list[tuple[Plan, str]]:
+    """The plans that change what the function does, each tried alone where all together do."""
+    if not plans or not (why := _tried(attempt, around, plans, truth)):
+        return []
+    if len(plans) == 1:
+        return [(plans[0], why)]
+    alone = [(plan, _tried(attempt, around, [plan], truth)) for plan in plans]
+    wrong = [(plan, text) for plan, text in alone if text]
+    return wrong or [(plan, why) for plan in plans]
+
+
+def _tried(attempt: Ways, around: Around | None, plans: Sequence[Plan], truth: Truth) -> str:
+    """What is wrong with the rewritten function, run eagerly; "" where nothing is. Asked once for the same lines."""
+    lines = {file: "".join(text) for file, text in attempt.texts(plans).items()}
+    more = [(*plan.hoisted, *plan.brought) for plan in plans]
+    known = (lines, more, attempt.rate, sorted(attempt.fused), attempt.steps, attempt.kept is None)
+    key = repr(known), around  # itself: an id would be that of another one once it is gone
+    if key not in truth.tried:
+        truth.tried[key] = _tries(attempt, around, plans, truth)
+    return truth.tried[key]
+
+
+def _tries(attempt: Ways, around: Around | None, plans: Sequence[Plan], truth: Truth) -> str:
+    try:
+        with attempt.borrow(plans)():
+            wrong = truth.wrong(attempt.prover.from_now().eager(_joined(around or NOTHING, attempt.around(plans))))
+        return f"the numbers would change ({wrong[0]})" if wrong else ""
+    except KeyboardInterrupt:
+        raise  # it is the user's
+    except BaseException as error:
+        said = by_hand.brief(error)
+    gc.collect()  # its frames hold a loss, which would keep the backward pass on the stream of this trial
+    return said

@@ -1,0 +1,59 @@
+"""What a rewriting shows of its rounds: the diff, and how what goes around a launch is called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paramgraph_kit.rewrite.proving.proof import Around
+from paramgraph_kit.rewrite.provisos import provisos
+from paramgraph_kit.rewrite.result import Rewriting
+from paramgraph_kit.rewrite.rounds import Rounds
+from paramgraph_kit.rewrite.source.given import name_of, written
+from paramgraph_kit.rewrite.ways import Ways
+
+
+def show(rounds: Rounds, found: Rewriting) -> None:
+    """Write the diff of all rounds, and how what they moved is called, into what was found."""
+    first = rounds.all[0][0]
+    diffs = (first.sources[file].diff_to(lines) for file, lines in rounds.texts.items())
+    found.diff = "\n".join(diff for diff in diffs if diff)
+    found._borrow, found.around = rounds.applied, rounds.around
+    found.verified += provisos([line for line in found.diff.splitlines() if line.startswith("+")])
+    usage, mover = [], rounds.mover
+    if mover.fed is not None and found.around.before is not None:
+        usage.append(_call(mover, mover.fed.name, mover.fed.parameters) + " before each launch")
+    if mover.moved is not None and found.around.after is not None:
+        text = _call(mover, mover.moved.name, mover.moved.parameters) + " after each launch"
+        usage.append(text + ", which returns the result" * mover.moved.returns)
+    found.usage = ", and ".join(usage)
+    found.loop = _loop(mover, found.around)
+
+
+def _loop(first: Ways, around: Around) -> list[str]:
+    """A step of the user's loop: what comes before a launch, the launch, and what comes after it."""
+    fed = first.fed if around.before is not None else None
+    moved = first.moved if around.after is not None else None
+    called, texts = written(first.function, first.args, first.kwargs, name_of(first.function, first.space))
+
+    def line(name: str, parameters: Sequence[str], arguments: int) -> str:
+        own = parameters[:1] == ["self"]
+        given = [texts.get(each, each) for each in parameters[own:arguments]]
+        return _called(first, name, [*parameters[:own], *given, *parameters[arguments:]])
+
+    lines = [line(fed.name, fed.parameters, len(fed.parameters))] if fed is not None else []
+    given = ", ".join(moved.parameters[moved.arguments :]) if moved is not None and moved.results else ""
+    lines.append(f"{given or 'out'} = launched({called})")
+    if moved is not None:
+        lines.append("out = " * moved.returns + line(moved.name, moved.parameters, moved.arguments))
+    return lines
+
+
+def _call(first: Ways, name: str, parameters: Sequence[str]) -> str:
+    return f"call {_called(first, name, parameters)}"
+
+
+def _called(first: Ways, name: str, parameters: Sequence[str]) -> str:
+    own = parameters[:1] == ["self"]
+    made = first.entry is not None and "<locals>" in first.entry.__qualname__ and not own
+    by = f"_of[{name_of(first.function, first.space)}]" if made else ""
+    return f"{'self.' * own}{name}{by}({', '.join(parameters[own:])})"
