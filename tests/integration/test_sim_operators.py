@@ -159,7 +159,7 @@ def test_an_unexplained_finding_is_counted_and_shown() -> None:
 
 
 def test_what_torch_calls_unordered_is_compared_by_how_far_it_is() -> None:
-    # GIVEN an operator that torch refuses where bits are to be fixed, one that it does not, and a convolution
+    # GIVEN an operator that torch refuses where bits are to be fixed, one that it does not, and two known by name
     def attempt(run: Callable[[], object]) -> tuple[tuple[object, str], list[torch.Tensor]]:
         try:
             return (run(), ""), []
@@ -171,5 +171,7 @@ def test_what_torch_calls_unordered_is_compared_by_how_far_it_is() -> None:
     assert is_unordered("put", lambda: attempt(lambda: x.put_(index, torch.ones(2))))
     assert not is_unordered("add", lambda: attempt(lambda: x + 1))
     assert is_unordered("nn_functional_conv_transpose3d", lambda: attempt(lambda: x + 1))
+    assert is_unordered("nn_functional_upsample_bilinear", lambda: attempt(lambda: x + 1))
+    assert not is_unordered("nn_functional_relu", lambda: attempt(lambda: x + 1))
     # AND its switch is as it was
     assert not torch.are_deterministic_algorithms_enabled()
