@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from scripts.sweep_operators import decode, encode, load, main, summary
+from tests.sweep import spread
 from tests.sweep.checks import DIFFERS, EQUAL, Verdict, is_unordered
 from tests.sweep.operators import LISTED, SIMULATED, Finding, Subject, examine, listed, subjects
 from tests.sweep.samples import Mover, difference, operators, restrided, samples
@@ -175,3 +176,16 @@ def test_what_torch_calls_unordered_is_compared_by_how_far_it_is() -> None:
     assert not is_unordered("nn_functional_relu", lambda: attempt(lambda: x + 1))
     # AND its switch is as it was
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_how_many_kinds_of_bits_one_operator_gives_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    # GIVEN an operator WHEN it is run some times at other addresses
+    spread.main(["add", "--runs", "3"])
+    said = capsys.readouterr().out
+    # THEN it has one kind, in each way of running it
+    assert said.splitlines()[1] == "  eager, numbers 0: 1 kinds of 3 (3)"
+    assert "paramgraph, numbers 1: 1 kinds of 3 (3)" in said
+    # AND bits that are others are another kind
+    drawn, sample = iter(range(3)), samples(operators()["add"], torch.float32, 1)[0]
+    kinds = spread.spread(lambda sample: sample.input + next(drawn), sample, 3)
+    assert sorted(kinds.values()) == [1, 1, 1]

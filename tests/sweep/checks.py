@@ -87,12 +87,12 @@ def _gradients(results: Any, sample: Sample, *, captured: bool = False) -> Any:
 def check_eager(op: Any, sample: Sample) -> Verdict:
     """On the simulated device as on the CPU: numbers, layouts and lazy bits."""
     run = program_of(op)
-    expected, refusal = _attempt(run, sample.on(torch.device("cpu")))
-    got, error = _attempt(run, sample.on(device()))
+    expected, refusal = attempt(run, sample.on(torch.device("cpu")))
+    got, error = attempt(run, sample.on(device()))
     if refusal or error:
         return Verdict(EQUAL if bool(refusal) == bool(error) else DIFFERS, f"device: {error}; host: {refusal}")
     unlike = difference(got, expected)
-    if unlike and difference(_attempt(run, sample.on(torch.device("cpu")))[0], expected):
+    if unlike and difference(attempt(run, sample.on(torch.device("cpu")))[0], expected):
         unlike = difference(got, expected, exact=False)  # the host's own numbers depend on where its memory lies
     return _verdict(unlike)
 
@@ -101,11 +101,11 @@ def check_captured(op: Any, pair: tuple[Sample, Sample]) -> Verdict:
     """Captured by hand on the simulated device, replayed on other values, as eager there."""
     run, cuda = program_of(op), twin()
     static, fresh = pair[0].on(device()), pair[1].on(device())
-    expected, error = _attempt(run, pair[1].on(device()))
+    expected, error = attempt(run, pair[1].on(device()))
     if error:
         return Verdict(FAILS, error)
     graph = cuda.CUDAGraph()
-    got, error = _attempt(_captured, run, static, graph)
+    got, error = attempt(_captured, run, static, graph)
     if error:
         cuda.recover()
         return Verdict(REFUSED, error)
@@ -128,12 +128,12 @@ def check_compiled(op: Any, pair: tuple[Sample, Sample], *, backward: bool) -> V
     The same code has to give the same bits, wherever it does so ungraphed; eager may round otherwise.
     """
     plain = gradients_of(op) if backward else program_of(op)
-    eager = [_attempt(plain, sample.on(device())) for sample in pair]
-    unordered = partial(_rounds, op.name, lambda: (_attempt(plain, pair[0].on(device())), None))
-    verdict = _graphed(_compiled(op, backward, paramgraph), pair, eager, unordered)
+    eager = [attempt(plain, sample.on(device())) for sample in pair]
+    unordered = partial(_rounds, op.name, lambda: (attempt(plain, pair[0].on(device())), None))
+    verdict = _graphed(compiled(op, backward, paramgraph), pair, eager, unordered)
     for backend in ("aot_eager", "inductor")[: 1 + (device().type == "cuda")] if verdict.bad else ():
-        alone = _compiled(op, backward, backend)
-        calls = [_attempt(alone, pair[k % 2].on(device()))[0] for k in range(CALLS)]
+        alone = compiled(op, backward, backend)
+        calls = [attempt(alone, pair[k % 2].on(device()))[0] for k in range(CALLS)]
         if any(difference(got, eager[k % 2][0], layouts=False, exact=False) for k, got in enumerate(calls)):
             return Verdict(TORCHS, f"{backend}: {verdict.why}", verdict.graphed)
     return verdict
@@ -157,7 +157,7 @@ def check_step(op: Any, pair: tuple[Sample, Sample]) -> Verdict:
     for call, sample in enumerate(values):
         moved = sample.on(device())
         kept += poison(call)
-        calls.append((_attempt(step, moved.input, moved.args, moved.kwargs), moved.tensors()))
+        calls.append((attempt(step, moved.input, moved.args, moved.kwargs), moved.tensors()))
     alone = [_alone(plain, sample) for sample in values]
     found = report(step)
     launches, reasons = sum(row.launches or 0 for row in found.rows), sorted({reason.code for reason in found.reasons})
@@ -181,7 +181,7 @@ def check_step(op: Any, pair: tuple[Sample, Sample]) -> Verdict:
 
 def _alone(plain: Callable[..., Any], sample: Sample) -> tuple[tuple[Any, str], list[Tensor]]:
     fresh = sample.on(device())
-    return _attempt(plain, fresh.input, fresh.args, fresh.kwargs), fresh.tensors()
+    return attempt(plain, fresh.input, fresh.args, fresh.kwargs), fresh.tensors()
 
 
 def _leaf(tensor: Tensor) -> Tensor:
@@ -189,16 +189,19 @@ def _leaf(tensor: Tensor) -> Tensor:
     return tensor.detach().requires_grad_() if floating else tensor
 
 
-def _compiled(op: Any, backward: bool, backend: Any) -> Program:
+def compiled(op: Any, backward: bool, backend: Any) -> Program:
+    """The operator, or its gradients, compiled by a backend that nothing else has used since."""
     torch._dynamo.reset()
     gc.collect()
     function = op.get_op()
-    compiled = torch.compile(
-        lambda value, args, kwargs: function(value, *args, **kwargs), backend=backend, dynamic=False
-    )
+
+    def called(value: Any, args: Any, kwargs: Any) -> Any:
+        return function(value, *args, **kwargs)
+
+    whole: Callable[..., Any] = torch.compile(called, backend=backend, dynamic=False)
 
     def run(sample: Sample) -> Any:
-        results = compiled(sample.input, sample.args, sample.kwargs)
+        results = whole(sample.input, sample.args, sample.kwargs)
         return results, _gradients(results, sample) if backward else sample.tensors()
 
     return run
@@ -214,11 +217,11 @@ def _graphed(
     for call, sample in enumerate(values):
         moved = sample.on(device())
         kept += poison(call)
-        found.append(_attempt(run, moved))
+        found.append(attempt(run, moved))
     graphs = [graph for graph in compiled_graphs() if graph not in before]
     launchers = [launcher for graph in graphs for launcher in graph.launchers]
     with _paused(launchers):
-        ungraphed = [_attempt(run, sample.on(device())) for sample in values]
+        ungraphed = [attempt(run, sample.on(device())) for sample in values]
     launches = sum(v.state.launches for x in launchers for v in x.variants.values() if v is not None)
     reasons = sorted({reason.code for graph in graphs for reason in graph.reasons}
                      | {reason.code for launcher in launchers for reason in launcher.reasons})  # fmt: skip
@@ -233,7 +236,7 @@ def _graphed(
         unlike = difference(got, expected)
         if unlike and _stable(ungraphed):  # so far: sums in no fixed order are mostly the same
             with _paused(launchers):
-                ungraphed += [_attempt(run, sample.on(device())) for sample in values * MORE]
+                ungraphed += [attempt(run, sample.on(device())) for sample in values * MORE]
         if unlike and (not _stable(ungraphed) or unordered()):
             unlike = difference(got, expected, exact=False)
             rounded = rounded or not unlike
@@ -253,7 +256,7 @@ def _verdict(unlike: str) -> Verdict:
     return Verdict(DIFFERS if unlike else EQUAL, unlike)
 
 
-def _attempt(run: Callable[..., Any], *args: Any) -> tuple[Any, str]:
+def attempt(run: Callable[..., Any], *args: Any) -> tuple[Any, str]:
     """(result, "") or (None, the error in one line)."""
     torch.manual_seed(7)
     try:

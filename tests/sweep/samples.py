@@ -182,10 +182,10 @@ def _unlike(a: Any, b: Any, layouts: bool, exact: bool) -> str:
         bits = [(t.is_conj(), t.is_neg()) for t in (a, b)]
         if bits[0] != bits[1]:
             return f"conjugate and negative bits {bits[0]} instead of {bits[1]}"
-    return _values(_flat(a), _flat(b), exact)
+    return _values(flat(a), flat(b), exact)
 
 
-def _flat(tensor: Tensor) -> Tensor:
+def flat(tensor: Tensor) -> Tensor:
     """Its numbers on the host, real ones, one after the other."""
     tensor = tensor.detach()
     flat = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu").copy_(tensor).reshape(-1)
