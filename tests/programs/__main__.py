@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from tests.programs.reading import programs
-from tests.programs.scoring import Score, score, table
+from tests.programs.scoring import Score, scored, table
 
 REPORT = Path(__file__).parents[2] / "results" / "doctor-programs.md"
 NOT_RIGHT = Path(__file__).parent / "not_right.json"
@@ -78,19 +78,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.programs", description=__doc__)
     parser.add_argument("words", nargs="*", help="only programs whose field or title has one of these")
     parser.add_argument("--write", action="store_true", help=f"run all; write {REPORT.name} and {NOT_RIGHT.name}")
+    parser.add_argument("--jobs", type=int, default=1, help="programs at once")
     parser.add_argument("--outcomes", action="store_true", help="say what a capture of each does as it is")
     parser.add_argument("--record", type=Path, help="write what captures did here, to compare devices")
     given = parser.parse_args()
     chosen = [p for p in programs() if not given.words or any(word in p.name for word in given.words)]
     started, scores = time.monotonic(), list[Score]()
-    for program in programs() if given.write else chosen:
-        try:
-            scores.append(score(program, rewrite=True))
-        except Exception as error:
-            error.add_note(f"in the program {program.name!r}")
-            raise
+    for found in scored(list(programs()) if given.write else chosen, given.jobs):
+        scores.append(found)
         if given.outcomes:
-            print(f"{program.name}: {scores[-1].outcome} ({scores[-1].seconds:.1f} s)", flush=True)
+            print(f"{found.program.name}: {found.outcome} ({found.seconds:.1f} s)", flush=True)
     print(table(scores))
     print(f"\n{time.monotonic() - started:.0f} s")
     if given.record:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,6 +65,24 @@ def score(program: Program, *, rewrite: bool = False) -> Score:
             pgk.diagnose.repair()
     found.seconds = time.monotonic() - started
     return found
+
+
+def scored(chosen: Sequence[Program], jobs: int) -> Iterator[Score]:
+    """One score after the other, in order; with several jobs each program in a process that has seen few others."""
+    if jobs == 1:
+        yield from map(_score, chosen)
+        return
+    fresh = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=fresh, max_tasks_per_child=20) as pool:
+        yield from pool.map(_score, chosen)
+
+
+def _score(program: Program) -> Score:
+    try:
+        return score(program, rewrite=True)
+    except Exception as error:
+        error.add_note(f"in the program {program.name!r}")
+        raise
 
 
 def _rewrite(score: Score, names: dict[str, Any], truth: dict[str, list[Any]]) -> None:
