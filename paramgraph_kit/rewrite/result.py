@@ -29,16 +29,21 @@ class Rewriting:
     pieces: str = ""  # what compiling it brings where it cannot be one graph, tried as well
     around: Around = NOTHING  # what was moved, as functions of a step's inputs and result
     stale: str = ""  # what gets another value behind the launch, and a graph would keep
+    texts: dict[str, list[str]] = field(default_factory=dict)  # the lines of each file that has others
+    alone: str = ""  # one round of its loop, cut out as this function, which is what is captured, and whole
     _borrow: Any = None
 
     @contextmanager
-    def applied(self) -> Iterator[None]:
-        """While this lasts the user's own function runs the rewritten lines; nothing is written to a file."""
+    def applied(self) -> Iterator[Any]:
+        """While this lasts the user's own function runs the rewritten lines; nothing is written to a file.
+
+        Gives the function of one round, where that is what is captured, or None.
+        """
         if self._borrow is None:
-            yield
+            yield None
             return
-        with self._borrow():
-            yield
+        with self._borrow() as made:
+            yield made
 
     def __str__(self) -> str:
         parts = [self.diff] if self.diff else []
@@ -51,4 +56,5 @@ class Rewriting:
     def __repr__(self) -> str:
         lines = sum(line.startswith("+") and not line.startswith("+++") for line in self.diff.splitlines())
         state = "verified" if self.complete else f"{len(self.instead)} by hand"
+        state = f"{self.alone} verified" if self.alone else state
         return f"Rewriting({self.function}: {lines} new lines, {state})"

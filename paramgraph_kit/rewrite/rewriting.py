@@ -25,6 +25,7 @@ from paramgraph_kit.trace.errors import CaptureError
 from paramgraph_kit.trace.model import Failure
 from paramgraph_kit.trace.wording import frame_text
 
+REPLAYED = "replays of one graph give eager's results and state {how} ({where})"
 UNSTEADY = "two runs from one state give other results"
 LITTLE = "this is right, but with so little in its graph it may be no faster: what stands below brings more there"
 
@@ -268,5 +269,5 @@ def _capture(rounds: Rounds, truth: Truth, found: Rewriting) -> list[Failure] | 
         found.verified += wrong
         return []
     bits = "bit for bit" if truth.is_bitwise(seen) else truth.closeness()
-    found.verified.append(f"replays of one graph give eager's results and state {bits} ({where})")
+    found.verified.append(REPLAYED.format(how=bits, where=where))
     return None

@@ -17,6 +17,7 @@ def show(rounds: Rounds, found: Rewriting) -> None:
     first = rounds.all[0][0]
     diffs = (first.sources[file].diff_to(lines) for file, lines in rounds.texts.items())
     found.diff = "\n".join(diff for diff in diffs if diff)
+    found.texts = dict(rounds.texts)
     found._borrow, found.around = rounds.applied, rounds.around
     found.verified += provisos([line for line in found.diff.splitlines() if line.startswith("+")])
     usage, mover = [], rounds.mover
@@ -36,7 +37,7 @@ def _loop(first: Ways, around: Around) -> list[str]:
     called, texts = written(first.function, first.args, first.kwargs, name_of(first.function, first.space))
 
     def line(name: str, parameters: Sequence[str], arguments: int) -> str:
-        own = parameters[:1] == ["self"]
+        own = _is_own(first, parameters)
         given = [texts.get(each, each) for each in parameters[own:arguments]]
         return _called(first, name, [*parameters[:own], *given, *parameters[arguments:]])
 
@@ -53,7 +54,12 @@ def _call(first: Ways, name: str, parameters: Sequence[str]) -> str:
 
 
 def _called(first: Ways, name: str, parameters: Sequence[str]) -> str:
-    own = parameters[:1] == ["self"]
+    own = _is_own(first, parameters)
     made = first.entry is not None and "<locals>" in first.entry.__qualname__ and not own
     by = f"_of[{name_of(first.function, first.space)}]" if made else ""
     return f"{'self.' * own}{name}{by}({', '.join(parameters[own:])})"
+
+
+def _is_own(first: Ways, parameters: Sequence[str]) -> bool:
+    """Whether a function beside the step is a method as that is."""
+    return parameters[:1] == ["self"] and first.entry is not None and "." in first.entry.__qualname__

@@ -183,16 +183,24 @@ diagnose = Diagnose()
 def _fixed(found: Diagnosis, what: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Failure]:
     """Have the function rewritten; what is left to do by hand."""
     from paramgraph_kit.rewrite import rewriting
+    from paramgraph_kit.rewrite.round_alone import one_round
 
+    ended = any(failure.code in ENDS for failure in found.failures)
+    if not ended and (alone := one_round(what, args, kwargs, found.failures, of_loader=True)) is not None:
+        found.fix = alone
+        return []
     try:
         found.fix = rewritten = rewriting.rewrite(what, args, kwargs, found.failures)
     except Exception as error:  # an object of the user's may raise where it is looked at, and we may be wrong
         text = f"no rewrite was tried, as looking for one ended with {type(error).__name__}: {error}"
         found.notes = (*found.notes, text)
         return []
-    if not rewritten.complete and not any(failure.code in ENDS for failure in found.failures):
+    if not rewritten.complete and not ended:
         from paramgraph_kit.verbs._pieces import in_pieces
 
+        if (alone := one_round(what, args, kwargs, found.failures)) is not None:
+            found.fix = alone
+            return []
         rewritten.pieces = in_pieces(what, args, kwargs, rewritten)
         if not rewritten.pieces and rewritten.otherwise is not None:
             found.fix = rewritten = rewritten.otherwise

@@ -31,7 +31,7 @@ from paramgraph_kit.rewrite.proving.mixing import in_another_order
 STEPS = 6
 WARM_UP = 2
 # What computes nothing: other shapes of the same memory, and copies of it.
-_FREE = frozenset(
+FREE = frozenset(
     """detach alias view _to_copy clone copy_ select slice unbind t transpose expand permute unsqueeze squeeze reshape
     _unsafe_view _local_scalar_dense split chunk empty empty_like lift_fresh""".split()  # noqa: SIM905
 )
@@ -220,16 +220,16 @@ class Prover:
             with cuda.stream(side):
                 results = [self._step(inputs, around) for inputs in self._inputs[:WARM_UP]]
             cuda.current_stream().wait_stream(side)
-            static = tree_map(_held, self._inputs[WARM_UP])
+            static = tree_map(held, self._inputs[WARM_UP])
             with keeper.paused(), capture(graph, lines=look is not None):
                 out = self.function(*static[0], **static[1])
             if look is not None:
                 look(graph)
             for inputs in self._inputs[WARM_UP:]:
                 with torch.no_grad():
-                    for held, value in zip(tree_leaves(static), tree_leaves(inputs), strict=True):
-                        if told and isinstance(held, torch.Tensor):
-                            held.copy_(value)
+                    for there, value in zip(tree_leaves(static), tree_leaves(inputs), strict=True):
+                        if told and isinstance(there, torch.Tensor):
+                            there.copy_(value)
                 around.prepare(static)
                 graph.replay()
                 results.append(_copy(around.finish(static, out)))
@@ -345,7 +345,7 @@ class Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         op = operation(func)
-        self._operations[0] += op.name not in _FREE
+        self._operations[0] += op.name not in FREE
         self._operations[1] += op.name in _PRODUCTS
         if (generator := kwargs.get("generator")) is not None and not self._is_capturing():
             self.keeper.note_generator(generator)
@@ -403,7 +403,7 @@ def _is_nesterov(group: Any) -> bool:
     return isinstance(group, dict) and "params" in group and bool(group.get("nesterov"))
 
 
-def _held(value: Any) -> Any:
+def held(value: Any) -> Any:
     """Memory of its own that a graph reads."""
     if not isinstance(value, torch.Tensor):
         return value

@@ -1,0 +1,201 @@
+"""One round of a loop as a function of its own: what of it can be a graph, what it is given, and what it returns.
+
+A loop over a loader asks the host for something in each round, so no graph holds all of it. What the device does of one
+round is the same each time.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from types import MappingProxyType
+
+from paramgraph_kit.rewrite.source.edits import (
+    Edit,
+    Function,
+    Source,
+    about_gradients,
+    first_line,
+    free_names,
+    locals_of,
+    names_in,
+    within,
+)
+from paramgraph_kit.rewrite.source.moving import NAMED, STOPS, is_backward, stored
+
+Loop = ast.For | ast.While
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What of a loop's rounds is a function: the edits that make it one, and what they call it."""
+
+    name: str
+    loop: Loop
+    parameters: tuple[str, ...]
+    results: tuple[str, ...]
+    edits: tuple[Edit, ...]
+    trains: bool  # it runs a backward pass
+
+
+def loops_around(source: Source, function: Function, nodes: Collection[ast.stmt]) -> list[Loop]:
+    """The loops of a function that some statements are in, the inner ones first."""
+    found = [n for n in within(function) if isinstance(n, Loop) and any(part in nodes for part in ast.walk(n))]
+    return sorted(found, key=lambda node: -len([*source.above(node)]))
+
+
+def cut(
+    source: Source,
+    function: Function,
+    loop: Loop,
+    computes: Callable[[ast.stmt], bool],
+    tells: Callable[[ast.stmt], bool],
+    returned: Mapping[str, str] = MappingProxyType({}),
+) -> Round | None:
+    """One round of a loop cut out of a function, or None where no part of it can be.
+
+    Args:
+        computes: whether a statement does something on the device.
+        tells: whether it reads something of the device for the host.
+        returned: of some results how they are written where they are returned, as ``loss.detach()``.
+    """
+    body = loop.body
+    wanted = [n for n, node in enumerate(body) if computes(node) and not tells(node)]
+    if not wanted or _shares_lines(body):
+        return None
+    inside = body[wanted[0] : wanted[-1] + 1]
+    part = [node for n, node in enumerate(inside) if not _may_wait(node, inside[n + 1 :], computes, tells)]
+    local = locals_of(function)
+    if any(isinstance(n, (*STOPS, *NAMED, Function, ast.ClassDef)) for node in part for n in within(node)):
+        return None
+    outer = {name for node in ast.walk(function) if isinstance(node, ast.Nonlocal) for name in node.names}
+    if outer & stored(part):
+        return None
+    names = _Names(part, local)
+    parameters, made = [*names.read], [*names.made]
+    others = [node for node in ast.walk(function) if not _is_below(source, node, part)]
+    read = {n.id for n in others if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    read |= {n.target.id for n in others if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)}
+    carried = {name for name in parameters if name in stored(part)}
+    results = [name for name in made if name in read or name in carried]
+    name = _new_name(source, function)
+    trains = any(is_backward(n) for node in part for n in within(node))
+    call = f"{', '.join(results)} = " * bool(results) + f"{name}({', '.join(parameters)})"
+    edits = [_block(source, run, call if number == 0 else "") for number, run in enumerate(_runs(body, part))]
+    texts = [returned.get(each, each) for each in results]
+    lines = _text(source, function, loop, part, (name, parameters, texts))
+    edits.append(source.before(source.outermost(function), lines))
+    return Round(name, loop, tuple(parameters), tuple(results), tuple(edits), trains)
+
+
+def _may_wait(
+    node: ast.stmt, later: Sequence[ast.stmt], computes: Callable[[ast.stmt], bool], tells: Callable[[ast.stmt], bool]
+) -> bool:
+    """Whether what is the host's alone, or only tells, can be done behind the rest of a round, as far as names tell."""
+    if computes(node) and not tells(node):
+        return False
+    if any(isinstance(part, (*STOPS, *NAMED)) for part in within(node)):
+        return False
+    given, read = stored([node]), free_names(node) | _added_to(node)
+    return not any((free_names(each) | _added_to(each)) & given or stored([each]) & read for each in later)
+
+
+def _added_to(node: ast.AST) -> set[str]:
+    """Names that ``x += 1`` reads below a node."""
+    return {n.target.id for n in ast.walk(node) if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)}
+
+
+class _Names:
+    """Local names that some statements read before they are assigned there, and those that they assign, in order."""
+
+    def __init__(self, part: Sequence[ast.stmt], local: Collection[str]) -> None:
+        self._local = local
+        self.read: dict[str, None] = {}
+        self.made: dict[str, None] = {}
+        self._all(part, frozenset())
+
+    def _all(self, nodes: Iterable[ast.AST], given: frozenset[str]) -> frozenset[str]:
+        """Note what is read of statements one after the other; what has a value for certain after them."""
+        for node in nodes:
+            given = self._one(node, given)
+        return given
+
+    def _one(self, node: ast.AST, given: frozenset[str]) -> frozenset[str]:
+        if isinstance(node, ast.With):
+            return self._all(node.body, self._all(node.items, given))
+        if isinstance(node, ast.If):
+            given = self._one(node.test, given)
+            return self._all(node.body, given) & self._all(node.orelse, given)
+        if isinstance(node, (ast.For, ast.While)):
+            given = self._one(node.iter if isinstance(node, ast.For) else node.test, given)
+            inside = self._one(node.target, given) if isinstance(node, ast.For) else given
+            self._all(node.body, inside)
+            self._all(node.orelse, given)
+            return given
+        unknown = (free_names(node) | _added_to(node)) & set(self._local) - given
+        names = [n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in unknown]
+        self.read |= dict.fromkeys(n.id for n in sorted(names, key=lambda n: (n.lineno, n.col_offset)))
+        made = stored([node]) & set(self._local)
+        self.made |= dict.fromkeys(sorted(made))
+        return given | made if not isinstance(node, ast.Try) else given
+
+
+def _shares_lines(body: Sequence[ast.stmt]) -> bool:
+    """Whether two statements stand on one line, or one beside its loop."""
+    return any(first_line(b) <= (a.end_lineno or a.lineno) for a, b in pairwise(body))
+
+
+def _is_below(source: Source, node: ast.AST, part: Collection[ast.stmt]) -> bool:
+    above: ast.AST | None = node
+    while above is not None and above not in part:
+        above = source.parents.get(above)
+    return above is not None
+
+
+def _runs(body: Sequence[ast.stmt], part: Collection[ast.stmt]) -> Iterator[list[ast.stmt]]:
+    """The statements of a part, those together that stand one after the other."""
+    run: list[ast.stmt] = []
+    for node in body:
+        if node in part:
+            run.append(node)
+        elif run:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
+def _block(source: Source, run: Sequence[ast.stmt], call: str) -> Edit:
+    """The lines of some statements, and what stands between them, gone; a call in their place."""
+    text = f"{source.indent(run[0])}{call}\n" if call else ""
+    return Edit(first_line(run[0]), 0, (run[-1].end_lineno or run[-1].lineno) + 1, 0, text)
+
+
+def _text(
+    source: Source, function: Function, loop: Loop, part: Sequence[ast.stmt], called: tuple[str, list[str], list[str]]
+) -> list[str]:
+    name, parameters, results = called
+    lines = [f"def {name}({', '.join(parameters)}):  # one round of a loop of {function.name}"]
+    contexts = [source.text(each) for each in function.decorator_list]
+    above = (node for node in source.above(loop) if isinstance(node, ast.With))
+    contexts += [source.text(item.context_expr) for node in above for item in node.items]
+    lines[:0] = [f"@{text}" for text in dict.fromkeys(contexts) if about_gradients(text)][:1]
+    assigned = {name for node in ast.walk(function) if isinstance(node, ast.Global) for name in node.names}
+    if outer := sorted(assigned & stored(part)):
+        lines.append(f"    global {', '.join(outer)}")
+    for run in _runs(loop.body, part):
+        depth = len(source.indent(run[0]))
+        rows = source.lines[first_line(run[0]) - 1 : run[-1].end_lineno]
+        lines += [f"    {row[depth:].rstrip()}" if row[:depth].isspace() or not depth else row.rstrip() for row in rows]
+    lines += [f"    return {', '.join(results)}"] if results else []
+    return [*lines, "", ""]
+
+
+def _new_name(source: Source, function: Function) -> str:
+    taken = names_in(source.tree) | {n.name for n in ast.walk(source.tree) if isinstance(n, Function)}
+    name = f"{function.name.strip('_')}_round"
+    while name in taken:
+        name += "_"
+    return name

@@ -1,0 +1,262 @@
+"""A loop that no graph holds, with one round of it as a function: cut out, tried, and rewritten like any other step."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import types
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.data import DataLoader
+
+from paramgraph_kit.doctor import cell
+from paramgraph_kit.doctor.observe.examine import examine
+from paramgraph_kit.doctor.observe.refusals import operation
+from paramgraph_kit.driver.files import REWRITTEN
+from paramgraph_kit.driver.select import device, driver
+from paramgraph_kit.rewrite.lending import Plan
+from paramgraph_kit.rewrite.loops.one_round import Loop, Round, cut, loops_around
+from paramgraph_kit.rewrite.proving.launches import Launches, Layout, layout
+from paramgraph_kit.rewrite.proving.proof import FREE, STEPS, Prover, Truth
+from paramgraph_kit.rewrite.result import Rewriting
+from paramgraph_kit.rewrite.rewriting import REPLAYED, rewrite
+from paramgraph_kit.rewrite.rounds import LIMIT_S
+from paramgraph_kit.rewrite.source.borrow import codes_in, compiled
+from paramgraph_kit.rewrite.source.edits import Source, path_of, within
+from paramgraph_kit.rewrite.source.moving import is_backward
+from paramgraph_kit.rewrite.source.place import called
+from paramgraph_kit.rewrite.ways import Ways
+from paramgraph_kit.trace.errors import CaptureError
+from paramgraph_kit.trace.model import Failure
+
+TELLS = frozenset("sync-item print host-counter copy-to-cpu data-dependent-branch branch-frozen".split())  # noqa: SIM905
+MOST_LOOPS = 2  # one in the other, of which each is tried
+
+
+def one_round(
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    failures: Sequence[Failure],
+    *,
+    of_loader: bool = False,
+) -> Rewriting | None:
+    """The function with one round of a loop cut out and rewritten whole, or None where none is.
+
+    ``of_loader``: only of a loop over a DataLoader, of which nobody wants a graph of all rounds.
+    """
+    whole = Ways(function, args, kwargs)
+    at = whole._definition()
+    if at is None or at[0].file in cell.FILES or whole.entry is None or whole.entry.__code__.co_freevars:
+        return None
+    source, definition = at
+    places = [(f, place[1]) for f in failures if (place := whole.place(f)) is not None and place[0] is source]
+    loops = loops_around(source, definition, [node for _, node in places])[:MOST_LOOPS]
+    loops = [loop for loop in loops if not of_loader or _goes_through_loader(whole, loop)]
+    if not loops:
+        return None
+    try:
+        lines = _Lines(whole.entry.__code__)
+        with lines:
+            truth = Truth(whole.prover)
+        if truth.unsteady:
+            return None
+        asked = (
+            lambda node: _computes(node, lines.computing),
+            lambda node: any(f.code in TELLS and _holds(node, at) for f, at in places),
+        )
+        for loop in loops:
+            found = cut(source, definition, loop, *asked)
+            if found is None or (run := _run(whole, source, found, truth)) is None:
+                continue
+            if found.trains and run.graded:  # none go through a launch
+                found = cut(source, definition, loop, *asked, run.graded)
+                run = _run(whole, source, found, truth) if found is not None else None
+            if found is not None and run is not None and (fix := _tried(whole, source, found, truth, run)) is not None:
+                return fix
+    except KeyboardInterrupt:
+        raise  # it is the user's
+    except Exception:  # what cannot be run alone is no answer
+        return None
+    finally:
+        whole.prover.forget()
+    return None
+
+
+@dataclass(slots=True)
+class _Run:
+    """A function whose loop calls one round, run eagerly."""
+
+    made: types.FunctionType  # the round
+    texts: list[str]
+    applied: Callable[[], AbstractContextManager[Callable[[Any], None]]]  # while it lasts the loop calls what is given
+    given: tuple[Any, ...] = ()  # the first time
+    layouts: list[Layout] = field(default_factory=list)
+    plain: list[list[Any]] = field(default_factory=list)  # what is no tensor
+    graded: dict[str, str] = field(default_factory=dict)  # results with gradients, as they are returned without
+
+
+def _run(whole: Ways, source: Source, found: Round, truth: Truth) -> _Run | None:
+    """The round, where the function gives with it what it gave, and it is given the same kind each time."""
+    plan = Plan(source, [*found.edits], [])
+    lent, space = whole.borrow([plan]), whole.entry.__globals__ if whole.entry is not None else {}
+    texts = source.apply(plan.edits)
+    code = next(c for c in codes_in(compiled(source.file, texts)) if c.co_name == found.name)
+
+    @contextmanager
+    def applied() -> Iterator[Callable[[Any], None]]:
+        space[found.name] = run.made
+        try:
+            with lent():
+                yield partial(space.__setitem__, found.name)
+        finally:
+            del space[found.name]
+
+    run = _Run(types.FunctionType(code, space, found.name), texts, applied)
+
+    def noted(*values: Any) -> Any:
+        run.given = run.given or values  # of the others only what they are: they may hold a backward pass
+        run.layouts.append(layout(values))
+        run.plain.append([x for x in tree_leaves(values) if not isinstance(x, torch.Tensor)])
+        results = run.made(*values)
+        run.graded |= _graded(found, [results] if len(found.results) < 2 else results)
+        return results
+
+    with applied() as call:
+        call(noted)
+        right = not truth.wrong(whole.prover.from_now().eager())
+    return run if right and _is_steady(run) else None
+
+
+def _graded(found: Round, returned: Sequence[Any]) -> dict[str, str]:
+    """Results that lead to the backward pass of a round, as they are returned without; they themselves are let go."""
+    texts = {}
+    for name, value in zip(found.results, returned, strict=False):
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            texts[name] = f"{name}.detach()"
+        elif isinstance(value, (tuple, list)) and all(isinstance(x, torch.Tensor) for x in value):
+            each = f"each.detach() for each in {name}"
+            texts[name] = f"tuple({each})" if isinstance(value, tuple) else f"[{each}]"
+    return texts
+
+
+def _tried(whole: Ways, source: Source, found: Round, truth: Truth, run: _Run) -> Rewriting | None:
+    """The round rewritten like any other step, where the function that launches it so gives what it gave."""
+    with run.applied() as call:
+        problems = examine(run.made, run.given, {}, limit_s=LIMIT_S).problems
+        fix = rewrite(run.made, run.given, {}, problems) if problems else _captured(run.made, run.given)
+        if not fix.complete:
+            return None
+        with fix.applied():
+            launches = Launches(run.made, fix.around)
+            call(launches)
+            if truth.wrong(whole.prover.from_now().launched(whole.function)) or not launches.replays:
+                return None
+    return _shown(source, found, fix, run)
+
+
+def _is_steady(run: _Run) -> bool:
+    """Whether the rounds are given the same but for the numbers in tensors, and a last one that is smaller."""
+    first, kinds = run.plain[:1], run.layouts
+    if any(len(one) != len(first[0]) or not all(map(_same, one, first[0])) for one in run.plain):
+        return False
+    return bool(kinds) and (len({*kinds[:-1]}) <= 1 or 2 * len({*kinds}) <= len(kinds))
+
+
+def _same(a: Any, b: Any) -> bool:
+    return a is b or (isinstance(a, (bool, int, float, str)) and type(a) is type(b) and a == b)
+
+
+def _captured(made: Any, given: tuple[Any, ...]) -> Rewriting:
+    """What comes of a round in which nothing was found."""
+    prover = Prover(made, given, {})
+    try:
+        truth = Truth(prover)
+        seen = prover.from_now().captured()
+        right = not truth.unsteady and not truth.wrong(seen)
+        how = "bit for bit" if right and truth.is_bitwise(seen) else truth.closeness()
+    except CaptureError:
+        return Rewriting(made.__name__)
+    finally:
+        prover.forget()
+    told = [REPLAYED.format(how=how, where=driver().source().label())]
+    return Rewriting(made.__name__, verified=told if right else [], complete=right)
+
+
+def _shown(source: Source, found: Round, fix: Rewriting, run: _Run) -> Rewriting:
+    """What is shown of it: one diff from the user's own lines."""
+    name = source.file + REWRITTEN
+    diffs = [source.diff_to(fix.texts.get(name, run.texts))]
+    for file, lines in fix.texts.items():
+        other = Source.of(file.removesuffix(REWRITTEN)) if file != name else None
+        diffs += [other.diff_to(lines)] if other is not None else []
+    kinds = {*run.layouts}
+    function = source.function_of(found.loop)
+    whole = function.name if function is not None else ""
+    first = f"one round of the loop of line {found.loop.lineno} is what a graph holds: capture `{found.name}`"
+    told = [first, f"`{whole}`, with rounds from graphs, gives the original's results and state in {STEPS} steps"]
+    if len(kinds) > 1:
+        told.append(f"its rounds have tensors of {len(kinds)} sizes: each has a graph of its own")
+    told += [f"{found.name}: {line}" for line in fix.verified]
+    inner = fix.applied
+
+    @contextmanager
+    def both() -> Iterator[Any]:
+        with run.applied(), inner():
+            yield run.made
+
+    return replace(
+        fix,
+        function=whole,
+        alone=found.name,
+        complete=False,  # of the function itself
+        diff="\n".join(each for each in diffs if each),
+        verified=[line.replace(REWRITTEN, "") for line in told],
+        _borrow=both,
+    )
+
+
+def _goes_through_loader(whole: Ways, loop: Loop) -> bool:
+    """``for x, y in loader``, ``for n, batch in enumerate(tqdm(self.loader))``."""
+    given = whole._bound((whole.args, whole.kwargs))
+    paths = {path_of(n) for n in within(loop.iter) if isinstance(n, ast.expr)} if isinstance(loop, ast.For) else set()
+    return any(isinstance(given.get(path, whole._value(path)), DataLoader) for path in paths if path)
+
+
+def _computes(node: ast.stmt, lines: set[int]) -> bool:
+    """Whether the device did something as a statement ran, or has gradients taken away, which is part of a round."""
+    if any(line in lines for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)):
+        return True
+    return any(isinstance(n, ast.Call) and (called(n) == "zero_grad" or is_backward(n)) for n in within(node))
+
+
+def _holds(node: ast.stmt, inner: ast.AST) -> bool:
+    return any(part is inner for part in ast.walk(node))
+
+
+class _Lines(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """Notes at which lines of a function the device computes."""
+
+    def __init__(self, code: types.CodeType) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._code = code
+        self.computing: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        kind = device().type
+        if operation(func).name not in FREE and any(
+            isinstance(x, torch.Tensor) and x.device.type == kind for x in tree_leaves(result)
+        ):
+            frame = sys._getframe()
+            while frame is not None and frame.f_code is not self._code:
+                frame = frame.f_back  # type: ignore[assignment]  # the outermost has none
+            self.computing |= {frame.f_lineno} if frame is not None else set()
+        return result

@@ -1,0 +1,190 @@
+"""A loop that no graph holds: one round of it becomes a function, and that is captured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import paramgraph_kit as pgk
+from paramgraph_kit.rewrite.proving.launches import Launches
+from tests.integration.rewritten import TIMES, lines_of, rewritten, run
+from tests.programs.running import differences, eager
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+NET = """\
+net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Dropout(0.1), nn.Linear(6, 2)).to(device)
+opt = torch.optim.Adam(net.parameters(), lr=0.01)
+rows = torch.utils.data.TensorDataset(torch.randn(24, 4), torch.randn(24, 2))
+data = torch.utils.data.DataLoader(rows, batch_size=8, shuffle=True)
+args = ()
+"""
+# what is whole, with the lines of a round and others that the diff adds
+WHOLE = {
+    "an epoch whose lines tell between those that train": (
+        NET
+        + """\
+def f():
+    net.train()
+    total, seen = 0.0, 0
+    for n, (x, y) in enumerate(data):
+        x, y = x.to(device), y.to(device)
+        opt.zero_grad()
+        loss = F.mse_loss(net(x), y)
+        total += loss.item()
+        loss.backward()
+        opt.step()
+        seen += len(x)
+        if n % 2 == 0:
+            print(f"{n}: {total / seen:.3f}")
+    return total / seen
+""",
+        ["def f_round(x, y):  # one round of a loop of f", "    return loss.detach()", "        loss = f_round(x, y)"],
+    ),
+    "a test under no_grad, with what it is given": (
+        NET
+        + """\
+class Told:
+    limit = 0.5
+def test(options, model, loader):
+    model.eval()
+    right = wrong = 0
+    with torch.no_grad():
+        for x, y in loader:
+            out = model(x.to(device))
+            close = (out - y.to(device)).abs() < options.limit
+            right += close.sum().item()
+            wrong += (~close).sum().item()
+    return right / (right + wrong)
+args = (Told(), net, data)
+f = test
+""",
+        ["@torch.no_grad()", "            close = test_round(model, x, y, options)"],
+    ),
+    "a state that goes from round to round, and a branch that always makes what it needs": (
+        """\
+rnn, head = nn.GRU(4, 5).to(device), nn.Linear(5, 2).to(device)
+opt = torch.optim.SGD([*rnn.parameters(), *head.parameters()], lr=0.1)
+data, kind, args = torch.utils.data.DataLoader(torch.randn(12, 3, 4), batch_size=3), "rnn", ()
+def f():
+    state, losses = torch.zeros(1, 3, 5, device=device), []
+    for x in data:
+        x = x.to(device)
+        if kind == "rnn":
+            state = state.detach()
+            out, state = rnn(x, state)
+        else:
+            out = x
+        loss = head(out).square().mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        losses.append(loss.item())
+    return sum(losses)
+""",
+        ["    return state.detach(), loss.detach()", "        state, loss = f_round(state, x)"],
+    ),
+    "a method of a trainer, with another step behind the launch": (
+        NET
+        + """\
+class Trainer:
+    def __init__(self):
+        self.net, self.opt, self.scaler = net, opt, torch.amp.GradScaler(device.type)
+    def fit(self, epochs):
+        for _ in range(epochs):
+            for x, y in data:
+                x, y = x.to(device), y.to(device)
+                self.opt.zero_grad()
+                loss = F.mse_loss(self.net(x), y)
+                self.scaler.scale(loss).backward()
+                self.scaler.step(self.opt)
+                self.scaler.update()
+                print(loss.item())
+f, args = Trainer().fit, (2,)
+""",
+        ["def fit_round(self, x, y):  # one round of a loop of fit", "                loss = fit_round(self, x, y)"],
+    ),
+}
+# what a graph of one round would get wrong, and is left
+LEFT = {
+    "a number that each round is given": """\
+net, args = nn.Linear(4, 4).to(device), (torch.randn(2, 4, device=device),)
+@torch.no_grad()
+def f(x):
+    for t in range(5, 0, -1):
+        x = x - net(x) / t
+        print(x.sum().item())
+    return x
+""",
+    "an attribute that the loop counts": NET
+    + """\
+class Run:
+    step = 0
+run = Run()
+def f():
+    for x, y in data:
+        x, y = x.to(device), y.to(device)
+        loss = F.mse_loss(net(x), y) * (1 + run.step)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        run.step = run.step % 3 + 1
+        print(loss.item())
+""",
+    "tokens that grow": """\
+net, args = nn.Embedding(9, 9).to(device), (torch.zeros(1, 1, dtype=torch.long, device=device),)
+@torch.no_grad()
+def f(tokens):
+    said = []
+    for _ in range(5):
+        logits = net(tokens).sum(1)
+        tokens = torch.cat([tokens, logits.argmax(-1, keepdim=True)], 1)
+        said.append(tokens[0, -1].item())
+    return said
+""",
+    "a round that may end the loop": NET
+    + """\
+def f():
+    for x, y in data:
+        x, y = x.to(device), y.to(device)
+        loss = F.mse_loss(net(x), y)
+        if not torch.isfinite(loss):
+            break
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+""",
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_one_round_of_a_loop_over_what_the_host_has_becomes_a_function_and_is_whole(name: str, tmp_path: Path) -> None:
+    # GIVEN a loop of which each round needs something of the host's WHEN it is rewritten
+    text, lines = WHOLE[name]
+    truth, names = eager(run(text, tmp_path), "f"), run(text, tmp_path)
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    # THEN one round is a function, the loop calls it, and it is what is captured
+    assert fix.alone, fix
+    assert not fix.complete
+    assert not fix.instead
+    for line in lines:
+        assert line.strip() in lines_of(fix), fix
+    assert "from graphs, gives the original's results and state in 6 steps" in str(fix)
+    assert "(rewritten)" not in str(fix)
+    # AND over ten other steps the loop does with launches of it what it does as it is
+    with fix.applied() as made:
+        launches = names[fix.alone] = Launches(made, fix.around)
+        seen = eager(names, "f")
+    assert launches.replays > 6
+    assert not differences(truth, seen, TIMES), fix
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_a_round_that_is_another_one_each_time_is_left(name: str, tmp_path: Path) -> None:
+    # GIVEN a loop whose rounds differ in more than the numbers of tensors WHEN a fix is asked for
+    fix = rewritten(LEFT[name], tmp_path)
+    # THEN no round is cut out
+    assert not fix.alone, fix
