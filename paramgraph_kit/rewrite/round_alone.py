@@ -12,6 +12,8 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader
@@ -29,7 +31,7 @@ from paramgraph_kit.rewrite.result import Rewriting
 from paramgraph_kit.rewrite.rewriting import REPLAYED, rewrite
 from paramgraph_kit.rewrite.rounds import LIMIT_S
 from paramgraph_kit.rewrite.source.borrow import codes_in, compiled
-from paramgraph_kit.rewrite.source.edits import Source, path_of, within
+from paramgraph_kit.rewrite.source.edits import Function, Source, locals_of, path_of, within
 from paramgraph_kit.rewrite.source.moving import is_backward
 from paramgraph_kit.rewrite.source.place import called
 from paramgraph_kit.rewrite.ways import Ways
@@ -64,20 +66,21 @@ def one_round(
         return None
     try:
         lines = _Lines(whole.entry.__code__)
-        with lines:
+        with lines, whole.watched():
             truth = Truth(whole.prover)
         if truth.unsteady:
             return None
         asked = (
             lambda node: _computes(node, lines.computing),
-            lambda node: any(f.code in TELLS and _holds(node, at) for f, at in places),
+            lambda node: _keeps(whole, definition, node) or any(f.code in TELLS and _holds(node, n) for f, n in places),
         )
         for loop in loops:
             found = cut(source, definition, loop, *asked)
             if found is None or (run := _run(whole, source, found, truth)) is None:
                 continue
-            if found.trains and run.graded:  # none go through a launch
-                found = cut(source, definition, loop, *asked, run.graded)
+            graded = run.graded if found.trains else {}  # no gradients go through a launch
+            if graded or list(run.bound) != list(found.parameters[: len(run.bound)]):
+                found = cut(source, definition, loop, *asked, graded, run.bound)
                 run = _run(whole, source, found, truth) if found is not None else None
             if found is not None and run is not None and (fix := _tried(whole, source, found, truth, run)) is not None:
                 return fix
@@ -98,6 +101,7 @@ class _Run:
     texts: list[str]
     applied: Callable[[], AbstractContextManager[Callable[[Any], None]]]  # while it lasts the loop calls what is given
     given: tuple[Any, ...] = ()  # the first time
+    bound: tuple[str, ...] = ()  # parameters that are given no tensors
     layouts: list[Layout] = field(default_factory=list)
     plain: list[list[Any]] = field(default_factory=list)  # what is no tensor
     graded: dict[str, str] = field(default_factory=dict)  # results with gradients, as they are returned without
@@ -123,6 +127,7 @@ def _run(whole: Ways, source: Source, found: Round, truth: Truth) -> _Run | None
 
     def noted(*values: Any) -> Any:
         run.given = run.given or values  # of the others only what they are: they may hold a backward pass
+        run.bound = tuple(n for n, each in zip(found.parameters, run.given, strict=True) if not layout(each))
         run.layouts.append(layout(values))
         run.plain.append([x for x in tree_leaves(values) if not isinstance(x, torch.Tensor)])
         results = run.made(*values)
@@ -200,8 +205,11 @@ def _shown(source: Source, found: Round, fix: Rewriting, run: _Run) -> Rewriting
     kinds = {*run.layouts}
     function = source.function_of(found.loop)
     whole = function.name if function is not None else ""
-    first = f"one round of the loop of line {found.loop.lineno} is what a graph holds: capture `{found.name}`"
-    told = [first, f"`{whole}`, with rounds from graphs, gives the original's results and state in {STEPS} steps"]
+    captured = f"partial({', '.join([found.name, *run.bound])})" if run.bound else found.name
+    told = [
+        f"one round of the loop of line {found.loop.lineno} is what a graph holds: capture `{captured}` for the loop",
+        f"`{whole}`, with rounds from graphs, gives the original's results and state in {STEPS} steps",
+    ]
     if len(kinds) > 1:
         told.append(f"its rounds have tensors of {len(kinds)} sizes: each has a graph of its own")
     told += [f"{found.name}: {line}" for line in fix.verified]
@@ -228,6 +236,17 @@ def _goes_through_loader(whole: Ways, loop: Loop) -> bool:
     given = whole._bound((whole.args, whole.kwargs))
     paths = {path_of(n) for n in within(loop.iter) if isinstance(n, ast.expr)} if isinstance(loop, ast.For) else set()
     return any(isinstance(given.get(path, whole._value(path)), DataLoader) for path in paths if path)
+
+
+def _keeps(whole: Ways, definition: Function, node: ast.stmt) -> bool:
+    """``meter.update(loss)``: what an object that the function makes, or is given, does with results."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return False
+    first = path_of(call.func).partition(".")[0]
+    given = whole._bound((whole.args, whole.kwargs)).get(first)
+    own = first in locals_of(definition) - whole.tensors.keys() - {"self"}
+    return own and not isinstance(given, (torch.nn.Module, Optimizer, LRScheduler, torch.amp.GradScaler, torch.Tensor))
 
 
 def _computes(node: ast.stmt, lines: set[int]) -> bool:

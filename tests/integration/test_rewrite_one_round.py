@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def test(options, model, loader):
 args = (Told(), net, data)
 f = test
 """,
-        ["@torch.no_grad()", "            close = test_round(model, x, y, options)"],
+        ["@torch.no_grad()", "            close = test_round(model, options, x, y)"],
     ),
     "a state that goes from round to round, and a branch that always makes what it needs": (
         """\
@@ -86,6 +87,35 @@ def f():
     return sum(losses)
 """,
         ["    return state.detach(), loss.detach()", "        state, loss = f_round(state, x)"],
+    ),
+    "meters that keep what each round gives": (
+        NET
+        + """\
+class Meter:
+    def __init__(self):
+        self.total, self.last = 0.0, None
+    def update(self, value, n):
+        self.last = value
+        self.total = self.total + value * n
+def train(loader, model, optimizer):
+    loss_of, largest = Meter(), Meter()
+    for x, y in loader:
+        x, y = x.to(device), y.to(device)
+        out = model(x)
+        loss = F.mse_loss(out, y)
+        largest.update(out.detach().max(), len(x))
+        loss_of.update(loss.item(), len(x))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return largest.total, loss_of.total
+args = (data, net, opt)
+f = train
+""",
+        [
+            "def train_round(model, optimizer, x, y):  # one round of a loop of train",
+            "    return out.detach(), loss.detach()",
+        ],
     ),
     "a method of a trainer, with another step behind the launch": (
         NET
@@ -180,6 +210,23 @@ def test_one_round_of_a_loop_over_what_the_host_has_becomes_a_function_and_is_wh
         seen = eager(names, "f")
     assert launches.replays > 6
     assert not differences(truth, seen, TIMES), fix
+
+
+def test_a_round_with_its_model_bound_is_launched_for_the_loop(tmp_path: Path) -> None:
+    # GIVEN a loop that is given its model, and the fix of it
+    text = WHOLE["meters that keep what each round gives"][0]
+    truth, names = eager(run(text, tmp_path), "f"), run(text, tmp_path)
+    fix: Any = pgk.diagnose(names["f"], *names["args"], fix=True).fix
+    assert "capture `partial(train_round, model, optimizer)` for the loop" in str(fix)
+    # WHEN what it tells is done
+    with fix.applied() as made:
+        model, optimizer = names["net"], names["opt"]
+        launched = pgk.parameterize(partial(made, model, optimizer), state=[model, optimizer])
+        names["train_round"] = lambda _, __, x, y: launched(x, y)
+        seen = eager(names, "f")
+    # THEN the loop does what it did, from one graph
+    assert not differences(truth, seen, TIMES)
+    assert pgk.report(launched).rows[0].launches
 
 
 @pytest.mark.parametrize("name", LEFT)

@@ -53,6 +53,7 @@ def cut(
     computes: Callable[[ast.stmt], bool],
     tells: Callable[[ast.stmt], bool],
     returned: Mapping[str, str] = MappingProxyType({}),
+    first: Collection[str] = (),
 ) -> Round | None:
     """One round of a loop cut out of a function, or None where no part of it can be.
 
@@ -60,6 +61,7 @@ def cut(
         computes: whether a statement does something on the device.
         tells: whether it reads something of the device for the host.
         returned: of some results how they are written where they are returned, as ``loss.detach()``.
+        first: parameters that come before the others, so that they can be bound.
     """
     body = loop.body
     wanted = [n for n, node in enumerate(body) if computes(node) and not tells(node)]
@@ -74,7 +76,7 @@ def cut(
     if outer & stored(part):
         return None
     names = _Names(part, local)
-    parameters, made = [*names.read], [*names.made]
+    parameters, made = sorted(names.read, key=lambda name: name not in first), [*names.made]
     others = [node for node in ast.walk(function) if not _is_below(source, node, part)]
     read = {n.id for n in others if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
     read |= {n.target.id for n in others if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)}
