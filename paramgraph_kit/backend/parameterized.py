@@ -31,7 +31,7 @@ from paramgraph_kit.backend.frozen.alike import Alike
 from paramgraph_kit.backend.functions import Torchs
 from paramgraph_kit.backend.lies_apart import LiesApart
 from paramgraph_kit.backend.plain import flatten
-from paramgraph_kit.backend.reads import Ran
+from paramgraph_kit.backend.reads.code import Ran
 from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.backend.running import Running, running
 from paramgraph_kit.backend.state import State

@@ -13,7 +13,7 @@ import torch
 from paramgraph_kit.backend.call_state import hidden_key
 from paramgraph_kit.backend.functions import Torchs
 from paramgraph_kit.backend.members import Members, side_effect
-from paramgraph_kit.backend.reads import walk
+from paramgraph_kit.backend.reads.walk import walk
 from paramgraph_kit.backend.watched import Unchanged, Watched
 
 _ASKED = ("computed", "parts", "functions")  # of no holder that could be written, or nobody's to put back
