@@ -31,6 +31,7 @@ from paramgraph_kit.backend.whole import kept_whole
 from paramgraph_kit.driver.select import driver
 from paramgraph_kit.driver.torch_names import torch_name
 from paramgraph_kit.launch.launcher import Options
+from paramgraph_kit.partition.fixed import again_in_backward
 from paramgraph_kit.partition.nodes import is_random
 from paramgraph_kit.trace.errors import RefusedError, cause_chain
 from paramgraph_kit.trace.model import Reason
@@ -309,6 +310,7 @@ def _partition(needs: list[frozenset[int]], joint: torch.fx.GraphModule, *args: 
     if any(is_random(node) and node.meta.get("partitioner_tag") == "is_backward" for node in joint.graph.nodes):
         text = "its backward draws random numbers (dropout under checkpointing?), which a graph would not repeat"
         raise RefusedError(Reason("random-backward", text))
+    again_in_backward(joint, driver().device.type)
     needs[:] = made_of(joint.graph, kwargs["num_fwd_outputs"])
     return torch_name("default_partition")(joint, *args, **kwargs)
 

@@ -78,6 +78,39 @@ def keep_fixed(
     return keeper.kept
 
 
+def again_in_backward(joint: torch.fx.GraphModule, device_type: str) -> None:
+    """Let the backward make its own fixed indices, as the forward does: saved ones are fixed for neither."""
+    fixed = _fixed(joint)
+    made: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in list(joint.graph.nodes) if fixed else ():
+        if node in fixed or not _in_backward(node) or _name(node) not in _INDEXES or not _is_on(node, device_type):
+            continue
+        for source in node.all_input_nodes:
+            if source in fixed and not _in_backward(source):
+                with joint.graph.inserting_before(node):
+                    node.replace_input_with(source, _made_again(source, made))
+
+
+def _made_again(node: torch.fx.Node, made: dict[torch.fx.Node, torch.fx.Node]) -> torch.fx.Node:
+    """A copy of ``node`` and of what it is made of, where the graph inserts now; without recursion."""
+    stack = [node]
+    while stack:
+        each = stack[-1]
+        missing = [source for source in each.all_input_nodes if source not in made]
+        if each in made or not missing:
+            stack.pop()
+            if each not in made:
+                made[each] = each.graph.node_copy(each, made.__getitem__)
+                made[each].meta = {**each.meta, "partitioner_tag": "is_backward"}
+        else:
+            stack += missing
+    return made[node]
+
+
+def _in_backward(node: torch.fx.Node) -> bool:
+    return node.meta.get("partitioner_tag") == "is_backward"
+
+
 class _Keeper:
     def __init__(
         self, module: torch.fx.GraphModule, fixed: set[torch.fx.Node], returned: set[int], compute: bool

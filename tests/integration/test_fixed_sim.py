@@ -93,6 +93,55 @@ def test_fixed_tensors_of_the_host_are_made_once(
     assert ("made once, on the device" in str(report)) is bool(report.kept)
 
 
+def chosen_columns(x: Tensor) -> Tensor:
+    return x[:, torch.tensor([3, 1, 1])].sin()
+
+
+def put_in_rows(x: Tensor) -> Tensor:
+    return x.index_put((torch.arange(0, 6, 2),), x[1::2].cos(), accumulate=True) * x
+
+
+def two_made_of_one(x: Tensor) -> Tensor:
+    order = torch.arange(4).flip(0)
+    return x[:4][order].exp() * x.sigmoid()[:, order][2:]
+
+
+@pytest.mark.parametrize("function", [index_on_the_host, chosen_columns, put_in_rows, two_made_of_one])
+def test_an_index_of_the_host_is_made_once_for_the_backward_as_well(function: Callable[[Tensor], Tensor]) -> None:
+    # GIVEN a function whose backward needs the index that its forward makes on the host
+    fast = pgk.parameterize(function)
+    for call in range(4):
+        # WHEN it is trained THEN results and gradients are eager's
+        ours, theirs = (moved(6, 4, seed=call).requires_grad_() for _ in range(2))
+        for made in ((y := fast(ours)), (z := function(theirs))):
+            made.square().sum().backward()  # type: ignore[no-untyped-call]
+        assert same_bits(y, z)
+        assert same_bits(ours.grad, theirs.grad)
+    # AND forward and backward are launched whole
+    report = pgk.report(fast)
+    assert [(row.graph.split()[0], row.graphed) for row in report.rows] == [("forward", True), ("backward", True)]
+    assert report.reasons == ()
+    assert report.kept
+
+
+def test_an_index_that_is_also_a_result_is_the_callers() -> None:
+    # GIVEN a function that returns the index that it picks by
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        order = torch.arange(5, -1, -1)
+        return x[order].sin(), order
+
+    fast = pgk.parameterize(function)
+    for call in range(4):
+        x = moved(6, 4, seed=call).requires_grad_()
+        y, order = fast(x)
+        expected = function(x)[0]
+        # WHEN its caller writes to it before the backward THEN the backward's own is what it was, as is the next call's
+        assert (order.device.type, order.tolist()) == ("cpu", [5, 4, 3, 2, 1, 0])
+        order.zero_()
+        assert same_bits(torch.autograd.grad(y.sum(), x)[0], torch.autograd.grad(expected.sum(), x)[0])
+        assert same_bits(y, expected)
+
+
 def test_the_report_names_the_line_that_made_it() -> None:
     # GIVEN a compiled function with one such tensor WHEN reported THEN with size and line
     def function(x: Tensor) -> Tensor:
