@@ -14,7 +14,7 @@ import torch
 
 def _spans(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int, int]]:
     """Where each storage begins and ends, and which it is; those without memory left out."""
-    storages = {each._cdata: each for each in [x.untyped_storage() for x in tensors]}
+    storages = {each._cdata: each for each in [x.untyped_storage() for x in tensors if not x.is_meta]}
     spans = [(each.data_ptr(), each.nbytes(), own) for own, each in storages.items()]
     return sorted([(first, first + size, own) for first, size, own in spans if size])
 

@@ -300,3 +300,26 @@ def test_what_hangs_on_a_layer_of_torchs_counts_whatever_it_is_called(kind: type
             vars(layer._hung).update(by=by) if kind is Hung else layer._hung.update(by=by)
             assert torch.equal(step(x), layer(x)), by
     assert launches(step) >= 3
+
+
+def test_a_model_without_memory_that_stands_for_others_is_called_with_theirs() -> None:
+    # GIVEN an ensemble as torch.func has it: weights as arguments, and a model on the meta device that runs with them
+    models = [torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)).to(DEVICE).eval() for _ in range(3)]
+    weights, buffers = torch.func.stack_module_state(models)  # type: ignore[arg-type]
+    base = models[0].to("meta")
+
+    def ensemble(weights: Any, buffers: Any, x: Tensor) -> Any:
+        def one(weights: Any, buffers: Any) -> Any:
+            return torch.func.functional_call(base, (weights, buffers), (x,))
+
+        return torch.vmap(one)(weights, buffers)
+
+    made = pgk.parameterize(ensemble)
+    for call in range(4):
+        # WHEN called with weights that have changed THEN as eager, from a graph
+        with torch.no_grad():
+            weights["0.weight"].mul_(1.5)
+        x = randn(3, 4, seed=call)
+        assert equal(made(weights, buffers, x), ensemble(weights, buffers, x))
+    assert reasons(made) == []
+    assert launches(made) == 3
