@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -35,6 +35,7 @@ class Difference:
     place: str
     key: Any = None  # the last name on the way there
     is_number: bool = False  # both are
+    held: Any = field(default=None, compare=False)  # the number then
 
 
 class Guard:
@@ -165,7 +166,9 @@ class Guard:
                 found = now.get(key, _GONE)
                 if not same(found, value):
                     both = isinstance(value, (int, float)) and isinstance(found, (int, float))
-                    return Difference(holder.place(key), key if key != "" else holder.key or None, both)
+                    return Difference(
+                        holder.place(key), key if key != "" else holder.key or None, both, value if both else None
+                    )
         if (function := self._functions.difference()) is not None:
             return Difference(function)
         return next(

@@ -314,7 +314,9 @@ class Step:
             text = f"captured {MAX_FUTILE} times and launched none of them: {newly} at each call; keep what"
             text += " changes in tensors on the device, or set it before the first call"
             raise RefusedError(Reason("too-many-variants", text, self._line_of(differing)))
-        numbers = Counter(found.place for found in filter(None, differing) if found.is_number)
+        # Graphs that differ in something else as well may have the same number.
+        held = {(found.place, repr(found.held)) for found in filter(None, differing) if found.is_number}
+        numbers = Counter(place for place, _ in held)
         if numbers and numbers[place := max(numbers, key=numbers.__getitem__)] >= MAX_SCALARS:
             frame = self._line_of([found for found in filter(None, differing) if found.place == place])
             raise RefusedError(changing(f"{place} is a number", frame))

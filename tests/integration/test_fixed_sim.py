@@ -114,7 +114,7 @@ def test_an_index_of_the_host_is_made_once_for_the_backward_as_well(function: Ca
         # WHEN it is trained THEN results and gradients are eager's
         ours, theirs = (moved(6, 4, seed=call).requires_grad_() for _ in range(2))
         for made in ((y := fast(ours)), (z := function(theirs))):
-            made.square().sum().backward()  # type: ignore[no-untyped-call]
+            made.square().sum().backward()
         assert same_bits(y, z)
         assert same_bits(ours.grad, theirs.grad)
     # AND forward and backward are launched whole

@@ -305,7 +305,7 @@ def test_what_hangs_on_a_layer_of_torchs_counts_whatever_it_is_called(kind: type
 def test_a_model_without_memory_that_stands_for_others_is_called_with_theirs() -> None:
     # GIVEN an ensemble as torch.func has it: weights as arguments, and a model on the meta device that runs with them
     models = [torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)).to(DEVICE).eval() for _ in range(3)]
-    weights, buffers = torch.func.stack_module_state(models)  # type: ignore[arg-type]
+    weights, buffers = torch.func.stack_module_state(models)
     base = models[0].to("meta")
 
     def ensemble(weights: Any, buffers: Any, x: Tensor) -> Any:

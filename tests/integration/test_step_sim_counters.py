@@ -319,3 +319,28 @@ def test_switches_among_the_arguments_are_counted_each_by_itself() -> None:
         assert step(x.to(pgk.device()), *chosen).tolist() == known.tolist()
     report = pgk.report(step)
     assert (report.rows[0].executables, report.reasons) == (8, ())
+
+
+def test_a_number_that_graphs_hold_alike_is_no_further_value() -> None:
+    # GIVEN a step with many graphs, for each of its other numbers, and a number that had one value in all of them
+    net = nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.0), nn.Linear(8, 1)).to(DEVICE)
+    scales = {"first": 1.0, "second": 1.0, "third": 1.0}
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return (net(x) * scales["second"] * scales["third"] * scales["first"]).detach()
+
+    made = pgk.parameterize(step, state=(net, scales), verify="off")
+    for second in (1.0, 2.0, 3.0):
+        for third in (1.0, 2.0):
+            scales.update(second=second, third=third)
+            for number in range(2):
+                made(batch(number)[0])
+    # WHEN it changes for the first time THEN that is the second value that it has, and is captured and launched
+    scales["first"] = 5.0
+    before = pgk.report(made).rows[0].launches
+    for number in range(3):
+        x = batch(number)[0]
+        assert torch.equal(made(x), step(x))
+    report = pgk.report(made)
+    assert report.reasons == ()
+    assert report.rows[0].launches == before + 2

@@ -90,7 +90,7 @@ def test_what_is_so_unless_it_is_said() -> None:
         "_widened": False,
     }
     assert (Names().dynamic, Names().compiled, Names().own) == (False, False, set())
-    assert defaults(Difference) == {"key": None, "is_number": False}
+    assert defaults(Difference) == {"key": None, "is_number": False, "held": None}
     assert defaults(holders.Holder) == {"key": "", "whole": False, "ask": None, "owner": None}
     assert verify.Checked() == verify.Checked(verified=0, unordered=0, failed=None)
     assert step.Step._paramgraph_owner is True

@@ -337,16 +337,20 @@ def test_numbers_among_arguments_have_an_end_for_each_layout() -> None:
 
 
 def test_a_number_that_changes_is_told_at_its_own_line() -> None:
-    # GIVEN graphs that differ in two numbers, one of them more often WHEN refused THEN that one, where code names it
+    # GIVEN graphs that differ in two numbers, one of which had more WHEN refused THEN that one, where code names it
     made: Any = step()
     lines = {"a": Frame("f.py", 1), "b": Frame("f.py", 2)}
     made._names = SimpleNamespace(line_of=lines.get)
-    places = [SimpleNamespace(place=f"self.{key}", is_number=True, key=key) for key in "abbabb"]
+    places = [SimpleNamespace(place=f"self.{key}", is_number=True, key=key, held=n) for n, key in enumerate("abbabb")]
     made._graphs["key"] = [SimpleNamespace(difference=lambda d=d: d) for d in places]
     with pytest.raises(RefusedError) as raised:
         made._check_number("key")
     assert raised.value.reason.message.startswith("self.b is a number")
     assert raised.value.reason.frame == lines["b"]
+    # AND graphs that hold the same number, and differ in something else, count once
+    for place in places:
+        place.held = 0.5
+    assert refused(made._check_number, "key") is None
 
 
 def test_state_is_a_list_or_one_thing() -> None:

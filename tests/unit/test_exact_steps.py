@@ -429,8 +429,10 @@ def test_too_many_graphs_numbers_and_captures_are_refused() -> None:
         made._graphs["other"] = [None] * others
         return refused(made._check_number, "key")
 
+    held = iter(range(100))
+
     def number(place: str) -> Any:
-        return SimpleNamespace(place=place, is_number=True, key=place)
+        return SimpleNamespace(place=place, is_number=True, key=place, held=next(held))
 
     other = SimpleNamespace(place="self.mode", is_number=False, key="mode")
     # THEN four numbers of one place are enough, 64 graphs of the step, and eight captures without a launch
