@@ -16,6 +16,7 @@ import torch.fx
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from paramgraph_kit.backend.casts import cast_to, refuse_casts, without_casts
 from paramgraph_kit.backend.direct.calls import DirectCall
 from paramgraph_kit.backend.direct.parts import Parts, made_of
 from paramgraph_kit.backend.eager_kernels import compile_with_eager_kernels
@@ -141,6 +142,7 @@ def trace_flat(
         # A view, in the results, of an input that is written is replayed or, since that is wrong where inputs overlap,
         # made with the layout of a copy.
         "view_replay_for_aliased_outputs": not overlapping,
+        **without_casts(),
     }
     mode, needs = fake_mode(), list[frozenset[int]]()
     context = torch_name("TracingContext")(mode)
@@ -160,7 +162,7 @@ def trace_flat(
                 driver(),
                 options,
                 number,
-                partition_fn=partial(_partition, needs),
+                partition_fn=partial(_partition, needs, cast_to()),
                 names=names,
             )
     except BaseException:
@@ -300,7 +302,9 @@ def _refuse_misplaced_views(metadata: Any, tensors: Sequence[torch.Tensor], over
         raise RefusedError(Reason("unknown-output", text))
 
 
-def _partition(needs: list[frozenset[int]], joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+def _partition(
+    needs: list[frozenset[int]], lower: torch.dtype | None, joint: torch.fx.GraphModule, *args: Any, **kwargs: Any
+) -> Any:
     """Save what eager saves: without Inductor nothing is fused, and computing an activation again costs a kernel.
 
     ``needs`` gets, for each gradient, the tangents that it is made of.
@@ -310,6 +314,7 @@ def _partition(needs: list[frozenset[int]], joint: torch.fx.GraphModule, *args: 
     if any(is_random(node) and node.meta.get("partitioner_tag") == "is_backward" for node in joint.graph.nodes):
         text = "its backward draws random numbers (dropout under checkpointing?), which a graph would not repeat"
         raise RefusedError(Reason("random-backward", text))
+    refuse_casts(joint, lower)
     again_in_backward(joint, driver().device.type)
     needs[:] = made_of(joint.graph, kwargs["num_fwd_outputs"])
     return torch_name("default_partition")(joint, *args, **kwargs)

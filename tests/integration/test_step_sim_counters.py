@@ -327,7 +327,8 @@ def test_a_number_that_graphs_hold_alike_is_no_further_value() -> None:
     scales = {"first": 1.0, "second": 1.0, "third": 1.0}
 
     def step(x: torch.Tensor) -> torch.Tensor:
-        return (net(x) * scales["second"] * scales["third"] * scales["first"]).detach()
+        y: torch.Tensor = net(x) * scales["second"] * scales["third"] * scales["first"]
+        return y.detach()
 
     made = pgk.parameterize(step, state=(net, scales), verify="off")
     for second in (1.0, 2.0, 3.0):
