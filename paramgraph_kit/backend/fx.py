@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import operator
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from paramgraph_kit.launch.code import PartitionCode
 from paramgraph_kit.partition.host_reads import leaving_out
 from paramgraph_kit.partition.lanes import before_partitioning, without_additions
 from paramgraph_kit.partition.names import input_names, value_names
-from paramgraph_kit.partition.nodes import is_random
+from paramgraph_kit.partition.nodes import is_random, storage_keys
 from paramgraph_kit.partition.program import Run as Run
 from paramgraph_kit.partition.program import program
 from paramgraph_kit.partition.region import Region
@@ -72,7 +72,7 @@ def compile_fx_graph(
             cut = split(graph, kind)
             values = value_names(graph, called, before)
             before.update(values)
-            apart = frozenset(cut.outputs[k] for k in on_memory_of_their_own(graph))
+            apart = frozenset(cut.outputs[k] for k in (*on_memory_of_their_own(graph), *_lent_to_the_caller(graph)))
             run = _Wrapping(kind, wrap, observe, name, values, apart).program(cut)
             # A backward's numbers of streams may be another forward's by now, and autograd orders it by itself.
             return finish(cut.around(run) if cut.around is not None and phase != "backward" else run, name)
@@ -172,6 +172,15 @@ def saved_only(
     """
     saved = set(results[returned:]) - set(results[:returned]) - set(apart)
     return frozenset(k for k, output in enumerate(outputs) if output in saved)
+
+
+def _lent_to_the_caller(graph: torch.fx.GraphModule) -> Iterator[int]:
+    """Positions of saved results that share a storage with one for the caller, as ``h`` does with ``h.detach()``."""
+    results, returned = next(iter(reversed(graph.graph.nodes))).args[0], returned_to_the_caller()
+    several = results if isinstance(results, (list, tuple)) else [results]
+    nodes = [(k, result) for k, result in enumerate(several) if isinstance(result, torch.fx.Node)]
+    lent = {key for k, result in nodes if k < returned for key in storage_keys(result)}
+    yield from (k for k, result in nodes if k >= returned and storage_keys(result) & lent)
 
 
 def returned_to_the_caller() -> int:

@@ -67,6 +67,30 @@ def test_small_activations_go_as_one_shelf(made: list[DirectCall]) -> None:
     assert torch.equal(x.grad, torch.autograd.grad(wide(x).sum(), x)[0])
 
 
+@pytest.mark.parametrize("compile_", [pgk.compile, pgk.parameterize])
+def test_what_the_caller_gets_lies_on_no_shelf_under_another_name(compile_: Any) -> None:
+    # GIVEN a function that returns, detached or turned, what it also saves for its backward
+    def function(x: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+        hidden = x.exp() @ weight
+        more = (hidden * hidden.sin()).cos()
+        return (more @ weight).sin().sum(), hidden.detach(), hidden.detach().t(), more[1:].detach()
+
+    fast = compile_(function)
+    weight = torch.randn(8, 8, device=DEVICE, requires_grad=True)
+    for _ in range(4):
+        # WHEN it is launched
+        x = torch.randn(4, 8, device=DEVICE)
+        ours, theirs = fast(x, weight), function(x, weight)
+        ours[0].backward()
+        # THEN that lies in memory as eager's does, and keeps no more of it alive
+        for a, b in zip(ours, theirs, strict=True):
+            assert (a.storage_offset(), a.untyped_storage().nbytes()) == (
+                b.storage_offset(),
+                b.untyped_storage().nbytes(),
+            )
+            assert torch.equal(a, b)
+
+
 def test_a_launch_that_cannot_take_the_shelf_gets_tensors(made: list[DirectCall]) -> None:
     # GIVEN a forward that has left activations on a shelf
     compiled = warmed(wide, 4, 8)
