@@ -28,6 +28,10 @@ from paramgraph_kit.trace.model import Reason
 
 Tensor = torch.Tensor
 _READ = ("grad", "grad_fn", "is_leaf", "retains_grad", "output_nr", "_version", "_base")
+# The same, where torch asks for itself while it traces.
+_READ_BY_USERS = tuple(
+    name for name in ("_backward_hooks", "_post_accumulate_grad_hooks", "grad_dtype") if hasattr(Tensor, name)
+)
 _CALLED = (
     "detach_",
     "register_hook",
@@ -118,6 +122,7 @@ class Questions:
 
     def _answers(self) -> dict[str, Any]:
         found: dict[str, Any] = {name: property(self._reading(name)) for name in _READ}
+        found |= {name: property(self._reading(name, users=True)) for name in _READ_BY_USERS}
         found |= {name: self._calling(name) for name in _CALLED}
         if self._looks_at_all:
             found["__getattribute__"] = self._looking
@@ -137,11 +142,11 @@ class Questions:
         """Whether it is this trace that asks: what is answered here is answered to every thread."""
         return threading.get_ident() == self._thread
 
-    def _reading(self, name: str) -> Callable[[Tensor], Any]:
+    def _reading(self, name: str, *, users: bool = False) -> Callable[[Tensor], Any]:
         plain: Any = getattr(Tensor, name)
 
         def read(x: Tensor) -> Any:
-            if id(x) in self._inputs:
+            if id(x) in self._inputs and not (users and is_foreign(sys._getframe(1).f_code.co_filename)):
                 raise self._refuse(f"reads .{name} of an input")
             return plain.__get__(x)
 
@@ -265,7 +270,7 @@ class Questions:
                 raise self._refuse(f"assigns .{name} of an input", _ONCE)
             if name == "data" and self._mine():
                 raise self._refuse("assigns .data of a tensor", _ONCE)
-            if name in _READ:
+            if name in (*_READ, *_READ_BY_USERS):
                 getattr(Tensor, name).__set__(x, value)
             else:
                 object.__setattr__(x, name, value)

@@ -20,7 +20,7 @@ import torch
 
 from paramgraph_kit.backend.code_names import compares_types, is_foreign, is_foreign_module
 from paramgraph_kit.backend.members import host_random
-from paramgraph_kit.backend.world import BY_NAME, OF_STAND_INS, Questions, asks_for_others
+from paramgraph_kit.backend.world import BY_NAME, OF_STAND_INS, Questions, asks_for_others, is_measure
 from paramgraph_kit.driver.native.build import checks
 from paramgraph_kit.driver.profiling import Collector, collector, set_profile
 from paramgraph_kit.driver.select import twin
@@ -87,6 +87,9 @@ class Running:
                 return None
             if is_compiled_call(code):
                 self.compiled = self.compiled or self._asker(frame)
+                return None
+            if is_measure(code):
+                self.questions.measured(frame)
                 return None
             if code not in _seeding():
                 return self._known[code] or asks_for_others(code.co_filename)

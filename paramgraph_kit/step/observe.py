@@ -14,7 +14,7 @@ import torch
 
 from paramgraph_kit.backend.asked import LARGE
 from paramgraph_kit.backend.plain import same
-from paramgraph_kit.backend.world import BY_NAME, Questions
+from paramgraph_kit.backend.world import BY_NAME, Questions, is_measure
 from paramgraph_kit.doctor.restore.keeper import RandomState
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.files import is_library_code
@@ -250,6 +250,8 @@ def watching(names: Names, streams: Streams, questions: Questions) -> Iterator[N
                     names.add_module(code, me)
                 if code is BY_NAME:
                     names.modules.add(str(frame.f_locals.get("name")))
+                elif is_measure(code):
+                    questions.measured(frame)
             elif event == "c_call":
                 questions.look(frame, argument)
             if event in ("call", "c_call"):

@@ -201,6 +201,18 @@ def swapped(wrap: Wrap) -> Iterator[Any]:
 
 
 @program
+def looks_for_hooks(wrap: Wrap) -> Iterator[Any]:
+    call = wrap(_twice_or_thrice(lambda x: x._backward_hooks is None))
+    for k in range(6):
+        x = numbers(k, 3).requires_grad_()
+        if k % 2:
+            x.register_hook(lambda gradient: gradient * 2)  # type: ignore[no-untyped-call]
+        y = call(x)
+        y.sum().backward()
+        yield y, x.grad
+
+
+@program
 def takes_the_next(wrap: Wrap) -> Iterator[Any]:
     scales = iter([1.0, 2.0, 3.0, 4.0, 5.0])
     call = wrap(lambda x: x * next(scales))

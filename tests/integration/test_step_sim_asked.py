@@ -84,3 +84,18 @@ def test_an_argument_that_is_told_to_need_gradients_is_refused_with_what_helps()
     for _ in range(4):
         assert better(torch.ones(3, device=pgk.device())).tolist() == [2.0] * 3
     assert sum(row.launches for row in pgk.report(better).rows) == 2
+
+
+def test_how_much_memory_there_is_is_asked_at_each_call() -> None:
+    # GIVEN a step that gives back how much memory is in use, as for a log
+    step = pgk.parameterize(lambda x: (x * 2, pgk.cuda.memory_allocated()), state=[])
+    held = []
+    for _ in range(6):
+        # WHEN there is more of it at each call THEN it says so, and the report why it is not launched
+        held.append(torch.ones(1 << 16, device=pgk.device()))
+        _, told = step(torch.ones(3, device=pgk.device()))
+        assert told >= len(held) << 18
+    (reason,) = pgk.report(step).reasons
+    assert reason.code == "outside-state"
+    assert reason.message.startswith("it asks torch.cuda.memory_allocated")
+    assert reason.frame is not None
