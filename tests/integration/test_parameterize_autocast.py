@@ -162,3 +162,20 @@ def test_a_weight_used_twice_is_cast_each_time_where_eager_keeps_no_casts_either
     # WHEN trained THEN gradients are eager's, bit for bit
     assert equal(trained(layer, made, around=False, inside=False), trained(layer, function, around=False, inside=False))
     assert launches(made) >= 4
+
+
+@pytest.mark.parametrize("compile_", [pgk.compile, pgk.parameterize])
+def test_a_backward_that_first_ran_under_autocast_is_no_other_later(compile_: Any) -> None:
+    # GIVEN a model whose first backward runs where autocast is on, and was off around the call
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 6), nn.GELU(), nn.Linear(6, 6)).to(DEVICE)
+    made = compile_(model)
+    for call in range(6):
+        x, y = (randn(4, 6, seed=call).requires_grad_() for _ in range(2))
+        model(y).sum().backward()
+        loss = made(x).sum()
+        with cast(enabled=call < 2):
+            loss.backward()
+        # WHEN it runs again, with autocast on or off THEN it is what the call was: in float32
+        assert equal([x.grad], [y.grad])
+    assert launches(made) >= 6

@@ -14,8 +14,19 @@ import torch
 
 from paramgraph_kit.backend.direct.absent import Tangent
 from paramgraph_kit.backend.direct.metadata import Wrapping, obstacle, wrapping
-from paramgraph_kit.backend.direct.recipe import Call, Constant, Given, GraphCode, Made, Origin, Place, Recipe, View
-from paramgraph_kit.backend.direct.training import Direct, Held, Step, without_autocast
+from paramgraph_kit.backend.direct.recipe import (
+    Call,
+    Constant,
+    Given,
+    GraphCode,
+    Made,
+    Origin,
+    Place,
+    Recipe,
+    View,
+    without_autocast,
+)
+from paramgraph_kit.backend.direct.training import Direct, Held, Step
 from paramgraph_kit.driver.torch_names import torch_name
 
 FORWARDS = 64  # that may lie between a forward and its backward while a step is learnt

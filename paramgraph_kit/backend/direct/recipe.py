@@ -63,6 +63,7 @@ class Fixed:
 
 Origin = Made | Given | Constant
 _reinterpret = torch_name("_reinterpret_tensor")
+_casts = torch_name("_is_any_autocast_enabled")
 
 
 def view_of(base: torch.Tensor, view: View) -> torch.Tensor:
@@ -166,8 +167,8 @@ class GraphCode:
     def __call__(self, inputs: list[Any]) -> Any:
         """Run the graph."""
         if self.wanted and (launcher := self._only_launcher()) is not None and launcher.warm:
-            return self._watched(inputs, launcher)
-        return self.code(inputs)
+            return without_autocast(self._watched, inputs, launcher)
+        return without_autocast(self.code, inputs)
 
     def forget(self) -> None:
         """Hold nothing of the last watched call any more."""
@@ -193,6 +194,14 @@ class GraphCode:
             # A backward's activations are not held: they would live for a step too long.
             self.call = Call(() if self.backward else given, places, tuple(map(Place.of, outputs)))
         return outputs
+
+
+def without_autocast(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a compiled graph as AOTAutograd does, whose casts are in it; of a backward it does so only now and then."""
+    if _casts():
+        with torch_name("_DisableAutocast")():
+            return function(*args)
+    return function(*args)
 
 
 def _recipe(

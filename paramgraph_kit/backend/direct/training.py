@@ -6,7 +6,7 @@ launch to launch in a list; autograd keeps only what the user could write before
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,11 +17,10 @@ from paramgraph_kit.backend.direct.absent import Tangent, Zeros
 from paramgraph_kit.backend.direct.located import MISSED, Assemble, Flow, Located, Locating
 from paramgraph_kit.backend.direct.metadata import Wrapping
 from paramgraph_kit.backend.direct.once import only_once
-from paramgraph_kit.backend.direct.recipe import Given, Made, Recipe, View, assembler, view_of
+from paramgraph_kit.backend.direct.recipe import Given, Made, Recipe, View, assembler, view_of, without_autocast
 from paramgraph_kit.driver.native.tensors import versions_of
 from paramgraph_kit.driver.torch_names import torch_name
 
-_casts = torch_name("_is_any_autocast_enabled")
 _runs_again = torch_name("_get_current_graph_task_keep_graph")
 
 TWICE = (
@@ -181,14 +180,6 @@ class Direct(torch.autograd.Function):
                 found = step.launch_backward(inputs, ctx.located, shelf)
             return None, None, *only_once(found, ctx)
         return None, None, *step.launch_backward(inputs, ctx.located, shelf)
-
-
-def without_autocast(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a compiled graph as AOTAutograd does: its casts are in it already."""
-    if _casts():
-        with torch_name("_DisableAutocast")():
-            return function(*args)
-    return function(*args)
 
 
 def _written(tensors: Sequence[torch.Tensor], versions: Sequence[int]) -> str:
