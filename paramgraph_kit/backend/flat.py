@@ -151,6 +151,7 @@ def trace_flat(
             torch_name("functorch_config").patch(config),
             torch_name("tracing")(context),
             _without_streams(),
+            _without_packing(),
             _as_eager_asks(),
             kept_whole(),
             others_undisturbed(),
@@ -176,6 +177,7 @@ def trace_flat(
     metadata = context.fw_metadata
     if metadata is None:
         return run, True, None
+    _refuse_written_leaves(metadata)
     _refuse_views_of_other_types(metadata, apart, root.types, replayed=not overlapping)
     if overlapping:
         _refuse_misplaced_views(metadata, apart, overlapping)
@@ -195,6 +197,23 @@ def _without_streams() -> Iterator[None]:
         raise RefusedError(Reason("user-stream", f"{text}: pgk.parameterize(fn, state=...)"))
 
     with mock.patch.object(driver().event_type, "record", refuse):
+        yield
+
+
+@contextmanager
+def _without_packing() -> Iterator[None]:
+    """Refuse hooks of the user's for saved tensors, which a trace does not call; torch's own bring the same back."""
+    hooks: Any = torch.autograd.graph.saved_tensors_hooks
+    plain, thread = hooks.__enter__, threading.get_ident()
+
+    def enter(self: Any) -> Any:
+        own = type(self) is not hooks and type(self).__module__.startswith("torch.")
+        if not own and threading.get_ident() == thread:
+            text = "it opens hooks for saved tensors, which a trace does not call: open them around the call"
+            raise RefusedError(Reason("not-traceable", f"{text}, or pgk.parameterize(fn, state=...)"))
+        return plain(self)
+
+    with mock.patch.object(hooks, "__enter__", enter):
         yield
 
 
@@ -268,6 +287,15 @@ def _refuse_views_of_other_types(
         if info.output_type.name == "alias_of_input" and any(x.itemsize != dtype.itemsize for x in tensors):
             text = "it returns a view of another type, of an input that shares memory or changes its shape: copy it"
             raise RefusedError(Reason("unknown-output", text))
+
+
+def _refuse_written_leaves(metadata: Any) -> None:
+    """Raise RefusedError where a leaf that needs gradients is written with gradients on: in eager that is an error."""
+    for info in metadata.input_info if torch.is_grad_enabled() else ():
+        seen = not (info.mutations_hidden_from_autograd or info.mutations_under_no_grad_or_inference_mode)
+        if info.mutates_data and info.requires_grad and info.is_leaf and seen:
+            text = "it writes a leaf that needs gradients, which is an error without a graph: write under no_grad()"
+            raise RefusedError(Reason("not-traceable", text))
 
 
 def _refuse_views_of_gaps(metadata: Any, tensors: Sequence[torch.Tensor]) -> None:

@@ -200,6 +200,56 @@ def swapped(wrap: Wrap) -> Iterator[Any]:
         yield call(x, y), x, y
 
 
+def _packed(keep: torch.dtype) -> Any:
+    """Hooks that keep saved tensors in another type."""
+    hooks: Any = torch.autograd.graph.saved_tensors_hooks
+    return hooks(lambda x: x.to(keep), lambda x: x.float())
+
+
+@program
+def opens_hooks_for_saved_tensors(wrap: Wrap) -> Iterator[Any]:
+    model = linear()
+
+    def packing(x: Tensor) -> Any:
+        with _packed(torch.bfloat16):
+            return model(x).tanh()
+
+    call = wrap(packing)
+    for k in range(4):
+        x = numbers(k, 2, 3).requires_grad_()
+        call(x).square().sum().backward()
+        yield x.grad
+
+
+@program
+def opens_hooks_of_torchs(wrap: Wrap) -> Iterator[Any]:
+    model = linear()
+
+    def elsewhere(x: Tensor) -> Any:
+        with torch.autograd.graph.save_on_cpu():
+            return model(x).tanh()
+
+    call = wrap(elsewhere)
+    for k in range(4):
+        x = numbers(k, 2, 3).requires_grad_()
+        call(x).square().sum().backward()
+        yield x.grad
+
+
+@program
+def writes_a_leaf(wrap: Wrap) -> Iterator[Any]:
+    call = wrap(lambda x: x.add_(1) * 2)
+    for k in range(6):
+        x = numbers(k, 3).requires_grad_(k % 2 == 0)
+        try:
+            y = call(x)
+        except RuntimeError as error:
+            y = str(error)
+        yield y, x.detach()
+        with torch.no_grad():
+            yield call(x), x.detach()
+
+
 @program
 def looks_for_hooks(wrap: Wrap) -> Iterator[Any]:
     call = wrap(_twice_or_thrice(lambda x: x._backward_hooks is None))
