@@ -109,14 +109,14 @@ def watched(observer: Observer) -> Iterator[None]:
         return call
 
     def waits(name: str) -> Callable[..., None]:
-        return lambda *args, **kwargs: observer.refused(UNCAPTURED, 900, name)
+        return lambda *args, **kwargs: observer.findings.refused(UNCAPTURED, 900, name)
 
     def uses_event(name: str) -> Callable[..., None]:
         def tell(event: Any, *args: Any, **kwargs: Any) -> None:
             if observer.forks.captured(event):
-                observer.refused(CAPTURED_EVENT, 907, name)
+                observer.findings.refused(CAPTURED_EVENT, 907, name)
             elif name != "elapsed_time" and observer.forks.recorded(event):  # of one that was not, CUDA is not asked
-                observer.refused(UNCAPTURED, 900, name)
+                observer.findings.refused(UNCAPTURED, 900, name)
 
         return tell
 
@@ -129,7 +129,9 @@ def watched(observer: Observer) -> Iterator[None]:
 
     def waited(event: Any, stream: Any = None) -> None:
         if observer.forks.wait(event, number(stream)):
-            observer.refused("CUDA error: dependency created on uncaptured work in another stream", 905, "wait_event")
+            observer.findings.refused(
+                "CUDA error: dependency created on uncaptured work in another stream", 905, "wait_event"
+            )
 
     process = os.getpid()
 
@@ -162,11 +164,11 @@ def watched(observer: Observer) -> Iterator[None]:
         (torch_name("_tensor_str"), "_str", lambda tensor, *args, **kwargs: observer.shown(tensor)),
         (builtins, "print", lambda *args, **kwargs: observer.printed(args)),
         (builtins, "open", observer.opened),
-        (logging.Logger, "handle", lambda *args: observer.silent_if_own("host-counter", A_LOG)),
+        (logging.Logger, "handle", lambda *args: observer.findings.silent_if_own("host-counter", A_LOG)),
         (cuda.CUDAGraph, "capture_begin", lambda graph, *args, **kwargs: observer.nested(graph)),
         (cuda.CUDAGraph, "replay", observer.replayed),
-        (torch.optim.Optimizer, "zero_grad", lambda optimizer, *args, **kwargs: observer.zeroes(optimizer)),
-        (torch.nn.Module, "zero_grad", lambda module, *args, **kwargs: observer.zeroes(module)),
+        (torch.optim.Optimizer, "zero_grad", lambda optimizer, *args, **kwargs: observer.optimizers.zeroes(optimizer)),
+        (torch.nn.Module, "zero_grad", lambda module, *args, **kwargs: observer.optimizers.zeroes(module)),
     ]
     table += [(os, "kill", kills), (signal, "raise_signal", ends)]
     table += [(os, name, exits) for name in ("_exit", "abort", "execv", "execve") if hasattr(os, name)]
@@ -175,7 +177,7 @@ def watched(observer: Observer) -> Iterator[None]:
     if hasattr(torch, "accelerator"):
         table.append((torch.accelerator, "synchronize", waits("synchronize")))
     table += [
-        (kind, "step", lambda scheduler, *args, **kwargs: observer.schedules(scheduler))
+        (kind, "step", lambda scheduler, *args, **kwargs: observer.optimizers.schedules(scheduler))
         for kind in vars(lr_scheduler).values()
         if isinstance(kind, type) and issubclass(kind, lr_scheduler.LRScheduler) and "step" in vars(kind)
     ]
@@ -186,6 +188,6 @@ def watched(observer: Observer) -> Iterator[None]:
         stack.enter_context(replaced(cuda, "is_current_stream_capturing", answers))
         for name in ("capture_begin", "capture_end", "replay"):
             stack.enter_context(replaced(cuda.CUDAGraph, name, makes_graph))
-        hook = register_optimizer_step_pre_hook(lambda optimizer, *_: observer.step_of(optimizer))
+        hook = register_optimizer_step_pre_hook(lambda optimizer, *_: observer.optimizers.step_of(optimizer))
         stack.callback(hook.remove)
         yield

@@ -12,19 +12,19 @@ from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from paramgraph_kit.doctor.known.catalogue import BY_ID
-from paramgraph_kit.doctor.known.match import recognise
 from paramgraph_kit.doctor.observe.as_ever import AsEver
+from paramgraph_kit.doctor.observe.findings import Findings, through_torch
 from paramgraph_kit.doctor.observe.forks import Forks
 from paramgraph_kit.doctor.observe.limit import TimeUp
+from paramgraph_kit.doctor.observe.optimizers import Optimizers
 from paramgraph_kit.doctor.observe.own_graphs import OwnGraphs
 from paramgraph_kit.doctor.observe.places import Place, Places
-from paramgraph_kit.doctor.observe.refusals import NUMBER, UNCAPTURED, Operation, copies_pinned, operation, refusal
+from paramgraph_kit.doctor.observe.refusals import UNCAPTURED, Operation, copies_pinned, operation, refusal
 from paramgraph_kit.doctor.restore.keeper import Keeper, storage_key
 from paramgraph_kit.driver.api import Driver
 from paramgraph_kit.driver.files import OURS, is_library, package_of
 from paramgraph_kit.driver.generators import generator_of
 from paramgraph_kit.driver.torch_names import torch_name
-from paramgraph_kit.trace.model import Failure
 
 Value = int | float | bool | complex
 _ASKING = {"CumprodBackward": "cumprod", "ProdBackward": "prod"}
@@ -70,15 +70,11 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.forks = Forks(target.current_stream())
         self.steps: list[Step] = []
         self.on_device = 0
-        self.found: dict[tuple[Any, ...], Failure] = {}
+        self.findings = Findings(places, target.device.type)
+        self.optimizers = Optimizers(self.findings, keeper)
         self.stopped = False  # time is up
         self.threads = 0  # started meanwhile
         self.given_work: dict[int, Place] = {}  # by thread: where it was given what it does
-        self.steps_taken = 0  # of optimizers, with gradients
-        self.counting = set[str]()  # optimizers whose count of steps is on the CPU, and which torch lets be captured
-        self.optimizers: list[tuple[torch.optim.Optimizer, Place]] = []  # that took a step, and where
-        self.scheduled: list[tuple[Any, Place]] = []  # schedulers that took a step, and where
-        self.zeroed = False  # gradients were set to None, or to zero, by zero_grad()
         self.captures = False  # the function begins a capture of its own
         self.graphs = graphs  # of the function's own
         self.replays: list[Place] = []  # of those
@@ -215,23 +211,25 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                     value = tensor.item()
                     from_cpu.append(value)
                     if key not in keeper.made or key in self._of_cpu:
-                        self.silent("cpu-scalar-frozen", f"a CPU tensor of value {value} in {op.name}", place)
+                        self.findings.silent("cpu-scalar-frozen", f"a CPU tensor of value {value} in {op.name}", place)
         casts = self._casts and torch.is_grad_enabled() and op.name == "_to_copy"
         if casts and tensors[0].requires_grad and tensors[0].is_leaf:
             what = f"a weight of {str(tensors[0].dtype).removeprefix('torch.')} is cast here, and the cast is kept"
-            self.silent("autocast-cache", what, place)
+            self.findings.silent("autocast-cache", what, place)
         asks = tensors or kwargs.get("generator") is not None
         refused = refusal(op, args, kwargs, tensors, self._device, self._filled, self._number) if asks else None
         if refused is not None:
             shapes = ", ".join(f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in tensors[:2])
             what = f"{op.name} of {shapes}"
-            self.refused(refused.message, refused.code, refused.operation, place, what, sure=refused.sure)
+            self.findings.refused(refused.message, refused.code, refused.operation, place, what, sure=refused.sure)
         elif keys and keys[-1] in keeper.made and copies_pinned(op, tensors, self._device):
-            self.silent("copy-to-gpu", "its pinned memory is of this call: a graph would read where it was", place)
+            self.findings.silent(
+                "copy-to-gpu", "its pinned memory is of this call: a graph would read where it was", place
+            )
         node = _current_node() if place.in_backward and on_device and tensors[0].numel() > 1 else None
         if node is not None and (name := _ASKING.get(node.name().rstrip("0123456789"))) is not None:
             said = f"the backward pass of {name} asks whether a factor is 0"  # only where no mode is on
-            self._add(BY_ID["sync-item"].failure(said, place.frame(), (name,)))
+            self.findings.add(BY_ID["sync-item"].failure(said, place.frame(), (name,)))
         sizes = tuple(tensor.shape for tensor in tensors)
         self.steps.append(Step(op.name, place, tuple(values), tuple(from_cpu), tuple(outside), sizes))
 
@@ -244,7 +242,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             return  # a copy to the host, which the graph holds or torch refuses
         if tensor.numel() == 1:
             self.keeper.stays.add(storage_key(tensor))  # a counter goes on, as Python's do
-        self.silent("host-counter", f"{op.name} changes a tensor on the CPU", place)
+        self.findings.silent("host-counter", f"{op.name} changes a tensor on the CPU", place)
 
     def _after(
         self, op: Operation, result: Any, tensors: list[torch.Tensor], keys: list[int], place: Place, on_device: bool
@@ -269,7 +267,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                 if stream:
                     self.forks.work_of_autograd(stream)
                 elif (node := _current_node()) is None or node._sequence_nr() not in self._made_in_backward:
-                    self.stale("a backward operation")
+                    self.findings.stale("a backward operation")
             else:
                 self._work(op.name, stream, place)
 
@@ -278,7 +276,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         here = (stream, place.user[0] if place.user else None)
         if not in_capture and self._aside != here:  # what follows it there has the same cause
             where = "another stream" if stream else "the default stream"
-            self.silent("work-elsewhere", f"{name} ran on {where}", place)
+            self.findings.silent("work-elsewhere", f"{name} ran on {where}", place)
         self._aside = None if in_capture else here
 
     def replayed(self, graph: object) -> None:
@@ -289,9 +287,9 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if graph in self.graphs:
             self.replays.append(self.places.here())
             for failure in self.graphs.lost(graph):
-                self._add(failure)
+                self.findings.add(failure)
         else:
-            self.refused("Cannot prepare for replay during capturing stage.", None, "replay")
+            self.findings.refused("Cannot prepare for replay during capturing stage.", None, "replay")
 
     def _note_leaf(self, leaf: Any) -> None:
         """Remember a parameter's gradient, and look at the stream on which the next one is accumulated."""
@@ -306,53 +304,14 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         # A simulated device marks nodes with their stream; of leaves that a Function alone has used it learns late.
         known = self._device == "cuda" or node is None or bool(node.metadata)
         if known and not self._stream() and not self._is_capturing():
-            self.stale("what accumulates a gradient")
+            self.findings.stale("what accumulates a gradient")
 
     def __exit__(self, *exc: Any) -> None:
         for _, hook in self._hooked.values():
             hook.remove()
         super().__exit__(*exc)  # type: ignore[no-untyped-call]
 
-    # what was found
-
-    def stale(self, what: str, place: Place | None = None) -> None:
-        """A backward pass runs something on the default stream, because it was made there."""
-        place = place or self.places.here()
-        self.refused("stale reference to the default stream", None, "backward", place, f"{what} was made there")
-
-    def refused(
-        self,
-        message: str,
-        code: int | None,
-        operation: str,
-        place: Place | None = None,
-        what: str = "",
-        file: str = "",
-        sure: bool = False,
-    ) -> None:
-        """A capture would raise ``message`` here; ``sure``: because of ``operation``, whatever the line looks like."""
-        place = place or self.places.here()
-        kind = "AcceleratorError" if code is not None else "RuntimeError"
-        evidence = place.evidence(kind, message, code, operation, self.places.names(place), file)
-        if sure:
-            evidence = replace(evidence, operations=(operation,), exact=True)
-        elif operation == NUMBER and self._device != "cuda" and evidence.operations[0] != NUMBER:
-            return
-        each = recognise(evidence) or recognise(evidence, vague=True)
-        if each is None:
-            return
-        said = f'{what or operation + "()"}: in a capture "{message.split(". ")[0].removeprefix("CUDA error: ")}"'
-        self._add(each.failure(said + _inside(place), evidence.frame, (*evidence.operations, operation)))
-
-    def silent(self, code: str, said: str, place: Place) -> None:
-        """A replay would go wrong here and nobody would tell."""
-        self._add(BY_ID[code].failure(said + _inside(place), place.frame()))
-
-    def silent_if_own(self, code: str, said: str) -> None:
-        """The same, unless a library does it."""
-        place = self.places.here()
-        if place.stack and not is_library(place.stack[-1][0].co_filename) and not _through_torch(place):
-            self.silent(code, said, place)
+    # what the function calls that is no operation
 
     def asked_by_package(self) -> bool:
         """Whether a package, and none of torch's own, asks if it is captured; where the user does, that is told."""
@@ -362,24 +321,24 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if (package := package_of(frame.f_code.co_filename)) not in ("", "torch"):
             return True
         if not package and not is_library(frame.f_code.co_filename):
-            self.silent("capture-aware-code", "", self.places.here())
+            self.findings.silent("capture-aware-code", "", self.places.here())
         return False
 
     def seeded(self, said: str) -> None:
         """The device's generator gets a seed, from the user's code or from a package."""
         place = self.places.here()
-        if place.stack and not _through_torch(place):
-            self.silent("reseeded", said, place)
+        if place.stack and not through_torch(place):
+            self.findings.silent("reseeded", said, place)
 
     def printed(self, args: tuple[Any, ...]) -> None:
         """Something was printed; tensors of the device are told by what that does."""
         if not any(isinstance(arg, torch.Tensor) and arg.device.type == self._device for arg in args):
-            self.silent_if_own("host-counter", f"print(...) of {len(args)} values")
+            self.findings.silent_if_own("host-counter", f"print(...) of {len(args)} values")
 
     def opened(self, file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> None:
         """A file is opened, perhaps to write."""
         if any(letter in str(mode) for letter in "wax+"):
-            self.silent_if_own("host-counter", f"open({str(file)!r}, {mode!r})")
+            self.findings.silent_if_own("host-counter", f"open({str(file)!r}, {mode!r})")
 
     def in_thread(self, name: str, given: list[torch.Tensor], made: list[torch.Tensor]) -> None:
         """Another thread of the function's runs an operation, on a stream of its own choice."""
@@ -398,93 +357,23 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if place.user is None:
             place = self.given_work.get(threading.get_ident(), place)
         if not (stream and self.forks.work(stream, place)):
-            self.silent(code, said, place)
+            self.findings.silent(code, said, place)
 
     def nested(self, graph: object) -> None:
         """The function captures on its own."""
         self.captures = True
         self.graphs.begin(graph)
         place = self.places.here()
-        self.refused(UNCAPTURED, 900, "capture_begin", place, "a capture in the function", "cuda/graphs.py")
+        self.findings.refused(UNCAPTURED, 900, "capture_begin", place, "a capture in the function", "cuda/graphs.py")
 
     def shown(self, tensor: torch.Tensor) -> None:
         """A tensor is turned into text, which torch does out of sight of modes."""
         if tensor.device.type == self._device:
-            self.refused(UNCAPTURED, 900, "print")
-
-    def _add(self, failure: Failure) -> None:
-        frame = failure.frame
-        self.found.setdefault((failure.code, frame and (frame.file, frame.line)), failure)
-
-    # optimizers and modules
-
-    def step_of(self, optimizer: torch.optim.Optimizer) -> None:
-        """step() is about to run."""
-        self.note_optimizer(optimizer)
-        place = self.places.here()
-        self.optimizers.append((optimizer, place))
-        if not all(group.get("capturable", True) for group in optimizer.param_groups):
-            name = type(optimizer).__name__
-            text = f"Attempting CUDA graph capture of step() for {name} but param_groups' capturable is False."
-            self.refused(text, None, "step", place)
-        if any(group.get("lr_decay") and "capturable" not in group for group in optimizer.param_groups):
-            name = type(optimizer).__name__
-            text = f"{name} divides its rate by a number of steps that it counts on the CPU"
-            self._add(BY_ID["learning-rate-frozen"].failure(text, place.frame(), (name,)))
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        if any("capturable" not in group for group in optimizer.param_groups):
-            counts = (optimizer.state.get(p, {}).get("step") for p in parameters if p.device.type == self._device)
-            if any(isinstance(count, torch.Tensor) and count.device.type == "cpu" for count in counts):
-                self.counting.add(type(optimizer).__name__)
-        outside: list[torch.Tensor] = []
-        for parameter in parameters:
-            gradient = parameter.grad
-            if gradient is None or gradient.device.type != self._device:
-                continue
-            self.steps_taken += 1
-            before = self.keeper.gradient_of(parameter)
-            if before is not None and before is gradient and self.keeper.is_outside(before):
-                outside.append(before)
-        if outside and not any(self.keeper.is_written(gradient) for gradient in outside):
-            self.silent("gradients-rebound", f"step() reads {len(outside)} gradients made before the call", place)
-
-    def schedules(self, scheduler: Any) -> None:
-        """A scheduler's step() is about to run, which no replay repeats, also where the rate is a tensor."""
-        place = self.places.here()
-        if not _through_torch(place):  # a schedule of schedules is told once
-            self.scheduled.append((scheduler, place))
-
-    def zeroes(self, what: torch.optim.Optimizer | torch.nn.Module) -> None:
-        """zero_grad() is about to run."""
-        self.zeroed = True
-        if isinstance(what, torch.nn.Module):
-            self.note_module(what)
-        else:
-            self.note_optimizer(what)
-
-    def note_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Remember the gradients of its parameters."""
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                self.keeper.note_leaf(parameter)
-
-    def note_module(self, module: torch.nn.Module) -> None:
-        """Remember the gradients of its parameters."""
-        for parameter in module.parameters():
-            self.keeper.note_leaf(parameter)
-
-
-def _through_torch(place: Place) -> bool:
-    return any("/torch/" in file for file in place.files)
+            self.findings.refused(UNCAPTURED, 900, "print")
 
 
 def _is_of_graphs(file: str) -> bool:
     return file.replace("\\", "/").endswith("/torch/cuda/graphs.py")
-
-
-def _inside(place: Place) -> str:
-    library = place.library()
-    return f", inside {library}" if library else ""
 
 
 def _sort(arguments: tuple[Any, ...], tensors: list[torch.Tensor], values: list[Value]) -> None:

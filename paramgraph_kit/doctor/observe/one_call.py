@@ -162,14 +162,14 @@ class Caller:
             self.lost = lost is not None
             if lost is not None and observer.steps:
                 lost = replace(lost, frame=observer.steps[-1].place.frame())  # nobody knows a better one
-            remaining = Left(*keeper.left_gradients(), observer.steps_taken > 0, observer.zeroed)
+            remaining = Left(*keeper.left_gradients(), observer.optimizers.steps > 0, observer.optimizers.zeroed)
             self.left = {**keeper.left(), **self.left}
             if not self.lost:
                 keeper.put_back()
                 cuda.synchronize()  # the copies were made on another stream, which may have their memory now
         if ended is None:
             for place in observer.forks.unjoined():
-                observer.refused("CUDA error: capturing stream has unjoined work", 904, "wait_stream", place)
+                observer.findings.refused("CUDA error: capturing stream has unjoined work", 904, "wait_stream", place)
         self.note_rates(observer)
         drawn, numbers = drawn_from.host_moved(), drawn_from.numbers_moved()
         changes, rebound = self.state.changes(before), self.state.rebound_buffers()
@@ -179,7 +179,7 @@ class Caller:
             self.random.put_back_device()
         return Call(
             observer.steps,
-            list(observer.found.values()),
+            list(observer.findings.failures.values()),
             observer.on_device,
             changes,
             drawn,
@@ -191,7 +191,7 @@ class Caller:
             rebound,
             before,
             self.state.moved(memory),
-            sorted(observer.counting),
+            sorted(observer.optimizers.counting),
             observer.captures,
             observer.replays,
             self.number,
@@ -201,15 +201,15 @@ class Caller:
     def note_rates(self, observer: Observer) -> None:
         """Rates that the call changes: by a scheduler, or numbers of an optimizer that are others now."""
         known = set()
-        for scheduler, place in observer.scheduled:
+        for scheduler, place in observer.optimizers.scheduled:
             optimizer = getattr(scheduler, "optimizer", None)
             known.add(id(optimizer))
-            at = next((where for one, where in observer.optimizers if one is optimizer), place)
+            at = next((where for one, where in observer.optimizers.stepped if one is optimizer), place)
             if any(isinstance(group.get("lr"), torch.Tensor) for group in getattr(optimizer, "param_groups", ())):
                 at = place  # the kernels read it, so it is the scheduler's step that is missing
             text = f"{type(scheduler).__name__}.step() computes the next rate in Python, once"
-            observer.silent("learning-rate-frozen", text, at)
-        for optimizer, place in observer.optimizers:
+            observer.findings.silent("learning-rate-frozen", text, at)
+        for optimizer, place in observer.optimizers.stepped:
             scheduled = id(optimizer) in known
             for group in optimizer.param_groups:
                 before = self.state.held_by(group) or {}
@@ -219,7 +219,7 @@ class Caller:
                         continue
                     if now != then:  # a rate can be a tensor; what else a scheduler moves, such as the momentum, cannot
                         code = "scalar-frozen" if scheduled else "learning-rate-frozen"
-                        observer.silent(code, f"{name} goes from {then} to {now} in one call", place)
+                        observer.findings.silent(code, f"{name} goes from {then} to {now} in one call", place)
 
 
 def _is_number(value: Any) -> bool:

@@ -1,0 +1,83 @@
+"""What the optimizers and schedulers of one call do: which take a step, where, and what a replay would not repeat."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from paramgraph_kit.doctor.known.catalogue import BY_ID
+from paramgraph_kit.doctor.observe.findings import Findings, through_torch
+from paramgraph_kit.doctor.observe.places import Place
+from paramgraph_kit.doctor.restore.keeper import Keeper
+
+
+class Optimizers:
+    """Told of every step() and zero_grad() before it runs."""
+
+    def __init__(self, findings: Findings, keeper: Keeper) -> None:
+        self.findings, self.keeper = findings, keeper
+        self.steps = 0  # of parameters with gradients
+        self.counting = set[str]()  # optimizers whose count of steps is on the CPU, and which torch lets be captured
+        self.stepped: list[tuple[torch.optim.Optimizer, Place]] = []  # that took a step, and where
+        self.scheduled: list[tuple[Any, Place]] = []  # schedulers that took a step, and where
+        self.zeroed = False  # gradients were set to None, or to zero, by zero_grad()
+
+    def step_of(self, optimizer: torch.optim.Optimizer) -> None:
+        """step() is about to run."""
+        self.note_optimizer(optimizer)
+        place = self.findings.places.here()
+        self.stepped.append((optimizer, place))
+        if not all(group.get("capturable", True) for group in optimizer.param_groups):
+            name = type(optimizer).__name__
+            text = f"Attempting CUDA graph capture of step() for {name} but param_groups' capturable is False."
+            self.findings.refused(text, None, "step", place)
+        if any(group.get("lr_decay") and "capturable" not in group for group in optimizer.param_groups):
+            name = type(optimizer).__name__
+            text = f"{name} divides its rate by a number of steps that it counts on the CPU"
+            self.findings.add(BY_ID["learning-rate-frozen"].failure(text, place.frame(), (name,)))
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        if any("capturable" not in group for group in optimizer.param_groups):
+            counts = (
+                optimizer.state.get(p, {}).get("step") for p in parameters if p.device.type == self.findings.device
+            )
+            if any(isinstance(count, torch.Tensor) and count.device.type == "cpu" for count in counts):
+                self.counting.add(type(optimizer).__name__)
+        outside: list[torch.Tensor] = []
+        for parameter in parameters:
+            gradient = parameter.grad
+            if gradient is None or gradient.device.type != self.findings.device:
+                continue
+            self.steps += 1
+            before = self.keeper.gradient_of(parameter)
+            if before is not None and before is gradient and self.keeper.is_outside(before):
+                outside.append(before)
+        if outside and not any(self.keeper.is_written(gradient) for gradient in outside):
+            self.findings.silent(
+                "gradients-rebound", f"step() reads {len(outside)} gradients made before the call", place
+            )
+
+    def schedules(self, scheduler: Any) -> None:
+        """A scheduler's step() is about to run, which no replay repeats, also where the rate is a tensor."""
+        place = self.findings.places.here()
+        if not through_torch(place):  # a schedule of schedules is told once
+            self.scheduled.append((scheduler, place))
+
+    def zeroes(self, what: torch.optim.Optimizer | torch.nn.Module) -> None:
+        """zero_grad() is about to run."""
+        self.zeroed = True
+        if isinstance(what, torch.nn.Module):
+            self.note_module(what)
+        else:
+            self.note_optimizer(what)
+
+    def note_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Remember the gradients of its parameters."""
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                self.keeper.note_leaf(parameter)
+
+    def note_module(self, module: torch.nn.Module) -> None:
+        """Remember the gradients of its parameters."""
+        for parameter in module.parameters():
+            self.keeper.note_leaf(parameter)
