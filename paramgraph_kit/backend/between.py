@@ -1,4 +1,7 @@
-"""What runs eager while a compiled function is called: at a graph break, or because Dynamo left a whole frame alone."""
+"""What runs eager while a compiled function is called: at a graph break, or because Dynamo left a whole frame alone.
+
+And what runs for it in a backward pass, between what is compiled there.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ import types
 from collections import Counter
 from collections.abc import Iterable
 
-from paramgraph_kit.backend.graphs_of_model import breaks_so_far, broken_at, graph_breaks
+from paramgraph_kit.backend.backward_lines import COMPILED, BackwardLines, Line, is_backward
+from paramgraph_kit.backend.graphs_of_model import break_before, breaks_so_far, broken_at, graph_breaks
 from paramgraph_kit.backend.registry import CompiledGraph
 from paramgraph_kit.backend.running import is_compiled_call
 from paramgraph_kit.driver.files import OURS, is_generated, is_library
@@ -18,9 +22,8 @@ from paramgraph_kit.trace.model import EAGER, Frame, Partition, Reason
 _OF_CODE = (os.path.join(OURS, "launch"), os.path.join(OURS, "backend"))
 _OF_CALLS = os.path.join(OURS, "backend", "frozen")  # which hands a call on, be it compiled or not
 _MOST_NAMED = 4  # operations of one line
-
-
-Line = tuple[str, int]  # the name that Python gives a file, and a line of it
+_BEHIND = "of its backward pass ran in no graph"
+_ADDED = "of autograd's own ran in no graph, on gradients that come out of compiled parts"
 
 
 class Between:
@@ -28,53 +31,89 @@ class Between:
 
     def __init__(self) -> None:
         self.ran: dict[Line | None, Counter[str]] = {}
+        self.behind: dict[Line | None, Counter[str]] = {}  # the same of their backward
         self._breaks = breaks_so_far()
+        self._lines = BackwardLines()
 
     def tell(self, operation: str, frame: types.FrameType) -> None:
         """An operation has launched something by itself, called from there."""
-        between, line = _place(frame)
+        compiled, between, line = _place(frame)
         if between:
             self.ran.setdefault(line, Counter())[operation] += 1
+        elif not compiled and (made_at := self._lines.line()) is not None:
+            if made_at != COMPILED:
+                self.behind.setdefault(made_at, Counter())[operation] += 1
+            elif _of_the_engine(frame):
+                self.behind.setdefault(None, Counter())[operation] += 1
+        if not is_backward():
+            self._lines.mark(line if between else _broken_behind(frame) if compiled else None)
+
+    def launched(self, frame: types.FrameType) -> None:
+        """A graph of what is compiled is launched, called from there."""
+        if not is_backward():
+            self._lines.mark(_broken_behind(frame))
 
     def partitions(self, graphs: Iterable[CompiledGraph], number: int) -> list[Partition]:
         """Each line that runs eager between compiled parts, numbered from ``number`` on, as far as one can know."""
         reasons = {_where(reason.frame): reason for reason in graph_breaks(None)}
-        frames = {line: frame_of_line(*line) if line is not None else None for line in self.ran}
-        counts = {_where(frame): self.ran[line] for line, frame in frames.items()}
+        lines = dict.fromkeys((*self.ran, *self.behind))
+        frames = {line: frame_of_line(*line) if line is not None else None for line in lines}
+        shown = {_where(frame): line for line, frame in frames.items()}
         new = [reason.frame for reason in graph_breaks(None, since=self._breaks)]
         broken = [frame for graph in graphs if (frame := broken_at(graph)) is not None]
         found: list[Partition] = []
         for where, frame in {_where(frame): frame for frame in (*frames.values(), *broken, *new)}.items():
-            ran, reason = counts.get(where, Counter[str]()), reasons.get(where)
-            says = [_counted(ran)] if ran else []
-            says += [reason.message] if reason is not None else ["graph break"] if not ran else []
-            why = Reason("graph-break", "; ".join(says), reason.frame if reason is not None else frame)
-            found.append(Partition(number + len(found), EAGER, False, tuple(ran), 0, (why,)))
+            line, reason = shown.get(where), reasons.get(where)
+            ran, behind = (each.get(line, Counter[str]()) for each in (self.ran, self.behind))
+            says = [_counted(ran, "ran here in no graph")] if ran else []
+            says += [_counted(behind, _BEHIND if line is not None else _ADDED)] if behind else []
+            says += [reason.message] if reason is not None else ["graph break"] if not says else []
+            text, at = "; ".join(says), reason.frame if reason is not None else frame
+            added = behind and not ran and line is None
+            why = Reason("gradients-added", text, at) if added else Reason("graph-break", text, at)
+            operations = tuple(dict.fromkeys((*ran, *behind)))
+            found.append(Partition(number + len(found), EAGER, False, operations, 0, (why,)))
         return found
 
 
-def _counted(ran: Counter[str]) -> str:
+def _counted(ran: Counter[str], how: str) -> str:
     names = [f"{name} x{n:,}" if n > 1 else name for name, n in ran.most_common(_MOST_NAMED)]
     more = [f"{len(ran) - _MOST_NAMED} more"] if len(ran) > _MOST_NAMED else []
     count = f"{ran.total():,} operation{'' if ran.total() == 1 else 's'}"
-    return f"{count} ran here in no graph: {', '.join([*names, *more])}"
+    return f"{count} {how}: {', '.join([*names, *more])}"
 
 
 def _where(frame: Frame | None) -> Line | None:
     return None if frame is None else (frame.file, frame.line)
 
 
-def _place(frame: types.FrameType | None) -> tuple[bool, Line | None]:
-    """Whether an operation runs inside a compiled function's call but not in its compiled code, and the user's line."""
+def _place(frame: types.FrameType | None) -> tuple[bool, bool, Line | None]:
+    """Whether an operation is one of compiled code, or else runs inside a compiled call, and the user's line."""
     line: Line | None = None
     inside = False
     while frame is not None and not (inside and line is not None):
         file = frame.f_code.co_filename
         ours = file.startswith(_OF_CODE) and not file.startswith(_OF_CALLS)
         if not inside and (ours or is_generated(file) or file.startswith("<eval_with_key>")):
-            return False, None
+            return True, False, None
         inside = inside or is_compiled_call(frame.f_code)
         if line is None and not is_library(file):
             line = file, frame.f_lineno
         frame = frame.f_back
-    return inside, line
+    return False, inside, line
+
+
+def _of_the_engine(frame: types.FrameType | None) -> bool:
+    """Whether autograd itself runs an operation, and no Python of a node's, which may prepare what it is given."""
+    while frame is not None and frame.f_code.co_name != "_engine_run_backward":
+        if not frame.f_code.co_filename.startswith(OURS):
+            return False
+        frame = frame.f_back
+    return True
+
+
+def _broken_behind(frame: types.FrameType | None) -> Line | None:
+    """The line of the graph break behind which compiled code goes on; None where it begins with its function."""
+    while frame is not None and is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    return None if frame is None else break_before(frame.f_code)

@@ -224,10 +224,14 @@ def around(model: Model, graphs: Iterable[CompiledGraph]) -> tuple[str, Reason |
 def broken_at(graph: CompiledGraph) -> Frame | None:
     """The line of the break behind which a graph begins; None for one that begins with its function."""
     code = graph.compilation.code() if graph.compilation is not None else None
-    resumed = _RESUMED.fullmatch(code.co_name) if code is not None else None
-    if code is None or resumed is None:
-        return None
-    return frame_of_line(code.co_filename, int(resumed[2]))
+    line = break_before(code) if code is not None else None
+    return None if line is None else frame_of_line(*line)
+
+
+def break_before(code: types.CodeType) -> tuple[str, int] | None:
+    """The file and the line of the break behind which code of Dynamo's goes on; None for all other code."""
+    resumed = _RESUMED.fullmatch(code.co_name)
+    return None if resumed is None else (code.co_filename, int(resumed[2]))
 
 
 def breaks_so_far() -> int:

@@ -92,6 +92,8 @@ class _Watch:
         self, launcher: Launcher, variant: Variant, stage: int, old: tuple[int, ...], new: tuple[int, ...], copied: int
     ) -> int:
         """The place of a launch that is about to happen, after ``copied`` bytes of inputs were copied."""
+        if driver().hear is not None:
+            self.between.launched(sys._getframe(1))
         number = self.capture(launcher, variant)
         call = self.captures[id(variant)][1]
         if not call:  # when it was made, its partition did not have it yet

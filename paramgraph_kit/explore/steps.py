@@ -13,6 +13,7 @@ from typing import Any
 
 from paramgraph_kit.explore.names import bytes_text, plural
 from paramgraph_kit.explore.pools import pool_series, reserved_total
+from paramgraph_kit.explore.text import never_launched
 from paramgraph_kit.trace.model import EAGER, NodeKind, Origin, PoolAction, Proof, Trace
 from paramgraph_kit.trace.wording import one_line
 
@@ -140,7 +141,11 @@ def _partitions(trace: Trace) -> str:
 def _kernels(trace: Trace) -> str:
     total = sum(p.kernels for p in trace.partitions)
     inside = sum(p.kernels for p in trace.partitions if p.graphed)
-    return f"{inside:,} of {total:,}{' compiled' if _eager_lines(trace) else ''}" if total else NOTHING
+    idle = {capture.id for capture in never_launched(trace)}
+    launched = {capture.partition for capture in trace.captures if capture.id not in idle}
+    never = sum(p.kernels for p in trace.partitions if p.graphed and idle and p.id not in launched)
+    text = f"{inside:,} of {total:,}{' compiled' if _eager_lines(trace) else ''}"
+    return NOTHING if not total else f"{text}, {never:,} of them never launched" if never else text
 
 
 def _eager_lines(trace: Trace) -> int:

@@ -38,12 +38,12 @@ def summary(trace: Trace) -> str:
         lines.append(f"  eager       in compiled calls, at {plural(eager, 'line')}: partitions() has them")
     for capture in trace.captures:
         lines.append(f"  {capture_line(capture)}")
-    ours = [capture for capture in trace.captures if capture.allocations]  # a report's trace has no launches at all
     if trace.launches:
         lines.append(f"  launches    {launches_line(trace.launches)}")
-    if trace.pool_events and (idle := len({each.id for each in ours} - {each.capture for each in trace.launches})):
-        which = "the capture above was" if len(trace.captures) == 1 else f"{idle} of the captures above were"
-        lines.append(f"  warning     {which} never launched while this was recorded")
+    if idle := len(never_launched(trace)):
+        which = "the capture" if len(trace.captures) == 1 else f"{idle} of the captures"
+        was = "was" if idle == 1 else "were"
+        lines.append(f"  warning     {which} above {was} never launched while this was recorded")
     for failure in trace.failures:
         where = f" at {one_line(failure.frame.label())}" if failure.frame else ""
         lines.append(f"  failure     {one_line(failure.title)}{where}")
@@ -52,6 +52,13 @@ def summary(trace: Trace) -> str:
     for series in pool_series(trace.pool_events):
         lines.append(f"  pool        {one_line(series.name)}: {bytes_text(series.peak_reserved)} reserved at the peak")
     return "\n".join(lines)
+
+
+def never_launched(trace: Trace) -> list[Capture]:
+    """Graphs that were for nothing, as far as this was recorded: a report's trace has no launches at all."""
+    launched = {launch.capture for launch in trace.launches}
+    ours = [each for each in trace.captures if each.allocations] if trace.pool_events else []
+    return [each for each in ours if each.id not in launched]
 
 
 def proof_lines(proofs: Sequence[Proof], most: int = 4) -> list[str]:

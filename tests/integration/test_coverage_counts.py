@@ -186,6 +186,18 @@ def test_a_trace_says_what_it_has_captured_and_never_launched() -> None:
     assert "warning" not in pgk.explore(watched(model)[0]).text()
 
 
+def test_steps_side_by_side_say_it_too() -> None:
+    # GIVEN a model that is called with two shapes, one of them once
+    model = torch.compile(Block().to(DEVICE), backend="paramgraph", dynamic=False)
+    inputs = iter([torch.ones(rows, 8, device=DEVICE) for rows in (2, 2, 3)])
+    shapes, _ = watched(lambda _: model(next(inputs)))
+    again, _ = watched(lambda x: model(x[:2]))
+    # WHEN compared with a step in which each graph is launched THEN what was for nothing is no coverage
+    facts = {fact.name: fact.values for fact in comparison({"shapes": shapes, "again": again}).facts}
+    assert facts["kernels in graphs"] == ("8 of 8, 4 of them never launched", "4 of 4")
+    assert "1 of the captures above was never launched" in pgk.explore(shapes).text()
+
+
 def test_a_model_that_runs_eager_in_every_call_is_told_so() -> None:
     # GIVEN a compiled function of which Dynamo makes no graph at all
     def loses(x: Tensor) -> Tensor:
