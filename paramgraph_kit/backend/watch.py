@@ -103,7 +103,10 @@ class _Watch:
         # A patch writes every bound word, whichever slot moved.
         words = len(variant.plan.stages[stage].bindings) if old != new else 0
         elsewhere = self.addresses(variant, stage, new) if old != new and call < MOST_KEPT else ()
-        self.trace.launches.append(Launch(number, call, moved, words, copied, start_us=self.now(), addresses=elsewhere))
+        moment = self.trace.pool_events[-1].time if self.trace.pool_events else None
+        self.trace.launches.append(
+            Launch(number, call, moved, words, copied, start_us=self.now(), addresses=elsewhere, event=moment)
+        )
         return len(self.trace.launches) - 1
 
     def read_times(self) -> None:

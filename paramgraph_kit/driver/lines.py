@@ -7,6 +7,7 @@ import sys
 import traceback
 from bisect import bisect_right
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -39,13 +40,21 @@ def frame_at(graph: Any, position: int) -> Frame | None:
 
 
 def user_line() -> Frame | None:
-    """The innermost line of the user's own that this thread runs now, without its text."""
-    frame: Any = sys._getframe(1)
+    """The innermost line of the user's own that runs now: of this thread, or of the one that waits for its backward."""
+    frame = _own(sys._getframe(1))
+    if frame is None:  # autograd's thread runs nothing of the user's
+        waiting = [top for top in sys._current_frames().values() if top.f_code.co_name == "_engine_run_backward"]
+        frame = _own(waiting[0]) if len(waiting) == 1 else None
+    if frame is None:
+        return None
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    return Frame(display_name(file), line, frame.f_code.co_name, linecache.getline(file, line).strip())
+
+
+def _own(frame: FrameType | None) -> FrameType | None:
     while frame is not None and is_library(frame.f_code.co_filename):
         frame = frame.f_back
-    return (
-        None if frame is None else Frame(display_name(frame.f_code.co_filename), frame.f_lineno, frame.f_code.co_name)
-    )
+    return frame
 
 
 def frame_of_line(file: str, line: int) -> Frame:

@@ -16,7 +16,7 @@ from typing import Any
 
 from paramgraph_kit.trace import model
 
-VERSION = 4  # what is written; older ones, which lack what ``SINCE`` has, are read too
+VERSION = 5  # what is written; older ones, which lack what ``SINCE`` has, are read too
 
 
 class BadValueError(ValueError):
@@ -299,6 +299,7 @@ SCHEMA: dict[type, dict[str, _Codec]] = {
         "addresses": _Many(_Int()),
         "gpu_start_us": _Float(),
         "gpu_us": _Float(),
+        "event": _Int(optional=True),
     },
     model.Failure: {
         "code": _Text(),
@@ -332,7 +333,7 @@ SINCE: dict[type, dict[str, int]] = {
     model.Partition: {"position": 3},
     model.Node: {"module": 3, "source": 3},
     model.Allocation: {"shape": 3, "dtype": 3, "frame": 3},
-    model.Launch: {"start_us": 3, "addresses": 3, "gpu_start_us": 4, "gpu_us": 4},
+    model.Launch: {"start_us": 3, "addresses": 3, "gpu_start_us": 4, "gpu_us": 4, "event": 5},
     model.PoolEvent: {"frame": 3},
 }
 

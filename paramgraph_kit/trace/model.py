@@ -176,6 +176,7 @@ class Launch:
     addresses: tuple[int, ...] = ()  # by slot, 0 where it writes none; empty where none has moved or none were kept
     gpu_start_us: float | None = None  # since the first launch that was timed, on the device's clock
     gpu_us: float | None = None  # from there until its last node has ended; None where nobody has measured it
+    event: int | None = None  # time of the last event of the allocator before it; None where nobody has heard of any
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,6 +211,56 @@ def test_a_block_says_whose_it_is_and_a_tensor_where_it_lies(view: Locator, trai
     assert "test_explorer_" in panel.inner_text()
 
 
+def test_a_block_is_of_who_lay_there_while_it_was_there(view: Locator, trained: Trace, shots: Path) -> None:
+    page = view.page
+    panel = view.get_by_role("complementary", name="Details")
+    # GIVEN an input that came and went at addresses which others have had as well
+    forward = next(c for c in trained.captures if any(a.name == "tokens" for a in c.allocations))
+    slot = next(a.slot for a in forward.allocations if a.name == "tokens")
+    assert slot is not None
+    given = [(one.addresses[slot], one.event) for one in trained.launches if one.capture == forward.id]
+    born: dict[int, int] = {}
+    blocks: list[tuple[int, int, int | None, int]] = []  # as the pool has them: born, address, died, size
+    for event in trained.pool_events:
+        if event.action is PoolAction.ALLOC:
+            born[event.address] = len(blocks)
+            blocks.append((event.time, event.address, None, event.size))
+        elif event.action is PoolAction.FREE:
+            at = born.pop(event.address)
+            blocks[at] = (*blocks[at][:2], event.time, event.size)
+    own = {
+        n
+        for n, (came, low, died, size) in enumerate(blocks)
+        for address, event in given
+        if event is not None and low <= address < low + size and came <= event and (died is None or event < died)
+    }
+    ever = {n for n, (_, low, _, size) in enumerate(blocks) if any(low <= address < low + size for address, _ in given)}
+    assert own < ever
+
+    # WHEN it is selected THEN only its own blocks are marked, and none of those that had the address before or after
+    view.get_by_role("searchbox").fill("tokens")
+    view.get_by_role("searchbox").press("Enter")
+    alike = page.evaluate(f"{APP}.alike")
+    assert {one["at"] for one in alike if one["is"] == "block"} == own
+    # AND the other way round
+    for at, holds in ((min(own), True), (min(ever - own), False)):
+        page.evaluate(f"{APP}.select({{ is: 'block', step: 0, pool: 'default', at: {at} }})")
+        assert ("tokens [4x8] f32 at a launch" in panel.inner_text()) == holds
+
+    # AND on the timeline its slot is outlined
+    view.get_by_role("tab", name="Timeline").click()
+    page.wait_for_timeout(600)
+    before = page.evaluate(STAGE)
+    weight = next(n for n, (_, low, _, _) in enumerate(blocks) if low == trained.launches[0].addresses[0])
+    page.evaluate(f"{APP}.select({{ is: 'block', step: 0, pool: 'default', at: {weight} }})")
+    assert page.evaluate(STAGE) != before
+    shot(view, shots, "timeline-block")
+
+    # AND a pool names who holds its largest blocks
+    page.evaluate(f"{APP}.select({{ is: 'pool', step: 0, pool: 'default' }})")
+    assert "layers.3.out.weight [8x8] f32" in panel.locator("ul.links").inner_text()
+
+
 def test_pools_are_summed_at_their_peak_and_at_rest(page: Page, tmp_path: Path, shots: Path) -> None:
     # GIVEN two traces with memory, side by side
     view = shown(page, {"one": sample.trace(), "two": replace(sample.trace(), title="two")}, tmp_path / "a.html")

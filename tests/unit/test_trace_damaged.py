@@ -103,7 +103,7 @@ SMALL = t.Trace(
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (_set("version", 5), "format version 5, but this paramgraph_kit reads versions 1 to 4"),
+        (_set("version", 6), "format version 6, but this paramgraph_kit reads versions 1 to 5"),
         (_set("version", True), "format version True"),
         (_set("format", "other"), "gzipped JSON, but not a trace"),
         (_set("launches", KeyError), "trace: misses launches"),

@@ -3,6 +3,7 @@
 import { h, solid } from "./dom.js";
 import { Frame, NAMES } from "./frame.js";
 import { GraphView } from "./graph.js";
+import { holds } from "./launches.js";
 import { FailuresView, PartitionsView } from "./lists.js";
 import { MemoryView } from "./memory.js";
 import { details } from "./panel.js";
@@ -10,7 +11,7 @@ import { poolStripes } from "./stripes.js";
 import sheet from "./style.css";
 import { palette, surroundings, watchSurroundings } from "./theme.js";
 import { TimelineView } from "./timeline.js";
-import { bytes, owner, plural } from "./words.js";
+import { bytes, owner, plural, tenants } from "./words.js";
 
 const THEMES = ["auto", "light", "dark"];
 const MOST_PAST = 50;
@@ -212,11 +213,17 @@ export class App {
   }
 
   /** Who had memory in a block at some launch: slots of captures, and the tensors on them. */
-  holders(trace, { address, size }) {
-    return trace.launches.within(address, size).flatMap(([id, slot]) => {
+  holders(trace, block) {
+    return trace.launches.within(block).flatMap(([id, slot]) => {
       const capture = trace.captures.find((one) => one.id === id);
       return capture ? [{ capture, slot, mine: capture.allocations.filter((one) => one.slot === slot) }] : [];
     });
+  }
+
+  /** The first of them in a word. */
+  tenant(step, block) {
+    const [first] = this.holders(this.store.steps[step], block);
+    return first && tenants(first.mine, first.slot);
   }
 
   /** Other names of what is selected: blocks of a tensor, the tensor of a block. */
@@ -228,10 +235,11 @@ export class App {
       return held.map(({ mine: [{ capture, at: place }] }) => ({ is: "allocation", capture, at: place }));
     }
     if (is !== "allocation") return [];
-    const addresses = [...trace.launches.ever(trace.captures[c].id, trace.captures[c].allocations[at].slot)];
-    const names = addresses.length ? new Set(trace.events.pool) : [];
+    const { id, allocations } = trace.captures[c];
+    const places = trace.launches.bound(id).map(({ moment, now }) => [now[allocations[at].slot], moment]);
+    const names = places.length ? new Set(trace.events.pool) : [];
     return [...names].flatMap((name) =>
-      this.poolOf(this.stepIndex, name).blocks.flatMap((b, k) => (addresses.some((one) => one >= b.address && one < b.address + b.size) ? [{ is: "block", step: this.stepIndex, pool: name, at: k }] : [])),
+      this.poolOf(this.stepIndex, name).blocks.flatMap((b, k) => (places.some(([one, moment]) => holds(b, one, moment)) ? [{ is: "block", step: this.stepIndex, pool: name, at: k }] : [])),
     );
   }
 

@@ -8,7 +8,7 @@ export class Launches {
     /** @type {Map<number, {count: number, still: number, bytes: number, times: number[], at: number[]}>} */
     this.perCapture = new Map();
     /** @type {Record<string, any[]>} */
-    this.columns = { capture: [], call: [], moved: [], words_patched: [], bytes_copied: [], cpu_us: [], start_us: [], addresses: [], gpu_start_us: [], gpu_us: [] };
+    this.columns = { capture: [], call: [], moved: [], words_patched: [], bytes_copied: [], cpu_us: [], start_us: [], addresses: [], gpu_start_us: [], gpu_us: [], event: [] };
   }
 
   take(rows) {
@@ -51,49 +51,49 @@ export class Launches {
     return { clock, start: start.map((us) => us - least), end: end.map((us) => us - least), length: Math.max(1, end.reduce((a, b) => Math.max(a, b), 0) - least) };
   }
 
+  /** Launches of a graph, up to one, with the address that each slot had there, as long as addresses were kept. */
+  bound(id, last = Infinity) {
+    const { addresses, words_patched: words, event } = this.columns;
+    /** @type {{at: number, moment: number | null, now: number[]}[]} */
+    const found = [];
+    /** @type {number[]} */
+    let now = [];
+    for (const at of this.perCapture.get(id)?.at ?? []) {
+      const list = addresses[at];
+      if (at > last || (words[at] && !list.length)) break;
+      if (list.length) now = list.map((address, slot) => address || now[slot]);
+      found.push({ at, moment: event[at], now });
+    }
+    return found;
+  }
+
   /**
    * The slots of a launch: the address that it has now, the one that it had at the launch before, and the one at the first
    * launch of this graph, which a frozen graph would still have. Moved ones first. Null where addresses were not kept.
    * @returns {{slot: number, now: number, was: number, first: number, moved: boolean}[] | null}
    */
   slots(at) {
-    const { capture, addresses, words_patched: words } = this.columns;
-    const mine = this.perCapture.get(capture[at])?.at ?? [];
-    /** @type {number[]} */
-    const first = [];
-    /** @type {number[]} */
-    const was = [];
-    /** @type {number[]} */
-    let now = [];
-    for (const k of mine) {
-      if (k > at) break;
-      if (words[k] && !addresses[k].length) return null;
-      for (const [slot, address] of now.entries()) was[slot] = address;
-      now = [...was];
-      addresses[k].forEach((address, slot) => {
-        if (!address) return;
-        first[slot] ??= address;
-        now[slot] = address;
-      });
-    }
-    const rows = now.map((address, slot) => ({ slot, now: address, was: was[slot] ?? 0, first: first[slot], moved: address !== was[slot] })).filter((row) => row.now);
+    const all = this.bound(this.columns.capture[at], at);
+    const last = all.pop();
+    if (!last || last.at !== at) return null;
+    const was = all.length ? all[all.length - 1].now : [];
+    const rows = last.now.map((now, slot) => ({ slot, now, was: was[slot] ?? 0, first: all.find((one) => one.now[slot])?.now[slot] ?? now, moved: now !== was[slot] })).filter((row) => row.now);
     return rows.length ? [...rows.filter((row) => row.moved), ...rows.filter((row) => !row.moved)] : null;
   }
 
-  /** Which slots lay in a piece of memory at some launch: [capture, slot] each once. */
-  within(address, size) {
+  /** Which slots lay in a block of a pool: [capture, slot] each once. */
+  within(block) {
     const found = new Map();
-    this.columns.addresses.forEach((list, at) => {
-      list.forEach((one, slot) => {
-        if (one >= address && one < address + size) found.set(`${this.columns.capture[at]} ${slot}`, [this.columns.capture[at], slot]);
-      });
-    });
+    for (const id of this.perCapture.keys())
+      for (const { moment, now } of this.bound(id))
+        now.forEach((address, slot) => {
+          if (holds(block, address, moment)) found.set(`${id} ${slot}`, [id, slot]);
+        });
     return [...found.values()];
   }
+}
 
-  /** The addresses that a slot has had. */
-  ever(id, slot) {
-    const list = (this.perCapture.get(id)?.at ?? []).map((at) => this.columns.addresses[at][slot]);
-    return new Set(list.filter(Boolean));
-  }
+/** Whether an address lay in a block, at a moment of the allocator's; where none is known, ever. */
+export function holds({ address: low, size, from, to, start }, address, moment) {
+  return address >= low && address < low + size && (moment === null || (moment >= from + start && moment < to + start));
 }

@@ -97,7 +97,7 @@ export class MemoryView {
         y += GAP;
         // Pools share one scale; the parts of a plan do not, or weights would leave nothing of the workspace.
         const height = this.what === "pools" ? Math.max(2, tall(pool) * perByte) : room / pools;
-        panels.push({ step: n, pool, at, left: n * width, width, low: y + height, height, perByte: height / Math.max(1, tall(pool)) });
+        panels.push({ step: this.app.store.steps.indexOf(steps[n]), pool, at, left: n * width, width, low: y + height, height, perByte: height / Math.max(1, tall(pool)) });
         y += height;
       }
     });
@@ -215,8 +215,7 @@ export class MemoryView {
   isThis(panel, block, at, selection) {
     if (selection.is === "allocation") return this.what === String(selection.capture) && block.allocation === selection.at;
     if (selection.is !== "block" || selection.at !== at || this.what !== "pools") return false;
-    const step = this.app.store.steps.indexOf(this.shown()[panel.step]);
-    return selection.step === step && selection.pool === panel.pool.name;
+    return selection.step === panel.step && selection.pool === panel.pool.name;
   }
 
   /** What is under a point of the canvas: x comes in as the axis would have it if one picture were all. */
@@ -241,7 +240,7 @@ export class MemoryView {
   }
 
   selectionOf({ panel, block }) {
-    const step = this.app.store.steps.indexOf(this.shown()[panel.step]);
+    const { step } = panel;
     if (this.what !== "pools") {
       if (block >= 0) return { is: "allocation", capture: Number(this.what), at: panel.pool.blocks[block].allocation };
       return null;
@@ -262,10 +261,11 @@ export class MemoryView {
     return this.blockText(found);
   }
 
-  blockText({ panel: { pool }, block }) {
+  blockText({ panel: { pool, step }, block }) {
     const b = pool.blocks[block];
     if (!b) return `pool ${pool.name}`;
-    const name = b.allocation === undefined ? pool.name : this.app.allocationName(Number(this.what), b.allocation);
+    const { app } = this;
+    const name = b.allocation === undefined ? (app.tenant(step, b) ?? pool.name) : app.allocationName(Number(this.what), b.allocation);
     const call = b.call === null || b.call === undefined ? "" : `call ${b.call}, `;
     return `${name}, ${bytes(b.size)}\n${call}${this.what === "pools" ? "events" : "nodes"} ${b.from}–${b.to}`;
   }

@@ -200,7 +200,7 @@ function pool(app, { step, pool: name }) {
     byCall.length ? [h("h4", "Allocated by"), table(["call", "bytes"], byCall.map(([call, size]) => [`call ${call}`, bytes(size)]))] : null,
     h("h4", "Largest blocks at the end"),
     alive.length
-      ? h("ul.links", alive.slice(0, 40).map(({ b, at }) => h("li", link(bytes(b.size), () => app.select({ is: "block", step, pool: name, at })), h("span.soft", " ", caller(b)))))
+      ? h("ul.links", alive.slice(0, 40).map(({ b, at }) => h("li", link(bytes(b.size), () => app.select({ is: "block", step, pool: name, at })), h("span.soft", " ", app.tenant(step, b) || caller(b)))))
       : h("p.soft", "none: every block was freed"),
   ];
 }
@@ -218,7 +218,7 @@ function block(app, { step, pool: name, at }) {
     ...head(`block in pool ${name}`, bytes(b.size)),
     facts([
       ["bytes", number(b.size)],
-      ["address", `0x${b.address.toString(16)}`],
+      ["address", hex(b.address)],
       ["who", b.call === null ? null : caller(b)],
       ["who holds it", held.length ? held : null],
       ["allocated at", frameLine(b.frame, (f) => app.showLine(f), app)],

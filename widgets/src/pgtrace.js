@@ -1,6 +1,6 @@
 // Trace files as `paramgraph_kit.save` writes them, made into the lines that the explorer is fed with. No DOM.
 
-const VERSION = 4;
+const VERSION = 5;
 const TEMPLATE_NUMBERS = /L[a-z]n?\d+E/g;
 const TELLING = /functor|kernel|scalar|cutlass|gemm|reduce/i;
 
@@ -58,6 +58,7 @@ function body(document, step) {
   fill(launches, "addresses", "call", []);
   fill(launches, "gpu_start_us", "call", null);
   fill(launches, "gpu_us", "call", null);
+  fill(launches, "event", "call", null);
   fill(pool_events, "frame", "time", null);
   const rows = document.partitions;
   fill(rows, "position", "id", -1);

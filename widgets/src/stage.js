@@ -9,7 +9,7 @@ const HEAD = 38;
 const MONO = 'ui-monospace, "DejaVu Sans Mono", monospace';
 
 /**
- * @param rows of the launch's slots: {name, words, was, now, first, moved}
+ * @param rows of the launch's slots: {name, words, was, now, first, moved, marked}
  * @param turned how far the words that move have turned, from 0 to 1
  * @param more rows that are not drawn
  */
@@ -42,6 +42,10 @@ function drawRow(context, row, y, at, turned, colours, say) {
   const middle = y + rowHeight / 2;
   const moving = row.moved && row.was ? turned : 1;
   const mono = { font: MONO };
+  if (row.marked) {
+    context.strokeStyle = colours.ink;
+    context.strokeRect(4, y + 1, at.right + at.text + 8, rowHeight - 2);
+  }
   say(short(row.name, Math.floor((at.name - 14) / 6.2)), 14, middle - 6, colours.ink);
   say(row.words === 1 ? "1 word" : `${row.words} words`, 14, middle + 8, colours.soft, { size: 10 });
   const places = [row.now, row.was, row.first];

@@ -24,7 +24,7 @@ export function poolStripes(events) {
     const [reserved, live] = [pool.reserved, pool.live];
     if (action === "segment alloc") openSegment(pool, x, address, size, call);
     else if (action === "segment free") closeSegment(pool, x, address);
-    else if (action === "alloc") openBlock(pool, x, address, size, call, frame);
+    else if (action === "alloc") openBlock(pool, x, address, size, call, frame, start);
     else closeBlock(pool, x, address, call);
     total.reserved += pool.reserved - reserved;
     total.live += pool.live - live;
@@ -76,7 +76,7 @@ function closeSegment(pool, x, address) {
   pool.reserved -= segment.size;
 }
 
-function openBlock(pool, x, address, size, call, frame) {
+function openBlock(pool, x, address, size, call, frame, start) {
   const before = pool.held.get(address);
   if (before) closeBlock(pool, x, address, call);
   let segment = pool.open.find((s) => address >= s.address && address + size <= s.address + s.size);
@@ -88,7 +88,7 @@ function openBlock(pool, x, address, size, call, frame) {
     pool.height = Math.max(pool.height, segment.low + size);
     segment.loose = loose;
   }
-  const block = { address, size, low: segment.low + (address - segment.address), from: x, to: null, call, frame, freedAt: null, alive: false };
+  const block = { address, size, low: segment.low + (address - segment.address), from: x, to: null, call, frame, start, freedAt: null, alive: false };
   if (segment.loose) block.loose = segment.loose;
   pool.blocks.push(block);
   pool.reach = Math.max(pool.reach, block.low + size);

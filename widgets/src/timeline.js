@@ -166,6 +166,7 @@ export class TimelineView {
     const w = stage.clientWidth;
     if (!w || !this.launches.count) return;
     const rows = (this.found ?? []).slice(0, MOST_ROWS);
+    for (const row of rows) row.marked = app.alike.some(({ is, capture, at }) => is === "allocation" && row.mine.some((one) => one.capture === capture && one.at === at));
     const height = rowHeight * Math.max(1, rows.length) + 44;
     const ratio = window.devicePixelRatio || 1;
     if (canvas.width !== Math.round(w * ratio) || canvas.height !== Math.round(height * ratio)) {

@@ -84,5 +84,5 @@ export function wordMeaning(capture, word) {
     return `${owner(memory)}${word.delta ? ` + ${word.delta}` : ""}, ${bytes(memory.size)}`;
   }
   if (word.value === null) return "";
-  return typeof word.value === "number" && Math.abs(word.value) >= 2 ** 32 ? `0x${word.value.toString(16)}` : String(word.value);
+  return typeof word.value === "number" && Math.abs(word.value) >= 2 ** 32 ? hex(word.value) : String(word.value);
 }

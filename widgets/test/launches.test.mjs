@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Launches } from "../src/launches.js";
+import { holds, Launches } from "../src/launches.js";
 
 /** Rows of launches: [capture, words, addresses by slot]. */
 function taken(...rows) {
@@ -10,6 +10,7 @@ function taken(...rows) {
   launches.take({
     capture: rows.map(([id]) => id), call: rows.map(([id]) => call(id)), moved: rows.map(() => 0), words_patched: rows.map(([, words]) => words),
     bytes_copied: rows.map(() => 0), cpu_us: rows.map(() => null), start_us: rows.map(() => null), addresses: rows.map(([, , list]) => list),
+    event: rows.map(([, , , moment]) => moment ?? null),
   });
   return launches;
 }
@@ -33,9 +34,22 @@ test("stages write their own slots, and where addresses were not kept nothing is
 
 test("memory is found by the addresses that launches were given", () => {
   const launches = taken([7, 1, [0x1000, 0x2000]], [8, 1, [0x10ff]], [7, 1, [0x1000, 0x3000]]);
-  assert.deepEqual(launches.within(0x1000, 256), [[7, 0], [8, 0]]);
-  assert.deepEqual([...launches.ever(7, 1)], [0x2000, 0x3000]);
-  assert.deepEqual([...launches.ever(9, 0)], []);
+  assert.deepEqual(launches.within({ address: 0x1000, size: 256 }), [[7, 0], [8, 0]]);
+  assert.deepEqual(launches.bound(7).map(({ now }) => now[1]), [0x2000, 0x3000]);
+  assert.deepEqual(launches.bound(9), []);
+});
+
+test("who holds a block is who lay there while it was there, and not who had the address before or after", () => {
+  // Launches of 7 and 8 at one address, at moments 110 and 130 of the allocator; a third one at 150 where nothing had moved.
+  const launches = taken([7, 1, [0x1000, 0x2000], 110], [8, 1, [0x1000], 130], [7, 0, [], 150]);
+  const block = (from, to) => ({ address: 0x1000, size: 512, start: 100, from, to });
+  assert.deepEqual(launches.within(block(0, 20)), [[7, 0]]);
+  assert.deepEqual(launches.within(block(20, 40)), [[8, 0]]);
+  assert.deepEqual(launches.within(block(40, 60)), [[7, 0]]);
+  assert.deepEqual(launches.within(block(11, 29)), []);
+  // Of a recording that does not say when, all that ever lay there.
+  assert.deepEqual(taken([7, 1, [0x1000]]).within(block(0, 1)), [[7, 0]]);
+  assert.ok(holds(block(0, 20), 0x1100, 119) && !holds(block(0, 20), 0x1100, 120) && !holds(block(0, 20), 0x1200, 110));
 });
 
 test("the axis is the device's clock, else the host's, else the order; times may come later", () => {
