@@ -1,4 +1,4 @@
-"""Whose a class is, and which functions and names it and they are made of."""
+"""Whose a class or a module is, and which functions and names it and they are made of."""
 
 from __future__ import annotations
 
@@ -39,3 +39,9 @@ def of_library(kind: type) -> bool:
     if kind.__module__ == "__main__":
         return False
     return kind.__module__ in sys.builtin_module_names or kind.__flags__ & (_HEAP | _IMMUTABLE) != _HEAP
+
+
+def is_of_library(module: types.ModuleType) -> bool:
+    """Whether a module is an installed package's, Python's own or ours; one without a file counts as such."""
+    file = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", [])), None)  # of a folder
+    return not isinstance(file, str) or is_library(file)

@@ -7,6 +7,7 @@ import functools
 import inspect
 import io
 import queue
+import sys
 import types
 from collections import deque
 from contextlib import suppress
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from paramgraph_kit.doctor.restore.classes import functions_of, global_names, of_library
+from paramgraph_kit.doctor.restore.classes import functions_of, global_names, is_of_library, of_library
 from paramgraph_kit.doctor.restore.holder import Change, Holder, end_of, is_array, is_generator, same, slots_of
 from paramgraph_kit.doctor.restore.keeper import storage_key
 from paramgraph_kit.driver.files import is_library_code
@@ -210,10 +211,26 @@ class HostState:
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             self.holders.append(Holder("cell", name, cell))
             self._visit(self.holders[-1].read(), name, depth + 1)
-        for name in sorted(global_names(function.__code__)):
+        names = global_names(function.__code__)
+        for name in sorted(names):
             if name in function.__globals__:
                 self.holders.append(Holder("global", name, function.__globals__))
                 self._visit(function.__globals__[name], name, depth + 1)
+            module = function.__globals__.get(name, sys.modules.get(name))  # which it may import itself
+            if isinstance(module, types.ModuleType):
+                self._module(module, names, depth)
+
+    def _module(self, module: types.ModuleType, names: set[str], depth: int) -> None:
+        """What a function asks a module of the user's for: ``helpers.scale(x)``, ``helpers.seen += 1``."""
+        if depth > DEEP or is_of_library(module):
+            return
+        for name in sorted(names & vars(module).keys()):
+            value = vars(module)[name]
+            if isinstance(value, types.ModuleType):
+                self._module(value, names - {name}, depth + 1)
+            else:
+                self.holders.append(Holder("global", name, vars(module)))
+                self._visit(value, name, depth + 1)
 
     def _methods(self, kind: type, depth: int) -> None:
         """What a class of the user's can do, its own classes before it included."""
