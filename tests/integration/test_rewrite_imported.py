@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,6 @@ from tests.integration.rewritten import lines_of, rewritten, run
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
 
 SAMPLER = """
-# file: sampling_of_ours.py
 import torch
 calls = 0
 def walk(net, x, rounds):
@@ -23,27 +23,35 @@ def walk(net, x, rounds):
     for _ in range(rounds):
         x = x + net(x) / at
     return x
-# file: the program
+"""
+PROGRAM = """
 import sampling_of_ours as S
 net = nn.Linear(4, 4).to(device)
 args = (torch.randn(2, 4, device=device),)
 def f(x):
     return S.walk(net, x, 3)
 """
-INSIDE = SAMPLER.replace("import sampling_of_ours as S\n", "").replace("    return S.", "    import sampling_of_ours as S\n    return S.")  # fmt: skip
 
 
-@pytest.mark.parametrize("program", [SAMPLER, INSIDE], ids=["by the file", "by the function"])
-def test_lines_of_an_imported_module_are_rewritten(program: str, tmp_path: Path) -> None:
+@pytest.fixture(autouse=True)
+def _module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sampling_of_ours.py").write_text(SAMPLER, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "sampling_of_ours", raising=False)
+
+
+def test_lines_of_an_imported_module_are_rewritten(tmp_path: Path) -> None:
     # GIVEN a function that calls another one by its module WHEN it is rewritten
-    fix = rewritten(program, tmp_path)
-    # THEN the other one's line is, too, and what it counts there is left as it was
-    assert "at = torch.full((1,), rounds, dtype=torch.int64, device=x.device)" in lines_of(fix), fix
+    fix = rewritten(PROGRAM, tmp_path)
+    # THEN the other one's lines are, too, in its own file
+    assert fix.complete, fix
+    assert "sampling_of_ours.py" in fix.diff
+    assert "at = at_in" in lines_of(fix), fix
 
 
 def test_what_a_function_counts_in_an_imported_module_is_found(tmp_path: Path) -> None:
     # GIVEN a function that counts in a module WHEN it is diagnosed
-    names = run(SAMPLER, tmp_path)
+    names = run(PROGRAM, tmp_path)
     found = pgk.diagnose(names["f"], *names["args"])
     # THEN the counter is told, and stands where it stood
     assert "host-counter" in [each.code for each in found.failures], found

@@ -7,7 +7,6 @@ import functools
 import inspect
 import io
 import queue
-import sys
 import types
 from collections import deque
 from contextlib import suppress
@@ -216,9 +215,8 @@ class HostState:
             if name in function.__globals__:
                 self.holders.append(Holder("global", name, function.__globals__))
                 self._visit(function.__globals__[name], name, depth + 1)
-            module = function.__globals__.get(name, sys.modules.get(name))  # which it may import itself
-            if isinstance(module, types.ModuleType):
-                self._module(module, names, depth)
+                if isinstance(module := function.__globals__[name], types.ModuleType):
+                    self._module(module, names, depth)
 
     def _module(self, module: types.ModuleType, names: set[str], depth: int) -> None:
         """What a function asks a module of the user's for: ``helpers.scale(x)``, ``helpers.seen += 1``."""
