@@ -68,6 +68,10 @@ class Ahead(Lending):
             return "device" if "device" in space else "DEVICE"
         return f'"{device().type}"'
 
+    def device_in(self, source: Source) -> str:
+        """How a file writes the device: a name of the function's own file says nothing in another one."""
+        return self.device if source.file == self.file else f'"{device().type}"'
+
     def _rates_ahead(self, failures: Sequence[Failure]) -> list[ast.stmt]:
         """Statements by which the host gives an optimizer its rate, with what they need, for before the launch."""
         at = self._definition()
@@ -207,4 +211,5 @@ class Ahead(Lending):
         known = (space, self.forms_in(source, statement), self.numbers, attributes_of(self.prover.state))
         begun = carried.begun(self.prover.from_now()) if failure.code == "stale-input" else {}
         gone = frozenset(part for node in self.behind for part in ast.walk(node))
-        return Place(source, statement, failure, self.device, cuda, *known, begun=begun, trains=trains, gone=gone)
+        where = self.device_in(source)
+        return Place(source, statement, failure, where, cuda, *known, begun=begun, trains=trains, gone=gone)

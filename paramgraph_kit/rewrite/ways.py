@@ -56,7 +56,7 @@ class Ways(Foreseeing):
             return None
         source = next(iter(files.values()))
         places = [each for each in places if each[1] is source]
-        named = self.device if source.file == self.file else f'"{device().type}"'
+        named = self.device_in(source)
         ran = later.ran_in(source, self.ran)
         other.kept = self._around(advance.keep(self.prover, source, places, ran, named, self.tensors))
         return other if other.kept is not None else None
@@ -82,7 +82,7 @@ class Ways(Foreseeing):
         other = self._other()
         places = [(f, *at) for f in failures if f.code in brought.CODES and (at := other.place(f)) is not None]
         for source in dict.fromkeys(source for _, source, _ in places):
-            named = self.device if source.file == self.file else f'"{device().type}"'
+            named = self.device_in(source)
             other.kept = brought.bring(self.prover, source, places, later.ran_in(source, self.ran), named)
             if other.kept is not None:
                 return other

@@ -101,6 +101,10 @@ def condition_of(place: Place, test: ast.expr) -> str:
         sign = " & " if isinstance(test.op, ast.And) else " | "
         return sign.join(f"({condition_of(place, value)})" for value in test.values)
     text = place.text(test)
+    if isinstance(test, ast.Compare) and len(test.ops) > 1 and all(_between(test)):  # it asks for the truth of each
+        every = [place.text(each) for each in (test.left, *test.comparators)]
+        texts = zip(every, _between(test), every[1:], strict=False)
+        return " & ".join(f"({one} {sign} {other})" for one, sign, other in texts)
     if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.In, ast.NotIn)):
         one, many = place.text(test.left), place.text(test.comparators[0])
         known = isinstance(test.comparators[0], (ast.Tuple, ast.List, ast.Set))
@@ -114,11 +118,21 @@ def condition_of(place: Place, test: ast.expr) -> str:
             inner = place.text(each)
             inner = inner[1:-1] if inner[0] in "([" and isinstance(each, (ast.ListComp, ast.GeneratorExp)) else inner
             return f"torch.stack([{inner}]).{called(test)}()"
+        if each is not None and not isinstance(each, (ast.List, ast.Tuple)):
+            return f"{place.source.bracketed(each)}.{called(test)}()"
     if isinstance(test, ast.Call) and called(test) == "allclose":
         text = text.replace("allclose", "isclose", 1) + ".all()"
     if isinstance(test, ast.Call) and path_of(test.func) == "torch.equal" and len(test.args) == 2:
         text = f"({place.text(test.args[0])} == {place.text(test.args[1])}).all()"
     return f"{text}.bool()" if _is_count(place, test) else text
+
+
+_SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
+
+
+def _between(test: ast.Compare) -> list[str]:
+    """How a chain of comparisons compares."""
+    return [_SIGNS.get(type(each), "") for each in test.ops]
 
 
 def _on_device(place: Place, text: str) -> str:

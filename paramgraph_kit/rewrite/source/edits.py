@@ -290,6 +290,10 @@ def heads(node: ast.stmt) -> Iterator[ast.AST]:
     elif isinstance(node, ast.With):
         for item in node.items:
             yield from within(item.context_expr)
+    elif isinstance(node, ast.AnnAssign):  # what a name is said to be is not evaluated for it
+        yield node
+        yield from within(node.target)
+        yield from within(node.value) if node.value is not None else ()
     elif not isinstance(node, COMPOUND):
         yield from within(node)
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):

@@ -1,0 +1,85 @@
+"""Fixes of inference code as it is published: samplers, decoders and solvers, in files of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.integration.rewritten import lines_of, rewritten
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the exact words are those of the simulated device")
+
+WHOLE = {
+    "a chain of comparisons": (
+        """
+net = nn.Linear(4, 4).to(device)
+args = (torch.randn(2, 4, device=device), torch.linspace(3, 0.1, 4, device=device))
+@torch.no_grad()
+def f(x, sigmas):
+    for i in range(3):
+        gamma = 0.3 if 0.5 <= sigmas[i] <= 2.5 else 0.0
+        x = x + net(x) * sigmas[i] * (gamma + 1)
+    return x
+""",
+        ["gamma = torch.where((0.5 <= sigmas[i]) & (sigmas[i] <= 2.5), 0.3, 0.0)"],
+    ),
+    "all of a tensor, asked of Python": (
+        """
+net = nn.Linear(4, 4).to(device)
+args = (torch.randn(2, 4, device=device),)
+@torch.no_grad()
+def f(x):
+    y = net(x)
+    if all(y[:, 0] > 0):
+        y = y * 2
+    return y
+""",
+        ["y = torch.where((y[:, 0] > 0).all(), y * 2, y)"],
+    ),
+    "a name with an annotation": (
+        """
+from torch import Tensor
+net = nn.Linear(4, 4).to(device)
+args = (torch.randn(2, 4, device=device),)
+@torch.no_grad()
+def f(x):
+    y = net(x)
+    best = y.sum(-1).argmax()
+    row: list[Tensor] = [y[best]]
+    return torch.tanh(row[0])
+""",
+        ["row: list[Tensor] = [y[best.reshape(1)][0]]"],
+    ),
+}
+
+
+@pytest.mark.parametrize("program", WHOLE)
+def test_inference_is_rewritten_whole(program: str, tmp_path: Path) -> None:
+    # GIVEN a function as it is published WHEN it is rewritten THEN all of it runs from one graph, with these lines
+    text, expected = WHOLE[program]
+    fix = rewritten(text, tmp_path)
+    assert fix.complete, fix
+    assert [line for line in expected if line not in lines_of(fix)] == [], fix.diff
+
+
+def test_only_the_file_that_names_the_device_is_told_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a helper in a file without a name for the device, called from one that has it WHEN it is rewritten
+    (tmp_path / "picking_of_ours.py").write_text(
+        "import torch\ndef picked(scores, at):\n    return scores[torch.arange(scores.shape[0]), at]\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    fix = rewritten(
+        """
+from picking_of_ours import picked
+args = (torch.randn(3, 4, device=device), torch.tensor([1, 0, 2], device=device))
+def f(scores, at):
+    return picked(scores, at) * 2
+""",
+        tmp_path,
+    )
+    # THEN the line says it in its own words
+    assert fix.complete, fix
+    assert any("device=" in line and "device=device" not in line for line in lines_of(fix)), fix.diff
