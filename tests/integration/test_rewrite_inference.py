@@ -83,3 +83,29 @@ def f(scores, at):
     # THEN the line says it in its own words
     assert fix.complete, fix
     assert any("device=" in line and "device=device" not in line for line in lines_of(fix)), fix.diff
+
+
+NOT_TAKEN = """
+net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3)).to(device)
+best, waited = 0.0, 0
+args = (torch.randn(6, 4, device=device), torch.randint(0, 3, (6,), device=device), "test")
+@torch.no_grad()
+def f(x, y, phase):
+    global best, waited
+    right = (net(x).argmax(-1) == y).sum().item() / len(y)
+    if phase == "val":
+        if right > best:
+            best = max(right, best)
+            waited = 0
+        else:
+            waited += 1
+    return right
+"""
+
+
+def test_a_way_that_no_step_takes_is_not_rewritten_as_if_its_numbers_were_tensors(tmp_path: Path) -> None:
+    # GIVEN an evaluation that keeps the best number in a phase in which it is not called WHEN it is rewritten
+    fix = rewritten(NOT_TAKEN, tmp_path)
+    # THEN what is verified says nothing that would fail there
+    assert fix.complete, fix
+    assert not [line for line in lines_of(fix) if "copy_" in line], fix.diff

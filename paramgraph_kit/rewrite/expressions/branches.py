@@ -222,7 +222,8 @@ def _where(place: Place, part: ast.stmt, node: ast.If, test: str, local: set[str
         if isinstance(target, ast.Tuple) and own <= local:
             return _each_where(place, target, value, node, test)
         if isinstance(target, ast.Attribute) or (isinstance(target, ast.Name) and name not in local):
-            return [f"{name}.copy_(torch.where({test}, {taken}, {name}))"]
+            number = _stays_on_host(place, target, local)  # a way that no step took would show nothing of it
+            return [f"{name}.copy_(torch.where({test}, {taken}, {name}))"] if not number else []
         if isinstance(target, (ast.Name, ast.Subscript)) and not _stays_on_host(place, target, local):
             return [f"{name} = torch.where({test}, {taken}, {name})"]
     if isinstance(part, ast.AugAssign) and type(part.op) in _NEUTRAL:

@@ -214,7 +214,7 @@ def move(
     out = [*moved, *gone]
     stay = [node for part in function.body for node in ast.walk(part) if not _is_in(node, out, source)]
     there = {n.id for n in stay if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    read = {name for node in moved for name in free_names(node)} & local
+    read = ({name for node in moved for name in free_names(node)} | _read_by(ended[1])) & local
     again = [each for each in tail.again if stored([each]) & read - ended[0].keys()] if tail is not None else []
     made = stored(again)
     needed = sorted(
@@ -255,6 +255,15 @@ def move(
         lines += [f"{deep}{'    ' * bool(context)}{each[depth:].rstrip()}" for each in text]
     edits += [source.after(function, lines), *handed_out(source, function, name)]
     return Moved(edits, name, parameters, len(given), len(names), extra, tail is not None)
+
+
+def _read_by(lines: Sequence[str]) -> set[str]:
+    """Names that lines read before they give them a value."""
+    read, made = set[str](), set[str]()
+    for node in ast.parse("\n".join(lines)).body:
+        read |= free_names(node) - made
+        made |= stored([node])
+    return read
 
 
 def _context(source: Source, node: ast.stmt) -> str:
