@@ -204,7 +204,7 @@ class Ahead(Lending):
     def _place_of(self, source: Source, statement: ast.stmt, failure: Failure) -> Place:
         cuda = "cuda" if "cuda" in names_in(source.tree) else "torch.cuda"
         trains = any(tensor.requires_grad for tensor in self.prover.state.tensors)
-        trains = trains and not without_gradients(source, statement)
+        trains = trains and self.records(source, statement) and not without_gradients(source, statement)
         at, space = self._definition(), self.space
         if at is not None and source.function_of(statement) is at[1] and moving.is_method(*at):
             space = space | {moving.arguments_of(at[1])[0]: owner_of(self.function)}
@@ -212,4 +212,6 @@ class Ahead(Lending):
         begun = carried.begun(self.prover.from_now()) if failure.code == "stale-input" else {}
         gone = frozenset(part for node in self.behind for part in ast.walk(node))
         where = self.device_in(source)
-        return Place(source, statement, failure, where, cuda, *known, begun=begun, trains=trains, gone=gone)
+        by = self.called_by(source, statement)
+        more = {"begun": begun, "gone": gone, "called": by}
+        return Place(source, statement, failure, where, cuda, *known, trains=trains, **more)

@@ -69,7 +69,8 @@ def _hint(attempt: Attempt, failure: Failure) -> str:
     held = attributes_of(attempt.prover.state)
     tensors = attempt.forms_in(*at) if failure.code in DECIDED else {}  # others tell what makes a tensor
     entry = attempt.entry_name
-    place = Place(*at, failure, attempt.device, space=attempt.space, attributes=held, tensors=tensors, entry=entry)
+    known = {"space": attempt.space, "attributes": held, "tensors": tensors, "called": attempt.called_by(*at)}
+    place = Place(*at, failure, attempt.device_in(at[0]), entry=entry, **known)
     return hint(place) or (_rebound(attempt) if failure.code == "stale-input" else "")
 
 

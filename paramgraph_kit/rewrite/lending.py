@@ -57,6 +57,15 @@ def apart(plans: Sequence[Plan], first: Sequence[list[Edit]]) -> list[Plan]:
     return [plan for plan in plans if plan in kept]
 
 
+_CALLED = (torch.nn.Module, types.FunctionType)
+
+
+def _is_alike(one: Any, other: Any) -> bool:
+    """Whether two are one, or a function that is made anew at each call."""
+    code = getattr(one, "__code__", None)
+    return one is other or (code is not None and code is getattr(other, "__code__", None))
+
+
 class Lending:
     """A function of the user's, its text, and what is known of its steps."""
 
@@ -76,6 +85,8 @@ class Lending:
         self.filled: set[str] = set()  # and lists, tuples and dictionaries of tensors
         self.tensors_in: dict[tuple[str, str, int], dict[str, Form]] = {}  # the same of each function that ran,
         self.graded_in: dict[tuple[str, str, int], set[str]] = {}  # by its scope
+        self.records_in: dict[tuple[str, str, int], bool] = {}  # whether gradients were recorded
+        self.called_in: dict[tuple[str, str, int], dict[str, Any]] = {}  # functions and modules, None for several
         self.sources = {
             file: source
             for file in {f.__code__.co_filename for f in self.functions}
@@ -128,6 +139,11 @@ class Lending:
             scope = code.co_filename, code.co_name, code.co_firstlineno
             self.tensors_in.setdefault(scope, {}).update(tensors)
             self.graded_in.setdefault(scope, set()).update(graded)
+            self.records_in[scope] = torch.is_grad_enabled() or self.records_in.get(scope, False)
+            by = self.called_in.setdefault(scope, {})
+            for name, value in frame.f_locals.items():
+                if isinstance(value, _CALLED):
+                    by[name] = value if _is_alike(by.get(name, value), value) else None
             if code is entry:
                 self.tensors |= tensors
                 self.graded |= graded
@@ -143,12 +159,25 @@ class Lending:
         """Take over what has been seen of the function's steps."""
         self.ran, self.tensors, self.graded, self.filled = other.ran, other.tensors, other.graded, other.filled
         self.tensors_in, self.graded_in, self.needed = other.tensors_in, other.graded_in, other.needed
+        self.called_in, self.records_in = other.called_in, other.records_in
 
     def forms_in(self, source: Source, statement: ast.stmt) -> dict[str, Form]:
         """The local names that hold a tensor in the function of a statement, as far as that was seen."""
         function = source.function_of(statement)
         own = self.tensors_in.get(scope_of(source, function)) if function is not None else None
         return self.tensors if own is None else own
+
+    def records(self, source: Source, statement: ast.stmt) -> bool:
+        """Whether gradients were recorded in the function of a statement, as far as that was seen."""
+        function = source.function_of(statement)
+        seen = self.records_in.get(scope_of(source, function), True) if function is not None else True
+        return seen or "enable_grad" in source.text(function or statement)
+
+    def called_by(self, source: Source, statement: ast.stmt) -> dict[str, Any]:
+        """The local names by which the function of a statement has one function or module, as far as that was seen."""
+        function = source.function_of(statement)
+        seen = self.called_in.get(scope_of(source, function), {}) if function is not None else {}
+        return {name: value for name, value in seen.items() if value is not None}
 
     def _lent_by_arguments(self) -> dict[str, Any]:
         """Modules and optimizers that the function is given, by the names of its parameters."""

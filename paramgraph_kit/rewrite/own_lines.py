@@ -170,7 +170,8 @@ def _pair(
     """Lines before and after, or the line and what to do about it."""
     held = attributes_of(attempt.prover.state)
     entry = attempt.entry_name
-    said = hint(Place(source, statement, failure, attempt.device, space=attempt.space, attributes=held, entry=entry))
+    where = attempt.device_in(source)
+    said = hint(Place(source, statement, failure, where, space=attempt.space, attributes=held, entry=entry))
     first, last = _lines_of(statement)
     whole = _dedented(source.lines[first - 1 : last])  # the frame has one line of it
     line = whole if 1 < len(whole) <= MOST_LINES else [failure.frame.text if failure.frame is not None else ""]

@@ -38,6 +38,36 @@ def f(x):
 """,
         ["y = torch.where((y[:, 0] > 0).all(), y * 2, y)"],
     ),
+    "a sampler whose last step is another one": (
+        """
+net = nn.Linear(4, 4).to(device)
+def denoise(x, sigma):
+    return net(x) / (1 + sigma)
+def sample(model, x, sigmas):
+    t_of, old = lambda sigma: sigma.log().neg(), None
+    for i in range(len(sigmas) - 1):
+        new = model(x, sigmas[i])
+        d = (x - new) / sigmas[i]
+        if sigmas[i + 1] == 0:
+            x = x + d * (sigmas[i + 1] - sigmas[i])
+        else:
+            mid = sigmas[i].log().lerp(sigmas[i + 1].log(), 0.5).exp()
+            ahead = x + d * (mid - sigmas[i])
+            again = model(ahead, mid)
+            x = x + (ahead - again) / mid * (sigmas[i + 1] - sigmas[i])
+        if old is None or sigmas[i + 1] == 0:
+            x = x + new * 0.1
+        else:
+            x = x + (new - old) * t_of(sigmas[i]).tanh()
+        old = new
+    return x
+args = (torch.randn(2, 4, device=device), torch.tensor([3.0, 1.0, 0.4, 0.0], device=device))
+@torch.no_grad()
+def f(x, sigmas):
+    return sample(denoise, x, sigmas)
+""",
+        ["chosen = sigmas[i + 1] == 0", "again = model(ahead, mid)", "if old is None:"],
+    ),
     "a name with an annotation": (
         """
 from torch import Tensor

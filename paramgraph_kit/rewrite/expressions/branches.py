@@ -23,6 +23,8 @@ def choose_by_where(place: Place, condition: str = "") -> list[Edit]:
     node = place.statement
     if not isinstance(node, ast.If) or any(_is_of_kind(part) for part in ast.walk(node.test)):
         return []
+    if not condition and (told := _told_first(node.test)) is not None:
+        return _choose_after(place, node, *told)
     host = bool(condition)  # the host has decided, and both ways were seen
     condition = condition or _on_device(place, condition_of(place, node.test))
     if not isinstance(node.body[0], ast.Return):
@@ -58,6 +60,31 @@ def choose_by_where(place: Place, condition: str = "") -> list[Edit]:
         edits = [place.source.replace(node, text)]
         return edits if no is not None else [*edits, place.source.without(last)]
     return []
+
+
+def _told_first(test: ast.expr) -> tuple[ast.expr, ast.expr] | None:
+    """What the host knows of ``old is None or err > tol``, and the rest, which it asks only then."""
+    first = test.values[0] if isinstance(test, ast.BoolOp) else None
+    if not isinstance(test, ast.BoolOp) or not isinstance(first, ast.Compare):
+        return None
+    if len(first.ops) != 1 or not isinstance(first.ops[0], (ast.Is, ast.IsNot)):
+        return None
+    rest = test.values[1:]
+    return first, rest[0] if len(rest) == 1 else ast.BoolOp(test.op, rest)
+
+
+def _choose_after(place: Place, node: ast.If, first: ast.expr, rest: ast.expr) -> list[Edit]:
+    """A branch that goes on as it did where the host knows already, and is chosen by the device otherwise."""
+    chosen = choose_by_where(place, _on_device(place, condition_of(place, rest)))
+    if len(chosen) != 1 or isinstance(node.body[0], ast.Return):
+        return []
+    taken = isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.Or)
+    indent = place.source.indent(node)
+    known = [f"    {place.text(part)}" for part in (node.body if taken else node.orelse)]
+    asked = [f"    {line.removeprefix(indent)}" for line in chosen[0].text.split("\n")]
+    blocks = (known, asked) if taken else (asked, known)
+    lines = [f"if {place.text(first)}:", *blocks[0], *(["else:", *blocks[1]] if blocks[1] else [])]
+    return [place.source.replace(node, f"\n{indent}".join(lines))]
 
 
 def _choose_one_name(place: Place, node: ast.If, condition: str) -> list[Edit]:

@@ -259,9 +259,17 @@ def move(
 
 def _read_by(lines: Sequence[str]) -> set[str]:
     """Names that lines read before they give them a value."""
-    read, made = set[str](), set[str]()
-    for node in ast.parse("\n".join(lines)).body:
-        read |= free_names(node) - made
+    return _read_first(ast.parse("\n".join(lines)).body, set())
+
+
+def _read_first(nodes: Sequence[ast.stmt], made: set[str]) -> set[str]:
+    read = set[str]()
+    for node in nodes:
+        if isinstance(node, ast.If):
+            read |= free_names(node.test) - made
+            read |= _read_first(node.body, {*made}) | _read_first(node.orelse, {*made})
+        else:
+            read |= free_names(node) - made
         made |= stored([node])
     return read
 

@@ -51,6 +51,7 @@ class Place:
     lent: Sequence[str] = ()  # expressions of the statement that are found before the launch, where they are asked for
     gone: Collection[ast.AST] = ()  # what goes behind the launch
     trains: bool = True  # gradients may go through what it computes
+    called: Mapping[str, Any] = field(default_factory=dict)  # functions and modules, by local names that have one
     entry: str = ""  # the name of the function that is captured
 
     def text(self, node: ast.AST) -> str:

@@ -80,7 +80,7 @@ def candidates(place: Place, node: ast.expr) -> list[Any]:
     Nothing where that is not told.
     """
     if isinstance(node, ast.Name) and node.id != "self" and place.is_local(node.id):
-        return _bound(place, node.id)
+        return _bound(place, node.id) or ([place.called[node.id]] if node.id in place.called else [])
     if path := path_of(node):
         value = _value(place, path)
         if value is not None or not isinstance(node, ast.Attribute):
@@ -161,11 +161,25 @@ def _value(place: Place, path: str) -> Any:
 
 def is_guarded(test: ast.expr, node: ast.expr, place: Place | None = None) -> bool:
     """Whether a branch looks something up at a place that only its condition makes sure of."""
-    asked = names_in(test)
+    looked_up = {n for s in ast.walk(test) if isinstance(s, ast.Subscript) for n in ast.walk(s.slice)}
+    asked = {n.id for n in ast.walk(test) if isinstance(n, ast.Name) and n not in looked_up}
+    # What `sizes[i]` tells of `i`, a round's number, is nothing that another round's would lack.
+    asked |= names_in(test) - (_counters(place) if place is not None else set())
     found = [n for n in ast.walk(node) if place is not None and place.lent and place.text(n) in place.lent]
     before = {part for each in found for part in ast.walk(each)}  # the launch, if at all
     picks = [n for n in ast.walk(node) if isinstance(n, ast.Subscript) and n not in before]
     return any(names_in(n.slice) & asked and not isinstance(n.slice, ast.Compare) for n in picks)
+
+
+def _counters(place: Place) -> set[str]:
+    """Names of the rounds' numbers, as ``i`` of ``for i in range(n)``."""
+    found = set[str]()
+    for loop in place.loops():
+        if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call):
+            target = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) and loop.target.elts else loop.target
+            counts = ("enumerate",) if isinstance(loop.target, ast.Tuple) else ("range", "trange")
+            found |= {target.id} if isinstance(target, ast.Name) and called(loop.iter) in counts else set()
+    return found
 
 
 def kept_finite(place: Place, node: ast.expr, test: ast.expr, condition: str, *, taken: bool) -> str:
@@ -173,8 +187,10 @@ def kept_finite(place: Place, node: ast.expr, test: ast.expr, condition: str, *,
 
     ``torch.where`` leaves out a value, and not the gradient of what has no number there: 0 times infinity is none.
     """
-    asked = names_in(test)
-    spots: list[ast.Name] = []
+    picked = [n for n in ast.walk(test) if isinstance(n, ast.Subscript)]
+    parts, below = {ast.dump(n) for n in picked}, {n for each in picked for n in ast.walk(each)}
+    asked = {n.id for n in ast.walk(test) if isinstance(n, ast.Name) and n not in below}
+    spots: list[ast.Name | ast.Subscript] = []
     for part in ast.walk(node):
         inside: list[ast.expr] = []
         if isinstance(part, ast.BinOp) and isinstance(part.op, RISKY):
@@ -183,16 +199,18 @@ def kept_finite(place: Place, node: ast.expr, test: ast.expr, condition: str, *,
             inside = [*part.args] + ([part.func.value] if isinstance(part.func, ast.Attribute) else [])
         for each in inside:
             owners = {n.value for n in ast.walk(each) if isinstance(n, ast.Attribute)}  # no numbers
+            owners |= {n for s in ast.walk(each) if isinstance(s, ast.Subscript) for n in ast.walk(s.slice)}
             spots += [
                 n
                 for n in ast.walk(each)
                 if isinstance(n, ast.Name) and n.id in asked and place.is_local(n.id) and n not in owners
             ]
+            spots += [n for n in ast.walk(each) if isinstance(n, ast.Subscript) and ast.dump(n) in parts]
     text = place.text(node)
     if not spots or "\n" in text or not place.trains:
         return text
     for spot in sorted(set(spots), key=lambda n: -n.col_offset):
-        at = spot.col_offset - node.col_offset
-        one = f"torch.where({condition}, {spot.id}, 1)" if taken else f"torch.where({condition}, 1, {spot.id})"
-        text = text[:at] + one + text[at + len(spot.id) :]
+        at, own = spot.col_offset - node.col_offset, place.text(spot)
+        one = f"torch.where({condition}, {own}, 1)" if taken else f"torch.where({condition}, 1, {own})"
+        text = text[:at] + one + text[at + len(own) :]
     return text
